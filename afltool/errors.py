@@ -1,0 +1,65 @@
+"""Every mistake that afltool answers for, one class per kind.
+
+    AflError
+    ├── UsageError               2   the command itself is wrong
+    │   └── OutputExistsError    2   a different output is already there
+    ├── InputError               3   a file is missing, unreadable or cannot be written
+    │   ├── CorruptFileError     3   a file is damaged or incomplete
+    │   └── InvalidDataError     3   the file is intact, its content cannot be used
+    ├── MismatchError            4   inputs that do not belong together
+    ├── NumericalError           5   the numbers do not determine an answer
+    └── StoppedError           75   stopped on request; the same command continues
+
+The number is the exit status of the command line. A message says what was expected, what was
+found (with numbers and the path) and what to try, in one short paragraph.
+"""
+
+from __future__ import annotations
+
+
+class AflError(Exception):
+    """Base of all errors that carry a message for the user; ``exit_code`` is the shell's status."""
+
+    exit_code = 1
+
+
+class UsageError(AflError):
+    """The command or the call is wrong: an unknown name, options that exclude each other."""
+
+    exit_code = 2
+
+
+class OutputExistsError(UsageError):
+    """The output exists and was made of other inputs or options."""
+
+
+class InputError(AflError):
+    """A file or folder is missing, or cannot be read or written."""
+
+    exit_code = 3
+
+
+class CorruptFileError(InputError):
+    """A file is truncated, altered, incomplete or not one of ours."""
+
+
+class InvalidDataError(InputError):
+    """An intact file holds values that cannot be used: NaN, out of range, no rows."""
+
+
+class MismatchError(AflError):
+    """Inputs that do not belong together: other features, head, phase, rows, or a client twice."""
+
+    exit_code = 4
+
+
+class NumericalError(AflError):
+    """The data do not determine an answer, or a computation would not be exact."""
+
+    exit_code = 5
+
+
+class StoppedError(AflError):
+    """A signal asked for a stop; what is done is kept and the same command goes on from there."""
+
+    exit_code = 75

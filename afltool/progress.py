@@ -1,0 +1,78 @@
+"""How long work says where it stands, and how it is asked to stop.
+
+A stage opens ``task(...)`` and advances it; who listens is decided elsewhere (the command line
+draws a bar or prints plain lines, a library user hears nothing). ``stop_point()`` marks the places
+where a stage can be left without losing work: it raises `StoppedError` when a signal has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from .errors import StoppedError
+
+
+class Task(Protocol):
+    """One piece of work under way."""
+
+    def advance(self, n: int = 1) -> None: ...
+
+
+class Reporter(Protocol):
+    """Whoever shows progress: gets a title, the total number of units and their name."""
+
+    def start(self, title: str, total: int, unit: str, done: int) -> Task: ...
+
+    def finish(self, task: Task) -> None: ...
+
+
+class _Silent:
+    def advance(self, n: int = 1) -> None:
+        pass
+
+    def start(self, title: str, total: int, unit: str, done: int) -> Task:
+        return self
+
+    def finish(self, task: Task) -> None:
+        pass
+
+
+_reporter: Reporter = _Silent()
+_stop_reason: str | None = None
+
+
+def set_reporter(reporter: Reporter) -> None:
+    """Let ``reporter`` show the progress of every stage of this process."""
+    global _reporter
+    _reporter = reporter
+
+
+@contextmanager
+def task(title: str, total: int, unit: str, done: int = 0) -> Iterator[Task]:
+    """Announce ``total`` units of work, ``done`` of them from an earlier run."""
+    current = _reporter.start(title, total, unit, done)
+    try:
+        yield current
+    finally:
+        _reporter.finish(current)
+
+
+def request_stop(reason: str) -> None:
+    """Ask the running stage to stop at its next safe place (called by signal handlers)."""
+    global _stop_reason
+    _stop_reason = reason
+
+
+def stop_requested() -> bool:
+    """Whether somebody has asked for a stop."""
+    return _stop_reason is not None
+
+
+def stop_point() -> None:
+    """Raise `StoppedError` if a stop was asked for. Call it where nothing would be lost."""
+    if _stop_reason is not None:
+        raise StoppedError(
+            f"stopped on {_stop_reason}; finished work is kept: run the same command to go on"
+        )
