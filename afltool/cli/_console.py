@@ -1,0 +1,149 @@
+"""What the terminal sees: messages and progress on stderr, errors as one paragraph, exit codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import typer
+
+from .. import progress
+from ..errors import AflError
+
+PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
+
+
+def set_up(quiet: bool, verbose: bool) -> None:
+    """Messages and progress to stderr; signals ask for a clean stop."""
+    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Plain())
+    logger = logging.getLogger("afltool")
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(level)
+    if not quiet:
+        progress.set_reporter(_Bar() if sys.stderr.isatty() else _Lines())
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, _ask_to_stop)
+
+
+def _ask_to_stop(number: int, frame: object) -> None:
+    progress.request_stop(signal.Signals(number).name)
+
+
+class _Plain(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        head = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        return head + record.getMessage()
+
+
+def command(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn the errors of a command into one paragraph on stderr and the documented exit code."""
+
+    @wraps(function)
+    def guarded(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except AflError as error:
+            _stop(f"{error}", error.exit_code)
+        except KeyboardInterrupt:
+            _stop("interrupted; a file that was being written is not under its final name", 130)
+        except BrokenPipeError:  # the reader of our pipe has left
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it at exit
+            raise typer.Exit(141) from None
+        except MemoryError as error:
+            _stop(f"out of memory ({error}); use smaller inputs or a larger machine", 5)
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            _stop(f"{error.strerror or error}{where}", 3)
+
+    return guarded
+
+
+def _stop(message: str, code: int) -> None:
+    typer.echo(f"error: {message}" if code not in (75, 130) else message, err=True)
+    raise typer.Exit(code)
+
+
+class _Lines:
+    """Without a terminal: a plain line every few seconds, and one at the end of slow work."""
+
+    def start(self, title: str, total: int, unit: str, done: int) -> progress.Task:
+        return _LineTask(title, total, unit, done)
+
+    def finish(self, task: progress.Task) -> None:
+        if isinstance(task, _LineTask) and task.shown:
+            task.line()
+
+
+class _LineTask:
+    def __init__(self, title: str, total: int, unit: str, done: int) -> None:
+        self.title, self.total, self.unit = title, total, unit
+        self.begun_with = self.done = done
+        self.begun = self.last = time.monotonic()
+        self.shown = False
+
+    def advance(self, n: int = 1) -> None:
+        self.done += n
+        if time.monotonic() - self.last >= PLAIN_SECONDS:
+            self.line()
+
+    def line(self) -> None:
+        now = time.monotonic()
+        rate = (self.done - self.begun_with) / max(now - self.begun, 1e-9)
+        left = (self.total - self.done) / rate if rate else float("inf")
+        left_text = f"{left:.0f} s left" if left < 1e6 else "time left unknown"
+        print(
+            f"{self.title}: {self.done}/{self.total} {self.unit}, {rate:.1f} {self.unit}/s, "
+            f"{left_text}",
+            file=sys.stderr,
+            flush=True,
+        )
+        self.last, self.shown = now, True
+
+
+class _Bar:
+    """On a terminal: rich's bar with rate and time left."""
+
+    def start(self, title: str, total: int, unit: str, done: int) -> progress.Task:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        bar.start()
+        return _BarTask(bar, bar.add_task(title, total=total, completed=done, rate=""), unit)
+
+    def finish(self, task: progress.Task) -> None:
+        if isinstance(task, _BarTask):
+            task.bar.stop()
+
+
+class _BarTask:
+    def __init__(self, bar: Any, number: Any, unit: str) -> None:
+        self.bar, self.number, self.unit = bar, number, unit
+        self.begun, self.count = time.monotonic(), 0
+
+    def advance(self, n: int = 1) -> None:
+        self.count += n
+        rate = self.count / max(time.monotonic() - self.begun, 1e-9)
+        self.bar.update(self.number, advance=n, rate=f"{rate:.1f} {self.unit}/s")

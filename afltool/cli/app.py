@@ -1,0 +1,50 @@
+"""The command `afltool` and its global options; the commands themselves are beside it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from . import _console, data, look, road
+
+app = typer.Typer(
+    name="afltool",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"afltool {__version__}")
+        raise typer.Exit
+
+
+_HELP = (
+    "Analytic federated learning over files: frozen features, one round, no gradients.\n\n"
+    "The road: extract → partition → local-stats → aggregate → solve → evaluate, or [b]run[/b] "
+    "for all of it on one machine. Every command reads files and writes one; stdout carries only "
+    "the result.\n\n"
+    "Exit codes: 0 done, 2 usage, 3 input missing, invalid or corrupt, 4 inputs that do not belong "
+    "together, 5 numerical failure, 75 interrupted but resumable, 130 Ctrl-C."
+)
+
+
+@app.callback(help=_HELP)
+def afltool(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors and results.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    _console.set_up(quiet, verbose)
+
+
+data.add_to(app)
+road.add_to(app)
+look.add_to(app)

@@ -1,0 +1,189 @@
+"""Commands of the road from features to a checked head: head, local-stats, aggregate, solve,
+evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..heads import OPTIONS
+from ._console import command
+from ._head_options import with_head_options
+from ._types import HeadSpec, Json, Out, Overwrite, Threads, print_json, show
+
+Files = Annotated[list[Path], typer.Argument(help="Files, folders, quoted globs, - for stdin.")]
+Repeated = list[Path] | None
+
+
+def add_to(app: typer.Typer) -> None:
+    heads = typer.Typer(
+        no_args_is_help=True, help="Write what a federation agrees on at the start."
+    )
+    for name in OPTIONS:
+        heads.command(name)(command(with_head_options(_head_command(name), [name])))
+    app.add_typer(heads, name="head")
+    app.command("local-stats")(command(with_head_options(local_stats, OPTIONS)))
+    app.command("aggregate")(command(aggregate))
+    app.command("solve")(command(solve))
+    app.command("evaluate")(command(evaluate))
+
+
+def _head_command(name: str) -> Any:
+    def head(
+        out: Out, head_options: dict[str, Any], overwrite: Overwrite = False, as_json: Json = False
+    ) -> None:
+        from ..stages.head import head as stage
+
+        show(stage(name, out, options=head_options, overwrite=overwrite), as_json)
+
+    head.__doc__ = OPTIONS[name].__doc__
+    return head
+
+
+def local_stats(
+    features: Annotated[Path, typer.Argument(help="A feature file.")],
+    head: HeadSpec,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder; with --sum a file.")],
+    head_options: dict[str, Any],
+    partition: Annotated[
+        Path | None, typer.Option("--partition", help="Who owns which row (simulated clients).")
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option("--client", help="A real silo: the whole file is this client.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", help="Some clients of the partition: 0-9 or 3,7-8.")
+    ] = None,
+    sum_: Annotated[
+        bool, typer.Option("--sum", help="One file: the sum of these clients.")
+    ] = False,
+    held_out: Annotated[
+        Path | None,
+        typer.Option("--held-out", help="With --sum: where the held-out clients' sum goes."),
+    ] = None,
+    min_rows: Annotated[
+        int, typer.Option("--min-rows", help="Refuse statistics of fewer rows than this.")
+    ] = 0,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Each client's statistics, one file a client (or their sum)."""
+    from ..stages.local_stats import local_stats as stage
+
+    path = stage(
+        features,
+        head,
+        out,
+        partition=partition,
+        client=client,
+        only=only,
+        sum=sum_,
+        held_out=held_out,
+        min_rows=min_rows,
+        head_options=head_options,
+        overwrite=overwrite,
+    )
+    show(path, as_json)
+
+
+def aggregate(
+    files: Files,
+    out: Out,
+    add: Annotated[Repeated, typer.Option("--add", help="Late clients; repeat it.")] = None,
+    subtract: Annotated[
+        Repeated, typer.Option("--subtract", help="Clients that leave; repeat it.")
+    ] = None,
+    held_out: Annotated[
+        Path | None, typer.Option("--held-out", help="Where the held-out clients' sum goes.")
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Add statistics up, in any order and grouping; totals can be added again."""
+    from ..stages.aggregate import aggregate as stage
+
+    path = stage(
+        files,
+        out,
+        add=add or [],
+        subtract=subtract or [],
+        held_out=held_out,
+        overwrite=overwrite,
+    )
+    show(path, as_json)
+
+
+def solve(
+    total: Annotated[Path, typer.Argument(help="A total (or any statistics).")],
+    out: Out,
+    ridge: Annotated[
+        str | None, typer.Option("--ridge", help="λ ≥ 0, auto, or LO:HI:COUNT to choose from.")
+    ] = None,
+    ridge_path: Annotated[
+        str | None, typer.Option("--ridge-path", help="LO:HI:COUNT: choose λ from a whole path.")
+    ] = None,
+    validate: Annotated[
+        Path | None, typer.Option("--validate", help="Sum over held-out clients, to choose λ by.")
+    ] = None,
+    min_norm: Annotated[
+        bool, typer.Option("--min-norm", help="Rank deficient: take the minimum-norm solution.")
+    ] = False,
+    keep_gamma: Annotated[
+        bool, typer.Option("--keep-gamma", help="Leave the clients' γ in (the paper's ablation).")
+    ] = False,
+    head: Annotated[
+        Path | None, typer.Option("--head", help="The head the total was gathered for, if asked.")
+    ] = None,
+    threads: Threads = 1,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Solve the head that the total was gathered for."""
+    from ..errors import UsageError
+    from ..stages.solve import solve as stage
+
+    if ridge is not None and ridge_path is not None:
+        raise UsageError("give --ridge or --ridge-path, not both")
+    given = {"ridge": ridge or ridge_path, "min_norm": min_norm, "keep_gamma": keep_gamma}
+    path = stage(
+        total,
+        out,
+        head=head,
+        validate=validate,
+        options={name: value for name, value in given.items() if value},
+        threads=threads,
+        overwrite=overwrite,
+    )
+    if not as_json:
+        from ..report.tables import say_solution
+
+        say_solution(path)
+    show(path, as_json)
+
+
+def evaluate(
+    head: Annotated[Path, typer.Argument(help="A solved head.")],
+    features: Annotated[Path, typer.Argument(help="Features with labels, such as the test split.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also write the JSON to this file.")
+    ] = None,
+    confusion: Annotated[
+        Path | None, typer.Option("--confusion", help="Also write the confusion matrix as CSV.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Top-1 and top-5 accuracy, per class, and the confusion matrix."""
+    from ..report.tables import print_metrics, write_confusion, write_json
+    from ..stages.evaluate import evaluate as stage
+
+    found = stage(head, features)
+    if out is not None:
+        write_json(found, out)
+    if confusion is not None:
+        write_confusion(found, confusion)
+    if as_json:
+        print_json(found)
+    else:
+        print_metrics(found)

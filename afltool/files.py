@@ -1,0 +1,359 @@
+"""Domain objects as files, and when a file need not be made again.
+
+The store knows arrays and headers; the core knows objects. This module is the bridge, one pair
+of functions per kind, and the rule of `up_to_date`.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import __version__
+from .digest import Digest, canonical_json
+from .errors import AflError, CorruptFileError, InputError, OutputExistsError, UsageError
+from .heads import OPTIONS, make_head
+from .heads.base import Head
+from .statistics import Client, ClientId, Context, Statistics
+from .store import hdf5, schema
+from .store.features import open_features
+
+Array = NDArray[Any]
+
+
+# ---------------------------------------------------------------- recipes
+
+
+def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a file: equal recipes make equal files. Inputs are given by digest."""
+    return {"stage": stage, "options": dict(options), "inputs": dict(inputs)}
+
+
+def provenance(**more: Any) -> dict[str, Any]:
+    """Versions and time; never part of a digest or a recipe."""
+    import h5py
+
+    return {
+        "afltool": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "h5py": h5py.__version__,
+        "machine": platform.machine(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        **more,
+    }
+
+
+def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -> bool:
+    """Whether ``path`` is there, intact and made by an equal recipe.
+
+    Raises `OutputExistsError` when something else is there, unless ``overwrite``.
+    """
+    if not path.exists() or overwrite:
+        return False
+    try:
+        header = verify(path)
+    except (AflError, OSError) as error:
+        raise OutputExistsError(
+            f"{path} exists and is not usable ({error}); remove it or use --overwrite"
+        ) from None
+    if canonical_json(header["recipe"]) == canonical_json(wanted):
+        return True
+    raise OutputExistsError(
+        f"{path} exists and was made differently: {_what_differs(header['recipe'], wanted)}; "
+        "choose another -o, or use --overwrite"
+    )
+
+
+def _what_differs(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    from .statistics import difference
+
+    where = difference(json.loads(canonical_json(theirs)), json.loads(canonical_json(ours)))
+    return where.replace(" here and ", " now, ").replace(" there", " in the file")
+
+
+# ---------------------------------------------------------------- partitions
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which client owns which row. Rows are in byte order of their ids.
+
+    ``client`` int32 (n,) indexes ``names``; ``labels`` are the labels as extracted,
+    ``effective_labels`` those that clients train with (they differ under label noise).
+    """
+
+    row_ids: NDArray[np.bytes_]
+    labels: NDArray[np.int64]
+    effective_labels: NDArray[np.int64]
+    client: NDArray[np.int32]
+    names: tuple[str, ...]
+    held_out: NDArray[np.bool_]
+    classes: tuple[str, ...]
+    scheme: Mapping[str, Any]
+
+    def rows_digest(self) -> str:
+        return rows_digest(self.row_ids, self.labels)
+
+    def digest(self) -> str:
+        digest = Digest().text("row_ids", b"\n".join(self.row_ids.tolist()).decode())
+        digest.array("labels", self.labels, "<i8")
+        digest.array("effective_labels", self.effective_labels, "<i8")
+        digest.array("client", self.client, "<i4").json("names", list(self.names))
+        return digest.json("held_out", np.flatnonzero(self.held_out).tolist()).hex()
+
+
+def rows_digest(sorted_ids: NDArray[np.bytes_], labels: NDArray[np.int64]) -> str:
+    """SHA-256 of row ids in byte order and their labels: which rows, whatever the backbone."""
+    ids = b"\n".join(sorted_ids.tolist()).decode()
+    return Digest().text("row_ids", ids).array("labels", labels, "<i8").hex()
+
+
+def save_partition(path: Path, p: Partition, made_by: Mapping[str, Any]) -> Path:
+    """Write a partition file."""
+    header = {
+        "digest": p.digest(),
+        "recipe": dict(made_by),
+        "provenance": provenance(),
+        "names": list(p.names),
+        "held_out": np.flatnonzero(p.held_out).tolist(),
+        "classes": list(p.classes),
+        "scheme": dict(p.scheme),
+        "rows_digest": p.rows_digest(),
+    }
+    arrays = {"row_ids": p.row_ids, "labels": p.labels, "client": p.client}
+    if not np.array_equal(p.labels, p.effective_labels):
+        arrays["effective_labels"] = p.effective_labels
+    return hdf5.write_file(path, "partition", header, arrays)
+
+
+def load_partition(path: Path) -> Partition:
+    """Read a partition file; its digest is checked."""
+    header, arrays = hdf5.read_file(path, "partition")
+    with hdf5.damage_as_error(path):
+        held_out = np.zeros(len(header["names"]), dtype=bool)
+        held_out[header["held_out"]] = True
+        p = Partition(
+            arrays["row_ids"],
+            arrays["labels"],
+            arrays.get("effective_labels", arrays["labels"]),
+            arrays["client"],
+            tuple(header["names"]),
+            held_out,
+            tuple(header["classes"]),
+            header["scheme"],
+        )
+    _check_digest(path, header, p.digest())
+    return p
+
+
+# ---------------------------------------------------------------- statistics
+
+
+def save_statistics(
+    path: Path, s: Statistics, made_by: Mapping[str, Any], more: Mapping[str, Any] | None = None
+) -> Path:
+    """Write the statistics of one client or of many; integers in their narrowest type."""
+    header = {
+        "digest": s.digest(),
+        "recipe": dict(made_by),
+        "provenance": provenance(**(more or {})),
+        "phase": s.phase,
+        "context": s.context.as_dict(),
+        "clients": _clients_table(s.clients),
+    }
+    arrays = {f"{schema.ARRAYS}/{name}": _narrow(a) for name, a in s.arrays.items()}
+    return hdf5.write_file(path, "statistics", header, {**arrays, "class_counts": s.class_counts})
+
+
+def load_statistics(path: Path) -> Statistics:
+    """Read a statistics file; its digest is checked."""
+    header, arrays = hdf5.read_file(path, "statistics")
+    with hdf5.damage_as_error(path):
+        prefix = schema.ARRAYS + "/"
+        s = Statistics(
+            header["phase"],
+            {k.removeprefix(prefix): _wide(a) for k, a in arrays.items() if k.startswith(prefix)},
+            arrays["class_counts"].astype(np.int64),
+            context_of(header),
+            clients_of(header),
+        )
+    _check_digest(path, header, s.digest())
+    return s
+
+
+def context_of(header: Mapping[str, Any]) -> Context:
+    """The context in the header of a statistics file."""
+    context = header["context"]
+    return Context(context["space"], tuple(context["classes"]), context["head"])
+
+
+def clients_of(header: Mapping[str, Any]) -> dict[ClientId, Client]:
+    """The clients in the header of a statistics file."""
+    table = header["clients"]
+    columns = [table[c] for c in ("names", "rows", "gamma", "partition", "source", "held_out")]
+    clients = {}
+    for name, rows, gamma, partition, source, held_out in zip(*columns, strict=True):
+        digest, dealt = table["partitions"][partition]
+        who = ClientId(name, digest)
+        clients[who] = Client(rows, gamma, table["sources"][source], dealt, bool(held_out))
+    return clients
+
+
+def _clients_table(clients: Mapping[ClientId, Client]) -> dict[str, Any]:
+    """Columns; long digests are listed once. Sorted, so equal sums make equal tables."""
+    rows = sorted(clients.items(), key=lambda item: item[0])
+    partitions = sorted({(who.partition, c.rows_digest) for who, c in rows})
+    sources = sorted({c.source for _, c in rows})
+    at_partition = {p: i for i, p in enumerate(partitions)}
+    at_source = {s: i for i, s in enumerate(sources)}
+    return {
+        "names": [who.name for who, _ in rows],
+        "rows": [c.rows for _, c in rows],
+        "gamma": [c.gamma for _, c in rows],
+        "partition": [at_partition[who.partition, c.rows_digest] for who, c in rows],
+        "source": [at_source[c.source] for _, c in rows],
+        "held_out": [int(c.held_out) for _, c in rows],
+        "partitions": [list(p) for p in partitions],
+        "sources": sources,
+    }
+
+
+def _narrow(a: Array) -> Array:
+    """Integers in the narrowest signed type that holds them; reals as they are."""
+    if not np.issubdtype(a.dtype, np.integer):
+        return a.astype("<f8")
+    low, high = (int(a.min()), int(a.max())) if a.size else (0, 0)
+    for kind in ("<i1", "<i2", "<i4"):
+        info = np.iinfo(kind)
+        if info.min <= low and high <= info.max:
+            return a.astype(kind)
+    return a.astype("<i8")
+
+
+def _wide(a: Array) -> Array:
+    return a.astype(np.int64) if np.issubdtype(a.dtype, np.integer) else a.astype(np.float64)
+
+
+# ---------------------------------------------------------------- heads
+
+
+def save_head(
+    path: Path, head: Head, made_by: Mapping[str, Any], context: Context | None, **more: Any
+) -> Path:
+    """Write a head; ``context`` is that of the total it was solved from, if any."""
+    header = {
+        "digest": head.digest(),
+        "recipe": dict(made_by),
+        "provenance": provenance(**more),
+        "name": head.name,
+        "options": head.options.as_dict(),
+        "phase": head.phase(),
+        "dim": head.dim,
+        "space": dict(context.space) if context else None,
+        "classes": list(context.classes) if context else None,
+        "report": head.report,
+    }
+    arrays = {f"{schema.ARRAYS}/{name}": a for name, a in head.arrays().items()}
+    return hdf5.write_file(path, "head", header, arrays)
+
+
+def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
+    """Read a head and its header; its digest is checked."""
+    header, arrays = hdf5.read_file(path, "head")
+    with hdf5.damage_as_error(path):
+        prefix = schema.ARRAYS + "/"
+        named = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+        head = make_head(header["name"], header["options"]).restore(header["phase"], named)
+        if header["dim"] is not None:
+            head = head.bind(header["dim"], len(header["classes"]))
+        head.report = header["report"]
+    _check_digest(path, header, head.digest())
+    return head, header
+
+
+def head_from(spec: str | Path, options: Mapping[str, Any] | None = None) -> Head:
+    """A head from a file, or from a name with its options (which a file does not take)."""
+    if str(spec) in OPTIONS:
+        return make_head(str(spec), options)
+    path = Path(spec)
+    if not path.exists() and path.suffix != ".h5":
+        return make_head(str(spec), options)  # says which names there are
+    if options:
+        raise UsageError(
+            f"{path} is a head file and holds its options: --{min(options).replace('_', '-')} "
+            "cannot be given beside it"
+        )
+    return load_head(path)[0]
+
+
+# ---------------------------------------------------------------- any kind
+
+
+def verify(path: Path) -> dict[str, Any]:
+    """Read everything in a file and compare its digest; returns the header.
+
+    Raises `CorruptFileError` when anything does not hold.
+    """
+    kind = hdf5.read_header(path)["kind"]
+    if kind == "features":
+        with open_features(path) as features:
+            _check_digest(path, features.header, features.compute_digest())
+            return features.header
+    loaders: dict[str, Any] = {
+        "partition": load_partition,
+        "statistics": load_statistics,
+        "head": load_head,
+    }
+    loaders[kind](path)
+    return hdf5.read_header(path)
+
+
+def _check_digest(path: Path, header: Mapping[str, Any], found: str) -> None:
+    if header["digest"] != found:
+        raise CorruptFileError(
+            f"{path} is damaged: its content has the digest {found[:16]}…, its header says "
+            f"{str(header['digest'])[:16]}…; make it or fetch it again"
+        )
+
+
+def expand(paths: Sequence[str | Path], stdin: Iterable[str] = ()) -> list[Path]:
+    """Files from files, folders (their *.h5), quoted globs and '-' (a path a line on stdin).
+
+    A folder with an unfinished file is refused: its client would be missing from a sum.
+    """
+    found: list[Path] = []
+    for item in paths:
+        if str(item) == "-":
+            found += expand([line.strip() for line in stdin if line.strip()])
+        else:
+            found += _expand_one(Path(item))
+    return found
+
+
+def _expand_one(path: Path) -> list[Path]:
+    if path.is_dir():
+        unfinished = sorted(path.glob("*" + schema.PARTIAL))
+        if unfinished:
+            raise InputError(
+                f"{path} holds {len(unfinished)} unfinished files, such as {unfinished[0].name}: "
+                "run the command that was writing them again"
+            )
+        files = sorted(path.glob("*.h5"))
+        if not files:
+            raise InputError(f"there is no .h5 file in the folder {path}")
+        return files
+    if not path.exists() and any(c in str(path) for c in "*?["):
+        files = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+        if not files:
+            raise InputError(f"no file matches {path}")
+        return files
+    return [path]

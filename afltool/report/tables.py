@@ -1,0 +1,131 @@
+"""Tables and JSON for people and programs; pandas writes the tables that leave as files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import InputError
+
+log = logging.getLogger("afltool")
+PATH_COLUMNS = ("ridge", "gcv", "validation_mse", "training_mse", "degrees_of_freedom")
+SHOWN = 12  # entries of a long list that a person sees; --json has them all
+
+
+def print_facts(facts: dict[str, Any]) -> None:
+    """A two-column table of nested facts on stdout."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for key, value in _flat(facts):
+        table.add_row(key, value)
+    Console().print(table)
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, entry in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(entry, dict) and entry:
+            rows += _flat(entry, name + ".")
+        else:
+            rows.append((name.replace("_", " "), _text(entry)))
+    return rows
+
+
+def _text(value: Any) -> str:
+    from rich.markup import escape
+
+    if isinstance(value, list):
+        shown = ", ".join(_text(v) for v in value[:SHOWN])
+        return shown + (f", … ({len(value)} in all)" if len(value) > SHOWN else "")
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "–" if value in (None, "", {}) else escape(str(value))
+
+
+def print_metrics(found: dict[str, Any]) -> None:
+    """Accuracies of an evaluation, per class, and for few classes the confusion matrix."""
+    console = Console()
+    console.print(
+        f"top-1 [bold]{found['top1']:.2%}[/bold]   top-5 {found['top5']:.2%}   rows {found['n']}",
+        highlight=False,
+    )
+    classes = list(found["per_class"])
+    few = len(classes) <= 12
+    table = Table(title="true class (row) predicted as (column)" if few else None)
+    table.add_column("class")
+    table.add_column("accuracy", justify="right")
+    for i in range(len(classes) if few else 0):
+        table.add_column(str(i), justify="right")
+    for i, name in enumerate(classes):
+        share = found["per_class"][name]
+        counts = [str(c) for c in found["confusion"][i]] if few else []
+        label = f"{i} {name}" if str(i) != name else name
+        table.add_row(label, "–" if share is None else f"{share:.2%}", *counts)
+    console.print(table)
+
+
+def say_solution(path: Path) -> None:
+    """One paragraph on stderr about a solved head: rank, condition, ridge, degrees of freedom."""
+    from ..store.hdf5 import read_header
+
+    header = read_header(path, "head")
+    r = header["report"]
+    if not r or "rank" not in r:
+        return
+    condition = r["condition"]
+    log.info(
+        "solve: %d rows, rank %d of %d, condition number %s, ridge %.6g (%s), "
+        "%.1f effective degrees of freedom%s",
+        r["rows"], r["rank"], r["features"],
+        "infinite" if condition is None else f"{condition:.3g}",
+        r["ridge"], r["ridge_by"], r["degrees_of_freedom"],
+        "; minimum-norm solution" if r["minimum_norm"] else "",
+    )  # fmt: skip
+    for line in _path_lines(r.get("ridge_path", []), r["ridge"]):
+        log.info("%s", line)
+
+
+def _path_lines(path: list[dict[str, Any]], chosen: float) -> list[str]:
+    if not path:
+        return []
+    columns = [c for c in PATH_COLUMNS if c in path[0]]
+    lines = ["  ".join(f"{c:>18}" for c in columns)]
+    for point in path:
+        cells = ["–" if point[c] is None else f"{point[c]:.6g}" for c in columns]
+        mark = "  ← chosen" if point["ridge"] == chosen else ""
+        lines.append("  ".join(f"{c:>18}" for c in cells) + mark)
+    return lines
+
+
+def write_json(value: Any, path: Path) -> Path:
+    """Write JSON under its final name only when it is whole."""
+    return _atomically(path, lambda p: p.write_text(json.dumps(value, indent=2) + "\n"))
+
+
+def write_confusion(found: dict[str, Any], path: Path) -> Path:
+    """The confusion matrix as CSV with class names: rows true, columns predicted."""
+    import pandas as pd
+
+    names = list(found["per_class"])
+    frame = pd.DataFrame(found["confusion"], index=names, columns=names)
+    return _atomically(path, lambda p: frame.to_csv(p, index_label="true"))
+
+
+def _atomically(path: Path, write: Any) -> Path:
+    beside = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(beside)
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    return path

@@ -1,0 +1,110 @@
+"""Stage `aggregate`: client files, parts and totals → their sum, one file in memory at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import progress
+from ..digest import Digest
+from ..errors import AflError, UsageError
+from ..files import expand, load_statistics, recipe, save_statistics, up_to_date
+from ..statistics import Statistics, Sum
+from ..store.hdf5 import read_header
+
+Paths = Sequence[str | Path]
+
+
+def aggregate(
+    files: Paths,
+    out: str | Path,
+    *,
+    add: Paths = (),
+    subtract: Paths = (),
+    held_out: str | Path | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Add up statistics; late clients by ``add``, clients that leave by ``subtract``.
+
+    Items are files, folders, globs or '-' (paths on stdin); totals may be added again, their
+    clients are carried along. Clients that the partition holds out go into ``held_out`` instead.
+    """
+    plus, minus = expand([*files, *add], sys.stdin), expand(subtract, sys.stdin)
+    kept, held = _split_held_out(plus, held_out is not None)
+    jobs = [(kept, minus, Path(out))]
+    if held_out is not None:
+        jobs.append((held, [], Path(held_out)))
+    for ours, theirs, path in jobs:
+        made_by = _recipe(ours, theirs)
+        if not up_to_date(path, made_by, overwrite):
+            save_statistics(path, _total(ours, theirs), made_by)
+    return Path(out)
+
+
+def _split_held_out(paths: Sequence[Path], wanted: bool) -> tuple[list[Path], list[Path]]:
+    """Files of clients that train, and of clients held out for validation."""
+    kept: list[Path] = []
+    held: list[Path] = []
+    for path in paths:
+        marks = read_header(path, "statistics")["clients"]["held_out"]
+        if any(marks) and not all(marks):
+            raise UsageError(f"{path} sums held-out and other clients: they cannot be parted")
+        (held if marks and all(marks) else kept).append(path)
+    if not wanted and held and kept:
+        raise UsageError(
+            f"{len(held)} of these files are of clients held out for validation, such as {held[0]}:"
+            " give --held-out FILE for their sum"
+        )
+    if not wanted:
+        return [*kept, *held], []
+    if not held or not kept:
+        raise UsageError(
+            f"--held-out needs clients of both kinds; found {len(kept)} files that train and "
+            f"{len(held)} held out (see partition --held-out)"
+        )
+    return kept, held
+
+
+def _total(plus: Sequence[Path], minus: Sequence[Path]) -> Statistics:
+    if not plus:
+        raise UsageError("there are no statistics to add up")
+    total: Sum | None = None
+    with progress.task("aggregate", len(plus) + len(minus), "files") as task:
+        for path, sign in [(p, 1) for p in plus] + [(p, -1) for p in minus]:
+            part = load_statistics(path)
+            with _named(path):
+                if total is None:
+                    total = Sum(part)
+                else:
+                    total = total.add(part) if sign > 0 else total.subtract(part)
+            task.advance()
+            progress.stop_point()
+    assert total is not None
+    return total.result()
+
+
+class _named:
+    """Put the path of the file in front of what is wrong with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, AflError) and error.args:
+            error.args = (f"{self.path}: {error.args[0]}",)
+
+
+def _recipe(plus: Sequence[Path], minus: Sequence[Path]) -> dict[str, Any]:
+    """Inputs by digest and clients, in any order."""
+
+    def identity(path: Path) -> str:
+        header = read_header(path, "statistics")
+        return Digest().json("s", [header["digest"], header["clients"], header["context"]]).hex()
+
+    inputs = {"add": sorted(map(identity, plus)), "subtract": sorted(map(identity, minus))}
+    return recipe("aggregate", {}, {k: Digest().json(k, v).hex() for k, v in inputs.items()})

@@ -1,0 +1,25 @@
+"""Stage `head`: what a federation agrees on before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..files import recipe, save_head, up_to_date
+from ..heads import make_head
+
+
+def head(
+    name: str,
+    out: str | Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write a head before its first phase: its name and options."""
+    out, made = Path(out), make_head(name, options)
+    made_by = recipe("head", {"name": name, **made.options.as_dict()}, {})
+    if not up_to_date(out, made_by, overwrite):
+        save_head(out, made, made_by, None)
+    return out

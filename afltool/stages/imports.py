@@ -1,0 +1,187 @@
+"""Stage `import`: embeddings made by anyone → a feature file.
+
+.npz with arrays x and y, or .npy beside a .npy or text file of labels. Arrays are read with
+pickling switched off: nothing in such a file is executed.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import progress
+from ..digest import file_sha256
+from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from ..files import provenance, recipe, up_to_date
+from ..store.features import writing_features
+
+BLOCK = 4096  # rows converted at a time
+
+
+def import_embeddings(
+    embeddings: str | Path,
+    out: str | Path,
+    *,
+    labels: str | Path | None = None,
+    classes: Sequence[str] | None = None,
+    dtype: str = "int16",
+    fraction_bits: int = 9,
+    backbone: str = "import",
+    overwrite: bool = False,
+) -> Path:
+    """Write the rows of ``embeddings`` as a feature file.
+
+    Labels are integers 0 … C−1 or names; ``classes`` fixes the names and their order, which a
+    federation must share. ``backbone`` names what made the embeddings: only features of the same
+    name, size and number format can be added up. Row ids are 'row/N', or the array ``row_ids`` of
+    the .npz.
+    """
+    path, out = Path(embeddings), Path(out)
+    check_format(dtype, fraction_bits)
+    x, y, row_ids = _read(path, labels)
+    _check_shapes(path, x, y, row_ids)
+    names, y = _with_classes(path, y, classes)
+    bits = fraction_bits if dtype == "int16" else None
+    space = {
+        "backbone": backbone,
+        "weights": None,
+        "node": None,
+        "preprocessing": None,
+        "precision": None,
+        "dim": int(x.shape[1]),
+        "dtype": dtype,
+        "fraction_bits": bits,
+    }
+    digests = {"embeddings": file_sha256(path)}
+    if labels is not None:
+        digests["labels"] = file_sha256(Path(labels))
+    made_by = recipe("import", {"space": space, "classes": list(names)}, digests)
+    if up_to_date(out, made_by, overwrite):
+        return out
+    ids = _row_ids(path, row_ids, len(x))
+    header = {
+        "recipe": made_by,
+        "provenance": provenance(),
+        "space": space,
+        "classes": list(names),
+        "source": {"data": path.name, "input": digests["embeddings"]},
+    }
+    with writing_features(out, x.shape[1], dtype, bits, expect_rows=len(x)) as (writer, _):
+        with progress.task("import", len(x), "rows") as task:
+            for start in range(0, len(x), BLOCK):
+                writer.append(np.asarray(x[start : start + BLOCK], dtype=np.float64))
+                task.advance(len(x[start : start + BLOCK]))
+                progress.stop_point()
+        writer.finish(y, ids, header)
+    return out
+
+
+def check_format(dtype: str, fraction_bits: int) -> None:
+    """Refuse a number format that does not exist."""
+    if dtype not in ("int16", "float32"):
+        raise UsageError(f"--dtype is int16 or float32; found {dtype!r}")
+    if not 0 <= fraction_bits <= 15:
+        raise UsageError(f"--fraction-bits is 0 to 15 (9: range ±64); found {fraction_bits}")
+
+
+Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
+
+
+def _read(path: Path, labels: str | Path | None) -> Arrays:
+    if path.suffix == ".npz":
+        if labels is not None:
+            raise UsageError("--labels goes with a .npy file; a .npz file holds its own array y")
+        return _read_npz(path)
+    if path.suffix == ".npy":
+        if labels is None:
+            raise UsageError(f"{path} has no labels: give --labels FILE (.npy, or a text file)")
+        return _load(path), _read_labels(Path(labels)), None
+    raise UsageError(f"{path}: embeddings come as .npz (arrays x and y) or .npy with --labels")
+
+
+def _read_npz(path: Path) -> Arrays:
+    archive = _load(path)
+    missing = {"x", "y"} - set(archive.files)
+    if missing:
+        raise InvalidDataError(
+            f"{path} has the arrays {', '.join(archive.files) or 'none'}; expected x (n, d) and "
+            "y (n,), and optionally row_ids (n,)"
+        )
+    try:
+        ids = archive["row_ids"] if "row_ids" in archive.files else None
+        return archive["x"], archive["y"], ids
+    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+        raise CorruptFileError(f"{path} cannot be read: {error}") from None
+
+
+def _load(path: Path) -> Any:
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: check the path")
+    try:
+        return np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
+    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+        raise CorruptFileError(f"{path} cannot be read as {path.suffix}: {error}") from None
+
+
+def _read_labels(path: Path) -> NDArray[Any]:
+    if path.suffix == ".npy":
+        found: NDArray[Any] = _load(path)
+        return found
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: check the path")
+    lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    whole = all(line.lstrip("-").isdigit() for line in lines)
+    return np.array([int(line) for line in lines]) if whole else np.array(lines)
+
+
+def _check_shapes(
+    path: Path, x: NDArray[Any], y: NDArray[Any], row_ids: NDArray[Any] | None
+) -> None:
+    if x.ndim != 2 or x.dtype.kind not in "fiu" or 0 in x.shape:
+        raise InvalidDataError(
+            f"{path}: x must be a table of numbers (rows, features) with at least one of each; "
+            f"found shape {x.shape}, type {x.dtype}"
+        )
+    if y.ndim != 1 or len(y) != len(x):
+        raise InvalidDataError(f"{path}: {len(x)} rows need {len(x)} labels; found shape {y.shape}")
+    if row_ids is not None and row_ids.shape != y.shape:
+        raise InvalidDataError(f"{path}: {len(x)} rows need as many row_ids; found {row_ids.shape}")
+
+
+def _with_classes(
+    path: Path, y: NDArray[Any], classes: Sequence[str] | None
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Class names and labels as indices into them."""
+    if y.dtype.kind in "iu":
+        names = tuple(classes) if classes else tuple(map(str, range(int(y.max()) + 1)))
+        bad = np.flatnonzero((y < 0) | (y >= len(names)))
+        if len(bad):
+            raise InvalidDataError(
+                f"{path}: row {bad[0]} has label {y[bad[0]]}; with {len(names)} classes labels run "
+                f"from 0 to {len(names) - 1} ({len(bad)} rows are outside)"
+            )
+        return names, y.astype(np.int64)
+    if y.dtype.kind not in "US":
+        raise InvalidDataError(f"{path}: labels are integers or names; found type {y.dtype}")
+    found = y.astype(str)
+    names = tuple(classes) if classes else tuple(sorted(set(found.tolist())))
+    index = {name: i for i, name in enumerate(names)}
+    unknown = sorted(set(found.tolist()) - set(names))
+    if unknown:
+        raise InvalidDataError(f"{path}: label {unknown[0]!r} is not in the class list")
+    return names, np.array([index[name] for name in found.tolist()], dtype=np.int64)
+
+
+def _row_ids(path: Path, given: NDArray[Any] | None, n: int) -> NDArray[np.bytes_]:
+    if given is None:
+        width = len(str(n - 1))
+        return np.array([f"row/{i:0{width}d}".encode() for i in range(n)])
+    ids = np.array([str(i).encode() for i in given.tolist()])
+    if len(set(ids.tolist())) < n:
+        raise InvalidDataError(f"{path}: row_ids must differ; {n - len(set(ids.tolist()))} repeat")
+    return ids

@@ -1,0 +1,98 @@
+"""Stage `solve`: a total → the head one phase further."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from ..errors import MismatchError, UsageError
+from ..files import load_head, load_statistics, recipe, save_head, up_to_date
+from ..heads import make_head
+from ..heads.base import Head
+from ..statistics import Statistics, difference
+
+log = logging.getLogger("afltool")
+
+
+def solve(
+    total: str | Path,
+    out: str | Path,
+    *,
+    head: str | Path | None = None,
+    validate: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    threads: int = 1,
+    overwrite: bool = False,
+) -> Path:
+    """Solve the head that the statistics in ``total`` were gathered for.
+
+    ``options`` are those that the head still lets change (a ridge); ``validate`` is the sum over
+    held-out clients. ``threads``: BLAS threads; a Cholesky solve differs in its last bits between
+    thread counts, so heads are promised equal for one count (recorded in the file), one machine
+    and one library. ``head``: the head file that the statistics were gathered for, needed when it
+    holds more than options.
+    """
+    out = Path(out)
+    if threads < 1:
+        raise UsageError(f"--threads is at least 1; found {threads}")
+    statistics = load_statistics(Path(total))
+    held = None if validate is None else _held_out(Path(validate), statistics)
+    start = _head_of(statistics, total, head).with_options(**(options or {}))
+    made_by = recipe(
+        "solve",
+        {**start.options.as_dict(), "threads": threads},
+        {
+            "total": statistics.digest(),
+            "context": statistics.context.as_dict(),
+            "gammas": sorted(statistics.gammas.items()),
+            "validate": held.digest() if held else None,
+        },
+    )
+    if not up_to_date(out, made_by, overwrite):
+        with threadpool_limits(threads):
+            solved = start.absorb(statistics, held)
+        clients = len(statistics.clients)
+        save_head(out, solved, made_by, statistics.context, threads=threads, clients=clients)
+        _say(solved, out)
+    return out
+
+
+def _head_of(statistics: Statistics, total: str | Path, path: str | Path | None) -> Head:
+    """The head that the statistics were gathered for, one phase before this solve."""
+    binding = statistics.context.head
+    if path is None:
+        head = make_head(binding["name"], binding["options"])
+    else:
+        head = load_head(Path(path))[0]
+    if head.digest() != binding["digest"]:
+        where = difference(head.binding(), dict(binding))
+        raise MismatchError(
+            f"{total} was gathered for another head than {path or 'its options alone tell'}: "
+            f"{where or 'its learned state differs'}; give the right one with --head FILE"
+        )
+    return head
+
+
+def _held_out(path: Path, total: Statistics) -> Statistics:
+    held = load_statistics(path)
+    where = difference(total.context.as_dict(), held.context.as_dict())
+    if where:
+        raise MismatchError(f"{path} does not belong to the total: {where}")
+    both = held.clients.keys() & total.clients.keys()
+    if both:
+        raise MismatchError(
+            f"{path}: client {min(both)} is both held out and in the total ({len(both)} are): "
+            "validation needs clients that the head has not seen"
+        )
+    return held
+
+
+def _say(head: Head, out: Path) -> None:
+    if head.phase() is None:
+        log.info("solve: done; afltool evaluate %s TEST.h5 tells how good it is", out)
+    else:
+        log.info("solve: next phase %r: afltool local-stats … --head %s", head.phase(), out)

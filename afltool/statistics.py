@@ -1,0 +1,268 @@
+"""What a client sends: sums over its rows, and who and what they are sums of.
+
+`Statistics` is a commutative group: see the laws in its docstring, tested by these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .digest import Digest, array_kind
+from .errors import MismatchError, NumericalError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, order=True)
+class ClientId:
+    """A client is known by its name within a partition; a real silo has no partition ('')."""
+
+    name: str
+    partition: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} (partition {self.partition[:12]})" if self.partition else self.name
+
+
+@dataclass(frozen=True)
+class Client:
+    """What is recorded about one client: rows, γ (never inside the gram), where the rows lie."""
+
+    rows: int
+    gamma: float = 0.0
+    source: str = ""  # digest of the feature file
+    rows_digest: str = ""  # which rows the partition deals, whatever the backbone
+    held_out: bool = False
+
+
+@dataclass(frozen=True)
+class Context:
+    """What must be equal for two statistics to be added; plain JSON values."""
+
+    space: Mapping[str, Any] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    head: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"space": self.space, "classes": list(self.classes), "head": self.head}
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Named additive arrays over rows, with row counts and clients.
+
+    ``arrays`` maps names to integer (exact mode) or float64 arrays; symmetric matrices are one
+    triangle. ``class_counts`` is int64 (C,).
+
+    Laws (exact for integers, up to rounding for float64):
+
+    - associative      (a + b) + c = a + (b + c)
+    - commutative      a + b = b + a
+    - zero             a + a.zero() = a
+    - pooling          statistics(rows of a and b together) = a + b
+    - subtraction      (a + b) − b = a
+
+    Adding what does not belong together (another context, phase or shape; a client that is already
+    in it) raises `MismatchError` naming what differs, integer overflow `NumericalError`.
+    """
+
+    phase: str
+    arrays: Mapping[str, Array]
+    class_counts: NDArray[np.int64]
+    context: Context = field(default_factory=Context)
+    clients: Mapping[ClientId, Client] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows summed over."""
+        return int(self.class_counts.sum())
+
+    @property
+    def gammas(self) -> dict[float, int]:
+        """How many clients carry which γ."""
+        found: dict[float, int] = {}
+        for client in self.clients.values():
+            found[client.gamma] = found.get(client.gamma, 0) + 1
+        return found
+
+    @property
+    def exact(self) -> bool:
+        """Whether every array holds integers, so that sums do not depend on their order."""
+        return all(np.issubdtype(a.dtype, np.integer) for a in self.arrays.values())
+
+    def zero(self) -> Statistics:
+        """The neutral element beside these statistics: no rows, no clients."""
+        arrays = {name: np.zeros_like(a) for name, a in self.arrays.items()}
+        return replace(
+            self, arrays=arrays, class_counts=np.zeros_like(self.class_counts), clients={}
+        )
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Sum(self).add(other).result()
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        return Sum(self).subtract(other).result()
+
+    def digest(self) -> str:
+        """SHA-256 of phase, arrays and class counts; not of γ, clients or where they came from."""
+        digest = Digest().text("phase", self.phase)
+        for name in sorted(self.arrays):
+            digest.array(name, self.arrays[name], array_kind(self.arrays[name]))
+        return digest.array("class_counts", self.class_counts, "<i8").hex()
+
+
+class Sum:
+    """A running sum of statistics: constant memory however many are added.
+
+    >>> one = Statistics("gram", {"gram": np.array([1, 2, 3])}, np.array([2]))
+    >>> Sum(one).add(one).result().arrays["gram"]
+    array([2, 4, 6])
+    """
+
+    def __init__(self, first: Statistics) -> None:
+        self._like = first
+        self._arrays = {name: a.copy() for name, a in first.arrays.items()}
+        self._bounds = {name: _largest(a) for name, a in first.arrays.items()}
+        self._counts = first.class_counts.copy()
+        self._clients = dict(first.clients)
+        self._dealt = {c.rows_digest: who.partition for who, c in first.clients.items()}
+
+    def add(self, other: Statistics) -> Sum:
+        """Add statistics of other clients."""
+        self._check_addable(other)
+        self._check_new(other)
+        for name, array in self._arrays.items():
+            self._combine(name, array, other.arrays[name], np.add)
+        self._counts += other.class_counts
+        self._clients.update(other.clients)
+        return self
+
+    def subtract(self, other: Statistics) -> Sum:
+        """Take clients out: exact for integers, with rounding residue for float64."""
+        self._check_addable(other)
+        self._check_known(other)
+        for name, array in self._arrays.items():
+            self._combine(name, array, other.arrays[name], np.subtract)
+        self._counts -= other.class_counts
+        for who in other.clients:
+            del self._clients[who]
+        return self
+
+    def result(self) -> Statistics:
+        """The sum so far (not to be used together with further additions)."""
+        return replace(
+            self._like, arrays=self._arrays, class_counts=self._counts, clients=self._clients
+        )
+
+    def _combine(self, name: str, a: Array, b: Array, operation: Any) -> None:
+        """a ← a ± b in place; integers that would wrap around are refused before they do."""
+        if np.issubdtype(a.dtype, np.integer):
+            bound = self._bounds[name] + _largest(b)
+            if bound > np.iinfo(np.int64).max:
+                raise NumericalError(
+                    f"array {name!r} could exceed int64 ({bound:.3g}): extract the features with "
+                    "fewer --fraction-bits"
+                )
+            self._bounds[name] = bound
+        operation(a, b, out=a)
+
+    def _check_addable(self, other: Statistics) -> None:
+        like = self._like
+        if like.phase != other.phase:
+            raise MismatchError(
+                f"these statistics are of phase {other.phase!r}, the others of {like.phase!r}"
+            )
+        where = difference(like.context.as_dict(), other.context.as_dict())
+        if where:
+            raise MismatchError(
+                f"these statistics do not belong to the others: {where}; "
+                "make them again with the same backbone, options, classes and head"
+            )
+        for name in self._arrays.keys() | other.arrays.keys():
+            a, b = self._arrays.get(name), other.arrays.get(name)
+            if a is None or b is None or a.shape != b.shape or array_kind(a) != array_kind(b):
+                raise MismatchError(f"array {name!r} has another shape or type: {_kind(a, b)}")
+        if like.class_counts.shape != other.class_counts.shape:
+            raise MismatchError(
+                f"{len(other.class_counts)} classes here and {len(like.class_counts)} there"
+            )
+
+    def _check_new(self, other: Statistics) -> None:
+        twice = self._clients.keys() & other.clients.keys()
+        if twice:
+            raise MismatchError(
+                f"client {min(twice)} is given twice ({len(twice)} of its clients are in the sum "
+                "already)"
+            )
+        for who, client in other.clients.items():
+            if self._dealt.setdefault(client.rows_digest, who.partition) != who.partition:
+                raise MismatchError(
+                    f"client {who} and clients in the sum come from two partitions of the same "
+                    "rows, which would be counted twice; use the clients of one partition"
+                )
+
+    def _check_known(self, other: Statistics) -> None:
+        for who, client in other.clients.items():
+            if who not in self._clients:
+                raise MismatchError(
+                    f"client {who} cannot be subtracted: it is not among the "
+                    f"{len(self._clients)} clients of this total (or was taken out before)"
+                )
+            where = difference(vars(self._clients[who]), vars(client))
+            if where:
+                raise MismatchError(f"client {who} cannot be subtracted: {where}")
+        if (self._counts < other.class_counts).any():
+            worst = int((self._counts - other.class_counts).argmin())
+            raise MismatchError(f"more rows would be subtracted than there are in class {worst}")
+
+
+def total(parts: Iterable[Statistics]) -> Statistics:
+    """Sum of one or more statistics; the parts are consumed one at a time."""
+    iterator = iter(parts)
+    result = Sum(next(iterator))
+    for part in iterator:
+        result.add(part)
+    return result.result()
+
+
+def difference(a: Any, b: Any, path: str = "") -> str:
+    """The first field in which two JSON values differ, with both values; '' if they are equal.
+
+    >>> difference({"space": {"dim": 3}}, {"space": {"dim": 4}})
+    'space.dim is 4 here and 3 there'
+    """
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for key in sorted(a.keys() | b.keys()):
+            found = difference(a.get(key), b.get(key), f"{path}.{key}" if path else key)
+            if found:
+                return found
+        return ""
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        if len(a) != len(b):
+            return f"{path} has {len(b)} entries here and {len(a)} there"
+        return next(
+            (
+                d
+                for i, (x, y) in enumerate(zip(a, b, strict=True))
+                if (d := difference(x, y, f"{path}[{i}]"))
+            ),
+            "",
+        )
+    return "" if a == b else f"{path} is {b!r} here and {a!r} there"
+
+
+def _largest(a: Array) -> int:
+    """Largest magnitude of an integer array; 0 for reals, which have no bound to keep."""
+    if not a.size or not np.issubdtype(a.dtype, np.integer):
+        return 0
+    return max(int(a.max()), -int(a.min()))
+
+
+def _kind(a: Array | None, b: Array | None) -> str:
+    texts = ["absent" if x is None else f"{x.shape} {x.dtype}" for x in (b, a)]
+    return f"{texts[0]} here and {texts[1]} there"

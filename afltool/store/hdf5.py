@@ -1,0 +1,307 @@
+"""HDF5 files that are whole or refused: writing under a partial name, reading with suspicion.
+
+Measured with h5py 3.16 and HDF5 2.0: a file that is killed while it is written keeps what was
+flushed (default libver), a flipped byte raises only under fletcher32, and a read-only open
+without a lock works on network file systems.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from ..digest import canonical_json
+from ..errors import AflError, CorruptFileError, InputError, UsageError
+from . import schema
+
+Header = dict[str, Any]
+Array = NDArray[Any]
+# What h5py raises when the bytes of a file make no sense to the HDF5 library.
+_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, MemoryError)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def partial_path(path: Path) -> Path:
+    """Where the file that will be called ``path`` is written."""
+    return path.with_name(path.name + schema.PARTIAL)
+
+
+def need_space(folder: Path, size: int, what: str) -> None:
+    """Refuse to start writing ``size`` bytes into a folder whose disk has fewer."""
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise InputError(
+            f"no space left for {what}: it takes {size / 1e6:.1f} MB and the disk of {folder} has "
+            f"{free / 1e6:.1f} MB free; free some space or choose another folder"
+        )
+
+
+@contextmanager
+def writing(path: Path, resume: bool = False) -> Iterator[h5py.File]:
+    """An HDF5 file open for writing that takes its final name only if the block succeeds.
+
+    One writer per file: a second one is refused. With ``resume`` an existing partial file is
+    opened as it is, and it stays behind when the block fails; otherwise it is removed then.
+    """
+    partial = partial_path(path)
+    try:
+        with _writer_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = _locked(partial)
+    except BlockingIOError:
+        raise InputError(
+            f"another process is writing {path} (it holds {partial.name}): wait for it to end"
+        ) from None
+    try:
+        with _writer_errors(path):
+            keep = resume and os.fstat(lock).st_size > 0
+            with h5py.File(partial, "r+" if keep else "w", locking=False) as file:
+                yield file
+                file.attrs[schema.COMPLETE] = 1
+            os.fsync(lock)
+            os.replace(partial, path)
+            _sync_folder(path.parent)
+    except BaseException:
+        if not resume:
+            with suppress(OSError):
+                partial.unlink()
+        raise
+    finally:
+        os.close(lock)
+
+
+def _locked(partial: Path) -> int:
+    """Create or open the partial file and lock it; the lock is the open descriptor."""
+    while True:
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise
+        except OSError as error:  # a file system without locks (some NFS mounts)
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                os.close(descriptor)
+                raise
+        # The previous writer may have renamed the file between our open and our lock.
+        with suppress(FileNotFoundError):
+            if os.stat(partial).st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _writer_errors(path: Path) -> Iterator[None]:
+    """Turn the system's refusals into messages; BlockingIOError is left to the caller."""
+    try:
+        yield
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {_reason(error)}") from error
+    except RuntimeError as error:  # h5py reports a failed flush on close this way
+        if "write" not in str(error) and "flush" not in str(error):
+            raise
+        raise InputError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    number = getattr(error, "errno", None)
+    if number == errno.ENOSPC or "No space left" in text:
+        return "no space left on the disk; free some space and run the command again"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "the folder does not allow it (read-only?); choose another one with -o"
+    if number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
+        return f"{os.strerror(number)}: a folder and a file are mixed up in this path"
+    return text
+
+
+def put_header(file: h5py.File, kind: str, header: Header) -> None:
+    """Write the kind, the version and the header with its checksum."""
+    data = canonical_json(header).encode()
+    if schema.HEADER in file:
+        del file[schema.HEADER]
+    put_array(file, schema.HEADER, np.frombuffer(data, dtype=np.uint8))
+    file.attrs[schema.FORMAT] = kind
+    file.attrs[schema.FORMAT_VERSION] = schema.VERSION
+    file.attrs[schema.HEADER_SHA256] = hashlib.sha256(data).hexdigest()
+
+
+def put_array(file: h5py.File, name: str, value: Array) -> None:
+    """Write an array uncompressed, checksummed and chunked (an empty one without chunks)."""
+    if value.size == 0:
+        file.create_dataset(name, data=value)
+        return
+    rows = max(1, schema.CHUNK_BYTES // max(1, value[:1].nbytes))
+    chunks = (min(rows, value.shape[0]), *value.shape[1:])
+    file.create_dataset(name, data=value, chunks=chunks, fletcher32=True)
+
+
+def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Path:
+    """Write one whole file of named arrays; see `writing` for what a failure leaves (nothing)."""
+    with suppress(FileNotFoundError):  # the folder may still have to be made
+        need_space(path.parent, sum(a.nbytes for a in arrays.values()) + (1 << 16), str(path))
+    with writing(path) as file:
+        for name, value in arrays.items():
+            put_array(file, name, value)
+        put_header(file, kind, header)
+    return path
+
+
+# ---------------------------------------------------------------- reading
+
+
+@contextmanager
+def reading(path: Path, kind: str | None = None) -> Iterator[tuple[h5py.File, Header]]:
+    """A complete file of ours, open for reading, with its header.
+
+    Raises `InputError` when it is missing, `CorruptFileError` when it is incomplete, damaged or
+    foreign, `UsageError` when it is of another kind than ``kind``.
+    """
+    _must_exist(path)
+    with _opened(path) as file:
+        with damage_as_error(path):
+            header = _checked_header(path, file, kind)
+        yield file, header
+
+
+def _must_exist(path: Path) -> None:
+    try:
+        is_file, size = path.is_file(), path.stat().st_size
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}: check the path") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    if not is_file:
+        raise InputError(f"{path} is not a file; expected one that afltool wrote")
+    if size == 0:
+        raise CorruptFileError(f"{path} is empty (0 bytes); make it again")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
+    try:
+        file = h5py.File(path, "r", locking=False)
+    except PermissionError:
+        raise InputError(f"cannot read {path}: permission denied") from None
+    except OSError as error:
+        if path.read_bytes()[:8] == b"\x89HDF\r\n\x1a\n":
+            raise CorruptFileError(
+                f"{path} is damaged or cut short ({path.stat().st_size} bytes): {error}; "
+                "make it or fetch it again"
+            ) from None
+        raise CorruptFileError(
+            f"{path} is not an afltool file: expected HDF5, which it is not"
+        ) from None
+    with file:
+        yield file
+
+
+@contextmanager
+def damage_as_error(path: Path) -> Iterator[None]:
+    """What HDF5 says of damaged bytes, as one `CorruptFileError` with the path."""
+    try:
+        yield
+    except AflError:
+        raise
+    except _DAMAGE as error:
+        text = " ".join(str(error).split())
+        raise CorruptFileError(f"{path} is damaged ({text}); make it or fetch it again") from error
+
+
+def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
+    found = file.attrs.get(schema.FORMAT)
+    if found is None and path.name.endswith(schema.PARTIAL):
+        raise CorruptFileError(f"{path} is not finished: run the command that was writing it again")
+    if found not in schema.KINDS:
+        raise CorruptFileError(f"{path} is not an afltool file: its kind is {found!r}")
+    version = int(file.attrs.get(schema.FORMAT_VERSION, 0))
+    if version != schema.VERSION:
+        raise CorruptFileError(
+            f"{path} has format version {version}; this afltool reads version {schema.VERSION}"
+        )
+    if int(file.attrs.get(schema.COMPLETE, 0)) != 1:
+        raise CorruptFileError(f"{path} is not complete: run the command that was writing it again")
+    if kind is not None and found != kind:
+        raise UsageError(f"{path} is a {found} file; expected a {kind} file here")
+    data = get_array(path, file, schema.HEADER, limit=schema.HEADER_LIMIT).tobytes()
+    if hashlib.sha256(data).hexdigest() != file.attrs.get(schema.HEADER_SHA256):
+        raise CorruptFileError(f"{path} is damaged: its header does not match its checksum")
+    header = json.loads(data)
+    if not isinstance(header, dict) or "digest" not in header:
+        raise CorruptFileError(f"{path} is damaged: its header is not an object with a digest")
+    return {"kind": found, **header}
+
+
+def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
+    """A dataset that is what it claims: plain numbers, inside this file, as large as its shape.
+
+    Nothing is allocated before this check, so a shape of 10^12 rows costs nothing.
+    """
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        raise CorruptFileError(f"{path} is damaged: it lacks the dataset /{name}")
+    data = file[name]
+    plain = (
+        isinstance(data, h5py.Dataset)
+        and data.dtype.kind in "iufS"
+        and not data.is_virtual
+        and data.external is None
+        and data.compression is None
+    )
+    if not plain:
+        raise CorruptFileError(f"{path} is damaged: /{name} is not a plain dataset")
+    if data.size and data.id.get_storage_size() < data.size * data.dtype.itemsize:
+        raise CorruptFileError(
+            f"{path} is damaged: /{name} claims the shape {data.shape}, "
+            f"{data.size * data.dtype.itemsize} bytes, and holds {data.id.get_storage_size()}"
+        )
+    if data.size * data.dtype.itemsize > path.stat().st_size:
+        raise CorruptFileError(f"{path} is damaged: /{name} claims more bytes than the file has")
+    return cast(h5py.Dataset, data)
+
+
+def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) -> Array:
+    """Read a whole dataset, at most ``limit`` bytes."""
+    data = checked_dataset(path, file, name)
+    if limit is not None and data.size * data.dtype.itemsize > limit:
+        raise CorruptFileError(f"{path} is damaged: /{name} has more than {limit} bytes")
+    return cast(Array, data[()])
+
+
+def read_file(path: Path, kind: str) -> tuple[Header, dict[str, Array]]:
+    """The header and every array of a file but the header's bytes, by name."""
+    with reading(path, kind) as (file, header), damage_as_error(path):
+        names = [name for name in file if name != schema.HEADER]
+        if schema.ARRAYS in names:
+            names.remove(schema.ARRAYS)
+            names += [f"{schema.ARRAYS}/{name}" for name in file[schema.ARRAYS]]
+        return header, {name: get_array(path, file, name) for name in names}
+
+
+def read_header(path: Path, kind: str | None = None) -> Header:
+    """The header alone, with the file's ``kind`` in it."""
+    with reading(path, kind) as (_, header):
+        return header
