@@ -1,10 +1,11 @@
-"""Command-line options made from the heads' option classes, so a new head needs no change here."""
+"""Command-line options made from option classes, so a new head needs no change here."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import Field, fields
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -16,33 +17,57 @@ def head_parameters(names: Iterable[str], skip: Iterable[str] = ()) -> list[insp
     """One keyword parameter for each option of these heads; None stands for 'not given'."""
     found: dict[str, inspect.Parameter] = {}
     for name in names:
-        hints = get_type_hints(OPTIONS[name])
-        for f in fields(OPTIONS[name]):
-            if f.name not in found and f.name not in skip:
-                found[f.name] = _parameter(f, hints[f.name])
+        for parameter in parameters_of(OPTIONS[name], "Head"):
+            if parameter.name not in skip:
+                found.setdefault(parameter.name, parameter)
     return list(found.values())
 
 
-def _parameter(f: Field[Any], hint: Any) -> inspect.Parameter:
-    simple = hint if hint in (int, float, bool, str) else str  # 'auto' or a number: text
-    flag = "--" + f.name.replace("_", "-")
-    default = "" if f.default in (False, None) else f"  [default: {f.default:g}]" if isinstance(
-        f.default, (int, float)
-    ) else f"  [default: {f.default}]"  # fmt: skip
-    option = typer.Option(flag, help=f.metadata["help"] + default, rich_help_panel="Head")
+def parameters_of(cls: Any, panel: str) -> list[inspect.Parameter]:
+    """A keyword parameter for every field of an options class that has a help text."""
+    hints = get_type_hints(cls)
+    return [_parameter(f, hints[f.name], panel) for f in fields(cls) if "help" in f.metadata]
+
+
+def _parameter(f: Field[Any], hint: Any, panel: str) -> inspect.Parameter:
+    option = typer.Option(
+        "--" + f.name.replace("_", "-"),
+        help=f.metadata["help"] + _default(f.default),
+        rich_help_panel=panel,
+    )
     return inspect.Parameter(
         f.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[simple | None, option],
+        annotation=Annotated[_simple(hint) | None, option],
     )
 
 
+def _simple(hint: Any) -> Any:
+    """The type that the shell gives: a number or 'auto' is text."""
+    for kind in (bool, int, float, Path):
+        if hint in (kind, kind | None):
+            return kind
+    return str
+
+
+def _default(value: Any) -> str:
+    if value is None or value is False:
+        return ""
+    return f" [default: {value:g}]" if isinstance(value, (int, float)) else f" [default: {value}]"
+
+
 def with_head_options(
-    function: Callable[..., Any], names: Iterable[str], skip: Iterable[str] = ()
+    function: Callable[..., Any],
+    names: Iterable[str],
+    skip: Iterable[str] = (),
+    more: Iterable[inspect.Parameter] = (),
 ) -> Callable[..., Any]:
-    """``function(…, head_options: dict)`` as a command with each option spelled out."""
-    added = head_parameters(names, skip)
+    """``function(…, head_options: dict)`` as a command with each option spelled out.
+
+    ``more`` are further parameters that end in the same dict.
+    """
+    added = [*more, *head_parameters(names, skip)]
     own = inspect.signature(function, eval_str=True)
     kept = [p for p in own.parameters.values() if p.name != "head_options"]
 

@@ -1,4 +1,4 @@
-"""Commands that make features and deal them out: import, partition."""
+"""Commands that make features and deal them out: extract, import, merge, partition."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from ._types import (
 
 
 def add_to(app: typer.Typer) -> None:
+    app.command("extract")(command(extract))
     app.command("import")(command(import_))
+    app.command("merge")(command(merge))
     app.command("partition")(command(partition))
 
 
@@ -38,22 +40,118 @@ Classes = Annotated[
 ]
 
 
-def read_classes(path: Path | None) -> list[str] | None:
-    """Class names from a text file, one a line."""
-    from ..errors import InputError, InvalidDataError
+def _names(classes: Path | None) -> tuple[str, ...] | None:
+    from ..datasets import read_classes
 
-    if path is None:
-        return None
-    try:
-        names = [line.strip() for line in path.read_text().splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the class list {path}: {error}") from None
-    if not names or len(set(names)) < len(names):
-        raise InvalidDataError(
-            f"{path} must name each class once, one a line; found {len(names)} lines, "
-            f"{len(set(names))} different"
-        )
-    return names
+    return None if classes is None else read_classes(classes)
+
+
+def extract(
+    backbone: Annotated[
+        str,
+        typer.Option("--backbone", help="resnet18 …, efficientnet_lite0, timm:NAME."),
+    ],
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data",
+            help="digits, fashion-mnist, cifar10, cifar100, tiny-imagenet, imagefolder:PATH.",
+        ),
+    ] = "cifar10",
+    split: Annotated[str, typer.Option("--split", help="train or test.")] = "train",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Feature file; without it, the store.")
+    ] = None,
+    weights: Annotated[
+        str,
+        typer.Option("--weights", help="default (ImageNet), random, a weights name, or a file."),
+    ] = "default",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random weights.")] = 0,
+    preprocess: Annotated[
+        str,
+        typer.Option("--preprocess", help="paper: resize, mean 0.5, std 0.5; weights: their own."),
+    ] = "paper",
+    image_size: Annotated[
+        int | None, typer.Option("--image-size", help="Side of the images (paper: 224).")
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", help="I/N: part I (from 0) of N; merge puts them together."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="At most so many images, spread over classes.")
+    ] = None,
+    classes: Classes = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", help="Images a step; chosen for the device.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    precision: Annotated[
+        str, typer.Option("--precision", help="The backbone's arithmetic: fp32, bf16, fp16.")
+    ] = "fp32",
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Threads that decode images (one a core).")
+    ] = None,
+    data_root: Annotated[
+        Path | None,
+        typer.Option("--data-root", help="Where data sets lie ($AFLTOOL_DATA, ./afl-data)."),
+    ] = None,
+    checksums: Annotated[
+        Path | None,
+        typer.Option("--checksums", help="md5sum lines to trust instead of the published ones."),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="Folder of cached features ($AFLTOOL_STORE, ./afl-store)."),
+    ] = None,
+    dtype: DType = "int16",
+    fraction_bits: Bits = 9,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Leave out unreadable images, counting them.")
+    ] = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Run images through a frozen backbone, once: resumable, cached, checksummed."""
+    from ..stages.extract import extract as stage
+
+    path = stage(
+        backbone,
+        data,
+        split,
+        out,
+        weights=weights,
+        seed=seed,
+        preprocess=preprocess,
+        image_size=image_size,
+        classes=_names(classes),
+        limit=limit,
+        shard=shard,
+        dtype=dtype,
+        fraction_bits=fraction_bits,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+        workers=workers,
+        data_root=data_root,
+        checksums=checksums,
+        store=store,
+        skip_corrupt=skip_corrupt,
+        overwrite=overwrite,
+    )
+    show(path, as_json)
+
+
+def merge(
+    shards: Annotated[list[Path], typer.Argument(help="Files, folders, globs, or - for stdin.")],
+    out: Out,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Put the shards of one extraction together: the file that an unsharded run would make."""
+    from ..stages.merge import merge as stage
+
+    show(stage(shards, out, overwrite=overwrite), as_json)
 
 
 def import_(
@@ -78,7 +176,7 @@ def import_(
         embeddings,
         out,
         labels=labels,
-        classes=read_classes(classes),
+        classes=_names(classes),
         dtype=dtype,
         fraction_bits=fraction_bits,
         backbone=backbone,

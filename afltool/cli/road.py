@@ -1,5 +1,4 @@
-"""Commands of the road from features to a checked head: head, local-stats, aggregate, solve,
-evaluate."""
+"""Commands of the road from features to a checked head, and `run` for all of it."""
 
 from __future__ import annotations
 
@@ -9,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ..heads import OPTIONS
+from ..stages.run_config import RunConfig
 from ._console import command
-from ._head_options import with_head_options
+from ._head_options import parameters_of, with_head_options
 from ._types import HeadSpec, Json, Out, Overwrite, Threads, print_json, show
 
 Files = Annotated[list[Path], typer.Argument(help="Files, folders, quoted globs, - for stdin.")]
@@ -28,6 +28,9 @@ def add_to(app: typer.Typer) -> None:
     app.command("aggregate")(command(aggregate))
     app.command("solve")(command(solve))
     app.command("evaluate")(command(evaluate))
+    app.command("run")(
+        command(with_head_options(run, OPTIONS, {"seed"}, parameters_of(RunConfig, "Run")))
+    )
 
 
 def _head_command(name: str) -> Any:
@@ -187,3 +190,29 @@ def evaluate(
         print_json(found)
     else:
         print_metrics(found)
+
+
+def run(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder.")],
+    head_options: dict[str, Any],
+    config: Annotated[
+        Path | None, typer.Argument(help="TOML with these options; options given here win.")
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """All stages on one machine, in a folder that shows the road; what is done is kept."""
+    import json
+
+    from ..report.tables import print_summary
+    from ..stages.pipeline import run as stage
+    from ..stages.run_config import make_config, read_config
+
+    given = {**({} if config is None else read_config(config)), **head_options}
+    folder = stage(make_config(given), out, overwrite=overwrite)
+    summary = json.loads((folder / "summary.json").read_text())
+    if as_json:
+        print_json({"path": str(folder), **summary})
+    else:
+        print_summary(summary)
+        typer.echo(str(folder))

@@ -72,6 +72,30 @@ def print_metrics(found: dict[str, Any]) -> None:
     console.print(table)
 
 
+def print_summary(summary: dict[str, Any]) -> None:
+    """What a run found, on stderr: accuracy, bytes a client sends, seconds per stage."""
+    console = Console(stderr=True)
+    table = Table(show_header=False, box=None)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("top-1 accuracy", f"{summary['top1']:.2%} of {summary['n']} test rows")
+    table.add_row("clients", str(summary["clients"]))
+    for number, sent in enumerate(summary["bytes_per_client"], start=1):
+        name = "a client sends" if number == 1 else f"… in round {number}"
+        table.add_row(name, describe_upload(sent))
+    for stage in summary["stages"]:
+        table.add_row(stage["stage"], f"{stage['seconds']:.2f} s   {stage['file']}")
+    table.add_row("digest of the total", summary["total_digest"])
+    console.print(table)
+
+
+def describe_upload(sent: dict[str, Any]) -> str:
+    """Bytes that a client sends in one round, in words."""
+    if "mean_file" in sent:
+        return f"{sent['mean_file'] / 1e6:.2f} MB (mean file)"
+    return f"at most {sent['arrays_at_most'] / 1e6:.2f} MB"
+
+
 def say_solution(path: Path) -> None:
     """One paragraph on stderr about a solved head: rank, condition, ridge, degrees of freedom."""
     from ..store.hdf5 import read_header

@@ -1,0 +1,92 @@
+"""Stage `merge`: the shards of one extraction → the file that an unsharded run would make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import progress
+from ..errors import MismatchError, UsageError
+from ..files import expand, provenance, up_to_date
+from ..statistics import difference
+from ..store.features import Features, open_features, writing_features
+from ..store.hdf5 import read_header
+from .extract import parse_shard
+
+
+def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = False) -> Path:
+    """Put shards 0/N … N−1/N together; a missing, doubled or foreign one is named."""
+    paths, out = _in_order(expand(shards)), Path(out)
+    first = read_header(paths[0], "features")
+    made_by = _whole(first["recipe"])
+    if up_to_date(out, made_by, overwrite):
+        return out
+    with ExitStack() as stack:
+        parts = [stack.enter_context(open_features(p)) for p in paths]
+        space = first["space"]
+        total = sum(len(p) for p in parts)
+        header = {
+            "recipe": made_by,
+            "provenance": provenance(merged=len(parts), parts=first["provenance"]),
+            "space": space,
+            "classes": first["classes"],
+            "source": _source(parts),
+        }
+        with writing_features(
+            out, space["dim"], space["dtype"], space["fraction_bits"], expect_rows=total
+        ) as (writer, _):
+            with progress.task("merge", total, "rows") as task:
+                for part in parts:
+                    for start in range(0, len(part), part.block_rows()):
+                        values = part.stored(start, start + part.block_rows())
+                        writer.append_values(values)
+                        task.advance(len(values))
+            labels = np.concatenate([p.labels for p in parts])
+            writer.finish(labels, np.concatenate([p.row_ids for p in parts]), header)
+    return out
+
+
+def _whole(made_by: dict[str, Any]) -> dict[str, Any]:
+    """The recipe of the unsharded file."""
+    return {**made_by, "options": {**made_by["options"], "shard": None}}
+
+
+def _in_order(paths: Sequence[Path]) -> list[Path]:
+    """The shards by number, after a check that they are all of one extraction, each once."""
+    by_number: dict[int, Path] = {}
+    reference: tuple[Path, dict[str, Any], int] | None = None
+    for path in paths:
+        made_by = read_header(path, "features")["recipe"]
+        shard = made_by["options"].get("shard")
+        if made_by["stage"] != "extract" or shard is None:
+            raise UsageError(f"{path} is not a shard: it was not made with extract --shard I/N")
+        number, count = parse_shard(shard)
+        reference = reference or (path, _whole(made_by), count)
+        where = difference(reference[1], _whole(made_by))
+        if where or count != reference[2]:
+            raise MismatchError(
+                f"{path} (shard {shard}) is not of the same extraction as {reference[0]}: "
+                f"{where or f'{count} shards here, {reference[2]} there'}"
+            )
+        if number in by_number:
+            raise MismatchError(f"shard {shard} is given twice: {by_number[number]} and {path}")
+        by_number[number] = path
+    if reference is None:
+        raise UsageError("there are no shards to merge")
+    missing = sorted(set(range(reference[2])) - by_number.keys())
+    if missing:
+        names = ", ".join(f"{i}/{reference[2]}" for i in missing[:8])
+        raise MismatchError(
+            f"{len(missing)} of {reference[2]} shards are missing: {names}; extract them and merge "
+            "again"
+        )
+    return [by_number[i] for i in sorted(by_number)]
+
+
+def _source(parts: Sequence[Features]) -> dict[str, Any]:
+    skipped = [one for p in parts for one in p.header["source"]["skipped"]]
+    return {**parts[0].header["source"], "shard": None, "skipped": skipped}
