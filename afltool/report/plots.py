@@ -1,0 +1,354 @@
+"""Pictures as PNG files: a partition, a confusion matrix, a ridge path.
+
+Colours are those of Okabe and Ito and the a map of one hue, which read the same with any colour
+vision. Nothing here touches matplotlib's global state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError, InvalidDataError, UsageError
+from ..partition import mean_total_variation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Counts = npt.NDArray[np.integer[Any]]
+Floats = npt.NDArray[np.float64]
+
+_BLUE, _PALE, _ORANGE, _GREY = (
+    "#0072B2",
+    "#A9CCE8",
+    "#D55E00",
+    "#6E6E6E",
+)  # Okabe & Ito, "Color universal design"
+_BUBBLES = 30  # up to so many clients and classes a bubble can still be told from its neighbour
+_NUMBERED = 120  # up to so many clients a column can be told by its number
+_CELLS = 1500  # more columns or rows than that fall between the pixels
+_NUMBERS = 20  # up to so many classes a number fits into a cell of a confusion matrix
+_LABELS = 120  # up to so many classes every name can be read
+_NAME = 24  # characters of a class name
+
+
+def plot_partition(
+    counts: Counts, class_names: Sequence[str], path: str | os.PathLike[str], title: str
+) -> Path:
+    """Draw ``counts`` (K clients × C classes): who has what, class and client sizes, shares.
+
+    Bubbles (area = rows) up to 30 clients and classes, a heat map on a logarithmic scale beyond;
+    white is exactly no row. Beyond 120 clients they stand in the order of their largest class and
+    of their size, beyond 1,500 a column is the mean of neighbours, and the picture says both.
+    Returns ``path``; raises as `plot_confusion` does.
+    """
+    counts = _checked(counts, class_names, "counts")
+    high = float(np.clip(0.13 * counts.shape[1], 2.8, 13.0))
+    with _figure(path, 12.0, high + 2.9) as figure:
+        grid = figure.add_gridspec(2, 3, width_ratios=(1, 0.015, 0.2), height_ratios=(high, 1.7))
+        cells = figure.add_subplot(grid[0, 0])
+        sizes = figure.add_subplot(grid[1, 0], sharex=cells)
+        counts, order = _client_order(counts)
+        _client_cells(cells, figure.add_subplot(grid[0, 1]), counts)
+        _class_ticks(cells, class_names, "y")
+        _class_sizes(figure.add_subplot(grid[0, 2], sharey=cells), counts)
+        _client_sizes(sizes, counts, order)
+        _cumulative_share(figure.add_subplot(grid[1, 2]), counts)
+        figure.suptitle(_plain(title), x=0.01, ha="left", fontsize=13, weight="bold")
+        cells.set_title(_partition_line(counts), loc="left", fontsize=9, color=_GREY)
+    return Path(path)
+
+
+def plot_confusion(
+    confusion: Counts, class_names: Sequence[str], path: str | os.PathLike[str], title: str
+) -> Path:
+    """Draw ``confusion`` (C × C, rows = true class) as shares of each true class.
+
+    The colour scale is the square root of the share, so that rare mistakes show; cells carry the
+    counts up to 20 classes. Returns ``path``. Raises `InvalidDataError` for arrays of the wrong
+    shape or with negative counts, `InputError` where the picture cannot be written, `UsageError`
+    without matplotlib.
+    """
+    confusion = _checked(confusion, class_names, "confusion")
+    if confusion.shape[0] != confusion.shape[1]:
+        raise InvalidDataError(f"confusion: expected a square matrix, found {confusion.shape}")
+    rows = confusion.sum(axis=1, keepdims=True)
+    share = confusion / np.maximum(rows, 1)
+    side = float(np.clip(0.125 * len(class_names), 3.2, 15.0))
+    with _figure(path, side + 2.6, side + 1.6) as figure:
+        from matplotlib.colors import PowerNorm
+
+        axes = figure.add_subplot()
+        norm = PowerNorm(0.5, 0, 1)
+        image = axes.imshow(share, cmap=_paper(), norm=norm, interpolation="nearest")
+        bar = figure.colorbar(image, ax=axes, shrink=0.75, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1])
+        bar.ax.set_yticklabels(["0", "1 %", "5 %", "20 %", "50 %", "100 %"])
+        bar.set_label("share of the true class")
+        _class_ticks(axes, class_names, "xy")
+        axes.set(xlabel="predicted class", ylabel="true class")
+        _cell_numbers(axes, confusion, share)
+        hits = np.trace(confusion) / max(int(rows.sum()), 1)
+        axes.set_title(
+            f"{_plain(title)}\ntop-1 {hits:.2%} of {rows.sum():,} rows", loc="left", fontsize=10
+        )
+    return Path(path)
+
+
+def plot_ridge_path(
+    lambdas: Sequence[float] | Floats,
+    curves: Mapping[str, Sequence[float] | Floats],
+    chosen: Mapping[str, float],
+    path: str | os.PathLike[str],
+) -> Path:
+    """Draw each of ``curves`` over ``lambdas`` on a logarithmic axis, one panel a curve.
+
+    ``chosen`` marks one λ of a curve by its name. λ = 0 stands one decade left of the smallest
+    positive λ; values that are not finite are left out. Raises as `plot_confusion` does.
+    """
+    ridge = np.asarray(lambdas, np.float64)
+    for name, values in curves.items():
+        if np.shape(values) != ridge.shape:
+            raise InvalidDataError(
+                f"ridge path: expected {ridge.size} values, one per λ, found {np.shape(values)} "
+                f"for {name!r}"
+            )
+    if not ridge.size or not curves or not (ridge >= 0).all() or not ridge.any():
+        raise InvalidDataError(
+            f"ridge path: expected curves over λ ≥ 0, found {len(curves)} curves over λ = {ridge}"
+        )
+    with _figure(path, 7.0, 0.6 + 2.2 * len(curves)) as figure:
+        panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (name, values) in zip(panels, curves.items(), strict=True):
+            _ridge_curve(axes, ridge, np.asarray(values, np.float64), name, chosen.get(name))
+        panels[-1].set_xlabel("ridge λ")
+    return Path(path)
+
+
+# -- panels of a partition -------------------------------------------------------------------------
+
+
+def _partition_line(counts: Counts) -> str:
+    rows = counts.sum(axis=1)
+    return (
+        f"{rows.size:,} clients, {rows.sum():,} rows, {counts.shape[1]:,} classes  ·  rows per "
+        f"client: min {rows.min():,}, median {np.median(rows):,.0f}, max {rows.max():,}  ·  "
+        f"{(rows == 0).sum():,} empty  ·  mean total variation {mean_total_variation(counts):.2f}"
+    )
+
+
+def _client_order(counts: Counts) -> tuple[Counts, str]:
+    """Clients as they are, or by largest class where a thousand columns would be mere noise."""
+    if counts.shape[0] <= _NUMBERED:
+        return counts, "client"
+    order = np.lexsort((-counts.sum(axis=1), counts.argmax(axis=1), counts.sum(axis=1) == 0))
+    return counts[order], "clients in the order of their largest class, then of their size"
+
+
+def _client_cells(axes: Axes, legend: Axes, counts: Counts) -> None:
+    clients, classes = counts.shape
+    if clients <= _BUBBLES and classes <= _BUBBLES:
+        legend.set_axis_off()
+        _bubbles(axes, counts)
+    else:
+        _heat_map(axes, legend, counts)
+    axes.set(xlim=(-0.5, clients - 0.5), ylim=(classes - 0.5, -0.5), ylabel="class")
+    axes.tick_params(labelbottom=False)
+
+
+def _bubbles(axes: Axes, counts: Counts) -> None:
+    clients, classes = np.nonzero(counts)
+    pitch = 72 * min(8.0 / counts.shape[0], max(2.8 / counts.shape[1], 0.13))  # points
+    largest = max(int(counts.max()), 1)
+    area = (0.95 * min(pitch, 40.0)) ** 2 * counts[clients, classes] / largest
+    axes.scatter(clients, classes, s=area, color=_BLUE, edgecolors="black", linewidths=0.4)
+    axes.set_xlabel(f"area = rows; the largest bubble has {largest:,}", fontsize=8, loc="right")
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _heat_map(axes: Axes, legend: Axes, counts: Counts) -> None:
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    binned, wide, high = _binned(counts)
+    positive = binned[binned > 0]
+    low, top = (positive.min(), positive.max()) if positive.size else (1.0, 1.0)
+    image = axes.imshow(
+        np.ma.masked_equal(binned.T, 0),
+        cmap=_paper(0.2),
+        norm=LogNorm(min(low, 1.0), max(top, 10.0)),
+        aspect="auto",
+        interpolation="nearest",
+        extent=(-0.5, counts.shape[0] - 0.5, counts.shape[1] - 0.5, -0.5),
+    )
+    unit = "rows (white: none)"
+    if wide * high > 1:
+        unit = f"rows, mean over {wide} clients × {high} classes (white: none)"
+    bar = axes.figure.colorbar(image, cax=legend, format=FuncFormatter(lambda x, _: f"{x:,g}"))
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    bar.set_label(unit, fontsize=8)
+
+
+def _binned(counts: Counts) -> tuple[Floats, int, int]:
+    """Means over blocks of neighbours, so that no cell is smaller than a pixel."""
+    wide, high = (-(-size // _CELLS) for size in counts.shape)
+    sums = np.add.reduceat(counts, np.arange(0, counts.shape[0], wide), axis=0)
+    sums = np.add.reduceat(sums, np.arange(0, counts.shape[1], high), axis=1)
+    return sums / (wide * high), wide, high
+
+
+def _class_sizes(axes: Axes, counts: Counts) -> None:
+    edges = np.arange(counts.shape[1] + 1) - 0.5
+    axes.stairs(counts.sum(axis=0), edges, orientation="horizontal", fill=True, color=_PALE)
+    axes.tick_params(axis="y", labelleft=False, length=0)
+    axes.set_xlim(0, max(1.05 * counts.sum(axis=0).max(), 1))
+    _thousands(axes.xaxis)
+    axes.set_xlabel("rows per class", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _client_sizes(axes: Axes, counts: Counts, order: str) -> None:
+    rows = counts.sum(axis=1)
+    # stairs draws one path; ten thousand bars take seconds
+    axes.stairs(rows, np.arange(rows.size + 1) - 0.5, fill=True, color=_BLUE)
+    axes.axhline(np.median(rows), color=_ORANGE, linestyle="--", linewidth=1, label="median")
+    axes.legend(loc="upper right", fontsize=8, frameon=False, bbox_to_anchor=(1, 1.12))
+    axes.set(xlabel=order, ylabel="rows per client", ylim=(0, max(1.1 * rows.max(), 1)))
+    if rows.size <= _BUBBLES:
+        axes.set_xticks(np.arange(rows.size))
+    _thousands(axes.yaxis)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _cumulative_share(axes: Axes, counts: Counts) -> None:
+    rows = np.sort(counts.sum(axis=1))[::-1]
+    share = np.concatenate([[0.0], np.cumsum(rows) / max(int(rows.sum()), 1)])
+    largest = np.linspace(0, 1, rows.size + 1)
+    axes.plot([0, 1], [0, 1], color=_GREY, linestyle=":", linewidth=1)
+    axes.plot(largest, share, color=_BLUE, linewidth=1.8)
+    half = int(np.searchsorted(share, 0.5)) if rows.any() else 0
+    axes.plot(largest[half], share[half], "o", color=_ORANGE, markersize=5)
+    axes.set_title(f"the {half:,} largest have half", fontsize=8, loc="left")
+    axes.set(xlabel="share of clients", ylabel="share of rows")
+    axes.set(xlim=(0, 1), ylim=(0, 1.02))
+    axes.grid(color="0.9", linewidth=0.6)
+
+
+# -- pieces of the other pictures ------------------------------------------------------------------
+
+
+def _cell_numbers(axes: Axes, confusion: Counts, share: Floats) -> None:
+    if confusion.shape[0] > _NUMBERS:
+        return
+    size = 9 if confusion.max(initial=0) < 1000 and confusion.shape[0] <= 12 else 6
+    for row, column in np.argwhere(confusion):
+        ink = "white" if share[row, column] > 0.35 else "black"
+        text = f"{confusion[row, column]}"
+        axes.text(column, row, text, ha="center", va="center", fontsize=size, color=ink)
+
+
+def _ridge_curve(
+    axes: Axes, ridge: Floats, values: Floats, name: str, chosen: float | None
+) -> None:
+    order = np.argsort(ridge)
+    order = order[np.isfinite(values[order])]
+    zero = ridge[ridge > 0].min() / 10
+    axes.plot(np.maximum(ridge, zero)[order], values[order], color=_BLUE, marker="o", markersize=4)
+    if (ridge == 0).any():
+        axes.axvline(zero, color=_GREY, linestyle=":", linewidth=1, label="λ = 0")
+    if chosen is not None:
+        label = f"chosen: λ = {chosen:g}"
+        axes.axvline(max(chosen, zero), color=_ORANGE, linestyle="--", linewidth=1.4, label=label)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="best", fontsize=8)
+    axes.set(xscale="log", ylabel=_plain(name))
+    axes.grid(color="0.9", linewidth=0.6)
+
+
+def _class_ticks(axes: Axes, class_names: Sequence[str], which: str) -> None:
+    """Every name up to 120 classes, then every so many, so that no two names overlap."""
+    step = -(-len(class_names) // _LABELS)
+    places = np.arange(0, len(class_names), step)
+    names = [_short(name) for name in class_names[::step]]
+    size = float(np.clip(660 / len(places), 4.5, 9))
+    if "y" in which:
+        axes.set_yticks(places, names, fontsize=size)
+    if "x" in which:
+        axes.set_xticks(places, names, fontsize=size, rotation=90)
+
+
+# -- figure and file -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _figure(path: str | os.PathLike[str], width: float, height: float) -> Iterator[Figure]:
+    """A figure to draw on; written to ``path`` when the block ends without an error."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError(
+            "pictures need matplotlib, which is not installed: pip install 'afltool[plot]'"
+        ) from error
+    figure = Figure(figsize=(width, height), layout="constrained")
+    yield figure
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with warnings.catch_warnings():
+            # A class name in a script that the font lacks is drawn as boxes; the rest stands.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            FigureCanvasAgg(figure).print_figure(partial, format="png", dpi=150)
+        os.replace(partial, target)
+    except OSError as error:
+        raise InputError(
+            f"{target}: expected to write a picture there, found: {error.strerror or error}. "
+            "Is the folder there, and is there room?"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _paper(start: float = 0.0) -> Any:
+    """One hue from white (or, from ``start``, from pale) to dark: more is darker in grey too."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    whole = LinearSegmentedColormap.from_list("whole", ["#FFFFFF", "#A9CCE8", "#3A87BF", "#06203F"])
+    return LinearSegmentedColormap.from_list("paper", whole(np.linspace(start, 1, 256)))
+
+
+def _thousands(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(4, integer=True))
+    axis.set_major_formatter("{x:,.0f}")
+
+
+def _checked(counts: Counts, class_names: Sequence[str], name: str) -> Counts:
+    counts = np.asarray(counts)
+    if counts.ndim != 2 or not counts.size or counts.shape[1] != len(class_names):
+        raise InvalidDataError(
+            f"{name}: expected a matrix with {len(class_names)} columns, one per class name, found "
+            f"shape {counts.shape}"
+        )
+    if counts.dtype.kind not in "iu" or counts.min() < 0:
+        raise InvalidDataError(
+            f"{name}: expected counts, found {counts.dtype} with minimum {counts.min()}"
+        )
+    return counts.astype(np.int64)
+
+
+def _plain(text: str) -> str:
+    return text.replace("$", r"\$")  # a pair of dollars would start a formula
+
+
+def _short(name: str) -> str:
+    return _plain(name if len(name) <= _NAME else name[: _NAME - 1] + "…")

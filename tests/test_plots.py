@@ -1,0 +1,128 @@
+"""Pictures: made whole or not at all, without warnings, at every size people have."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from afltool.errors import InputError, InvalidDataError, UsageError
+from afltool.report.plots import plot_confusion, plot_partition, plot_ridge_path
+
+image = pytest.importorskip("matplotlib.image")
+
+
+def size(path: Path) -> tuple[int, int]:
+    """Width and height in pixels, from the file's header."""
+    head = path.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", head[16:24])
+    return width, height
+
+
+def names(n: int) -> list[str]:
+    return [f"class {i}" for i in range(n)]
+
+
+def counts(clients: int, classes: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.poisson(rng.gamma(0.2, 40.0, (clients, classes)))
+
+
+@pytest.mark.parametrize(
+    ("clients", "classes"),
+    [(1, 1), (2, 3), (10, 10), (30, 30), (31, 2), (100, 10), (1000, 10), (2000, 100)],
+)
+def test_plot_partition_at_every_size(tmp_path: Path, clients: int, classes: int) -> None:
+    path = tmp_path / "clients.png"
+    table = counts(clients, classes)
+    assert plot_partition(table, names(classes), path, f"{clients} clients") == path
+    width, height = size(path)
+    assert width == 1800
+    assert 700 < height < 2500
+    assert image.imread(path)[..., :3].std() > 0.05  # something is drawn
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("clients", [5, 500])
+def test_plot_partition_without_a_row(tmp_path: Path, clients: int) -> None:
+    size(plot_partition(np.zeros((clients, 2), int), names(2), tmp_path / "empty.png", "nothing"))
+
+
+@pytest.mark.parametrize("classes", [1, 2, 10, 20, 100])
+def test_plot_confusion_at_every_size(tmp_path: Path, classes: int) -> None:
+    confusion = counts(classes, classes) + np.diag(np.full(classes, 80))
+    confusion[0] = 0  # a class that the test set lacks
+    path = plot_confusion(confusion, names(classes), tmp_path / "confusion.png", "a head")
+    assert min(size(path)) > 600
+    assert max(size(path)) < 3000
+
+
+def test_plot_ridge_path_with_zero_and_gaps(tmp_path: Path) -> None:
+    lambdas = [0.0, 1e-3, 1e-2, 0.1, 1.0]
+    curves = {"GCV": [np.nan, 3.0, 2.0, 2.5, np.inf], "held-out top-1": np.linspace(0.2, 0.6, 5)}
+    chosen = {"GCV": 0.01, "held-out top-1": 0.0}
+    one = plot_ridge_path(lambdas[1:], {"GCV": [3, 2, 1, 2]}, {}, tmp_path / "one.png")
+    two = plot_ridge_path(lambdas, curves, chosen, tmp_path / "two.png")
+    assert size(one)[1] < size(two)[1]
+
+
+def test_names_with_dollars_foreign_letters_and_great_length(tmp_path: Path) -> None:
+    odd = ["$x_1$", "50$ $60", "狗", "a" * 300]
+    plot_confusion(np.eye(4, dtype=np.uint8), odd, tmp_path / "c.png", "cost: 5$ or 6$")
+    plot_partition(np.eye(4, dtype=np.uint8), odd, tmp_path / "p.png", "狗 $\\frac$")
+    plot_ridge_path([0.1, 1.0], {"$a": [1, 2]}, {"$a": 1.0}, tmp_path / "r.png")
+
+
+def test_an_equal_picture_has_equal_bytes_and_replaces_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "p.png"
+    path.write_bytes(b"old")
+    first = plot_partition(counts(10, 4), names(4), path, "t").read_bytes()
+    assert plot_partition(counts(10, 4), names(4), str(path), "t").read_bytes() == first
+
+
+def test_a_picture_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "p.png"
+    path.write_bytes(b"old")
+    with pytest.raises(InvalidDataError, match="2 columns, one per class name, found shape"):
+        plot_partition(counts(3, 4), names(2), path, "t")
+    assert path.read_bytes() == b"old"
+    with pytest.raises(InputError, match="expected to write a picture there"):
+        plot_partition(counts(3, 4), names(4), tmp_path / "no" / "p.png", "t")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_arrays_that_are_not_counts_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.png"
+    with pytest.raises(InvalidDataError, match="square"):
+        plot_confusion(counts(3, 4), names(4), path, "t")
+    with pytest.raises(InvalidDataError, match="minimum -1"):
+        plot_confusion(-np.eye(2, dtype=int), names(2), path, "t")
+    with pytest.raises(InvalidDataError, match="expected counts, found float64"):
+        plot_partition(np.ones((2, 2)), names(2), path, "t")
+    with pytest.raises(InvalidDataError, match=r"3 values, one per λ, found \(2,\) for 'GCV'"):
+        plot_ridge_path([0.1, 1, 10], {"GCV": [1, 2]}, {}, path)
+    with pytest.raises(InvalidDataError, match="curves over λ ≥ 0"):
+        plot_ridge_path([-1.0, 1.0], {"GCV": [1, 2]}, {}, path)
+    assert not path.exists()
+
+
+def test_without_matplotlib_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UsageError, match=r"pip install 'afltool\[plot\]'"):
+        plot_partition(counts(3, 4), names(4), tmp_path / "p.png", "t")
+
+
+def test_import_is_cheap_and_pyplot_is_never_loaded(tmp_path: Path) -> None:
+    program = (
+        "import sys; import afltool.report.plots as plots; assert 'matplotlib' not in sys.modules;"
+        f"import numpy; plots.plot_confusion(numpy.eye(2, dtype=int), 'ab', {str(tmp_path / 'c')!r}"
+        ", 't'); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
