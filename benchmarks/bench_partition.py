@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from afltool.errors import AflError
-from afltool.partition import assign, summary
+from afltool.partitions import assign, summary
 
 
 def _cases(clients: int, user: np.ndarray) -> list[dict[str, Any]]:

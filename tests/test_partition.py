@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afltool import partition
+from afltool import partitions as partition
 from afltool.errors import InvalidDataError, NumericalError, UsageError
-from afltool.partition import SCHEMES, assign, canonical_order, mean_total_variation, summary
+from afltool.partitions import SCHEMES, assign, canonical_order, mean_total_variation, summary
 
 SIMULATED: dict[str, dict[str, Any]] = {
     "iid": {},

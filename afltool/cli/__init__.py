@@ -15,3 +15,10 @@ def main() -> None:
     from .app import app
 
     app()
+
+
+def show_progress() -> None:
+    """For scripts: messages and progress on stderr and clean stops, as the command has them."""
+    from ._console import set_up
+
+    set_up(quiet=False, verbose=False)

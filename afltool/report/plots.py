@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError, InvalidDataError, UsageError
-from ..partition import mean_total_variation
+from ..partitions import mean_total_variation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

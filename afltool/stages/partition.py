@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..digest import file_sha256
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
 from ..files import Partition, load_partition, recipe, save_partition, up_to_date
-from ..partition import assign, canonical_order, summary
+from ..partitions import assign, canonical_order, summary
 from ..store.features import open_features
 
 
@@ -36,7 +36,7 @@ def partition(
     top_up: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Deal the rows of a feature file to clients; see `afltool.partition.assign` for the schemes.
+    """Deal the rows of a feature file to clients; see `afltool.partitions.assign` for the schemes.
 
     ``table``: for the schemes by-attribute and file, a CSV, parquet or JSON table with a column
     ``row`` (row ids) and the column named by ``column`` (for file: ``client``).

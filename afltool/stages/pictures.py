@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import CorruptFileError, InputError, UsageError
 from ..files import load_head, load_partition
-from ..partition import summary
+from ..partitions import summary
 from ..report.plots import plot_confusion, plot_partition, plot_ridge_path
 
 
@@ -26,7 +26,7 @@ def partition_picture(path: str | Path, out: str | Path) -> Path:
 def confusion_picture(path: str | Path, out: str | Path) -> Path:
     """The confusion matrix of an evaluation's JSON file."""
     found = _metrics(Path(path))
-    title = f"top-1 {found['top1']:.2%} of {found['n']} rows"
+    title = f"{found['head']['name']} head"
     confusion = np.array(found["confusion"], dtype=np.int64)
     plot_confusion(confusion, list(found["per_class"]), Path(out), title)
     return Path(out)
@@ -37,7 +37,7 @@ def _metrics(path: Path) -> dict[str, Any]:
         raise InputError(f"there is no file {path}: write it with afltool evaluate … -o {path}")
     try:
         found: dict[str, Any] = json.loads(path.read_text())
-        assert {"confusion", "per_class", "top1", "n"} <= found.keys()
+        assert {"confusion", "per_class", "head"} <= found.keys()
     except (ValueError, AssertionError, AttributeError):
         raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes") from None
     return found
@@ -54,11 +54,17 @@ def ridge_path_picture(path: str | Path, out: str | Path) -> Path:
         )
     lambdas = np.array([p["ridge"] for p in points])
     curves = {
-        name: np.array([np.nan if p[name] is None else p[name] for p in points])
-        for name in ("gcv", "training_mse", "validation_mse")
+        label: np.array([np.nan if p[name] is None else p[name] for p in points])
+        for name, label in _CURVES.items()
         if name in points[0]
     }
-    n = head.report["rows"]
-    curves["gcv"] = curves["gcv"] / n if "gcv" in curves else curves["gcv"]
-    plot_ridge_path(lambdas, curves, {head.report["ridge_by"]: head.report["ridge"]}, Path(out))
+    by = "validation_mse" if "validation_mse" in points[0] else "gcv"
+    plot_ridge_path(lambdas, curves, {_CURVES[by]: head.report["ridge"]}, Path(out))
     return Path(out)
+
+
+_CURVES = {
+    "gcv": "generalised\ncross-validation",
+    "validation_mse": "squared error a row,\nheld-out clients",
+    "training_mse": "squared error a row,\ntraining",
+}

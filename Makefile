@@ -1,0 +1,44 @@
+# make demo   install everything and run the whole road on real images
+# make test   install everything and run the tests
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-slow lint bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/demo.py --out demo-output
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -q -n 2
+
+test-slow: $(VENV)/.dev
+	$(BIN)/pytest -q -m slow
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf $(VENV) demo-output afl-store build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+# The virtual environment: made once, made again when pyproject.toml changes.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; found: $$($(PYTHON) --version). Use make PYTHON=python3.11 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV) \
+		|| { echo "making a virtual environment failed; on Debian: apt-get install python3-venv"; rm -rf $(VENV); exit 1; }
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	@echo "Installing PyTorch and the rest into $(VENV) (about 2 minutes, 6 GB) …"
+	$(BIN)/python -m pip install --quiet -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "Installing PyTorch, the tests' tools and the rest into $(VENV) (about 2 minutes, 6 GB) …"
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@

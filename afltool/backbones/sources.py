@@ -1,0 +1,109 @@
+"""Where architectures and their published weights come from: what every source can say."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import InputError, UsageError
+from .preprocessing import Preprocessing
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+LITE0 = "efficientnet_lite0"
+TIMM = "timm:"
+
+State = Mapping[str, "Tensor"]
+
+
+class Source(Protocol):
+    """One architecture and the weights published for it."""
+
+    name: str
+
+    def weight_names(self) -> list[str]:
+        """Names of published weights, besides ``default``."""
+        ...
+
+    def knows(self, weights: str) -> bool:
+        """Whether ``weights`` is ``default`` or one of these names."""
+        ...
+
+    def label(self, weights: str) -> str:
+        """The full name of published weights, for files and people."""
+        ...
+
+    def published(self, weights: str) -> str:
+        """What identifies published weights for good; nothing is downloaded."""
+        ...
+
+    def build(self, image_size: int) -> nn.Module:
+        """The network with its classifier, randomly initialised."""
+        ...
+
+    def state(self, weights: str) -> Path | State:
+        """Published weights: the file, downloaded if need be, or the tensors themselves."""
+        ...
+
+    def rename(self, state: State, module: nn.Module) -> State:
+        """``state`` with the names that ``module`` uses, where publishers use others."""
+        ...
+
+    def preprocessing(self, weights: str) -> Preprocessing:
+        """How the images were prepared that the weights were trained for."""
+        ...
+
+    def versions(self) -> str:
+        """Of the packages that decide what a random initialisation is."""
+        ...
+
+
+def source_of(name: str) -> Source:
+    """The source of the backbone called ``name``.
+
+    Raises:
+        UsageError: unknown name, or a package that it needs is missing.
+    """
+    if name == LITE0 or name.startswith(TIMM):
+        from .from_timm import Lite0Source, TimmSource
+
+        return Lite0Source() if name == LITE0 else TimmSource(name.removeprefix(TIMM))
+    from .from_torchvision import TorchvisionSource
+
+    return TorchvisionSource(name)
+
+
+def backbone_names() -> list[str]:
+    """Every name known here besides ``timm:NAME``."""
+    from torchvision import models
+
+    return sorted([LITE0, *models.list_models(module=models)])
+
+
+def unknown_weights(backbone: str, weights: str, names: list[str]) -> UsageError:
+    return UsageError(
+        f"{weights!r} is neither a file nor weights of {backbone}: there are default, random"
+        f"{''.join(f', {name}' for name in names)}."
+    )
+
+
+def sha256_of_file(path: Path) -> str:
+    """SHA-256 (hex) of the file's bytes, read in pieces.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read the weights {path}: {error.strerror or error}.") from error
+
+
+def triple(values: Any) -> tuple[float, float, float]:
+    """Three numbers, one a channel."""
+    red, green, blue = (float(value) for value in values)
+    return red, green, blue
