@@ -101,6 +101,9 @@ def aggregate(
     held_out: Annotated[
         Path | None, typer.Option("--held-out", help="Where the held-out clients' sum goes.")
     ] = None,
+    law: Annotated[
+        str, typer.Option("--law", help="sum, or pairwise (AFL's Theorem 1; slow, for checking).")
+    ] = "sum",
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -113,6 +116,7 @@ def aggregate(
         add=add or [],
         subtract=subtract or [],
         held_out=held_out,
+        law=law,
         overwrite=overwrite,
     )
     show(path, as_json)

@@ -99,9 +99,7 @@ class _Problem:
             raise InvalidDataError(
                 f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
             )
-        bits = total.context.space.get("fraction_bits")
-        if total.exact and bits is None:
-            raise InvalidDataError("integer statistics without their number of fraction bits")
+        bits = _bits(total)
         G = rr.real_gram(total.arrays[GRAM], bits)
         H = rr.real_cross(total.arrays["cross"], bits)
         return cls(G, H, total.rows, total.class_counts, intercept)
@@ -114,6 +112,16 @@ class _Problem:
             return W
         mean_x, mean_y = self.means
         return np.vstack([W, mean_y - mean_x @ W])
+
+
+def _bits(statistics: Statistics) -> int | None:
+    """Fraction bits of integer statistics; None for real ones, which are in units of one."""
+    if not statistics.exact:
+        return None
+    bits: int | None = statistics.context.space.get("fraction_bits")
+    if bits is None:
+        raise InvalidDataError("integer statistics without their number of fraction bits")
+    return bits
 
 
 class _Choice:
@@ -154,7 +162,7 @@ def _ridges(ridge: str | float) -> rr.F64:
 
 def _held_out(validation: Statistics, problem: _Problem, intercept: bool) -> Any:
     """The held-out clients' squared error as a function of W: N − 2tr(WᵀH) + tr(WᵀGW)."""
-    bits = validation.context.space.get("fraction_bits")
+    bits = _bits(validation)
     G = rr.real_gram(validation.arrays[GRAM], bits)
     H = rr.real_cross(validation.arrays["cross"], bits)
     rows = validation.rows

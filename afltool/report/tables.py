@@ -107,11 +107,12 @@ def say_solution(path: Path) -> None:
     condition = r["condition"]
     log.info(
         "solve: %d rows, rank %d of %d, condition number %s, ridge %.6g (%s), "
-        "%.1f effective degrees of freedom%s",
+        "%.1f effective degrees of freedom%s%s",
         r["rows"], r["rank"], r["features"],
         "infinite" if condition is None else f"{condition:.3g}",
         r["ridge"], r["ridge_by"], r["degrees_of_freedom"],
         "; minimum-norm solution" if r["minimum_norm"] else "",
+        f"; clients' γ left in: {r['kept_gamma']:g}" if "kept_gamma" in r else "",
     )  # fmt: skip
     for line in _path_lines(r.get("ridge_path", []), r["ridge"]):
         log.info("%s", line)

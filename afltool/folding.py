@@ -1,0 +1,38 @@
+"""Statistics added up by AFL's pairwise law instead of by their sum: the same head, to rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from .errors import UsageError
+from .linalg.pairwise import Party, fold, party, without_gamma
+from .linalg.ridge import real_cross, real_gram
+from .linalg.triangle import pack
+from .statistics import Statistics, Sum
+
+
+def pairwise_total(parts: Iterable[Statistics]) -> Statistics:
+    """Fold clients one after another by Theorem 1, then remove Kγ by (16).
+
+    Takes phases whose arrays are gram and cross. The result holds float64 arrays in real units.
+    Each client's γ (head option ``gamma``) makes its matrix invertible.
+    """
+    counts: list[Sum] = []  # carries clients and row counts, with the checks of a sum
+
+    def parties() -> Iterator[Party]:
+        for part in parts:
+            if set(part.arrays) != {"gram", "cross"}:
+                raise UsageError(
+                    f"--law pairwise is for phases with gram and cross; phase {part.phase!r} has "
+                    f"{', '.join(sorted(part.arrays))}: use --law sum"
+                )
+            bare = replace(part, arrays={})
+            counts[:] = [counts[0].add(bare) if counts else Sum(bare)]
+            bits = part.context.space.get("fraction_bits") if part.exact else None
+            gamma = sum(g * n for g, n in part.gammas.items())
+            gram, cross = part.arrays["gram"], part.arrays["cross"]
+            yield party(real_gram(gram, bits), real_cross(cross, bits), gamma)
+
+    G, H = without_gamma(fold(parties()))
+    return replace(counts[0].result(), arrays={"gram": pack(G), "cross": H})

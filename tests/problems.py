@@ -1,0 +1,89 @@
+"""Least-squares problems with a known solution and conditioning, and shapes that break things."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from afltool.heads import make_head
+from afltool.linalg.fixedpoint import FixedPoint
+from afltool.statistics import Client, ClientId, Context, Statistics
+
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """X (n, d) and H = XᵀX·W for a given W, so that the least-squares solution is W itself."""
+
+    X: F64
+    W: F64
+    singular: F64
+
+    @property
+    def G(self) -> F64:
+        return self.X.T @ self.X
+
+    @property
+    def H(self) -> F64:
+        return self.G @ self.W
+
+
+def known_problem(n: int, d: int, classes: int, condition: float, seed: int) -> Problem:
+    """X = U diag(s) Vᵀ with cond(X) = ``condition``; asserts its own premises."""
+    rng = np.random.default_rng(seed)
+    rank = min(n, d)
+    U = np.linalg.qr(rng.normal(size=(n, rank)))[0]
+    V = np.linalg.qr(rng.normal(size=(d, rank)))[0]
+    s = np.logspace(0, -np.log10(condition), rank)
+    X = U * s @ V.T
+    found = np.linalg.svd(X, compute_uv=False)
+    assert np.allclose(found[:rank], s, rtol=1e-8, atol=1e-12)
+    W = rng.normal(size=(d, classes))
+    return Problem(X, W, s)
+
+
+@st.composite
+def row_sets(draw: st.DrawFn) -> tuple[NDArray[np.int16], NDArray[np.int64], int]:
+    """Fixed-point rows and labels: long, wide, rank-deficient, badly scaled, one class, empty."""
+    n, d = draw(st.integers(0, 40)), draw(st.integers(1, 12))
+    classes = draw(st.integers(1, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    X = rng.integers(-(2**15) + 1, 2**15, size=(n, d)).astype(np.int16)
+    shape = draw(st.sampled_from(["plain", "rank-deficient", "badly scaled", "zero", "extreme"]))
+    if shape == "rank-deficient":
+        X[:, d // 2 :] = X[:, :1]
+    if shape == "badly scaled":
+        X //= (10 ** rng.integers(0, 5, size=d)).astype(np.int16)
+    if shape == "zero":
+        X[:] = 0
+    if shape == "extreme":
+        X[:] = 2**15 - 1
+    one_class = draw(st.booleans())
+    y = np.zeros(n, np.int64) if one_class else rng.integers(0, classes, size=n)
+    return X, y, classes
+
+
+def statistics_of(
+    X: NDArray[np.int16], y: NDArray[np.int64], classes: int, client: str | None = None
+) -> Statistics:
+    """Statistics of fixed-point rows (9 bits) for the linear head, of one named client or none."""
+    from dataclasses import replace
+
+    head = make_head("linear").bind(X.shape[1], classes)
+    found = head.statistics(FixedPoint(X, 9), y)
+    context = Context({"fraction_bits": 9}, tuple(map(str, range(classes))), head.binding())
+    clients = {} if client is None else {ClientId(client): Client(len(X))}
+    return replace(found, context=context, clients=clients)
+
+
+def same(a: Statistics, b: Statistics) -> bool:
+    """Equal in every number and every client."""
+    return (
+        a.digest() == b.digest()
+        and dict(a.clients) == dict(b.clients)
+        and all(np.array_equal(a.arrays[k], b.arrays[k]) for k in a.arrays)
+    )

@@ -1,0 +1,242 @@
+"""The numeric core against NumPy and SciPy in float64, and against identities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import known_problem, row_sets
+from threadpoolctl import threadpool_limits
+
+from afltool.errors import InvalidDataError, NumericalError
+from afltool.linalg import fixedpoint, pairwise, ridge, triangle
+from afltool.linalg.fixedpoint import FixedPoint
+from afltool.linalg.gram import gram, gram_and_cross
+
+fast = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+# ---------------------------------------------------------------- triangle, fixed point
+
+
+@given(st.integers(0, 40), st.integers(0, 99))
+@fast
+def test_a_triangle_comes_back_as_its_matrix(d, seed):
+    G = np.random.default_rng(seed).normal(size=(d, d))
+    G = G + G.T
+    packed = triangle.pack(G)
+    assert packed.shape == (triangle.length(d),)
+    assert np.array_equal(triangle.unpack(packed), G)
+
+
+def test_the_triangle_of_a_large_matrix_is_mirrored_across_blocks():
+    G = np.random.default_rng(0).normal(size=(700, 700))
+    assert np.array_equal(triangle.unpack(triangle.pack(G + G.T)), G + G.T)
+
+
+def test_a_length_that_is_no_triangle_is_refused():
+    with pytest.raises(InvalidDataError, match="5 is no such number"):
+        triangle.side(5)
+
+
+def test_encode_rounds_to_the_nearest_step():
+    x = np.random.default_rng(0).uniform(-60, 60, size=(50, 7))
+    values = fixedpoint.encode(x, 9)
+    assert np.abs(fixedpoint.real(FixedPoint(values, 9)) - x).max() <= 2.0**-10
+
+
+@pytest.mark.parametrize(("value", "bits"), [(64.0, 8), (100.0, 8), (1e4, 1), (32767.0, 0)])
+def test_a_value_beyond_the_range_names_row_value_and_the_bits_that_fit(value, bits):
+    x = np.zeros((4, 3))
+    x[2, 1] = value
+    with pytest.raises(InvalidDataError, match=rf"row 12, feature 1 .*--fraction-bits {bits} "):
+        fixedpoint.encode(x, 9, first_row=10)
+    assert fixedpoint.encode(x, bits)[2, 1] == round(value * 2**bits)
+
+
+def test_a_value_beyond_every_range_is_told_so():
+    with pytest.raises(InvalidDataError, match="no number of fraction bits holds it"):
+        fixedpoint.encode(np.array([[40000.0]]), 0)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused_with_its_place(value):
+    x = np.zeros((3, 3))
+    x[1, 2] = value
+    with pytest.raises(InvalidDataError, match=r"row 6, feature 2"):
+        fixedpoint.encode(x, 9, first_row=5)
+
+
+# ---------------------------------------------------------------- gram
+
+
+def integer_gram(X):
+    wide = X.astype(object)  # Python integers: no overflow, no rounding
+    return np.array([[int(v) for v in row] for row in wide.T @ wide], dtype=object)
+
+
+@fast
+@given(row_sets(), st.booleans())
+def test_gram_and_cross_are_the_exact_integers(rows, intercept):
+    X, y, classes = rows
+    G, H = gram_and_cross(FixedPoint(X, 9), y, classes, intercept)
+    full = np.hstack([X, np.full((len(X), 1), 512, np.int16)]) if intercept else X
+    expected = integer_gram(full)
+    assert [int(v) for v in G] == [int(v) for v in triangle.pack(expected)]
+    assert np.array_equal(H, full.astype(np.int64).T @ np.eye(classes, dtype=np.int64)[y])
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_integers_do_not_depend_on_threads_or_library(threads, library):
+    rng = np.random.default_rng(3)
+    X = rng.integers(-(2**15) + 1, 2**15, size=(3000, 130)).astype(np.int16)
+    reference = integer_gram(X[:50]), gram(FixedPoint(X, 9))
+    assert [int(v) for v in gram(FixedPoint(X[:50], 9))] == list(triangle.pack(reference[0]))
+    with threadpool_limits(threads):
+        if library == "torch":
+            import torch
+
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            T = torch.from_numpy(X).double()
+            product = (T.T @ T).numpy()
+            torch.set_num_threads(before)
+        else:
+            product = X.T.astype(float) @ X.astype(float)
+        assert np.array_equal(triangle.pack(product).astype(np.int64), reference[1])
+        assert np.array_equal(gram(FixedPoint(X, 9)), reference[1])
+
+
+def test_blocks_keep_the_product_exact_where_one_product_would_not_be(monkeypatch):
+    X = np.full((5000, 3), 2**15 - 1, np.int16)
+    X[::2] -= 1
+    monkeypatch.setattr("afltool.linalg.gram.exact_rows", lambda largest: 7)
+    assert [int(v) for v in gram(FixedPoint(X, 9))] == list(triangle.pack(integer_gram(X)))
+
+
+def test_the_int64_bound_is_checked_from_the_data_before_the_product():
+    assert fixedpoint.exact_rows(2**15 - 1) >= 2**22
+    fixedpoint.check_int64(2**33, 2**15 - 1)
+    with pytest.raises(NumericalError, match="beyond the int64 limit"):
+        fixedpoint.check_int64(2**34, 2**15 - 1)
+
+
+def test_a_label_out_of_range_is_refused_with_its_row():
+    X = FixedPoint(np.zeros((3, 2), np.int16), 9)
+    with pytest.raises(InvalidDataError, match=r"row 1 has label 5; with 2 classes"):
+        gram_and_cross(X, np.array([0, 5, 1]), 2)
+
+
+# ---------------------------------------------------------------- ridge
+
+
+@pytest.mark.parametrize("condition", [1.0, 10.0, 100.0])
+def test_the_known_solution_is_found(condition):
+    p = known_problem(200, 30, 4, condition, seed=1)
+    assert np.allclose(ridge.cholesky_solve(p.G, p.H, 0.0), p.W, rtol=1e-9, atol=1e-9)
+
+
+def test_stacking_the_rows_twice_doubles_the_ridge():
+    p = known_problem(100, 20, 3, 50.0, seed=2)
+    once = ridge.cholesky_solve(p.G, p.H, 0.3)
+    assert np.allclose(ridge.cholesky_solve(2 * p.G, 2 * p.H, 0.6), once, rtol=1e-12)
+
+
+def test_one_eigendecomposition_gives_every_ridge():
+    p = known_problem(100, 20, 3, 50.0, seed=3)
+    spectral = ridge.Spectral.of(p.G, p.H)
+    for value in (1e-6, 1e-2, 1.0, 1e3):
+        expected = scipy.linalg.solve(p.G + value * np.eye(20), p.H, assume_a="pos")
+        assert np.allclose(spectral.weights(value), expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "d"), [(10, 25), (60, 25)])
+def test_minimum_norm_is_scipys_lstsq(n, d):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(n, 8)) @ rng.normal(size=(8, d))
+    Y = np.eye(3)[rng.integers(0, 3, n)]
+    spectral = ridge.Spectral.of(X.T @ X, X.T @ Y)
+    assert spectral.conditioning.rank == 8
+    expected = scipy.linalg.lstsq(X, Y, cond=1e-7)[0]
+    assert np.allclose(spectral.weights(0.0), expected, atol=1e-9)
+
+
+def test_squared_error_and_degrees_of_freedom_are_those_of_the_rows():
+    rng = np.random.default_rng(5)
+    X, Y = rng.normal(size=(80, 12)), np.eye(4)[rng.integers(0, 4, 80)]
+    spectral = ridge.Spectral.of(X.T @ X, X.T @ Y)
+    for value in (0.0, 0.5, 20.0):
+        W = spectral.weights(value)
+        error = ((Y - X @ W) ** 2).sum()
+        assert np.isclose(spectral.squared_error(value, 80.0), error, rtol=1e-10)
+        assert np.isclose(ridge.squared_error(W, X.T @ X, X.T @ Y, 80.0), error, rtol=1e-10)
+        hat = X @ np.linalg.solve(X.T @ X + value * np.eye(12), X.T)
+        assert np.isclose(spectral.degrees_of_freedom(value), np.trace(hat), rtol=1e-10)
+        gcv = 80 * error / (80 - np.trace(hat)) ** 2
+        assert np.isclose(spectral.gcv(value, 80.0, 80), gcv, rtol=1e-10)
+
+
+def test_as_many_parameters_as_rows_leave_no_gcv():
+    X = np.eye(6)
+    spectral = ridge.Spectral.of(X.T @ X, X.T @ X)
+    assert spectral.gcv(0.0, 6.0, 6) == np.inf
+
+
+def test_a_matrix_that_is_not_positive_definite_is_refused_with_the_remedy():
+    with pytest.raises(NumericalError, match=r"not positive definite.*--ridge"):
+        ridge.cholesky_solve(np.diag([1.0, -1.0]), np.ones((2, 1)), 0.0)
+
+
+# ---------------------------------------------------------------- the pairwise law
+
+
+def parties(K, n, d, gamma, seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = rng.multinomial(n, np.ones(K) / K)
+    X, Y = rng.normal(size=(n, d)), np.eye(3)[rng.integers(0, 3, n)]
+    ends = np.cumsum(sizes)[:-1]
+    split = zip(np.split(X, ends), np.split(Y, ends), strict=True)
+    return X, Y, [pairwise.party(x.T @ x, x.T @ y, gamma) for x, y in split]
+
+
+def test_the_erratum_with_scalars():
+    """𝒲_u = 1/3 and 𝒲_v = 2/3 for C_u = 1, C_v = 2; the signs as printed give −7/3."""
+    u = pairwise.Party(np.array([[1.0]]), np.array([[1.0]]))
+    v = pairwise.Party(np.array([[2.0]]), np.array([[0.0]]))
+    for merge in (pairwise.merge, pairwise.merge_printed):
+        assert np.isclose(merge(u, v).W[0, 0], 1 / 3)
+        assert np.isclose(merge(v, u).W[0, 0], 1 / 3)
+        swapped = pairwise.Party(v.C, np.array([[1.0]]))
+        assert np.isclose(merge(pairwise.Party(u.C, np.array([[0.0]])), swapped).W[0, 0], 2 / 3)
+
+
+@pytest.mark.parametrize("K", [2, 5])
+def test_both_forms_of_the_law_agree_and_equal_the_pooled_fit(K):
+    X, Y, clients = parties(K, 300, 12, 0.0)
+    expected = scipy.linalg.lstsq(X, Y)[0]
+    for printed in (False, True):
+        assert np.allclose(pairwise.fold(clients, printed).W, expected, atol=1e-11)
+
+
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0, 100.0])
+def test_removing_gamma_gives_the_same_whatever_it_was(gamma):
+    X, Y, clients = parties(40, 300, 20, gamma)  # 7 or 8 rows each: fewer than features
+    G, H = pairwise.without_gamma(pairwise.fold(clients))
+    W = ridge.cholesky_solve(G, H, 0.0)
+    expected = scipy.linalg.lstsq(X, Y)[0]
+    assert np.abs(W - expected).sum() < 1e-8
+    left_in = pairwise.fold(clients).W
+    assert np.abs(left_in - expected).max() > 1e-3
+
+
+def test_the_order_of_clients_does_not_matter():
+    _, _, clients = parties(6, 300, 12, 1.0)
+    assert np.allclose(pairwise.fold(clients).W, pairwise.fold(clients[::-1]).W, atol=1e-12)
+
+
+def test_a_singular_client_without_gamma_is_refused_with_the_remedy():
+    with pytest.raises(NumericalError, match=r"--gamma > 0"):
+        pairwise.party(np.zeros((3, 3)), np.zeros((3, 2)), 0.0)

@@ -1,0 +1,214 @@
+"""AFL's head against scikit-learn and SciPy, and every option of its solve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.linalg
+from sklearn.linear_model import Ridge
+
+from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
+from afltool.heads import make_head
+from afltool.heads.options import check_path, parse_ridge
+from afltool.linalg.fixedpoint import FixedPoint, real
+from afltool.statistics import Client, ClientId, Context
+
+
+def rows(n=300, d=16, classes=4, seed=0, rank=None):
+    """Fixed-point rows with classes that a linear head can tell apart."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    centres = np.random.default_rng(99).normal(size=(classes, d))
+    X = centres[y] + rng.normal(size=(n, d))
+    if rank is not None:
+        X[:, rank:] = 0
+    return FixedPoint(np.rint(X * 512).astype(np.int16), 9), y
+
+
+def collected(X, y, classes=4, gamma=0.0, clients=1, **options):
+    """The head and the total of ``clients`` clients."""
+    head = make_head("linear", {"gamma": gamma, **options}).bind(X.dim, classes)
+    context = Context({"fraction_bits": 9}, tuple("abcd"[:classes]), head.binding())
+    who = {ClientId(str(k)): Client(0, gamma) for k in range(clients)}
+    return head, replace(head.statistics(X, y), context=context, clients=who)
+
+
+def solved(X, y, **options):
+    head, total = collected(X, y, **options)
+    return head.absorb(total)
+
+
+def test_least_squares_is_scipys():
+    X, y = rows()
+    expected = scipy.linalg.lstsq(real(X), np.eye(4)[y])[0]
+    assert np.allclose(solved(X, y).weights, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("ridge", [0.5, 30.0, 1e4])
+def test_ridge_is_scikit_learns(ridge, intercept):
+    X, y = rows()
+    oracle = Ridge(alpha=ridge, fit_intercept=intercept, solver="cholesky")
+    oracle.fit(real(X), np.eye(4)[y])
+    head = solved(X, y, ridge=ridge, intercept=intercept)
+    assert np.allclose(head.weights[:16], oracle.coef_.T, rtol=1e-8, atol=1e-11)
+    assert np.allclose(head.scores(X), oracle.predict(real(X)), rtol=1e-8, atol=1e-9)
+    if intercept:
+        assert np.allclose(head.weights[16], oracle.intercept_, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0, 100.0])
+def test_gamma_changes_nothing_after_its_removal(gamma):
+    X, y = rows()
+    assert np.array_equal(solved(X, y, gamma=gamma, clients=50).weights, solved(X, y).weights)
+
+
+def test_gamma_left_in_is_a_ridge_of_k_gamma_that_moves_the_accuracy():
+    X, y = rows(seed=1)
+    test, truth = rows(n=2000, seed=2)
+    kept = solved(X, y, gamma=1000.0, clients=50, keep_gamma=True)
+    assert np.allclose(kept.weights, solved(X, y, ridge=50_000.0).weights, rtol=1e-12)
+    assert kept.report["kept_gamma"] == 50_000.0
+
+    def accuracy(head):
+        return (head.scores(test).argmax(1) == truth).mean()
+
+    assert accuracy(kept) < accuracy(solved(X, y)) - 0.005
+
+
+def test_an_undetermined_system_is_refused_with_numbers_and_remedies():
+    X, y = rows(rank=10)
+    with pytest.raises(NumericalError, match=r"rank 10 of 16.*--ridge auto.*--min-norm"):
+        solved(X, y)
+    X, y = rows(n=9)
+    with pytest.raises(NumericalError, match="9 rows are fewer than 16 features"):
+        solved(X, y)
+
+
+def test_minimum_norm_only_when_asked_and_as_scipys():
+    X, y = rows(n=9)
+    head = solved(X, y, min_norm=True)
+    expected = scipy.linalg.lstsq(real(X), np.eye(4)[y])[0]
+    assert np.allclose(head.weights, expected, atol=1e-9)
+    assert head.report["minimum_norm"]
+    assert head.report["condition"] is None
+    full = solved(*rows(), min_norm=True)
+    assert np.array_equal(full.weights, solved(*rows()).weights)
+    assert not full.report["minimum_norm"]
+
+
+def test_the_report_says_rank_condition_and_degrees_of_freedom():
+    X, y = rows()
+    s = np.linalg.svd(real(X), compute_uv=False) ** 2
+    report = solved(X, y, ridge=7.0).report
+    assert report["rank"] == 16
+    assert np.isclose(report["condition"], s[0] / s[-1], rtol=1e-8)
+    assert np.isclose(report["condition_with_ridge"], (s[0] + 7) / (s[-1] + 7), rtol=1e-8)
+    assert np.isclose(report["degrees_of_freedom"], (s / (s + 7)).sum(), rtol=1e-9)
+
+
+def brute_gcv(X, Y, ridge, intercept):
+    """N·RSS/(N − df)² from the rows themselves."""
+    n = len(X)
+    if intercept:
+        X, Y = X - X.mean(0), Y - Y.mean(0)
+    hat = X @ np.linalg.solve(X.T @ X + ridge * np.eye(X.shape[1]), X.T)
+    left = n - np.trace(hat) - intercept
+    return n * ((Y - hat @ Y) ** 2).sum() / left**2
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_path_holds_gcv_of_every_ridge_and_takes_the_least(intercept):
+    X, y = rows(n=60)
+    head = solved(X, y, ridge="1e-2:1e3:12", intercept=intercept)
+    path = head.report["ridge_path"]
+    assert len(path) == 12
+    expected = [brute_gcv(real(X), np.eye(4)[y], p["ridge"], intercept) for p in path]
+    assert np.allclose([p["gcv"] for p in path], expected, rtol=1e-8)
+    assert head.report["ridge"] == path[int(np.argmin(expected))]["ridge"]
+    again = solved(X, y, ridge=head.report["ridge"], intercept=intercept)
+    assert np.allclose(head.weights, again.weights, rtol=1e-9)
+
+
+def test_auto_is_a_good_ridge_and_the_same_for_equal_totals():
+    X, y = rows(n=40)
+    test, truth = rows(n=2000, seed=5)
+    auto = solved(X, y, ridge="auto")
+    errors = {}
+    for value in (1e-6, auto.report["ridge"]):
+        W = solved(X, y, ridge=value).weights
+        errors[value] = ((np.eye(4)[truth] - real(test) @ W) ** 2).mean()
+    assert errors[auto.report["ridge"]] < errors[1e-6]
+    order = np.random.default_rng(0).permutation(40)
+    assert solved(X[order], y[order], ridge="auto").report["ridge"] == auto.report["ridge"]
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_held_out_clients_choose_the_ridge_by_their_squared_error(intercept):
+    X, y = rows(n=40)
+    V, v = rows(n=200, seed=7)
+    head, total = collected(X, y, ridge="1e-2:1e3:9", intercept=intercept)
+    _, held = collected(V, v, ridge="1e-2:1e3:9", intercept=intercept)
+    found = head.absorb(total, held)
+    errors = []
+    for point in found.report["ridge_path"]:
+        fixed = solved(X, y, ridge=point["ridge"], intercept=intercept)
+        errors.append(((np.eye(4)[v] - fixed.scores(V)) ** 2).sum(1).mean())
+    assert np.allclose([p["validation_mse"] for p in found.report["ridge_path"]], errors)
+    assert found.report["ridge"] == found.report["ridge_path"][int(np.argmin(errors))]["ridge"]
+
+
+def test_float_features_give_the_same_up_to_rounding():
+    X, y = rows()
+    values = real(X).astype(np.float32)
+    head = make_head("linear").bind(16, 4)
+    floats = replace(head.statistics(values, y), context=Context({"fraction_bits": None}))
+    assert not floats.exact
+    assert np.allclose(head.absorb(floats).weights, solved(X, y).weights, rtol=1e-9)
+
+
+def test_no_rows_at_all_is_refused():
+    X, y = rows(n=5)
+    head, total = collected(X[:0], y[:0])
+    with pytest.raises(InvalidDataError, match="0 rows"):
+        head.absorb(total)
+
+
+def test_options_that_are_wrong_are_refused():
+    for bad in ("-1", "nan", "inf", "x"):
+        with pytest.raises(UsageError, match="a ridge is"):
+            parse_ridge(bad)
+    for bad in ("1:2", "2:1:5", "0:1:5", "1:2:1", "a:b:c", "1:2:3:4"):
+        with pytest.raises(UsageError, match="LO:HI:COUNT"):
+            check_path(bad)
+    with pytest.raises(UsageError, match="--gamma"):
+        make_head("linear", {"gamma": -1.0})
+    with pytest.raises(UsageError, match="no head 'liner'"):
+        make_head("liner")
+    with pytest.raises(UsageError, match="no option 'layers'"):
+        make_head("linear", {"layers": 3})
+    with pytest.raises(UsageError, match=r"fixes --gamma before"):
+        make_head("linear").with_options(gamma=1.0)
+
+
+def test_a_head_bound_to_other_features_is_refused():
+    with pytest.raises(MismatchError, match="made for 16 features; found 17"):
+        make_head("linear").bind(16, 4).bind(17, 4)
+
+
+def test_state_goes_out_and_comes_back():
+    X, y = rows()
+    head = solved(X, y, intercept=True)
+    again = make_head("linear", head.options.as_dict()).restore(None, head.arrays())
+    assert again.phase() is None
+    assert again.digest() == head.digest()
+    assert np.array_equal(again.scores(X), head.scores(X))
+
+
+def test_the_digest_of_an_unsolved_head_is_its_options_without_gamma():
+    plain = make_head("linear")
+    assert make_head("linear", {"gamma": 3.0}).digest() == plain.digest()
+    assert make_head("linear", {"ridge": 1.0}).digest() != plain.digest()
+    assert make_head("linear", {"intercept": True}).digest() != plain.digest()
