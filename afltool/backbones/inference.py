@@ -147,20 +147,21 @@ def fold_batch_norm(module: nn.Module, image_size: int = 224) -> nn.Module:
     """
     import torch
 
-    generator = torch.Generator().manual_seed(0)
-    probe = torch.rand(2, 3, image_size, image_size, generator=generator) * 2 - 1
-    pairs = _conv_norm_pairs(module, probe)
-    if not pairs:
-        return module
-    folded = copy.deepcopy(module)
-    for conv, norm in pairs:
-        _fold(folded, conv, norm)
-    return folded if _same_output(module, folded, probe) else module
+    # Inference tensors have no versions, which tell changes in place.
+    with torch.inference_mode(False), torch.no_grad():
+        generator = torch.Generator().manual_seed(0)
+        probe = torch.rand(2, 3, image_size, image_size, generator=generator) * 2 - 1
+        pairs = _conv_norm_pairs(module, probe[:1])
+        if not pairs:
+            return module
+        folded = copy.deepcopy(module)
+        for conv, norm in pairs:
+            _fold(folded, conv, norm)
+        return folded if _same_output(module, folded, probe) else module
 
 
 def _conv_norm_pairs(module: nn.Module, probe: Tensor) -> list[tuple[str, str]]:
     """Names of convolutions and batch norms where the one's output is the other's input."""
-    import torch
     from torch import nn
 
     made_by: dict[int, tuple[str, Tensor, int]] = {}
@@ -187,8 +188,7 @@ def _conv_norm_pairs(module: nn.Module, probe: Tensor) -> list[tuple[str, str]]:
                 layer.register_forward_pre_hook(lambda _m, i, n=name: before_norm(n, i[0]))
             )
     try:
-        with torch.no_grad():
-            module(probe[:1])
+        module(probe)
     finally:
         for hook in hooks:
             hook.remove()
@@ -222,14 +222,11 @@ def _fold(module: nn.Module, conv_name: str, norm_name: str) -> None:
 
 
 def _same_output(module: nn.Module, folded: nn.Module, probe: Tensor) -> bool:
-    import torch
-
-    with torch.inference_mode():
-        expected = module(probe)
-        try:
-            found = folded(probe)
-        # A network that looks inside its batch norms keeps them.
-        except Exception:
-            return False
+    expected = module(probe)
+    try:
+        found = folded(probe)
+    # A network that looks inside its batch norms keeps them.
+    except Exception:
+        return False
     difference = (found - expected).abs().max()
     return bool(difference <= FOLDING_TOLERANCE * expected.abs().max())

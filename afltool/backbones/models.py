@@ -63,7 +63,11 @@ def load_backbone(
     kind = kind_of_weights(source, weights)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = source.build(image_size)
+        try:
+            module = source.build(image_size)
+        # Networks refuse sizes by assertions.
+        except (AssertionError, ValueError, RuntimeError) as error:
+            raise _refused(f"{name} cannot be built for", image_size, error) from error
     node, dim = cut_classifier(module, name)
     label = f"random:{seed}"
     if kind != "random":
@@ -141,15 +145,14 @@ def check_features(module: nn.Module, node: str, dim: int, name: str, image_size
     hook = module.get_submodule(node).register_forward_hook(
         lambda _module, inputs, _output: entered.append(inputs[0])
     )
+    probe = torch.rand(2, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
     try:
         with torch.inference_mode():
-            output = module(torch.zeros(2, 3, image_size, image_size))
+            output = module(probe)
     # Networks refuse sizes by assertions, shape errors and more.
     except Exception as error:
-        reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
-        raise UsageError(
-            f"{name} without its last linear layer, {node}, cannot run on images of "
-            f"{image_size} × {image_size}: {reason}. Try another --image-size or backbone."
+        raise _refused(
+            f"{name} without its last linear layer, {node}, cannot run on", image_size, error
         ) from error
     finally:
         hook.remove()
@@ -160,6 +163,14 @@ def check_features(module: nn.Module, node: str, dim: int, name: str, image_size
             f"{name}: expected its last linear layer, {node}, to be its classifier, with features "
             f"of shape (n, {dim}); without it the output is {found}. Choose another backbone."
         )
+
+
+def _refused(what: str, image_size: int, error: Exception) -> UsageError:
+    reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+    return UsageError(
+        f"{what} images of {image_size} × {image_size}: {reason}. "
+        "Try another --image-size or backbone."
+    )
 
 
 # --- weights --------------------------------------------------------------------------------------

