@@ -27,8 +27,8 @@ class Digest:
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
 
-    def text(self, name: str, value: str) -> Digest:
-        data = value.encode()
+    def text(self, name: str, value: str | bytes) -> Digest:
+        data = value.encode() if isinstance(value, str) else value
         self._sha.update(f"{name} utf8 {len(data)}\n".encode())
         self._sha.update(data)
         return self

@@ -7,24 +7,22 @@ of functions per kind, and the rule of `up_to_date`.
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import __version__
 from .digest import Digest, canonical_json
 from .errors import AflError, CorruptFileError, InputError, OutputExistsError, UsageError
 from .heads import OPTIONS, make_head
 from .heads.base import Head
-from .statistics import Client, ClientId, Context, Statistics
+from .statistics import Client, ClientId, Context, Statistics, difference
 from .store import hdf5, schema
 from .store.features import open_features
+from .store.provenance import provenance
 
 Array = NDArray[Any]
 
@@ -35,21 +33,6 @@ Array = NDArray[Any]
 def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """What makes a file: equal recipes make equal files. Inputs are given by digest."""
     return {"stage": stage, "options": dict(options), "inputs": dict(inputs)}
-
-
-def provenance(**more: Any) -> dict[str, Any]:
-    """Versions and time; never part of a digest or a recipe."""
-    import h5py
-
-    return {
-        "afltool": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "h5py": h5py.__version__,
-        "machine": platform.machine(),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        **more,
-    }
 
 
 def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -> bool:
@@ -74,8 +57,6 @@ def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -
 
 
 def _what_differs(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    from .statistics import difference
-
     where = difference(json.loads(canonical_json(theirs)), json.loads(canonical_json(ours)))
     return where.replace(" here and ", " now, ").replace(" there", " in the file")
 
@@ -104,7 +85,7 @@ class Partition:
         return rows_digest(self.row_ids, self.labels)
 
     def digest(self) -> str:
-        digest = Digest().text("row_ids", b"\n".join(self.row_ids.tolist()).decode())
+        digest = Digest().text("row_ids", b"\n".join(self.row_ids.tolist()))
         digest.array("labels", self.labels, "<i8")
         digest.array("effective_labels", self.effective_labels, "<i8")
         digest.array("client", self.client, "<i4").json("names", list(self.names))
@@ -113,7 +94,7 @@ class Partition:
 
 def rows_digest(sorted_ids: NDArray[np.bytes_], labels: NDArray[np.int64]) -> str:
     """SHA-256 of row ids in byte order and their labels: which rows, whatever the backbone."""
-    ids = b"\n".join(sorted_ids.tolist()).decode()
+    ids = b"\n".join(sorted_ids.tolist())
     return Digest().text("row_ids", ids).array("labels", labels, "<i8").hex()
 
 
@@ -129,9 +110,9 @@ def save_partition(path: Path, p: Partition, made_by: Mapping[str, Any]) -> Path
         "scheme": dict(p.scheme),
         "rows_digest": p.rows_digest(),
     }
-    arrays = {"row_ids": p.row_ids, "labels": p.labels, "client": p.client}
+    arrays = {schema.ROW_IDS: p.row_ids, schema.LABELS: p.labels, schema.CLIENT: p.client}
     if not np.array_equal(p.labels, p.effective_labels):
-        arrays["effective_labels"] = p.effective_labels
+        arrays[schema.EFFECTIVE_LABELS] = p.effective_labels
     return hdf5.write_file(path, "partition", header, arrays)
 
 
@@ -142,36 +123,51 @@ def load_partition(path: Path) -> Partition:
         held_out = np.zeros(len(header["names"]), dtype=bool)
         held_out[header["held_out"]] = True
         p = Partition(
-            arrays["row_ids"],
-            arrays["labels"],
-            arrays.get("effective_labels", arrays["labels"]),
-            arrays["client"],
+            arrays[schema.ROW_IDS],
+            arrays[schema.LABELS],
+            arrays.get(schema.EFFECTIVE_LABELS, arrays[schema.LABELS]),
+            arrays[schema.CLIENT],
             tuple(header["names"]),
             held_out,
             tuple(header["classes"]),
             header["scheme"],
         )
     _check_digest(path, header, p.digest())
+    _check_indices(path, "client", p.client, len(p.row_ids), len(p.names))
+    for labels in (p.labels, p.effective_labels):
+        _check_indices(path, "label", labels, len(p.row_ids), len(p.classes))
     return p
+
+
+def _check_indices(path: Path, what: str, found: NDArray[Any], rows: int, end: int) -> None:
+    if len(found) != rows or (rows and not 0 <= found.min() <= found.max() < end):
+        raise CorruptFileError(
+            f"{path} is damaged: expected a {what} from 0 to {end - 1} for each of {rows} rows"
+        )
 
 
 # ---------------------------------------------------------------- statistics
 
 
 def save_statistics(
-    path: Path, s: Statistics, made_by: Mapping[str, Any], more: Mapping[str, Any] | None = None
+    path: Path, s: Statistics, made_by: Mapping[str, Any], head_file: str | None = None
 ) -> Path:
-    """Write the statistics of one client or of many; integers in their narrowest type."""
+    """Write the statistics of one client or of many; integers in their narrowest type.
+
+    ``head_file``: where the head that they were gathered for lies, a hint for `solve`.
+    """
     header = {
         "digest": s.digest(),
         "recipe": dict(made_by),
-        "provenance": provenance(**(more or {})),
+        "provenance": provenance(head_file=head_file),
         "phase": s.phase,
         "context": s.context.as_dict(),
         "clients": _clients_table(s.clients),
     }
     arrays = {f"{schema.ARRAYS}/{name}": _narrow(a) for name, a in s.arrays.items()}
-    return hdf5.write_file(path, "statistics", header, {**arrays, "class_counts": s.class_counts})
+    return hdf5.write_file(
+        path, "statistics", header, {**arrays, schema.CLASS_COUNTS: s.class_counts}
+    )
 
 
 def load_statistics(path: Path) -> Statistics:
@@ -182,7 +178,7 @@ def load_statistics(path: Path) -> Statistics:
         s = Statistics(
             header["phase"],
             {k.removeprefix(prefix): _wide(a) for k, a in arrays.items() if k.startswith(prefix)},
-            arrays["class_counts"].astype(np.int64),
+            arrays[schema.CLASS_COUNTS],
             context_of(header),
             clients_of(header),
         )
@@ -280,19 +276,19 @@ def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
     return head, header
 
 
-def head_from(spec: str | Path, options: Mapping[str, Any] | None = None) -> Head:
-    """A head from a file, or from a name with its options (which a file does not take)."""
-    if str(spec) in OPTIONS:
-        return make_head(str(spec), options)
+def head_from(
+    spec: str | Path, options: Mapping[str, Any] | None = None
+) -> tuple[Head, dict[str, Any] | None]:
+    """A head and its header from a file, or one from a name with its options (None)."""
     path = Path(spec)
-    if not path.exists() and path.suffix != ".h5":
-        return make_head(str(spec), options)  # says which names there are
+    if str(spec) in OPTIONS or (path.suffix != ".h5" and not path.exists()):
+        return make_head(str(spec), options), None
     if options:
         raise UsageError(
             f"{path} is a head file and holds its options: --{min(options).replace('_', '-')} "
             "cannot be given beside it"
         )
-    return load_head(path)[0]
+    return load_head(path)
 
 
 # ---------------------------------------------------------------- any kind
@@ -328,7 +324,7 @@ def _check_digest(path: Path, header: Mapping[str, Any], found: str) -> None:
 def expand(paths: Sequence[str | Path], stdin: Iterable[str] = ()) -> list[Path]:
     """Files from files, folders (their *.h5), quoted globs and '-' (a path a line on stdin).
 
-    A folder with an unfinished file is refused: its client would be missing from a sum.
+    Where an unfinished file would belong to them they are refused: a sum would lack its client.
     """
     found: list[Path] = []
     for item in paths:
@@ -341,19 +337,25 @@ def expand(paths: Sequence[str | Path], stdin: Iterable[str] = ()) -> list[Path]
 
 def _expand_one(path: Path) -> list[Path]:
     if path.is_dir():
-        unfinished = sorted(path.glob("*" + schema.PARTIAL))
-        if unfinished:
-            raise InputError(
-                f"{path} holds {len(unfinished)} unfinished files, such as {unfinished[0].name}: "
-                "run the command that was writing them again"
-            )
-        files = sorted(path.glob("*.h5"))
-        if not files:
-            raise InputError(f"there is no .h5 file in the folder {path}")
-        return files
-    if not path.exists() and any(c in str(path) for c in "*?["):
-        files = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
-        if not files:
-            raise InputError(f"no file matches {path}")
-        return files
-    return [path]
+        folder, pattern = path, "*.h5"
+    elif not path.exists() and any(c in str(path) for c in "*?["):
+        folder, pattern = Path(path.anchor or "."), str(path.relative_to(path.anchor))
+    else:
+        return [path]
+    found = _finished(folder, pattern)
+    if not found:
+        raise InputError(f"no file matches {folder / pattern}: check the path")
+    return [file for match in found for file in _expand_one(match)]
+
+
+def _finished(folder: Path, pattern: str) -> list[Path]:
+    try:
+        found, unfinished = (sorted(folder.glob(pattern + end)) for end in ("", schema.PARTIAL))
+    except ValueError as error:
+        raise UsageError(f"{folder / pattern} is not a pattern: {error}") from None
+    if unfinished:
+        raise InputError(
+            f"{len(unfinished)} files are unfinished, such as {unfinished[0]}: run the command "
+            "that was writing them again"
+        )
+    return found

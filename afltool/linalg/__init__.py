@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: products, fixed point, triangles, ridge, the pairwise law. No I/O."""

@@ -50,7 +50,7 @@ def aggregate(
         made_by = _recipe(ours, theirs, law)
         if not up_to_date(path, made_by, overwrite):
             total = _total(ours, theirs) if law == "sum" else pairwise_total(_parts(ours))
-            save_statistics(path, total, made_by)
+            save_statistics(path, total, made_by, _head_file(ours[0]))
     return Path(out)
 
 
@@ -111,6 +111,11 @@ class _named:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, AflError) and error.args:
             error.args = (f"{self.path}: {error.args[0]}",)
+
+
+def _head_file(path: Path) -> str | None:
+    found: str | None = read_header(path, "statistics")["provenance"].get("head_file")
+    return found
 
 
 def _recipe(plus: Sequence[Path], minus: Sequence[Path], law: str) -> dict[str, Any]:

@@ -22,10 +22,11 @@ import numpy as np
 from .. import progress
 from ..digest import Digest
 from ..errors import AflError, InvalidDataError, UsageError
-from ..files import provenance, recipe, up_to_date
+from ..files import recipe, up_to_date
 from ..store import schema
 from ..store.features import FeatureWriter, writing_features
-from .imports import check_format
+from ..store.provenance import provenance
+from ._options import check_format, parse_shard
 
 if TYPE_CHECKING:
     import torch
@@ -71,8 +72,9 @@ def extract(
     from ..datasets import open_dataset, read_checksums
 
     check_format(dtype, fraction_bits)
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"--batch-size is at least 1; found {batch_size}")
+    for name, number in (("--batch-size", batch_size), ("--workers", workers)):
+        if number is not None and number < 1:
+            raise UsageError(f"{name} is at least 1; found {number}")
     part, parts = parse_shard(shard)
     dataset = open_dataset(
         data,
@@ -103,9 +105,12 @@ def extract(
     if up_to_date(path, made_by, overwrite):
         return path
     n = len(dataset)
+    indices = range(n * part // parts, n * (part + 1) // parts)
+    if not indices:
+        raise UsageError(f"--shard {shard}: {n} images make at most {n} shards with an image each")
     job = _Job(
         dataset,
-        range(n * part // parts, n * (part + 1) // parts),
+        indices,
         preprocessing,
         made_by,
         batch_size,
@@ -118,20 +123,6 @@ def extract(
     job.load(backbone, weights, seed)
     job.run(path, dtype, {"data": data, "split": split, "limit": limit})
     return path
-
-
-def parse_shard(text: str | None) -> tuple[int, int]:
-    """'I/N' with I from 0; nothing is '0/1'.
-
-    >>> parse_shard("2/8")
-    (2, 8)
-    """
-    if text is None:
-        return 0, 1
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or not int(match[1]) < int(match[2]):
-        raise UsageError(f"--shard is I/N with I from 0 to N−1, such as 0/8; found {text!r}")
-    return int(match[1]), int(match[2])
 
 
 def cores() -> int:
@@ -186,9 +177,9 @@ class _Job:
         """Extract every image not yet in the partial file, and finish the file."""
         key = Digest().json("recipe", self.made_by).hex()
         dim, n = self.backbone.dim, len(self.indices)
-        with writing_features(path, dim, dtype, self.bits, key, n) as (writer, state):
-            if state is not None:
-                self.skipped = {int(i): why for i, why in state["skipped"]}
+        with writing_features(path, dim, dtype, self.bits, key, n) as writer:
+            if writer.state is not None:
+                self.skipped = dict(writer.state["skipped"])
             at = writer.rows + len(self.skipped)
             if at:
                 log.info("extract: %d of %d images are done, going on from there", at, n)
@@ -207,7 +198,7 @@ class _Job:
         last = time.monotonic()
         try:
             for count, rows in self.features(at):
-                writer.append(rows)
+                self.append(writer, rows)
                 task.advance(count)
                 whole = writer.rows % schema.CHUNK_ROWS == 0
                 if progress.stop_requested() or (
@@ -219,6 +210,16 @@ class _Job:
         except AflError:
             self.commit(writer)
             raise
+        self.commit(writer)
+
+    def append(self, writer: FeatureWriter, rows: np.ndarray) -> None:
+        """Add the rows of a batch; what cannot be written is said with the names of its images."""
+        try:
+            writer.append(rows)
+        except InvalidDataError as error:
+            batch = [i for i in self.indices if i not in self.skipped][writer.rows :][: len(rows)]
+            first, last = (self.dataset.describe(i) for i in (batch[0], batch[-1]))
+            raise InvalidDataError(f"images {first} to {last}: {error}") from None
 
     def commit(self, writer: FeatureWriter) -> None:
         # Images skipped behind the last written row are met again after a restart.
@@ -311,7 +312,7 @@ class _Job:
             "weights": self.backbone.weights,
             "input": self.dataset.fingerprint,
             "skipped": [
-                {"row": self.dataset.row_ids[i].decode(), "why": why}
+                {"row": self.dataset.row_ids[i].decode(errors="replace"), "why": why}
                 for i, why in sorted(self.skipped.items())
             ],
         }

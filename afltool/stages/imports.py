@@ -6,7 +6,9 @@ pickling switched off: nothing in such a file is executed.
 
 from __future__ import annotations
 
+import re
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,16 @@ from numpy.typing import NDArray
 from .. import progress
 from ..digest import file_sha256
 from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from ..files import provenance, recipe, up_to_date
+from ..files import recipe, up_to_date
 from ..store.features import writing_features
+from ..store.provenance import provenance
+from ._options import check_format
 
 BLOCK = 4096  # rows converted at a time
+MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
+# What NumPy raises when the bytes of a file are not what its name says.
+_UNREADABLE = (ValueError, OSError, EOFError, MemoryError, NotImplementedError,
+               zipfile.BadZipFile, zlib.error)  # fmt: skip
 
 
 def import_embeddings(
@@ -71,22 +79,18 @@ def import_embeddings(
         "classes": list(names),
         "source": {"data": path.name, "input": digests["embeddings"]},
     }
-    with writing_features(out, x.shape[1], dtype, bits, expect_rows=len(x)) as (writer, _):
+    with writing_features(out, x.shape[1], dtype, bits, expect_rows=len(x)) as writer:
         with progress.task("import", len(x), "rows") as task:
             for start in range(0, len(x), BLOCK):
-                writer.append(np.asarray(x[start : start + BLOCK], dtype=np.float64))
-                task.advance(len(x[start : start + BLOCK]))
+                rows = np.asarray(x[start : start + BLOCK], dtype=np.float64)
+                try:
+                    writer.append(rows)
+                except InvalidDataError as error:
+                    raise InvalidDataError(f"{path}: {error}") from None
+                task.advance(len(rows))
                 progress.stop_point()
         writer.finish(y, ids, header)
     return out
-
-
-def check_format(dtype: str, fraction_bits: int) -> None:
-    """Refuse a number format that does not exist."""
-    if dtype not in ("int16", "float32"):
-        raise UsageError(f"--dtype is int16 or float32; found {dtype!r}")
-    if not 0 <= fraction_bits <= 15:
-        raise UsageError(f"--fraction-bits is 0 to 15 (9: range ±64); found {fraction_bits}")
 
 
 Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
@@ -115,17 +119,21 @@ def _read_npz(path: Path) -> Arrays:
     try:
         ids = archive["row_ids"] if "row_ids" in archive.files else None
         return archive["x"], archive["y"], ids
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
-        raise CorruptFileError(f"{path} cannot be read: {error}") from None
+    except _UNREADABLE as error:
+        raise CorruptFileError(f"{path} cannot be read: {error}; make or fetch it again") from None
 
 
 def _load(path: Path) -> Any:
+    """An open archive for .npz, an array for .npy; nothing in it is unpickled."""
     if not path.is_file():
         raise InputError(f"there is no file {path}: check the path")
     try:
-        return np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+        found = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
+        if isinstance(found, np.ndarray) != (path.suffix == ".npy"):
+            raise ValueError("it holds another format than its name says")
+    except _UNREADABLE as error:
         raise CorruptFileError(f"{path} cannot be read as {path.suffix}: {error}") from None
+    return found
 
 
 def _read_labels(path: Path) -> NDArray[Any]:
@@ -134,8 +142,11 @@ def _read_labels(path: Path) -> NDArray[Any]:
         return found
     if not path.is_file():
         raise InputError(f"there is no file {path}: check the path")
-    lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
-    whole = all(line.lstrip("-").isdigit() for line in lines)
+    try:
+        lines = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{path} is not a UTF-8 text of labels: {error}") from None
+    whole = all(re.fullmatch("-?[0-9]+", line) for line in lines)
     return np.array([int(line) for line in lines]) if whole else np.array(lines)
 
 
@@ -158,30 +169,46 @@ def _with_classes(
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Class names and labels as indices into them."""
     if y.dtype.kind in "iu":
-        names = tuple(classes) if classes else tuple(map(str, range(int(y.max()) + 1)))
-        bad = np.flatnonzero((y < 0) | (y >= len(names)))
-        if len(bad):
-            raise InvalidDataError(
-                f"{path}: row {bad[0]} has label {y[bad[0]]}; with {len(names)} classes labels run "
-                f"from 0 to {len(names) - 1} ({len(bad)} rows are outside)"
-            )
-        return names, y.astype(np.int64)
-    if y.dtype.kind not in "US":
+        end = len(classes) if classes else min(int(y.max()) + 1, MOST_CLASSES)
+        names = tuple(classes) if classes else tuple(map(str, range(end)))
+        bad = np.flatnonzero((y < 0) | (y >= end))
+        labels = y
+    elif y.dtype.kind in "US":
+        found = _texts(path, y, "labels")
+        names = tuple(classes) if classes else tuple(sorted(set(found)))
+        index = {name: i for i, name in enumerate(names)}
+        labels = np.array([index.get(name, -1) for name in found])
+        bad = np.flatnonzero(labels < 0)
+    else:
         raise InvalidDataError(f"{path}: labels are integers or names; found type {y.dtype}")
-    found = y.astype(str)
-    names = tuple(classes) if classes else tuple(sorted(set(found.tolist())))
-    index = {name: i for i, name in enumerate(names)}
-    unknown = sorted(set(found.tolist()) - set(names))
-    if unknown:
-        raise InvalidDataError(f"{path}: label {unknown[0]!r} is not in the class list")
-    return names, np.array([index[name] for name in found.tolist()], dtype=np.int64)
+    if len(bad):
+        raise InvalidDataError(
+            f"{path}: row {bad[0]} has the label {y[bad[0]]}; with {len(names)} classes labels run "
+            f"from 0 to {len(names) - 1} or are their names ({len(bad)} rows are outside); give "
+            "--classes FILE with every class, or mend the labels"
+        )
+    if len(names) < 2:
+        raise InvalidDataError(
+            f"{path}: expected at least two classes, found {len(names)} ({', '.join(names)}); a "
+            "site that holds one class only names all of them with --classes FILE"
+        )
+    return names, labels.astype(np.int64)
 
 
 def _row_ids(path: Path, given: NDArray[Any] | None, n: int) -> NDArray[np.bytes_]:
     if given is None:
         width = len(str(n - 1))
         return np.array([f"row/{i:0{width}d}".encode() for i in range(n)])
-    ids = np.array([str(i).encode() for i in given.tolist()])
-    if len(set(ids.tolist())) < n:
-        raise InvalidDataError(f"{path}: row_ids must differ; {n - len(set(ids.tolist()))} repeat")
-    return ids
+    ids = _texts(path, given, "row_ids")
+    if len(set(ids)) < n:
+        raise InvalidDataError(f"{path}: row_ids must differ; {n - len(set(ids))} repeat")
+    if any("\n" in i or not i for i in ids):
+        raise InvalidDataError(f"{path}: row_ids are one line each and not empty")
+    return np.array([i.encode() for i in ids])
+
+
+def _texts(path: Path, values: NDArray[Any], what: str) -> list[str]:
+    try:
+        return [v.decode() if isinstance(v, bytes) else str(v) for v in values.tolist()]
+    except UnicodeDecodeError as error:
+        raise InvalidDataError(f"{path}: {what} are not UTF-8: {error}") from None

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..files import clients_of, context_of, load_partition, verify
 from ..statistics import Statistics
-from ..store.hdf5 import damage_as_error, read_header, reading
+from ..store import schema
+from ..store.hdf5 import checked_dataset, damage_as_error, get_array, read_header, reading
 
 
 def info(path: str | Path) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def check(path: str | Path) -> dict[str, Any]:
 
 def _features(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     with reading(path, "features") as (file, _):
-        rows, dim = file["features"].shape
+        rows, dim = checked_dataset(path, file, schema.FEATURES).shape
     return {
         "rows": rows,
         "dim": dim,
@@ -63,11 +64,8 @@ def _partition(path: Path, header: dict[str, Any]) -> dict[str, Any]:
 
 def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     with reading(path, "statistics") as (file, _):
-        counts = file["class_counts"][()]
-        arrays = {
-            name: {"shape": list(a.shape), "type": a.dtype.str, "bytes": a.size * a.dtype.itemsize}
-            for name, a in file["arrays"].items()
-        }
+        counts = get_array(path, file, schema.CLASS_COUNTS)
+        arrays = {name: _array(path, file, name) for name in file[schema.ARRAYS]}
     clients = clients_of(header)
     gammas = Statistics("", {}, counts, clients=clients).gammas
     found = {
@@ -85,6 +83,11 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     if len(clients) == 1:
         found["reveals"] = what_it_reveals(found["rows"], counts, context_of(header).space["dim"])
     return found
+
+
+def _array(path: Path, file: Any, name: str) -> dict[str, Any]:
+    a = checked_dataset(path, file, f"{schema.ARRAYS}/{name}")
+    return {"shape": list(a.shape), "type": a.dtype.str, "bytes": a.size * a.dtype.itemsize}
 
 
 def what_it_reveals(rows: int, counts: Any, dim: int) -> str:

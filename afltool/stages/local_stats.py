@@ -29,7 +29,7 @@ from ..files import (
     up_to_date,
 )
 from ..heads.base import Block, Head
-from ..statistics import Client, ClientId, Context, Statistics
+from ..statistics import Client, ClientId, Context, Statistics, difference
 from ..store.features import Features, open_features
 from ..store.hdf5 import need_space
 
@@ -60,20 +60,36 @@ def local_stats(
     """
     out = Path(out)
     with open_features(Path(features)) as rows:
-        bound = head_from(head, head_options)
-        phase = bound.phase()
-        if phase is None:
+        bound, header = head_from(head, head_options)
+        if bound.phase() is None:
             raise UsageError(f"the head {head} is solved: there is nothing left to gather")
+        if header is not None:
+            _check_same_space(rows, header, head)
         bound = bound.bind(rows.dim, len(rows.classes))
         dealt = _whole_file(rows, client) if partition is None else _dealt(rows, partition, client)
         chosen = _chosen(dealt, only)
         _check_min_rows(dealt, chosen, min_rows)
-        job = _Job(rows, bound, dealt, overwrite)
+        head_file = None if header is None else str(Path(head).resolve())
+        job = _Job(rows, bound, dealt, head_file, overwrite)
         if not sum:
             if held_out is not None:
                 raise UsageError("--held-out belongs to --sum (or to aggregate)")
             return job.write_each(chosen, out)
         return job.write_sums(chosen, out, None if held_out is None else Path(held_out))
+
+
+def _check_same_space(rows: Features, header: Mapping[str, Any], head: str | Path) -> None:
+    """A head between two phases was made of other features' totals; they must be alike."""
+    if header["space"] is None:
+        return
+    ours = {"space": header["space"], "classes": header["classes"]}
+    theirs = {"space": rows.header["space"], "classes": rows.header["classes"]}
+    where = difference(ours, theirs)
+    if where:
+        raise MismatchError(
+            f"{rows.path} does not fit the head {head}: {where}; extract it with the backbone, "
+            "options and classes of the head"
+        )
 
 
 @dataclass(frozen=True)
@@ -177,6 +193,7 @@ class _Job:
     rows: Features
     head: Head
     dealt: _Dealt
+    head_file: str | None  # where `solve` finds what the head has learned so far
     overwrite: bool
 
     def write_each(self, chosen: Sequence[int], out: Path) -> Path:
@@ -187,7 +204,7 @@ class _Job:
         self.announce(len(todo), out)
         with progress.task("local-stats", len(chosen), "clients", len(chosen) - len(todo)) as task:
             for k, statistics in self.each(todo):
-                save_statistics(paths[k], statistics, self.recipe([k]))
+                save_statistics(paths[k], statistics, self.recipe([k]), self.head_file)
                 task.advance()
                 progress.stop_point()
         return out
@@ -203,7 +220,7 @@ class _Job:
         kept = [k for k in chosen if not self.dealt.held_out[k]]
         for clients, path in ((kept, out), (held, held_out)):
             if path is not None and not up_to_date(path, self.recipe(clients), self.overwrite):
-                save_statistics(path, self.sum_of(clients), self.recipe(clients))
+                save_statistics(path, self.sum_of(clients), self.recipe(clients), self.head_file)
         return out
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import numpy as np
 
 from .. import progress
 from ..errors import MismatchError, UsageError
-from ..files import expand, provenance, up_to_date
+from ..files import expand, up_to_date
 from ..statistics import difference
 from ..store.features import Features, open_features, writing_features
 from ..store.hdf5 import read_header
-from .extract import parse_shard
+from ..store.provenance import provenance
+from ._options import parse_shard
 
 
 def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = False) -> Path:
@@ -38,13 +39,14 @@ def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fa
         }
         with writing_features(
             out, space["dim"], space["dtype"], space["fraction_bits"], expect_rows=total
-        ) as (writer, _):
+        ) as writer:
             with progress.task("merge", total, "rows") as task:
                 for part in parts:
                     for start in range(0, len(part), part.block_rows()):
                         values = part.stored(start, start + part.block_rows())
                         writer.append_values(values)
                         task.advance(len(values))
+                        progress.stop_point()
             labels = np.concatenate([p.labels for p in parts])
             writer.finish(labels, np.concatenate([p.row_ids for p in parts]), header)
     return out

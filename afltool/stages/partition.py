@@ -211,4 +211,6 @@ def export(path: str | Path, table: str | Path) -> Path:
         raise UsageError("writing parquet needs pyarrow: pip install 'afltool[import]'") from None
     except OSError as error:
         raise InputError(f"cannot write {table}: {error.strerror or error}") from None
+    finally:
+        beside.unlink(missing_ok=True)
     return table

@@ -9,11 +9,12 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..errors import MismatchError, UsageError
+from ..errors import InputError, MismatchError, UsageError
 from ..files import load_head, load_statistics, recipe, save_head, up_to_date
 from ..heads import make_head
 from ..heads.base import Head
 from ..statistics import Statistics, difference
+from ..store.hdf5 import read_header
 
 log = logging.getLogger("afltool")
 
@@ -61,18 +62,29 @@ def solve(
     return out
 
 
-def _head_of(statistics: Statistics, total: str | Path, path: str | Path | None) -> Head:
-    """The head that the statistics were gathered for, one phase before this solve."""
+def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None) -> Head:
+    """The head that the statistics were gathered for, one phase before this solve.
+
+    Before its first phase a head is its options, which the statistics hold. Later it has learned
+    something: it is read from ``given``, or from where local-stats found it.
+    """
     binding = statistics.context.head
-    if path is None:
-        head = make_head(binding["name"], binding["options"])
-    else:
-        head = load_head(Path(path))[0]
+    fresh = make_head(binding["name"], binding["options"])
+    if given is None and fresh.digest() == binding["digest"]:
+        return fresh
+    path = given or read_header(Path(total), "statistics")["provenance"].get("head_file")
+    if path is None or not Path(path).exists():
+        raise InputError(
+            f"{total} was gathered for a {binding['name']} head in phase {binding['phase']!r}, "
+            f"which has learned something already, and its file is not at {path}: give it with "
+            "--head FILE"
+        )
+    head = load_head(Path(path))[0]
     if head.digest() != binding["digest"]:
-        where = difference(head.binding(), dict(binding))
+        where = difference(head.binding(), dict(binding)) or "its learned state differs"
         raise MismatchError(
-            f"{total} was gathered for another head than {path or 'its options alone tell'}: "
-            f"{where or 'its learned state differs'}; give the right one with --head FILE"
+            f"{total} was gathered for another head than {path}: {where}; give the right one with "
+            "--head FILE"
         )
     return head
 

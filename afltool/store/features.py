@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ from .hdf5 import (
     checked_dataset,
     damage_as_error,
     get_array,
-    need_space,
-    partial_path,
+    get_attribute,
     put_array,
+    put_attribute,
     put_header,
     reading,
     writing,
@@ -34,38 +35,26 @@ BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the te
 
 
 class FeatureWriter:
-    """Appends rows to a partial feature file; made by `writing_features`."""
+    """Appends rows to a partial feature file; made by `writing_features`.
+
+    ``rows`` are in the file so far, ``state`` is that of the last commit: None at the start.
+    """
 
     def __init__(self, path: Path, file: h5py.File, dim: int, dtype: str, bits: int | None):
-        self.path, self.bits, self.dim = path, bits, dim
-        self._file, self._kind = file, schema.FEATURE_TYPES[dtype]
+        self.path, self.bits = path, bits
+        self._file = file
         if schema.FEATURES not in file:
-            self._create()
+            _create(file, dim, schema.FEATURE_TYPES[dtype])
         self._data = file[schema.FEATURES]
-        self.rows = int(file.attrs.get(schema.ROWS_DONE, 0))
+        self.rows, self.state = _progress(file)
         self._data.resize(self.rows, axis=0)  # rows after the last commit were not counted
-
-    def _create(self) -> None:
-        fill = -(2**15) if self._kind == "<i2" else np.nan
-        self._file.create_dataset(
-            schema.FEATURES,
-            shape=(0, self.dim),
-            maxshape=(None, self.dim),
-            chunks=(schema.CHUNK_ROWS, self.dim),
-            dtype=self._kind,
-            fillvalue=fill,
-            fletcher32=True,
-        )
-        self._file.attrs[schema.ROWS_DONE] = 0
 
     def append(self, x: NDArray[np.floating]) -> None:
         """Add rows (n, d) of real features; see `encode` for what is refused."""
         if self.bits is None:
-            check_finite(x, self.rows)
-            values: NDArray[Any] = x.astype(np.float32)
+            self.append_values(as_float32(x, self.rows))
         else:
-            values = encode(x, self.bits, self.rows)
-        self.append_values(values)
+            self.append_values(encode(x, self.bits, self.rows))
 
     def append_values(self, values: NDArray[Any]) -> None:
         """Add rows that are already in the file's own type."""
@@ -73,84 +62,91 @@ class FeatureWriter:
         self._data[self.rows :] = values
         self.rows += len(values)
 
-    def commit(self, state: Any = None) -> None:
+    def commit(self, state: Any) -> None:
         """Make the rows so far survive a kill. The count follows the rows, in a second flush."""
         self._file.flush()
-        self._file.attrs[schema.ROWS_DONE] = self.rows
-        self._file.attrs[schema.RESUME_STATE] = canonical_json(state)
+        put_attribute(self._file, schema.PROGRESS, canonical_json([self.rows, state]))
         self._file.flush()
 
     def finish(self, labels: NDArray[Any], row_ids: NDArray[Any], header: Header) -> str:
         """Write labels, row ids and the header; returns the digest."""
         if not self.rows:
             raise InvalidDataError(f"{self.path}: there are no rows to write")
+        assert len(labels) == len(row_ids) == self.rows
         put_array(self._file, schema.LABELS, labels.astype("<i8"))
         put_array(self._file, schema.ROW_IDS, row_ids)
-        for name in (schema.ROWS_DONE, schema.RESUME_STATE):
-            self._file.attrs.pop(name, None)
         digest = features_digest(self._data, labels, row_ids)
         put_header(self._file, "features", {**header, "digest": digest})
         return digest
 
 
+def _create(file: h5py.File, dim: int, kind: str) -> None:
+    file.create_dataset(
+        schema.FEATURES,
+        shape=(0, dim),
+        maxshape=(None, dim),
+        chunks=(schema.CHUNK_ROWS, dim),
+        dtype=kind,
+        fillvalue=-(2**15) if kind == "<i2" else np.nan,
+        fletcher32=True,
+    )
+
+
+def as_float32(x: NDArray[np.floating], first_row: int = 0) -> NDArray[np.float32]:
+    """Real features as float32; what is not finite, before or after, is refused with its row."""
+    check_finite(x, first_row)
+    with np.errstate(over="ignore"):
+        values: NDArray[np.float32] = x.astype(np.float32)
+    beyond = np.argwhere(np.isinf(values))
+    if len(beyond):
+        row, column = beyond[0]
+        raise InvalidDataError(
+            f"row {first_row + row}, feature {column} is {x[row, column]:.6g}, beyond the range of "
+            f"float32, ±{np.finfo(np.float32).max:.6g}: scale the features"
+        )
+    return values
+
+
 @contextmanager
 def writing_features(
     path: Path, dim: int, dtype: str, bits: int | None, resume_key: str = "", expect_rows: int = 0
-) -> Iterator[tuple[FeatureWriter, Any]]:
-    """A `FeatureWriter`, and the state of its last commit (None when it starts afresh).
+) -> Iterator[FeatureWriter]:
+    """A `FeatureWriter` whose file takes its final name when the block succeeds.
 
-    A partial file with the same ``resume_key`` is continued after every committed row has been
+    A partial file with the same ``resume_key`` is gone on with after every committed row has been
     read back; one of another key, or a damaged one, is written anew.
     """
-    state = _resumable(path, resume_key) if resume_key else None
-    if state is None:
-        partial = partial_path(path)
-        if resume_key and partial.is_file() and _unlocked(partial):
-            partial.unlink()
-    if path.parent.is_dir():
-        size = np.dtype(schema.FEATURE_TYPES[dtype]).itemsize
-        need_space(path.parent, expect_rows * (dim * size + 40), str(path))
-    with writing(path, resume=bool(resume_key)) as file:
-        file.attrs["resume_key"] = resume_key
-        yield FeatureWriter(path, file, dim, dtype, bits), state
-        file.attrs.pop("resume_key", None)
+    size = expect_rows * (dim * np.dtype(schema.FEATURE_TYPES[dtype]).itemsize + 40)
+    go_on = partial(_resumable, resume_key=resume_key) if resume_key else None
+    with writing(path, size, go_on) as file:
+        if resume_key:
+            put_attribute(file, schema.RESUME_KEY, resume_key)
+        yield FeatureWriter(path, file, dim, dtype, bits)
+        for name in (schema.RESUME_KEY, schema.PROGRESS):
+            file.attrs.pop(name, None)
 
 
-def _unlocked(partial: Path) -> bool:
-    import fcntl
-
-    with partial.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+def _progress(file: h5py.File) -> tuple[int, Any]:
+    """Rows and state of the last commit."""
+    rows, state = json.loads(str(get_attribute(file, schema.PROGRESS) or "[0, null]"))
+    return int(rows), state
 
 
-def _resumable(path: Path, resume_key: str) -> Any:
-    """State of the last commit of a partial file that can be continued, else None."""
-    partial = partial_path(path)
-    if not partial.is_file() or partial.stat().st_size == 0:
-        return None
+def _resumable(path: Path, resume_key: str) -> bool:
+    """Whether a partial file was begun for the same features and holds all that it counts."""
+    if path.stat().st_size == 0:
+        return False
     try:
-        with damage_as_error(partial), h5py.File(partial, "r", locking=False) as file:
-            if file.attrs.get("resume_key") != resume_key:
-                return None
-            rows = int(file.attrs[schema.ROWS_DONE])
-            state = json.loads(file.attrs[schema.RESUME_STATE])
-            data = checked_dataset(partial, file, schema.FEATURES)
+        with damage_as_error(path), h5py.File(path, "r", locking=False) as file:
+            if get_attribute(file, schema.RESUME_KEY) != resume_key:
+                return False
+            rows, _ = _progress(file)
+            data = checked_dataset(path, file, schema.FEATURES)
             for start in range(0, rows, schema.CHUNK_ROWS):
-                _check_written(partial, data[start : min(start + schema.CHUNK_ROWS, rows)])
-            return state
+                data[start : start + schema.CHUNK_ROWS]
+            return rows <= len(data)
     except CorruptFileError:
-        return None
-
-
-def _check_written(path: Path, values: NDArray[Any]) -> None:
-    """Committed rows never hold the fill value; a chunk that was lost reads as nothing else."""
-    lost = np.isnan(values) if values.dtype.kind == "f" else values == -(2**15)
-    if lost.any():
-        raise CorruptFileError(f"{path} is damaged: it has rows that were never written")
+        return False
 
 
 def features_digest(data: Any, labels: NDArray[Any], row_ids: NDArray[Any]) -> str:
@@ -159,7 +155,7 @@ def features_digest(data: Any, labels: NDArray[Any], row_ids: NDArray[Any]) -> s
     blocks = (data[start : start + step] for start in range(0, data.shape[0], step))
     digest = Digest().blocks("features", data.shape, data.dtype.str, blocks)
     digest.array("labels", labels, "<i8")
-    return digest.text("row_ids", b"\n".join(row_ids.tolist()).decode()).hex()
+    return digest.text("row_ids", b"\n".join(row_ids.tolist())).hex()
 
 
 @dataclass
@@ -227,14 +223,17 @@ def open_features(path: Path) -> Iterator[Features]:
             data = checked_dataset(path, file, schema.FEATURES)
             labels = get_array(path, file, schema.LABELS)
             row_ids = get_array(path, file, schema.ROW_IDS)
-            dim = header["space"]["dim"]
-        if not (data.ndim == 2 and data.shape[0] == len(labels) == len(row_ids)):
+            space, classes = header["space"], len(header["classes"])
+            wanted = (len(labels), space["dim"]), schema.FEATURE_TYPES[space["dtype"]]
+        if (data.shape, data.dtype.str) != wanted or len(row_ids) != len(labels):
             raise CorruptFileError(
-                f"{path} is damaged: {data.shape} features, {len(labels)} labels and "
-                f"{len(row_ids)} row ids do not fit together"
+                f"{path} is damaged: features {data.shape} {data.dtype.str}, {len(labels)} labels "
+                f"and {len(row_ids)} row ids do not fit together; its header says {wanted[1]} with "
+                f"{space['dim']} features a row"
             )
-        if data.shape[1] != dim:
+        if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
             raise CorruptFileError(
-                f"{path} is damaged: {data.shape[1]} features a row, {dim} in its header"
+                f"{path} is damaged: labels run from {labels.min()} to {labels.max()}, with "
+                f"{classes} classes"
             )
         yield Features(path, header, labels, row_ids, data)

@@ -1,8 +1,10 @@
 """HDF5 files that are whole or refused: writing under a partial name, reading with suspicion.
 
 Measured with h5py 3.16 and HDF5 2.0: a file that is killed while it is written keeps what was
-flushed (default libver), a flipped byte raises only under fletcher32, and a read-only open
-without a lock works on network file systems.
+flushed (libver below 1.10), a read-only open without a lock works on network file systems, and of
+the bytes of a file only three kinds are checked by the library: chunks under fletcher32, and the
+superblock and object headers from libver 1.8 on. The index of chunks is checked here, and nothing
+of variable length is written or read: the library follows its pointers unchecked and crashes.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +32,7 @@ from . import schema
 Header = dict[str, Any]
 Array = NDArray[Any]
 # What h5py raises when the bytes of a file make no sense to the HDF5 library.
-_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, MemoryError)
+_DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, MemoryError)
 
 
 # ---------------------------------------------------------------- writing
@@ -42,6 +45,8 @@ def partial_path(path: Path) -> Path:
 
 def need_space(folder: Path, size: int, what: str) -> None:
     """Refuse to start writing ``size`` bytes into a folder whose disk has fewer."""
+    while not folder.exists():
+        folder = folder.parent
     free = shutil.disk_usage(folder).free
     if size > free:
         raise InputError(
@@ -51,32 +56,33 @@ def need_space(folder: Path, size: int, what: str) -> None:
 
 
 @contextmanager
-def writing(path: Path, resume: bool = False) -> Iterator[h5py.File]:
+def writing(
+    path: Path, size: int = 0, go_on: Callable[[Path], bool] | None = None
+) -> Iterator[h5py.File]:
     """An HDF5 file open for writing that takes its final name only if the block succeeds.
 
-    One writer per file: a second one is refused. With ``resume`` an existing partial file is
-    opened as it is, and it stays behind when the block fails; otherwise it is removed then.
+    ``size``: about how many bytes it will have. One writer per file: a second one is refused.
+    ``go_on`` says, once the partial file is locked, whether what an earlier run left in it is
+    gone on with. With it the partial file stays behind when the block fails; otherwise it is
+    removed then.
     """
     partial = partial_path(path)
+    with _writer_errors(path):
+        have = partial.stat().st_size if go_on and partial.exists() else 0
+        need_space(path.parent, size - have, str(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = _locked(partial)
     try:
         with _writer_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = _locked(partial)
-    except BlockingIOError:
-        raise InputError(
-            f"another process is writing {path} (it holds {partial.name}): wait for it to end"
-        ) from None
-    try:
-        with _writer_errors(path):
-            keep = resume and os.fstat(lock).st_size > 0
-            with h5py.File(partial, "r+" if keep else "w", locking=False) as file:
+            mode = "r+" if go_on is not None and go_on(partial) else "w"
+            with h5py.File(partial, mode, libver=schema.LIBVER, locking=False) as file:
                 yield file
-                file.attrs[schema.COMPLETE] = 1
+                put_attribute(file, schema.COMPLETE, 1)
             os.fsync(lock)
             os.replace(partial, path)
-            _sync_folder(path.parent)
+        _sync_folder(path.parent)
     except BaseException:
-        if not resume:
+        if go_on is None or os.fstat(lock).st_size == 0:
             with suppress(OSError):
                 partial.unlink()
         raise
@@ -105,20 +111,19 @@ def _locked(partial: Path) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with suppress(OSError):  # some network file systems have no fsync of folders
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager
 def _writer_errors(path: Path) -> Iterator[None]:
-    """Turn the system's refusals into messages; BlockingIOError is left to the caller."""
+    """Turn the system's refusals into messages."""
     try:
         yield
-    except BlockingIOError:
-        raise
     except OSError as error:
         raise InputError(f"cannot write {path}: {_reason(error)}") from error
     except RuntimeError as error:  # h5py reports a failed flush on close this way
@@ -130,6 +135,8 @@ def _writer_errors(path: Path) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     text = str(error)
     number = getattr(error, "errno", None)
+    if number == errno.EAGAIN:
+        return "another process is writing it; wait for it to end"
     if number == errno.ENOSPC or "No space left" in text:
         return "no space left on the disk; free some space and run the command again"
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -142,16 +149,21 @@ def _reason(error: Exception) -> str:
 def put_header(file: h5py.File, kind: str, header: Header) -> None:
     """Write the kind, the version and the header with its checksum."""
     data = canonical_json(header).encode()
-    if schema.HEADER in file:
-        del file[schema.HEADER]
     put_array(file, schema.HEADER, np.frombuffer(data, dtype=np.uint8))
-    file.attrs[schema.FORMAT] = kind
-    file.attrs[schema.FORMAT_VERSION] = schema.VERSION
-    file.attrs[schema.HEADER_SHA256] = hashlib.sha256(data).hexdigest()
+    put_attribute(file, schema.FORMAT, kind)
+    put_attribute(file, schema.FORMAT_VERSION, schema.VERSION)
+    put_attribute(file, schema.HEADER_SHA256, hashlib.sha256(data).hexdigest())
+
+
+def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
+    """Write an attribute of the root group; texts get a fixed length."""
+    file.attrs[name] = np.bytes_(value.encode()) if isinstance(value, str) else value
 
 
 def put_array(file: h5py.File, name: str, value: Array) -> None:
-    """Write an array uncompressed, checksummed and chunked (an empty one without chunks)."""
+    """Write or replace an array: uncompressed, checksummed, chunked (an empty one without)."""
+    if name in file:
+        del file[name]
     if value.size == 0:
         file.create_dataset(name, data=value)
         return
@@ -162,9 +174,8 @@ def put_array(file: h5py.File, name: str, value: Array) -> None:
 
 def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Path:
     """Write one whole file of named arrays; see `writing` for what a failure leaves (nothing)."""
-    with suppress(FileNotFoundError):  # the folder may still have to be made
-        need_space(path.parent, sum(a.nbytes for a in arrays.values()) + (1 << 16), str(path))
-    with writing(path) as file:
+    size = sum(a.nbytes for a in arrays.values()) + (1 << 16)
+    with writing(path, size) as file:
         for name, value in arrays.items():
             put_array(file, name, value)
         put_header(file, kind, header)
@@ -208,7 +219,9 @@ def _opened(path: Path) -> Iterator[h5py.File]:
     except PermissionError:
         raise InputError(f"cannot read {path}: permission denied") from None
     except OSError as error:
-        if path.read_bytes()[:8] == b"\x89HDF\r\n\x1a\n":
+        with path.open("rb") as start:
+            ours = start.read(8) == b"\x89HDF\r\n\x1a\n"
+        if ours:
             raise CorruptFileError(
                 f"{path} is damaged or cut short ({path.stat().st_size} bytes): {error}; "
                 "make it or fetch it again"
@@ -233,22 +246,22 @@ def damage_as_error(path: Path) -> Iterator[None]:
 
 
 def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
-    found = file.attrs.get(schema.FORMAT)
+    found = get_attribute(file, schema.FORMAT)
     if found is None and path.name.endswith(schema.PARTIAL):
         raise CorruptFileError(f"{path} is not finished: run the command that was writing it again")
     if found not in schema.KINDS:
         raise CorruptFileError(f"{path} is not an afltool file: its kind is {found!r}")
-    version = int(file.attrs.get(schema.FORMAT_VERSION, 0))
+    version = get_attribute(file, schema.FORMAT_VERSION)
     if version != schema.VERSION:
         raise CorruptFileError(
             f"{path} has format version {version}; this afltool reads version {schema.VERSION}"
         )
-    if int(file.attrs.get(schema.COMPLETE, 0)) != 1:
+    if get_attribute(file, schema.COMPLETE) != 1:
         raise CorruptFileError(f"{path} is not complete: run the command that was writing it again")
     if kind is not None and found != kind:
         raise UsageError(f"{path} is a {found} file; expected a {kind} file here")
     data = get_array(path, file, schema.HEADER, limit=schema.HEADER_LIMIT).tobytes()
-    if hashlib.sha256(data).hexdigest() != file.attrs.get(schema.HEADER_SHA256):
+    if hashlib.sha256(data).hexdigest() != get_attribute(file, schema.HEADER_SHA256):
         raise CorruptFileError(f"{path} is damaged: its header does not match its checksum")
     header = json.loads(data)
     if not isinstance(header, dict) or "digest" not in header:
@@ -256,8 +269,19 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
     return {"kind": found, **header}
 
 
+def get_attribute(file: h5py.File, name: str) -> str | int | None:
+    """An attribute of the root group: a text of fixed length or a whole number, else None."""
+    if name not in file.attrs:
+        return None
+    attribute = file.attrs.get_id(name)
+    if attribute.shape != () or attribute.dtype.kind not in "iuS":
+        return None
+    value = file.attrs[name]
+    return value.decode() if isinstance(value, bytes) else int(value)
+
+
 def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
-    """A dataset that is what it claims: plain numbers, inside this file, as large as its shape.
+    """A dataset that is what it claims: plain numbers of its type, every chunk in this file.
 
     Nothing is allocated before this check, so a shape of 10^12 rows costs nothing.
     """
@@ -270,17 +294,42 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
         and not data.is_virtual
         and data.external is None
         and data.compression is None
+        and (data.fletcher32 or data.size == 0)
     )
     if not plain:
-        raise CorruptFileError(f"{path} is damaged: /{name} is not a plain dataset")
-    if data.size and data.id.get_storage_size() < data.size * data.dtype.itemsize:
+        raise CorruptFileError(f"{path} is damaged: /{name} is not a plain, checksummed dataset")
+    kind, dimensions = schema.TYPES.get(name, (data.dtype.str, data.ndim))
+    if kind not in (data.dtype.str, data.dtype.kind) or data.ndim != dimensions:
         raise CorruptFileError(
-            f"{path} is damaged: /{name} claims the shape {data.shape}, "
-            f"{data.size * data.dtype.itemsize} bytes, and holds {data.id.get_storage_size()}"
+            f"{path} is damaged: /{name} has the type {data.dtype.str} and {data.ndim} dimensions, "
+            f"not {kind} and {dimensions}"
         )
-    if data.size * data.dtype.itemsize > path.stat().st_size:
-        raise CorruptFileError(f"{path} is damaged: /{name} claims more bytes than the file has")
+    if data.size:
+        _check_chunks(path, name, data)
     return cast(h5py.Dataset, data)
+
+
+def _check_chunks(path: Path, name: str, data: h5py.Dataset) -> None:
+    """Every chunk is there, whole and with its checksum: a lost one would read as fill values."""
+    size = math.prod(data.chunks) * data.dtype.itemsize + schema.CHECKSUM_BYTES
+    wanted = math.prod(-(-n // step) for n, step in zip(data.shape, data.chunks, strict=True))
+    found, places = set(), set()
+
+    def look(chunk: Any) -> None:
+        inside = all(
+            at % step == 0 and 0 <= at < n
+            for at, step, n in zip(chunk.chunk_offset, data.chunks, data.shape, strict=True)
+        )
+        if inside and chunk.size == size and chunk.filter_mask == 0:
+            found.add(chunk.chunk_offset)
+            places.add(chunk.byte_offset)
+
+    data.id.chunk_iter(look)
+    if not len(found) == len(places) == wanted:
+        raise CorruptFileError(
+            f"{path} is damaged: /{name} claims the shape {data.shape}, {wanted} chunks, and has "
+            f"{len(found)} of them; make it or fetch it again"
+        )
 
 
 def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) -> Array:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 VERSION = 1
+# HDF5 1.8: object headers carry checksums, which 1.6 had not, and a file that was open when its
+# writer was killed bears no mark that keeps readers out, as files of 1.10 do.
+LIBVER = ("v108", "v108")
 
 # attributes of the root group
 FORMAT = "afltool_format"
 FORMAT_VERSION = "afltool_version"
 HEADER_SHA256 = "header_sha256"
 COMPLETE = "complete"
-ROWS_DONE = "rows_done"  # partial feature files only
-RESUME_STATE = "resume_state"  # partial feature files only: JSON
+RESUME_KEY = "resume_key"  # partial feature files only, as the next one
+PROGRESS = "progress"  # JSON, [rows committed, state]: one attribute, so they cannot disagree
 
 # datasets
 HEADER = "header"
@@ -18,10 +21,23 @@ FEATURES = "features"
 LABELS = "labels"
 ROW_IDS = "row_ids"
 ARRAYS = "arrays"
+EFFECTIVE_LABELS = "effective_labels"
+CLIENT = "client"
+CLASS_COUNTS = "class_counts"
 
 KINDS = ("features", "partition", "statistics", "head")
 PARTIAL = ".partial"
 FEATURE_TYPES = {"int16": "<i2", "float32": "<f4"}
+# Type and number of dimensions where the format fixes them; "S" stands for any fixed length.
+TYPES = {
+    HEADER: ("|u1", 1),
+    LABELS: ("<i8", 1),
+    ROW_IDS: ("S", 1),
+    EFFECTIVE_LABELS: ("<i8", 1),
+    CLIENT: ("<i4", 1),
+    CLASS_COUNTS: ("<i8", 1),
+}
 CHUNK_ROWS = 256  # rows of one chunk of /features: 0.25–1 MB, what a kill can cost
 CHUNK_BYTES = 1 << 20  # other datasets
+CHECKSUM_BYTES = 4  # fletcher32, at the end of every chunk
 HEADER_LIMIT = 64 << 20

@@ -1,0 +1,59 @@
+"""Writes docs/commands.md from the commands themselves; a test keeps the two equal.
+
+python docs/make_commands.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from afltool.cli.app import app
+
+PAGE = Path(__file__).with_name("commands.md")
+
+
+def commands(group: Any, name: str) -> list[tuple[str, Any]]:
+    """Every command below a group, with its full name."""
+    found: list[tuple[str, Any]] = []
+    for word, command in group.commands.items():
+        full = f"{name} {word}"
+        found += commands(command, full) if hasattr(command, "commands") else [(full, command)]
+    return found
+
+
+def page() -> str:
+    """The reference: purpose, arguments and options of every command."""
+    lines = ["# Commands", "", "Made by `python docs/make_commands.py`; do not edit.", ""]
+    lines += ["Global options come first: `afltool -q COMMAND …` (`--quiet`), `-v` (`--verbose`),"]
+    lines += ["`--version`, `-h`.", ""]
+    for name, command in commands(typer.main.get_command(app), "afltool"):
+        lines += [f"## {name}", "", " ".join((command.help or "").split()), ""]
+        lines += ["| option | meaning | default |", "| --- | --- | --- |"]
+        lines += [row(p) for p in command.params if p.name not in ("help",)]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def row(parameter: Any) -> str:
+    """One line of the table."""
+    if parameter.param_type_name == "argument":
+        names = f"`{parameter.name.upper()}`"
+    else:
+        names = ", ".join(f"`{o}`" for o in parameter.opts)
+    default = parameter.default
+    if parameter.required:
+        shown = "required"
+    elif default is None or default is False or default == "" or callable(default):
+        shown = ""
+    else:
+        shown = f"`{default}`"
+    text = " ".join((getattr(parameter, "help", "") or "").split()).replace("|", "\\|")
+    return f"| {names} | {text} | {shown} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(PAGE)
