@@ -58,7 +58,7 @@ def test_a_golden_digest(train, tmp_path):
     assert afltool.info(path)["digest"] == GOLDEN
 
 
-GOLDEN = "@@"
+GOLDEN = "781d96b568ad92a524e694212003ce07e7dc3a2aadb41657f110664aadb24207"
 
 
 def test_info_counts_rows_and_classes_of_every_client(train, tmp_path):
