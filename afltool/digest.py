@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,19 @@ class Digest:
         self, name: str, shape: tuple[int, ...], dtype: str, parts: Iterable[NDArray[Any]]
     ) -> Digest:
         """An array that arrives as consecutive blocks of rows, never whole in memory."""
+        for _ in self.passing(name, shape, dtype, parts):
+            pass
+        return self
+
+    def passing(
+        self, name: str, shape: tuple[int, ...], dtype: str, parts: Iterable[NDArray[Any]]
+    ) -> Iterator[NDArray[Any]]:
+        """The blocks of `blocks` one by one, each fed to the digest on its way."""
         self._sha.update(f"{name} {dtype} {','.join(map(str, shape))}\n".encode())
         for part in parts:
             for piece in _pieces(part):
                 self._sha.update(np.ascontiguousarray(piece, dtype=dtype).data)
-        return self
+            yield part
 
     def hex(self) -> str:
         return self._sha.hexdigest()

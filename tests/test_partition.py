@@ -13,9 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afltool import partitions as partition
 from afltool.errors import InvalidDataError, NumericalError, UsageError
-from afltool.partitions import SCHEMES, assign, canonical_order, mean_total_variation, summary
+from afltool.partitions import (
+    SCHEMES,
+    assign,
+    canonical_order,
+    dealing,
+    mean_total_variation,
+    summary,
+)
 
 SIMULATED: dict[str, dict[str, Any]] = {
     "iid": {},
@@ -408,7 +414,7 @@ def test_pathological_refuses_what_the_published_rule_cannot_do() -> None:
 
 
 def test_a_lost_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(partition._SIMULATED, "iid", lambda y, _: np.full(y.size, -1, np.int32))
+    monkeypatch.setitem(dealing._SIMULATED, "iid", lambda y, _: np.full(y.size, -1, np.int32))
     with pytest.raises(NumericalError, match="found 4 rows without one"):
         assign(row_ids(4), balanced(4, 2), 2, scheme="iid", clients=2)
 
@@ -434,7 +440,7 @@ def test_total_variation_ends() -> None:
 
 
 def test_docstring_examples() -> None:
-    assert doctest.testmod(partition).failed == 0
+    assert sum(doctest.testmod(m).failed for m in (dealing, summaries)) == 0
 
 
 # -- oracles: the published splits, row by row, from their description -----------------------------

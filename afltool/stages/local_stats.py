@@ -306,28 +306,22 @@ class _Job:
         wanted[list(group)] = True
         rows = np.flatnonzero(wanted[self.dealt.owner])
         values = np.empty((len(rows), self.rows.dim), dtype=self.rows.data.dtype)
-        step = self.rows.block_rows()
-        for start in range(0, len(self.rows), step):
-            low, high = np.searchsorted(rows, (start, start + step))
-            if low < high:
-                block = self.rows.stored(start, start + step)
-                values[low:high] = block[rows[low:high] - start]
+        for start, block in self.rows.stored_blocks():
+            low, high = np.searchsorted(rows, (start, start + len(block)))
+            values[low:high] = block[rows[low:high] - start]
         return values, self.dealt.owner[rows], self.dealt.labels[rows]
 
     def selected(self, mask: NDArray[np.bool_], task: progress.Task | None) -> Iterable[Block]:
         """The marked rows in blocks; at least one block, be it empty."""
         yield self.no_rows()
-        step = self.rows.block_rows()
-        for start in range(0, len(self.rows), step):
-            stop = min(start + step, len(self.rows))
-            marked = mask[start:stop]
+        for start, block in self.rows.stored_blocks():
+            progress.stop_point()
+            marked = mask[start : start + len(block)]
+            y = self.dealt.labels[start : start + len(block)]
             if marked.any():
-                progress.stop_point()
-                X = self.rows.rows(start, stop)
-                y = self.dealt.labels[start:stop]
-                yield (X, y) if marked.all() else (X[np.flatnonzero(marked)], y[marked])
+                yield self.rows.wrap(block if marked.all() else block[marked]), y[marked]
             if task is not None:
-                task.advance(stop - start)
+                task.advance(len(block))
 
     def labelled(self, statistics: Statistics, clients: Sequence[int]) -> Statistics:
         """The same statistics, with whose they are and what they may be added to."""

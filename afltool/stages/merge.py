@@ -42,8 +42,7 @@ def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fa
         ) as writer:
             with progress.task("merge", total, "rows") as task:
                 for part in parts:
-                    for start in range(0, len(part), part.block_rows()):
-                        values = part.stored(start, start + part.block_rows())
+                    for _, values in part.stored_blocks():
                         writer.append_values(values)
                         task.advance(len(values))
                         progress.stop_point()

@@ -20,6 +20,7 @@ from ..linalg.fixedpoint import FixedPoint, Rows, check_finite, encode
 from . import schema
 from .hdf5 import (
     Header,
+    check_digest,
     checked_dataset,
     damage_as_error,
     get_array,
@@ -154,6 +155,10 @@ def features_digest(data: Any, labels: NDArray[Any], row_ids: NDArray[Any]) -> s
     step = schema.CHUNK_ROWS * 16
     blocks = (data[start : start + step] for start in range(0, data.shape[0], step))
     digest = Digest().blocks("features", data.shape, data.dtype.str, blocks)
+    return _with_rows(digest, labels, row_ids)
+
+
+def _with_rows(digest: Digest, labels: NDArray[Any], row_ids: NDArray[Any]) -> str:
     digest.array("labels", labels, "<i8")
     return digest.text("row_ids", b"\n".join(row_ids.tolist())).hex()
 
@@ -204,15 +209,21 @@ class Features:
         return max(chunk, BLOCK_BYTES // (8 * self.dim) // chunk * chunk)
 
     def blocks(self) -> Iterator[tuple[int, Rows]]:
-        """All rows in order, as (first row, block)."""
-        step = self.block_rows()
-        for start in range(0, len(self), step):
-            yield start, self.rows(start, min(start + step, len(self)))
+        """All rows in order, as (first row, block); see `stored_blocks`."""
+        return ((start, self.wrap(values)) for start, values in self.stored_blocks())
 
-    def compute_digest(self) -> str:
-        """The digest from the data themselves: one pass over the file."""
-        with damage_as_error(self.path):
-            return features_digest(self.data, self.labels, self.row_ids)
+    def stored_blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """All rows in order as they are stored, as (first row, block).
+
+        The end of the pass compares the digest and raises `CorruptFileError` if it is another:
+        what was computed from the blocks counts only when the end is reached.
+        """
+        starts = range(0, len(self), self.block_rows())
+        parts = (self.stored(start, start + self.block_rows()) for start in starts)
+        digest = Digest()
+        passing = digest.passing("features", self.data.shape, self.data.dtype.str, parts)
+        yield from zip(starts, passing, strict=True)
+        check_digest(self.path, self.header, _with_rows(digest, self.labels, self.row_ids))
 
 
 @contextmanager
