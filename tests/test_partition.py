@@ -19,6 +19,7 @@ from afltool.partitions import (
     assign,
     canonical_order,
     dealing,
+    summaries,
     mean_total_variation,
     summary,
 )

@@ -1,0 +1,81 @@
+"""Pieces that every scheme uses: types, random streams, placing rows, bounded rejection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import NumericalError
+
+Ints = npt.NDArray[np.int64]
+
+
+Clients = npt.NDArray[np.int32]
+
+
+Floats = npt.NDArray[np.float64]
+
+
+_Drawn = TypeVar("_Drawn")
+
+
+PARTITION, HELD_OUT, LABEL_NOISE = 0, 1, 2  # purposes: the second word of every seed
+
+
+@dataclass(frozen=True)
+class Options:
+    """The validated options of one call; zeros stand where a scheme has no use for one."""
+
+    n_classes: int
+    seed: int
+    clients: int = 0
+    alpha: float = 0.0
+    shards_per_client: int = 0
+    min_size: int = 0
+    max_draws: int = 0
+    balance_cap: bool = False
+    balance: bool = False
+    top_up: bool = False
+
+
+def stream(seed: int, purpose: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence([seed, purpose]))
+
+
+def place(rows: Ints, owners: npt.NDArray[np.integer[Any]]) -> Clients:
+    """Client per row, where ``owners[i]`` owns row ``rows[i]``; a row left out stays at −1."""
+    client = np.full(rows.size, -1, np.int32)
+    client[rows] = owners
+    return client
+
+
+def by_label(labels: Ints, rng: np.random.Generator) -> Ints:
+    shuffled = rng.permutation(labels.size)
+    return shuffled[np.argsort(labels[shuffled], kind="stable")]
+
+
+def rows_per_class(labels: Ints, n_classes: int) -> list[Ints]:
+    ends = np.cumsum(np.bincount(labels, minlength=n_classes))
+    return np.split(np.argsort(labels, kind="stable"), ends[:-1])
+
+
+def until_min_size(draw: Callable[[], tuple[_Drawn, Ints]], options: Options) -> _Drawn:
+    """The first draw whose smallest client has ``min_size`` rows; ``draw`` gives (it, sizes)."""
+    best = 0
+    for _ in range(options.max_draws):
+        drawn, sizes = draw()
+        smallest = int(sizes.min())
+        if smallest >= options.min_size:
+            return drawn
+        best = max(best, smallest)
+    raise NumericalError(
+        f"expected every client to get at least min-size = {options.min_size} rows, found that in "
+        f"0 of {options.max_draws} draws at α = {options.alpha:g} and K = {options.clients} "
+        f"clients; the best draw gave its smallest client {best}. Take a larger alpha, fewer "
+        "clients or a smaller min-size (an empty client is harmless, its statistics are zero), or "
+        "allow more draws"
+    )

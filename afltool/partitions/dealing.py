@@ -1,0 +1,252 @@
+"""`assign`, the one entry point: canonical order, a scheme, held-out clients, label noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidDataError, NumericalError, UsageError
+from .common import HELD_OUT, LABEL_NOISE, Clients, Ints, Options, stream
+from .options import check_share, validated_options
+from .published import dirichlet_pfl, pathological_pfl
+from .schemes import dirichlet, iid, shards
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+_SIMULATED: dict[str, Callable[[Ints, Options], Clients]] = {
+    "iid": iid,
+    "dirichlet": dirichlet,
+    "shards": shards,
+    "dirichlet-pfl": dirichlet_pfl,
+    "pathological-pfl": pathological_pfl,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """A partition of n rows over K clients; rows stand in the caller's order.
+
+    ``client`` (n,) int32: index into ``names``. ``names``: K names, "0" … "K-1" where clients are
+    simulated. ``held_out`` (K,) bool: clients kept for validation. ``labels`` (n,) int64: the
+    labels in force, after label noise.
+    """
+
+    client: Clients
+    names: tuple[str, ...]
+    held_out: npt.NDArray[np.bool_]
+    labels: Ints
+
+
+def canonical_order(row_ids: npt.NDArray[np.bytes_]) -> Ints:
+    """Indices (n,) int64 that sort byte-string row ids; any permutation of the ids gives the same
+    sorted rows.
+
+    >>> canonical_order(np.array([b"b", b"c", b"a"])).tolist()
+    [2, 0, 1]
+
+    Raises `InvalidDataError` for ids that are not a non-empty 'S' vector, or not unique.
+    """
+    if row_ids.ndim != 1 or row_ids.dtype.kind != "S" or not row_ids.size:
+        raise InvalidDataError(
+            "row ids: expected a vector of at least one byte string, found shape "
+            f"{row_ids.shape} of {row_ids.dtype}"
+        )
+    order = np.argsort(row_ids, kind="stable").astype(np.int64, copy=False)
+    ranked = row_ids[order]
+    twice = np.flatnonzero(ranked[1:] == ranked[:-1])
+    if twice.size:
+        raise InvalidDataError(
+            f"row ids must be unique, but {bytes(ranked[twice[0]])!r} occurs more than once; "
+            f"{twice.size} of {row_ids.size} ids repeat another. Give every row an id of its own"
+        )
+    return order
+
+
+def assign(
+    row_ids: npt.NDArray[np.bytes_],
+    labels: npt.NDArray[np.integer[Any]],
+    n_classes: int,
+    *,
+    scheme: str,
+    clients: int | None = None,
+    seed: int = 0,
+    alpha: float | None = None,
+    shards_per_client: int | None = None,
+    min_size: int | None = None,
+    held_out: float = 0.0,
+    label_noise: float = 0.0,
+    attribute: npt.NDArray[Any] | None = None,
+    balance_cap: bool = False,
+    balance: bool = False,
+    top_up: bool = False,
+    max_draws: int | None = None,
+) -> Assignment:
+    """Give each of n rows to one of K clients; the same ids, labels and options give the same.
+
+    ``row_ids`` (n,) 'S', unique; ``labels`` (n,) integers in [0, ``n_classes``); both in the same
+    order, which does not matter. ``scheme`` is one of `SCHEMES` and takes these options:
+
+    ================  ==============================================================================
+    iid               clients
+    dirichlet         clients, alpha; min_size (0), balance_cap, max_draws
+    shards            clients, shards_per_client
+    by-attribute      attribute (n,): text or numbers, one value per row
+    file              attribute (n,): client names; with clients = K they are the numbers 0 … K-1,
+                      and a number that no row has is an empty client
+    dirichlet-pfl     clients, alpha; min_size (10), top_up, max_draws
+    pathological-pfl  clients; shards_per_client = classes per client (10), min_size (10), balance
+    ================  ==============================================================================
+
+    ``min_size``: draws are repeated until every client has that many rows, at most ``max_draws``
+    times (by default 2 to 1,000 times, fewer the more there is to draw). ``held_out``: this share
+    of the clients that have rows is marked, at least one, never all. ``label_noise`` τ: round(τ·n)
+    rows get another class, uniformly over the C−1 others; the partition is made of the labels as
+    they were. Both are rounded half up.
+
+    Raises `UsageError` for unknown schemes and for options that are missing, out of range or not
+    the scheme's; `InvalidDataError` for row ids, labels or attributes that cannot be used;
+    `NumericalError` when no draw reached ``min_size``.
+    """
+    order = canonical_order(row_ids)
+    true = _canonical_labels(labels, order, n_classes)
+    values = {
+        "clients": clients,
+        "alpha": alpha,
+        "shards_per_client": shards_per_client,
+        "min_size": min_size,
+        "max_draws": max_draws,
+        "balance_cap": balance_cap,
+        "balance": balance,
+        "top_up": top_up,
+    }
+    options = validated_options(scheme, true.size, n_classes, seed, values, attribute is not None)
+    check_share("held-out", held_out, "clients")
+    check_share("label-noise", label_noise, "rows")
+    if attribute is None:
+        client, names = _SIMULATED[scheme](true, options), _numbers(options.clients)
+    else:
+        client, names = _named(attribute, order, options.clients)
+    _check_complete(client, len(names))
+    return Assignment(
+        client=_callers_order(client, order),
+        names=names,
+        held_out=_held_out(client, len(names), held_out, seed),
+        labels=_callers_order(_with_noise(true, n_classes, label_noise, seed), order),
+    )
+
+
+def _canonical_labels(labels: npt.NDArray[np.integer[Any]], order: Ints, n_classes: int) -> Ints:
+    if labels.shape != order.shape or labels.dtype.kind not in "iu":
+        raise InvalidDataError(
+            f"labels: expected {order.size} integers, one per row id, found shape {labels.shape} "
+            f"of {labels.dtype}"
+        )
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= n_classes:
+        raise InvalidDataError(
+            f"labels: expected 0 to {n_classes - 1} for {n_classes} classes, found {low} to {high}."
+            " Check that the class list belongs to these labels"
+        )
+    return labels[order].astype(np.int64)
+
+
+def _named(
+    attribute: npt.NDArray[Any], order: Ints, clients: int
+) -> tuple[Clients, tuple[str, ...]]:
+    """Client per row, and the names: numerals in numeric order, other text by code point."""
+    if attribute.shape != order.shape:
+        raise InvalidDataError(
+            f"attribute: expected {order.size} values, one per row id, found shape "
+            f"{attribute.shape}"
+        )
+    values = attribute[order]
+    if values.dtype.kind not in "SUbiuf":  # objects of several kinds have no order
+        values = np.array([_text(value) for value in values.tolist()])
+    kinds, codes = np.unique(values, return_inverse=True)
+    found = [_text(value) for value in kinds.tolist()]
+    if "" in found:
+        raise InvalidDataError(
+            f"attribute: expected a value in each of {order.size} rows, found "
+            f"{int((codes == found.index('')).sum())} without one. Name a client for them"
+        )
+    names = _numbers(clients) if clients else _sorted_names(found)
+    index = {name: k for k, name in enumerate(names)}
+    strangers = [name for name in found if name not in index]
+    if strangers:
+        raise InvalidDataError(
+            f"file: expected client names 0 to {clients - 1}, found {len(strangers)} others, such "
+            f"as {strangers[0]!r}. Without a number of clients names are used as they are"
+        )
+    return np.array([index[name] for name in found], np.int32)[codes], names
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidDataError(f"attribute: expected UTF-8 text, found {value!r}") from error
+    text = str(value)
+    missing = not isinstance(value, str) and text in {"None", "nan", "<NA>", "NaT"}
+    return "" if missing else text
+
+
+def _sorted_names(names: list[str]) -> tuple[str, ...]:
+    numerals = all(
+        name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") for name in names
+    )
+    return tuple(sorted(names, key=int) if numerals else sorted(names))
+
+
+def _numbers(clients: int) -> tuple[str, ...]:
+    return tuple(map(str, range(clients)))
+
+
+def _check_complete(client: Clients, clients: int) -> None:
+    lost = int(((client < 0) | (client >= clients)).sum())
+    if lost:
+        raise NumericalError(
+            f"expected a client for each of {client.size} rows, found {lost} rows without one. "
+            "This is a defect of afltool: please report the options that led here"
+        )
+
+
+def _held_out(client: Clients, clients: int, share: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Mark round(share · F) of the F clients with rows: an empty client would validate nothing."""
+    marked = np.zeros(clients, np.bool_)
+    if share:
+        full = np.unique(client)
+        if full.size < 2:
+            raise UsageError(
+                f"held-out: expected at least 2 clients with rows, found {full.size}; one has to "
+                "stay for training. Take more clients or no held-out share"
+            )
+        wanted = min(max(int(share * full.size + 0.5), 1), full.size - 1)
+        marked[stream(seed, HELD_OUT).permutation(full)[:wanted]] = True
+    return marked
+
+
+def _with_noise(labels: Ints, n_classes: int, share: float, seed: int) -> Ints:
+    """Flip round(τ·n) labels: y ← (y + u) mod C with u uniform on 1 … C−1, so never to itself."""
+    noisy = labels.copy()
+    if share:
+        if n_classes < 2:
+            raise UsageError(
+                f"label-noise: expected at least 2 classes, found {n_classes}; there is no other "
+                "class to flip a label to"
+            )
+        rng = stream(seed, LABEL_NOISE)
+        rows = rng.permutation(labels.size)[: int(share * labels.size + 0.5)]
+        noisy[rows] = (labels[rows] + rng.integers(1, n_classes, rows.size)) % n_classes
+    return noisy
+
+
+def _callers_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
+    result = np.empty_like(values)
+    result[order] = values
+    return result
