@@ -19,8 +19,8 @@ from afltool.partitions import (
     assign,
     canonical_order,
     dealing,
-    summaries,
     mean_total_variation,
+    summaries,
     summary,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def aggregate(
         raise UsageError(f"--law is {' or '.join(LAWS)}; found {law!r}")
     if law == "pairwise" and subtract:
         raise UsageError("--subtract needs --law sum: the pairwise law only adds")
-    plus, minus = expand([*files, *add], sys.stdin), expand(subtract, sys.stdin)
+    plus = [_Item.of(path) for path in expand([*files, *add], sys.stdin)]
+    minus = [_Item.of(path) for path in expand(subtract, sys.stdin)]
     if not plus:
         raise UsageError("there are no statistics to add up")
     kept, held = _split_held_out(plus, held_out is not None)
@@ -50,23 +52,39 @@ def aggregate(
         made_by = _recipe(ours, theirs, law)
         if not up_to_date(path, made_by, overwrite):
             total = _total(ours, theirs) if law == "sum" else pairwise_total(_parts(ours))
-            save_statistics(path, total, made_by, _head_file(ours[0]))
+            save_statistics(path, total, made_by, ours[0].head_file)
     return Path(out)
 
 
-def _split_held_out(paths: Sequence[Path], wanted: bool) -> tuple[list[Path], list[Path]]:
+@dataclass(frozen=True)
+class _Item:
+    """One file to add or subtract, as its header tells it."""
+
+    path: Path
+    identity: str  # digest of the meaning, the clients and the context
+    held_out: frozenset[int]  # {1} held-out clients, {0} others, {0, 1} both
+    head_file: str | None
+
+    @classmethod
+    def of(cls, path: Path) -> _Item:
+        header = read_header(path, "statistics")
+        meaning = [header["digest"], header["clients"], header["context"]]
+        marks = frozenset(header["clients"]["held_out"])
+        where = header["provenance"].get("head_file")
+        return cls(path, Digest().json("statistics", meaning).hex(), marks, where)
+
+
+def _split_held_out(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], list[_Item]]:
     """Files of clients that train, and of clients held out for validation."""
-    kept: list[Path] = []
-    held: list[Path] = []
-    for path in paths:
-        marks = read_header(path, "statistics")["clients"]["held_out"]
-        if any(marks) and not all(marks):
-            raise UsageError(f"{path} sums held-out and other clients: they cannot be parted")
-        (held if marks and all(marks) else kept).append(path)
+    for item in items:
+        if item.held_out == {0, 1}:
+            raise UsageError(f"{item.path} sums held-out and other clients: they cannot be parted")
+    kept = [item for item in items if item.held_out != {1}]
+    held = [item for item in items if item.held_out == {1}]
     if not wanted and held and kept:
         raise UsageError(
-            f"{len(held)} of these files are of clients held out for validation, such as {held[0]}:"
-            " give --held-out FILE for their sum"
+            f"{len(held)} of these files are of clients held out for validation, such as "
+            f"{held[0].path}: give --held-out FILE for their sum"
         )
     if not wanted:
         return [*kept, *held], []
@@ -78,10 +96,11 @@ def _split_held_out(paths: Sequence[Path], wanted: bool) -> tuple[list[Path], li
     return kept, held
 
 
-def _total(plus: Sequence[Path], minus: Sequence[Path]) -> Statistics:
+def _total(plus: Sequence[_Item], minus: Sequence[_Item]) -> Statistics:
+    items = [*plus, *minus]
     total: Sum | None = None
-    for number, part in enumerate(_parts([*plus, *minus])):
-        with _named([*plus, *minus][number]):
+    for number, part in enumerate(_parts(items)):
+        with _named(items[number].path):
             if total is None:
                 total = Sum(part)
             else:
@@ -90,11 +109,11 @@ def _total(plus: Sequence[Path], minus: Sequence[Path]) -> Statistics:
     return total.result()
 
 
-def _parts(paths: Sequence[Path]) -> Iterator[Statistics]:
+def _parts(items: Sequence[_Item]) -> Iterator[Statistics]:
     """The files one at a time."""
-    with progress.task("aggregate", len(paths), "files") as task:
-        for path in paths:
-            yield load_statistics(path)
+    with progress.task("aggregate", len(items), "files") as task:
+        for item in items:
+            yield load_statistics(item.path)
             task.advance()
             progress.stop_point()
 
@@ -113,19 +132,11 @@ class _named:
             error.args = (f"{self.path}: {error.args[0]}",)
 
 
-def _head_file(path: Path) -> str | None:
-    found: str | None = read_header(path, "statistics")["provenance"].get("head_file")
-    return found
-
-
-def _recipe(plus: Sequence[Path], minus: Sequence[Path], law: str) -> dict[str, Any]:
-    """Inputs by digest and clients, in any order."""
-
-    def identity(path: Path) -> str:
-        header = read_header(path, "statistics")
-        return Digest().json("s", [header["digest"], header["clients"], header["context"]]).hex()
-
-    inputs = {"add": sorted(map(identity, plus)), "subtract": sorted(map(identity, minus))}
-    return recipe(
-        "aggregate", {"law": law}, {k: Digest().json(k, v).hex() for k, v in inputs.items()}
-    )
+def _recipe(plus: Sequence[_Item], minus: Sequence[_Item], law: str) -> dict[str, Any]:
+    """Inputs by what they are, in any order."""
+    inputs = {
+        "add": sorted(i.identity for i in plus),
+        "subtract": sorted(i.identity for i in minus),
+    }
+    digests = {key: Digest().json(key, found).hex() for key, found in inputs.items()}
+    return recipe("aggregate", {"law": law}, digests)

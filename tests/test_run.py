@@ -1,0 +1,158 @@
+"""`run`: the whole road in one folder, from options or TOML, skipping what is done and valid."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+from helpers_images import write_imagefolder
+
+import afltool
+from afltool.errors import InputError, OutputExistsError, UsageError
+from afltool.stages.run_config import make_config, read_config
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    """Train and test features that a linear head can tell apart."""
+    folder = tmp_path_factory.mktemp("features")
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(4, 24))
+    for name, n in (("train", 600), ("test", 200)):
+        y = rng.integers(0, 4, n)
+        np.savez(folder / f"{name}.npz", x=centres[y] + rng.normal(size=(n, 24)), y=y)
+        afltool.import_embeddings(folder / f"{name}.npz", folder / f"{name}.h5")
+    return folder / "train.h5", folder / "test.h5"
+
+
+def config(features, **more):
+    given = {"features": features[0], "test_features": features[1], "clients": 12, **more}
+    return make_config(given)
+
+
+def test_the_folder_shows_the_road_and_the_summary_tells_it(features, tmp_path):
+    run = afltool.run(config(features), tmp_path / "run")
+    names = sorted(p.name for p in run.iterdir())
+    assert names == [
+        "01-features-test.h5",
+        "01-features-train.h5",
+        "02-clients.h5",
+        "03-head0.h5",
+        "04-total.h5",
+        "05-head.h5",
+        "06-confusion.csv",
+        "06-metrics.json",
+        "summary.json",
+    ]
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["top1"] > 0.8
+    assert summary["clients"] == 12
+    assert summary["total_digest"] == afltool.info(run / "04-total.h5")["digest"]
+    assert [s["stage"] for s in summary["stages"]][2:] == [
+        "partition", "head", "local-stats", "solve", "evaluate",
+    ]  # fmt: skip
+    for path in run.glob("*.h5"):
+        afltool.verify(path)
+
+
+def test_clients_that_are_kept_give_the_same_total(features, tmp_path):
+    one = afltool.run(config(features), tmp_path / "one")
+    two = afltool.run(config(features, keep_clients=True), tmp_path / "two")
+    assert len(list((two / "04-stats").iterdir())) == 12
+    a, b = (json.loads((r / "summary.json").read_text()) for r in (one, two))
+    assert a["total_digest"] == b["total_digest"]
+    assert a["head_digest"] == b["head_digest"]
+    assert b["bytes_per_client"][0]["mean_file"] > 0
+
+
+def test_what_is_done_and_valid_is_kept_and_the_rest_made_again(features, tmp_path):
+    run = afltool.run(config(features), tmp_path / "run")
+    times = {p.name: p.stat().st_mtime_ns for p in run.glob("*.h5")}
+    os.remove(run / "05-head.h5")
+    afltool.run(config(features), run)
+    again = {p.name: p.stat().st_mtime_ns for p in run.glob("*.h5")}
+    assert {name for name in times if times[name] != again[name]} == {"05-head.h5"}
+
+
+def test_a_damaged_file_is_not_taken_for_done(features, tmp_path):
+    run = afltool.run(config(features), tmp_path / "run")
+    total = run / "04-total.h5"
+    data = bytearray(total.read_bytes())
+    data[data.index(b'"digest"')] ^= 1
+    total.write_bytes(bytes(data))
+    with pytest.raises(OutputExistsError, match=r"04-total\.h5 exists and is not usable"):
+        afltool.run(config(features), run)
+    afltool.run(config(features), run, overwrite=True)
+    afltool.verify(total)
+
+
+def test_other_options_in_the_same_folder_are_refused(features, tmp_path):
+    run = afltool.run(config(features), tmp_path / "run")
+    with pytest.raises(OutputExistsError, match=r"alpha is 5\.0 now, 0\.1 in the file"):
+        afltool.run(config(features, alpha=5.0), run)
+
+
+def test_held_out_clients_choose_the_ridge(features, tmp_path):
+    run = afltool.run(config(features, held_out=0.2, ridge="1e-3:1e3:5"), tmp_path / "run")
+    report = afltool.info(run / "05-head.h5")["report"]
+    assert report["ridge_by"] == "held-out clients"
+    assert afltool.info(run / "04-held-out.h5")["clients"] == 2
+
+
+def test_images_go_through_the_store(tmp_path):
+    write_imagefolder(tmp_path / "images", {"train": 6, "test": 2})
+    given = {
+        "data": f"imagefolder:{tmp_path / 'images'}",
+        "backbone": "resnet18",
+        "weights": "random",
+        "image_size": 32,
+        "store": tmp_path / "store",
+        "clients": 3,
+        "ridge": 1.0,
+    }
+    run = afltool.run(make_config(given), tmp_path / "run")
+    kept = list((tmp_path / "store").glob("*.h5"))
+    assert len(kept) == 2
+    linked = (run / "01-features-train.h5").stat().st_ino
+    assert linked in {p.stat().st_ino for p in kept}
+    before = {p: p.stat().st_mtime_ns for p in kept}
+    afltool.run(make_config({**given, "clients": 2}), tmp_path / "other")
+    assert {p: p.stat().st_mtime_ns for p in kept} == before
+
+
+def test_options_come_from_toml_and_the_command_line_wins(features, tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(
+        f'features = "{features[0]}"\ntest-features = "{features[1]}"\n'
+        '[partition]\nclients = 5\nalpha = 1\nscheme = "dirichlet"\n[head]\nridge = "auto"\n'
+    )
+    found = make_config({**read_config(path), "clients": 7})
+    assert (found.clients, found.alpha, found.head_options) == (7, 1.0, {"ridge": "auto"})
+    run = afltool.run(found, tmp_path / "run")
+    assert afltool.info(run / "02-clients.h5")["clients"] == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cleints = 5", r"'cleints' is no option of run; did you mean 'clients'"),
+        ("clients = 'many'", r"clients is int; found 'many'"),
+        ("clients = true", r"clients is int; found True"),
+        ("[a]\nclients = 1\n[b]\nclients = 2", r"gives 'clients' more than once"),
+        ("clients = ", r"not valid TOML"),
+    ],
+)
+def test_a_wrong_toml_is_refused(tmp_path, text, message):
+    path = tmp_path / "run.toml"
+    path.write_text(text)
+    with pytest.raises((UsageError, InputError), match=message):
+        make_config({"data": "digits", "backbone": "resnet18", **read_config(path)})
+
+
+def test_a_run_needs_data(tmp_path):
+    with pytest.raises(UsageError, match="needs --data and --backbone"):
+        make_config({})
+    with pytest.raises(UsageError, match="go together"):
+        make_config({"features": tmp_path})
