@@ -158,8 +158,8 @@ class Lite0Source(TimmSource):
     def __init__(self) -> None:
         if importlib.util.find_spec("timm") is None:
             raise UsageError(self._NEEDS)
-        super().__init__("tf_efficientnet_lite0")
-        self.name = LITE0
+        # Importing timm only to ask whether it has this model would cost the store seconds.
+        self.name, self._model = LITE0, "tf_efficientnet_lite0"
 
     def label(self, weights: str) -> str:
         self._only_default(weights)

@@ -271,12 +271,13 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
 
 def get_attribute(file: h5py.File, name: str) -> str | int | None:
     """An attribute of the root group: a text of fixed length or a whole number, else None."""
-    if name not in file.attrs:
+    attributes = file.attrs
+    if name not in attributes:
         return None
-    attribute = file.attrs.get_id(name)
-    if attribute.shape != () or attribute.dtype.kind not in "iuS":
+    found = attributes.get_id(name)
+    if found.shape != () or found.dtype.kind not in "iuS":
         return None
-    value = file.attrs[name]
+    value = attributes[name]
     return value.decode() if isinstance(value, bytes) else int(value)
 
 
