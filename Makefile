@@ -10,7 +10,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py --out demo-output
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -q -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2  # one thread a worker: two pools on two cores thrash
 
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -q -m slow

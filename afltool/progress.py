@@ -65,6 +65,12 @@ def request_stop(reason: str) -> None:
     _stop_reason = reason
 
 
+def clear_stop() -> None:
+    """Forget a request, for programs that go on in the same process."""
+    global _stop_reason
+    _stop_reason = None
+
+
 def stop_requested() -> bool:
     """Whether somebody has asked for a stop."""
     return _stop_reason is not None

@@ -102,7 +102,8 @@ def what_it_reveals(rows: int, counts: Any, dim: int) -> str:
         return "Nothing but that this client has no rows."
     alone = int((np.asarray(counts) == 1).sum())
     if alone:
-        text += f"{alone} classes have a single row here: its features can be read off directly. "
+        have = "has" if alone == 1 else "have"
+        text += f"{alone} of the classes {have} a single row: its features can be read off. "
     if rows < dim:
         text += (
             f"With {rows} rows and {dim} features the rows span a space that the gram shows "

@@ -1,0 +1,68 @@
+"""info says what a file holds and what a client's statistics give away."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import afltool
+from afltool.errors import InvalidDataError
+from afltool.files import load_statistics
+from afltool.linalg.triangle import unpack
+
+
+@pytest.fixture(scope="module")
+def silo(tmp_path_factory):
+    """5 rows of 8 features: one class has a single row, one has none."""
+    folder = tmp_path_factory.mktemp("silo")
+    x = np.random.default_rng(0).integers(-40, 40, size=(5, 8)) / 8.0
+    np.savez(folder / "x.npz", x=x, y=np.array([0, 0, 1, 3, 3]))
+    return afltool.import_embeddings(folder / "x.npz", folder / "x.h5"), x
+
+
+def test_what_one_client_reveals_is_said_and_true(silo, tmp_path):
+    path, x = silo
+    stats = afltool.local_stats(path, "linear", tmp_path / "s.h5", client="A", sum=True)
+    said = afltool.info(stats)["reveals"]
+    assert "exact number of rows (5)" in said
+    assert "3 classes present" in said
+    assert "1 of the classes has a single row" in said
+    assert "With 5 rows and 8 features" in said
+    assert "not private" in said
+    found = load_statistics(stats)
+    single = found.arrays["cross"][:, 1] / 512  # the row of class 1, read off
+    assert np.array_equal(single, x[2])
+    G = unpack(found.arrays["gram"]) / 2.0**18
+    assert np.linalg.matrix_rank(G) == 5, "the rows' span, exactly"
+
+
+def test_nothing_is_said_of_sums_over_several_clients(silo, tmp_path):
+    path, _ = silo
+    parts = [afltool.local_stats(path, "linear", tmp_path / c, client=c) for c in ("A", "B")]
+    total = afltool.aggregate(parts, tmp_path / "total.h5")
+    assert "reveals" not in afltool.info(total)
+
+
+def test_few_rows_are_kept_back_when_asked(silo, tmp_path):
+    path, _ = silo
+    with pytest.raises(
+        InvalidDataError, match=r"1 of 1 clients have fewer than 6 rows.*'A' with 5"
+    ):
+        afltool.local_stats(path, "linear", tmp_path / "s.h5", client="A", sum=True, min_rows=6)
+    assert not (tmp_path / "s.h5").exists()
+    afltool.local_stats(path, "linear", tmp_path / "s.h5", client="A", sum=True, min_rows=5)
+
+
+def test_info_of_every_kind_is_json(silo, tmp_path):
+    path, _ = silo
+    clients = afltool.partition(path, tmp_path / "c.h5", scheme="iid", clients=2)
+    stats = afltool.local_stats(path, "linear", tmp_path / "s.h5", partition=clients, sum=True)
+    head = afltool.solve(stats, tmp_path / "h.h5", options={"ridge": "auto"})
+    for file in (path, clients, stats, head):
+        found = json.loads(json.dumps(afltool.info(file), allow_nan=False))
+        assert len(found["digest"]) == 64
+        assert found["bytes"] == file.stat().st_size
+    assert afltool.info(head)["phase"] is None
+    assert afltool.info(stats)["gammas"] == {"0": 2}
