@@ -37,7 +37,7 @@ def exact_weights(V: F64, largest_value: int = LARGEST) -> tuple[F64, int]:
 def scores(X: Rows, V: F64) -> F64:
     """Φ V for Φ = [X, 1]: (n, C); exact products of rounded weights for fixed-point rows."""
     if not isinstance(X, FixedPoint):
-        return np.asarray(X, np.float64) @ V[:-1] + V[-1]
+        return np.asarray(np.asarray(X, np.float64) @ V[:-1] + V[-1], dtype=np.float64)
     # 2^bits stands for the constant feature, in the units of the others.
     rounded, s = exact_weights(V, max(LARGEST, 2**X.bits))
     exact = X.values.astype(np.float64) @ rounded[:-1] + rounded[-1] * 2.0**X.bits

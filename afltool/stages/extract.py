@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -291,7 +292,6 @@ class _Job:
 
     def header(self, source: dict[str, Any]) -> dict[str, Any]:
         import torch
-        import torchvision
 
         space = {
             "backbone": self.backbone.name,
@@ -320,7 +320,7 @@ class _Job:
             "recipe": self.made_by,
             "provenance": provenance(
                 torch=torch.__version__,
-                torchvision=torchvision.__version__,
+                torchvision=version("torchvision"),
                 batch_size=self.batch,
                 device=self.device,
                 threads=torch.get_num_threads(),

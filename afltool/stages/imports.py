@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,48 +105,49 @@ def _read(path: Path, labels: str | Path | None) -> Arrays:
     if path.suffix == ".npy":
         if labels is None:
             raise UsageError(f"{path} has no labels: give --labels FILE (.npy, or a text file)")
-        return _load(path), _read_labels(Path(labels)), None
+        return _read_npy(path), _read_labels(Path(labels)), None
     raise UsageError(f"{path}: embeddings come as .npz (arrays x and y) or .npy with --labels")
 
 
 def _read_npz(path: Path) -> Arrays:
-    archive = _load(path)
-    missing = {"x", "y"} - set(archive.files)
-    if missing:
-        raise InvalidDataError(
-            f"{path} has the arrays {', '.join(archive.files) or 'none'}; expected x (n, d) and "
-            "y (n,), and optionally row_ids (n,)"
-        )
-    try:
+    with _readable(path), path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it is no archive of arrays")
+        missing = {"x", "y"} - set(archive.files)
+        if missing:
+            raise InvalidDataError(
+                f"{path} has the arrays {', '.join(archive.files) or 'none'}; expected x (n, d) "
+                "and y (n,), and optionally row_ids (n,)"
+            )
         ids = archive["row_ids"] if "row_ids" in archive.files else None
         return archive["x"], archive["y"], ids
-    except _UNREADABLE as error:
-        raise CorruptFileError(f"{path} cannot be read: {error}; make or fetch it again") from None
 
 
-def _load(path: Path) -> Any:
-    """An open archive for .npz, an array for .npy; nothing in it is unpickled."""
+def _read_npy(path: Path) -> NDArray[Any]:
+    with _readable(path):
+        found: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+    return found
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """A file that is there, and what NumPy says when it cannot read it."""
     if not path.is_file():
         raise InputError(f"there is no file {path}: check the path")
     try:
-        found = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
-        if isinstance(found, np.ndarray) != (path.suffix == ".npy"):
-            raise ValueError("it holds another format than its name says")
+        yield
     except _UNREADABLE as error:
-        raise CorruptFileError(f"{path} cannot be read as {path.suffix}: {error}") from None
-    return found
+        raise CorruptFileError(
+            f"{path} cannot be read as {path.suffix}: {error}; make or fetch it again"
+        ) from None
 
 
 def _read_labels(path: Path) -> NDArray[Any]:
     if path.suffix == ".npy":
-        found: NDArray[Any] = _load(path)
-        return found
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: check the path")
-    try:
+        return _read_npy(path)
+    with _readable(path):
         lines = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise CorruptFileError(f"{path} is not a UTF-8 text of labels: {error}") from None
     whole = all(re.fullmatch("-?[0-9]+", line) for line in lines)
     return np.array([int(line) for line in lines]) if whole else np.array(lines)
 

@@ -5,7 +5,8 @@ flushed (libver below 1.10), a read-only open without a lock works on network fi
 the bytes of a file only three kinds are checked by the library: chunks under fletcher32, and the
 superblock and object headers from libver 1.8 on. The rest (the index of chunks) is left to the
 digest of each file, which every reader compares. Nothing of variable length is written or read:
-the library follows its pointers unchecked and crashes.
+the library follows its pointers unchecked and crashes. It crashes, too, when a disk is full, so it
+writes through `_Disk`, which does not tell it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -75,9 +77,15 @@ def writing(
     try:
         with _writer_errors(path):
             mode = "r+" if go_on is not None and go_on(partial) else "w"
-            with h5py.File(partial, mode, libver=schema.LIBVER, locking=False) as file:
-                yield file
-                put_attribute(file, schema.COMPLETE, 1)
+            if mode == "w":
+                os.ftruncate(lock, 0)
+            disk = _Disk(lock, "r+b", closefd=False)
+            try:
+                with _File(disk, mode, libver=schema.LIBVER) as file:
+                    yield file
+                    put_attribute(file, schema.COMPLETE, 1)
+            finally:
+                disk.check()  # before any other error: that one would only follow from it
             os.fsync(lock)
             os.replace(partial, path)
         _sync_folder(path.parent)
@@ -88,6 +96,50 @@ def writing(
         raise
     finally:
         os.close(lock)
+
+
+class _Disk(io.FileIO):
+    """A file whose first failed write is kept for `check`; later ones are dropped.
+
+    To the HDF5 library every write succeeds, and the file is left as a kill at the failed write
+    would leave it. (Measured with HDF5 2.0: "No space left" in a flush makes the file impossible to
+    close, prints a traceback at exit or ends in a segmentation fault.)
+    """
+
+    _failure: BaseException | None = None
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data)
+        try:
+            while left and not self._failure:
+                left = left[super().write(left) :]
+        except BaseException as failure:
+            self._failure = failure
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size) if not self._failure else 0
+        except OSError as failure:
+            self._failure = failure
+            return 0
+
+    def check(self) -> None:
+        """Raise what made the first write fail, if any did."""
+        if self._failure:
+            raise self._failure
+
+
+class _File(h5py.File):  # type: ignore[misc]
+    """An HDF5 file on a `_Disk`, whose flush tells whether the disk has taken all."""
+
+    def __init__(self, disk: _Disk, mode: str, **options: Any) -> None:
+        self._disk = disk
+        super().__init__(disk, mode, **options)
+
+    def flush(self) -> None:
+        super().flush()
+        self._disk.check()
 
 
 def _locked(partial: Path) -> int:
@@ -126,24 +178,19 @@ def _writer_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"cannot write {path}: {_reason(error)}") from error
-    except RuntimeError as error:  # h5py reports a failed flush on close this way
-        if "write" not in str(error) and "flush" not in str(error):
-            raise
-        raise InputError(f"cannot write {path}: {_reason(error)}") from error
 
 
-def _reason(error: Exception) -> str:
-    text = str(error)
-    number = getattr(error, "errno", None)
+def _reason(error: OSError) -> str:
+    number = error.errno
     if number == errno.EAGAIN:
         return "another process is writing it; wait for it to end"
-    if number == errno.ENOSPC or "No space left" in text:
+    if number in (errno.ENOSPC, errno.EDQUOT):
         return "no space left on the disk; free some space and run the command again"
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "the folder does not allow it (read-only?); choose another one with -o"
     if number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
         return f"{os.strerror(number)}: a folder and a file are mixed up in this path"
-    return text
+    return error.strerror or str(error)
 
 
 def put_header(file: h5py.File, kind: str, header: Header) -> None:
