@@ -45,7 +45,7 @@ def test_both_laws_give_the_same_head_whatever_gamma(dealt, tmp_path, gamma):
     kept = weights(by_sum, tmp_path, "k", keep_gamma=True)
     expected = weights(by_sum, tmp_path, "r", ridge=40 * gamma)
     assert np.allclose(kept, expected, rtol=1e-12)
-    assert np.abs(kept - a).max() > 1e-3
+    assert np.abs(kept - a).max() > 1e-4  # 1e4 times what the law may cost
 
 
 def test_singular_clients_without_gamma_are_refused_with_the_remedy(dealt, tmp_path):
