@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from .options import LinearOptions, Options
+from .random_options import DeepAFLOptions, RandomFeaturesOptions
 
 if TYPE_CHECKING:
     from .base import Head
 
 OPTIONS: dict[str, type[Options]] = {
     "linear": LinearOptions,
+    "deepafl": DeepAFLOptions,
+    "random-features": RandomFeaturesOptions,
 }
 _CLASSES = {
     "linear": "linear:LinearHead",
+    "deepafl": "deepafl:DeepAFLHead",
+    "random-features": "random_features:RandomFeaturesHead",
 }
 
 
