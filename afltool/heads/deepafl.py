@@ -95,7 +95,9 @@ class DeepAFLHead(Head):
         """
         phase = self.phase()
         if total.phase != phase:
-            raise MismatchError(f"the head's next phase is {phase!r}; the total is of {total.phase!r}")
+            raise MismatchError(
+                f"the head's next phase is {phase!r}; the total is of {total.phase!r}"
+            )
         begun = time.perf_counter()
         weights = total.phase.startswith("weights")
         after, facts = self._with_weights(total, validation) if weights else self._with_block(total)
@@ -133,7 +135,8 @@ class DeepAFLHead(Head):
         """The head of a file; `InvalidDataError` when its arrays are not those of its phase."""
         head = copy(self)
         blocks = sum(name.endswith("-left") for name in arrays)
-        head.weights = tuple(_float64(arrays[f"weights-{t}"]) for t in range(len(arrays) - 2 * blocks))
+        known = len(arrays) - 2 * blocks
+        head.weights = tuple(_float64(arrays[f"weights-{t}"]) for t in range(known))
         head.blocks = tuple(
             Factors(_float64(arrays[f"block-{t}-left"]), _float64(arrays[f"block-{t}-right"]))
             for t in range(1, blocks + 1)

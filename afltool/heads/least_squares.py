@@ -10,6 +10,7 @@ from ..errors import InvalidDataError, NumericalError
 from ..linalg import ridge as rr
 from ..statistics import Statistics
 from .base import Array
+from .options import check_path
 
 GRAM, CROSS = "gram", "cross"  # the arrays of statistics that such heads gather
 

@@ -42,6 +42,8 @@ def _group() -> int | None:
     folder = Path("/sys/fs/cgroup")
     try:
         limit, used = ((folder / f"memory.{n}").read_text().strip() for n in ("max", "current"))
+        lines = (folder / "memory.stat").read_text().splitlines()
     except OSError:
         return None
-    return None if limit == "max" else max(int(limit) - int(used), 0)
+    pages = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+    return None if limit == "max" else max(int(limit) - int(used) + pages, 0)

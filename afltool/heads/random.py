@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -44,7 +43,7 @@ def projection(kind: str, seed: int, stream: int, fan_in: int, fan_out: int) -> 
     'linear-uniform': weights, then the bias, uniform on ±1/√fan_in, as the initial values of a
     linear layer. 'gaussian': weights normal with variance 1/fan_in, no bias.
     """
-    words = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64))
+    words = _words(seed, stream)
     scale = 1.0 / math.sqrt(max(fan_in, 1))
     if kind == "gaussian":
         values = (_normal(words, fan_in * fan_out) * scale).astype(np.float32)
@@ -52,6 +51,12 @@ def projection(kind: str, seed: int, stream: int, fan_in: int, fan_out: int) -> 
     values = (_uniform(words, (fan_in + 1) * fan_out) * scale).astype(np.float32)
     table = values.reshape(fan_in + 1, fan_out)
     return Projection(table[:-1], table[-1])
+
+
+def _words(seed: int, stream: int) -> np.random.Philox:
+    """Philox with counter 0 first: NumPy counts up before each block, so it starts at −1."""
+    key = np.array([seed, stream], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=np.full(4, 2**64 - 1, dtype=np.uint64))
 
 
 class Projections:
@@ -124,18 +129,20 @@ def _log(x: F64) -> F64:
 
 def activate(name: str, X: Array) -> Array:
     """σ(X), element by element; X (n, d) float32 or float64 may be overwritten."""
+    if name == "none":
+        return X
+    if name == "tanh":
+        return np.asarray(np.tanh(X, out=X))
+    import torch  # here, so that a command that sees no rows starts without it
+
     t = torch.from_numpy(X)
     match name:
-        case "none":
-            return X
         case "gelu":  # x Φ(x), the exact form, not its tanh approximation
             return torch.nn.functional.gelu(t).numpy()
         case "relu":
             return torch.relu_(t).numpy()
         case "leaky-relu":
             return torch.nn.functional.leaky_relu_(t, LEAK).numpy()
-        case "tanh":
-            return np.asarray(np.tanh(X, out=X))
         case "hardswish":
             return torch.nn.functional.hardswish(t).numpy()
         case "softshrink":

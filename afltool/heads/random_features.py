@@ -45,9 +45,7 @@ class RandomFeaturesHead(LinearHead):
         arrays = {GRAM: gram.real_gram(lifted), CROSS: gram.real_cross(lifted, y, self.classes)}
         return Statistics(PHASE, arrays, np.bincount(y, minlength=self.classes).astype(np.int64))
 
-    def absorb(
-        self, total: Statistics, validation: Statistics | None = None
-    ) -> RandomFeaturesHead:
+    def absorb(self, total: Statistics, validation: Statistics | None = None) -> RandomFeaturesHead:
         """Solve as the linear head does, once the memory that it takes is known to be there."""
         side = len(total.arrays[CROSS])
         # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.

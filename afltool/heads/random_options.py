@@ -99,9 +99,7 @@ class DeepAFLOptions(Options):
     gamma: float = option(
         0.0, "γ ≥ 0 of the RI process, taken off again at the end: an intermediary only"
     )
-    activation: str | None = option(
-        None, f"σ: {', '.join(ACTIVATIONS)}" + _default("activation")
-    )
+    activation: str | None = option(None, f"σ: {', '.join(ACTIVATIONS)}" + _default("activation"))
     phi0_activation: str | None = option(None, "σ of Φ_0" + _default("phi0_activation"))
     seed: int = option(0, "seed of the random projections, which are never stored or sent")
     projection: str = option("linear-uniform", "linear-uniform (weights and bias) or gaussian")

@@ -51,7 +51,8 @@ def real(X: Rows) -> NDArray[np.float64]:
 def typed(X: Rows, kind: str) -> NDArray[Any]:
     """The rows as 'float32' or 'float64' (n, d); exact for fixed point, which has 16 bits."""
     if isinstance(X, FixedPoint):
-        return np.multiply(X.values, np.dtype(kind).type(2.0**-X.bits), dtype=kind)
+        scaled: NDArray[Any] = np.multiply(X.values, 2.0**-X.bits, dtype=kind)
+        return scaled
     return np.asarray(X, dtype=kind)
 
 

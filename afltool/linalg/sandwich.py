@@ -83,6 +83,8 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
     if not B.size:
         return np.zeros_like(B)
     n = len(Pi)
+    if n == 1:  # nothing to reduce, and LAPACK takes no empty subdiagonal
+        return B / (scales * Pi[0, 0] + gamma)
     reduced, d, e, tau, _ = lapack.dsytrd(Pi, lower=1, lwork=64 * n)
     reflectors = np.asfortranarray(reduced[1:, :-1])
     Z = np.array(B, order="F")
@@ -101,7 +103,5 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
 
 def _reflected(reflectors: F64, tau: F64, B: F64, trans: str) -> F64:
     """Q B or Qᵀ B for the reflectors that `dsytrd` leaves below the subdiagonal."""
-    if not len(B):
-        return B
     found: F64 = lapack.dormqr("L", trans, reflectors, tau, B, 64 * B.shape[1])[0]
     return found
