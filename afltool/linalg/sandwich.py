@@ -84,7 +84,8 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
         return np.zeros_like(B)
     n = len(Pi)
     if n == 1:  # nothing to reduce, and LAPACK takes no empty subdiagonal
-        return B / (scales * Pi[0, 0] + gamma)
+        single: F64 = B / (scales * Pi[0, 0] + gamma)
+        return single
     reduced, d, e, tau, _ = lapack.dsytrd(Pi, lower=1, lwork=64 * n)
     reflectors = np.asfortranarray(reduced[1:, :-1])
     Z = np.array(B, order="F")
