@@ -329,3 +329,38 @@ def test_one_client_without_rows_changes_nothing():
     head = make_head("deepafl", {"width": 5, "layers": 1}).bind(D, C)
     one = head.statistics(X, y)
     assert (one + head.statistics(X[:0], y[:0])).digest() == one.digest()
+
+
+def test_the_single_round_form_is_the_layer_wise_one():
+    X, y = rows()
+    layered = fitted(X, y, from_phi0=True, hidden_width=7, layers=5)
+    head = make_head("deepafl", {**layered.options.as_dict(), "single_round": True}).bind(D, C)
+    assert head.phase() == "joint"
+    total = head.statistics(X[:80], y[:80]) + head.statistics(X[80:], y[80:])
+    once = head.absorb(total)
+    assert once.phase() is None
+    for one, other in zip(once.weights, layered.weights, strict=True):
+        assert np.abs(one - other).max() < 1e-8 * np.abs(other).max()
+    for one, other in zip(once.blocks, layered.blocks, strict=True):
+        assert np.allclose(one.dense(), other.dense(), rtol=1e-8, atol=1e-8)
+    assert np.allclose(once.scores(X), layered.scores(X), rtol=1e-8, atol=1e-8)
+    Z = head._all_layers(X)
+    direct = np.linalg.solve(Z.T @ Z + np.eye(Z.shape[1]), Z.T @ np.eye(C)[y])
+    risk = ((np.eye(C)[y] - Z @ direct) ** 2).sum() / len(y)
+    assert np.isclose(once.report["direct_ridge_mse"], risk, rtol=1e-9)
+    again = make_head("deepafl", once.options.as_dict()).restore(None, once.arrays())
+    assert again.digest() == once.digest()
+    assert again.previous().digest() == head.digest()
+
+
+def test_one_upload_serves_other_ridges():
+    X, y = rows()
+    head = make_head(
+        "deepafl", {"width": 12, "layers": 3, "from_phi0": True, "single_round": True}
+    ).bind(D, C)
+    total = head.statistics(X, y)
+    changed = head.with_options(ridge=5.0, block_ridge=0.7).absorb(total)
+    expected = fitted(X, y, from_phi0=True, ridge=5.0, block_ridge=0.7, compute="float32")
+    assert np.allclose(changed.scores(X), expected.scores(X), rtol=1e-3, atol=1e-4)
+    with pytest.raises(UsageError, match="--single-round is for --from-phi0"):
+        make_head("deepafl", {"single_round": True})

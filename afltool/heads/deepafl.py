@@ -7,9 +7,9 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
     Φ_{t+1} = Φ_t + F_t Ω_{t+1}                Ω learned in phase block-(t+1)      (9)
     scores  = Φ_T W_T                          W_t learned in phase weights-t      (5)
 
-2T + 1 phases: weights-0, block-1, weights-1, …, weights-T. Each gathers one symmetric matrix and
-one matrix with C columns: ΦᵀΦ and ΦᵀY for W_t = (G + λI)⁻¹H (13), or FᵀF and Fᵀ(Y − ΦW) for
-Ω (16)–(18), which is kept as its two thin factors. Nothing random is ever stored or sent.
+2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or one, see `replay`). Each gathers one
+symmetric matrix and one matrix with C columns: ΦᵀΦ and ΦᵀY for W_t = (G + λI)⁻¹H (13), or FᵀF and
+Fᵀ(Y − ΦW) for Ω (16)–(18), which is kept as its two thin factors. Nothing random is stored or sent.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..linalg.fixedpoint import Rows, dim, typed
 from ..linalg.gram import check_labels, real_cross, real_gram
+from ..linalg.ridge import cholesky_solve
 from ..linalg.sandwich import Factors, bytes_needed, low_rank
 from ..linalg.triangle import unpack
 from ..statistics import Statistics
@@ -33,8 +35,10 @@ from .base import Array, Carried, Head
 from .least_squares import CROSS, GRAM, Choice, Problem, solve
 from .random import Projections, activate
 from .random_options import DeepAFLOptions
+from .replay import direct_mse, replay
 
 F64 = NDArray[np.float64]
+JOINT = "joint"  # the only phase of --single-round
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
 
 
@@ -56,6 +60,8 @@ class DeepAFLHead(Head):
         t = len(self.weights)
         if t > self.options.depth:
             return None
+        if self.options.single_round:
+            return JOINT
         return f"weights-{t}" if self._layers == t else f"block-{t}"
 
     @property
@@ -77,7 +83,9 @@ class DeepAFLHead(Head):
             raise UsageError("only a head that is bound and not solved gathers statistics")
         check_labels(y, self.classes)
         weights = phase.startswith("weights")
-        if carried is None:
+        if phase == JOINT:
+            state, weights = {PHI: self._all_layers(X)}, True
+        elif carried is None:
             state = self._at(X, self._layers)
         else:
             state = dict(carried)
@@ -99,6 +107,8 @@ class DeepAFLHead(Head):
                 f"the head's next phase is {phase!r}; the total is of {total.phase!r}"
             )
         begun = time.perf_counter()
+        if phase == JOINT:
+            return self._replayed(total)
         weights = total.phase.startswith("weights")
         after, facts = self._with_weights(total, validation) if weights else self._with_block(total)
         facts["solve_seconds"] = round(time.perf_counter() - begun, 4)
@@ -152,7 +162,9 @@ class DeepAFLHead(Head):
         if not self.weights:
             return None
         head = copy(self)
-        if len(self.blocks) == len(self.weights):
+        if self.options.single_round:
+            head.blocks = head.weights = ()
+        elif len(self.blocks) == len(self.weights):
             head.blocks = self.blocks[:-1]
         else:
             head.weights = self.weights[:-1]
@@ -169,7 +181,12 @@ class DeepAFLHead(Head):
         problem = Problem.of(total)
         assert o.ridge is not None
         choice = Choice.make(o.ridge, problem, validation)
-        W, facts = solve(problem, choice, min_norm=o.min_norm)
+        facts: dict[str, Any] = {"features": side}
+        if choice.ridge > 0 and choice.spectral is None:
+            # Positive definite by the ridge: no look at the spectrum, which costs more than this.
+            W = cholesky_solve(problem.G, problem.H, choice.ridge)
+        else:
+            W, facts = solve(problem, choice, min_norm=o.min_norm)
         risk = problem.squared_error(W)
         facts |= {**choice.report(), "training_mse": risk / total.rows}
         penalty = o.block_gamma * sum(float((b.Z**2).sum()) for b in self.blocks)
@@ -192,6 +209,18 @@ class DeepAFLHead(Head):
         gain = 2.0 * float((M * Upsilon).sum()) - float((M * (Pi @ M)).sum())
         return after, {"training_mse_gain": gain / total.rows}
 
+    def _replayed(self, total: Statistics) -> DeepAFLHead:
+        side = len(total.arrays[CROSS])
+        memory.need(8 * 4 * side * side, f"replaying {self.options.depth} layers")
+        layered = copy(self)
+        layered.options = replace(self.options, single_round=False)
+        after, layered = copy(self), replay(layered, total)
+        after.weights, after.blocks, after.report = layered.weights, layered.blocks, layered.report
+        last = after.report["rounds"][-1]
+        if last["ridge"] > 0:
+            after.report["direct_ridge_mse"] = direct_mse(total, last["ridge"])
+        return after
+
     # ------------------------------------------------------------ rows through the layers
 
     def _at(self, X: Rows, layers: int) -> dict[str, Array]:
@@ -204,6 +233,11 @@ class DeepAFLHead(Head):
         for t in range(layers):
             self._advance(state, t)
         return state
+
+    def _all_layers(self, X: Rows) -> Array:
+        """Z = [Φ_0, F_0, …, F_{T−1}] of the variant (89)."""
+        state = self._at(X, 0)
+        return np.hstack([state[PHI], *(self._hidden(state, t) for t in range(self.options.depth))])
 
     def _hidden(self, state: dict[str, Array], t: int) -> Array:
         """F_t = σ(Φ_t B_t), or σ(Φ_0 B_t) in the variant (89)."""

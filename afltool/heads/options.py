@@ -69,10 +69,9 @@ class Options:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def changeable(cls) -> set[str]:
+    def changeable(self) -> set[str]:
         """Names of the options that `solve` may still change."""
-        return {f.name for f in fields(cls) if f.metadata.get("at_solve")}
+        return {f.name for f in fields(self) if f.metadata.get("at_solve")}
 
 
 @dataclass(frozen=True)

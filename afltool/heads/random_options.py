@@ -108,6 +108,9 @@ class DeepAFLOptions(Options):
     identity_projection: bool = option(False, "ablation: B_t = I")
     identity_omega: bool = option(False, "ablation: Ω = I, nothing learned in the layers")
     from_phi0: bool = option(False, "variant (89): every layer is fed from Φ_0, F_t = σ(Φ_0 B_t)")
+    single_round: bool = option(
+        False, "with --from-phi0: one upload, from which the server replays all rounds"
+    )
     min_norm: bool = option(False, "accept rank-deficient systems: the minimum-norm solution")
     compute: str = option("float32", "float32 products with float64 sums, or float64 throughout")
 
@@ -123,6 +126,15 @@ class DeepAFLOptions(Options):
         if not 0 <= self.block_gamma < float("inf"):
             raise UsageError(f"--block-ridge is a number ≥ 0; found {self.block_ridge}")
         self._check_identities()
+        if self.single_round and (not self.from_phi0 or self.no_skip or self.identity_omega):
+            raise UsageError(
+                "--single-round is for --from-phi0 with learned layers and their skip connections: "
+                "only there the random layers depend on nothing learned"
+            )
+
+    def changeable(self) -> set[str]:
+        """The ridges, when all rounds are replayed from one upload."""
+        return {"ridge", "block_ridge", "min_norm"} if self.single_round else set()
 
     def _resolve(self) -> None:
         """Fill in what was not given; afterwards the preset has said all it can."""
