@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..linalg.fixedpoint import Rows, dim, typed
-from ..linalg.gram import check_labels, real_cross, real_gram
+from ..linalg.gram import add_product, check_labels, real_cross, real_gram
 from ..linalg.ridge import cholesky_solve
 from ..linalg.sandwich import Factors, bytes_needed, low_rank
 from ..linalg.triangle import unpack
@@ -250,14 +250,14 @@ class DeepAFLHead(Head):
     def _advance(self, state: dict[str, Array], t: int) -> None:
         """Φ_t → Φ_{t+1}, in place where it can be."""
         hidden = state.pop(HIDDEN, None)
-        update = self._hidden(state, t) if hidden is None else hidden
-        if not self.options.identity_omega:
-            Z, U = (f.astype(update.dtype) for f in (self.blocks[t].Z, self.blocks[t].U))
-            update = (update @ Z) @ U.T
+        hidden = self._hidden(state, t) if hidden is None else hidden
+        if self.options.identity_omega:
+            state[PHI] = hidden if self.options.no_skip else state[PHI] + hidden
+            return
+        Z, U = (f.astype(hidden.dtype) for f in (self.blocks[t].Z, self.blocks[t].U))
         if self.options.no_skip:
-            state[PHI] = update
-        else:
-            state[PHI] += update
+            state[PHI] = np.zeros((len(hidden), len(U)), hidden.dtype)
+        add_product(state[PHI], hidden @ Z, U)
 
     def _of_weights(self, state: dict[str, Array], y: NDArray[np.int64]) -> dict[str, Array]:
         assert self.classes is not None

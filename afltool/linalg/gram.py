@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dsyrk, ssyrk
+from scipy.linalg.blas import dgemm, dsyrk, sgemm, ssyrk
 from scipy.sparse import csr_matrix
 
 from ..errors import InvalidDataError
@@ -74,6 +74,19 @@ def real_cross(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[n
     """XᵀY (d, C) of float32 or float64 rows, as float64; the sums as in `real_gram`."""
     check_labels(y, classes)
     return np.asarray(_class_sums(X, y, classes), dtype=np.float64)
+
+
+def add_product(target: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
+    """target += A Bᵀ in place, by one BLAS call: target (n, d), A (n, r), B (d, r), one type.
+
+    A contiguous target is written where it lies; NumPy would make the product first and then add.
+    """
+    if not target.size or not A.size:
+        return
+    product = sgemm if target.dtype == np.float32 else dgemm
+    found = product(1.0, B.T, A.T, beta=1.0, c=target.T, trans_a=1, overwrite_c=1)
+    if not np.shares_memory(found, target):
+        target[:] = found.T
 
 
 def check_labels(y: NDArray[np.int64], classes: int) -> None:
