@@ -145,3 +145,22 @@ def test_random_features_are_one_round(data, tmp_path):
     solved = tmp_path / "again.h5"
     command("solve", tmp_path / "RUN" / "04-total.h5", "--ridge", "3", "-o", solved)
     assert afltool.info(solved)["report"]["ridge"] == 3.0
+
+
+def test_partial_participation_draws_clients_for_each_layer(data, tmp_path):
+    words = [
+        "run", "--features", data / "train.h5", "--test-features", data / "test.h5",
+        "--head", "deepafl", "--layers", 2, "--width", 9, "--clients", 8, "--held-out", 0.25,
+        "--participation", 0.5, "-o", tmp_path / "RUN",
+    ]  # fmt: skip
+    command(*words)
+    drawn = []
+    for suffix in ("", "-2", "-3", "-4", "-5"):
+        names = afltool.info(tmp_path / "RUN" / f"04-total{suffix}.h5")["client_names"]
+        assert len(names) == 3  # half of the six that are not held out
+        drawn.append(tuple(names))
+        assert len(afltool.info(tmp_path / "RUN" / f"04-held-out{suffix}.h5")["client_names"]) == 2
+    assert drawn[1] == drawn[2]
+    assert drawn[3] == drawn[4]
+    assert len(set(drawn)) > 1
+    command(*words[:-3], 2, "-o", tmp_path / "RUN", code=2)
