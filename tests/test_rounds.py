@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import afltool
 from afltool.cli.app import app
 from afltool.files import load_head
+from afltool.heads.deepafl import DeepAFLHead
 
 LAYERS, WIDTH = 2, 9
 PHASES = ["weights-0", "block-1", "weights-1", "block-2", "weights-2"]
@@ -164,3 +165,47 @@ def test_partial_participation_draws_clients_for_each_layer(data, tmp_path):
     assert drawn[3] == drawn[4]
     assert len(set(drawn)) > 1
     command(*words[:-3], 2, "-o", tmp_path / "RUN", code=2)
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_a_cache_changes_the_work_and_nothing_else(data, heads, tmp_path, each, monkeypatch):
+    cache, more = tmp_path / "cache", () if each else ("--sum",)
+    begin = DeepAFLHead._at
+
+    def never(self, X, layers):
+        assert not len(X)
+        return begin(self, X, layers)
+
+    for number, head in enumerate(heads[:-1]):
+        if number == 3:  # the features of the rows are not looked at any more
+            monkeypatch.setattr(DeepAFLHead, "_at", never)
+        gather(data, head, tmp_path / f"cached{number}", *more, "--cache", cache)
+        assert len(list(cache.iterdir())) == 1
+    monkeypatch.undo()
+    gather(data, heads[4], tmp_path / "plain", *more)
+    digests = []
+    for name in ("plain", "cached4"):
+        found = [tmp_path / name] if not each else sorted((tmp_path / name).glob("*.h5"))
+        digests.append([afltool.info(p)["digest"] for p in found])
+    assert digests[0] == digests[1]
+
+
+def test_a_cache_of_other_rows_or_another_head_is_not_taken(data, heads, tmp_path):
+    cache = tmp_path / "cache"
+    gather(data, heads[0], tmp_path / "a.h5", "--sum", "--cache", cache)
+    gather(data, heads[1], tmp_path / "b.h5", "--sum", "--only", "0-3", "--cache", cache)
+    gather(data, heads[1], tmp_path / "c.h5", "--sum", "--only", "0-3")
+    assert afltool.info(tmp_path / "b.h5")["digest"] == afltool.info(tmp_path / "c.h5")["digest"]
+    (next(cache.iterdir()) / "known.npy").write_bytes(b"?")
+    gather(data, heads[1], tmp_path / "d.h5", "--sum", "--cache", cache)
+    gather(data, heads[1], tmp_path / "e.h5", "--sum")
+    assert afltool.info(tmp_path / "d.h5")["digest"] == afltool.info(tmp_path / "e.h5")["digest"]
+
+
+def test_the_rounds_are_a_table_and_json(data, heads):
+    shown = command("info", heads[-1]).stdout
+    assert "rounds" in shown
+    assert "weights-2" in shown
+    rounds = json.loads(command("info", heads[-1], "--json").stdout)["report"]["rounds"]
+    assert [r["phase"] for r in rounds] == PHASES
+    assert all(r["upload_bytes"] > 0 and r["solve_seconds"] >= 0 for r in rounds)

@@ -184,7 +184,7 @@ class _Run:
         suffix: str,
         only: str | None,
     ) -> None:
-        w = self.overwrite
+        w, cache = self.overwrite, self.config.cache
         if not self.config.keep_clients:
             self.timed(
                 "local-stats",
@@ -196,6 +196,7 @@ class _Run:
                     only=only,
                     sum=True,
                     held_out=held,
+                    cache=cache,
                     overwrite=w,
                 ),
             )
@@ -203,7 +204,9 @@ class _Run:
         each = self.folder / f"04-stats{suffix}"
         self.timed(
             "local-stats",
-            lambda: local_stats(train, head, each, partition=clients, only=only, overwrite=w),
+            lambda: local_stats(
+                train, head, each, partition=clients, only=only, cache=cache, overwrite=w
+            ),
         )
         self.timed("aggregate", lambda: aggregate([each], total, held_out=held, overwrite=w))
 

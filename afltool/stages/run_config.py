@@ -50,6 +50,9 @@ class RunConfig:
     head: str = option("linear", "a head file, or a head's name")
     head_seed: int | None = option(None, "seed of the head's random parts")
     keep_clients: bool = option(False, "write one statistics file a client instead of their sum")
+    cache: Path | None = option(
+        None, "folder that saves later rounds of a head the work of earlier ones"
+    )
     threads: int = option(1, "BLAS threads of the solve")
     head_options: Mapping[str, Any] = field(default_factory=dict)
 
