@@ -209,3 +209,10 @@ def test_the_rounds_are_a_table_and_json(data, heads):
     rounds = json.loads(command("info", heads[-1], "--json").stdout)["report"]["rounds"]
     assert [r["phase"] for r in rounds] == PHASES
     assert all(r["upload_bytes"] > 0 and r["solve_seconds"] >= 0 for r in rounds)
+
+
+def test_the_rounds_are_a_picture(data, heads, tmp_path):
+    command("plot", "rounds", heads[-1], "-o", tmp_path / "rounds.png")
+    assert (tmp_path / "rounds.png").read_bytes()[:4] == b"\x89PNG"
+    done = command("plot", "rounds", data / "head0.h5", "-o", tmp_path / "x.png", code=2)
+    assert "before its first" in done.stderr
