@@ -216,3 +216,18 @@ def test_the_rounds_are_a_picture(data, heads, tmp_path):
     assert (tmp_path / "rounds.png").read_bytes()[:4] == b"\x89PNG"
     done = command("plot", "rounds", data / "head0.h5", "-o", tmp_path / "x.png", code=2)
     assert "before its first" in done.stderr
+
+
+def test_held_out_clients_choose_the_ridge_of_each_layer(data, tmp_path):
+    words = [
+        "run", "--features", data / "train.h5", "--test-features", data / "test.h5",
+        "--head", "deepafl", "--layers", 1, "--width", 9, "--clients", 8, "--held-out", 0.25,
+        "--ridge", "1e-2:1e2:5", "-o", tmp_path / "RUN",
+    ]  # fmt: skip
+    command(*words)
+    rounds = afltool.info(tmp_path / "RUN" / "05-head-3.h5")["report"]["rounds"]
+    chosen = [r for r in rounds if "ridge_path" in r]
+    assert [r["ridge_by"] for r in chosen] == ["held-out clients"] * 2
+    for one in chosen:
+        best = min(one["ridge_path"], key=lambda p: p["validation_mse"])
+        assert one["ridge"] == best["ridge"]
