@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from .stages.local_stats import local_stats
     from .stages.merge import merge
     from .stages.partition import partition
-    from .stages.pictures import confusion_picture, partition_picture, ridge_path_picture
+    from .stages.pictures import (
+        confusion_picture,
+        partition_picture,
+        ridge_path_picture,
+        rounds_picture,
+    )
     from .stages.pipeline import run
     from .stages.run_config import RunConfig
     from .stages.solve import solve
@@ -52,6 +57,7 @@ _WHERE = {
     "partition_picture": "stages.pictures:partition_picture",
     "confusion_picture": "stages.pictures:confusion_picture",
     "ridge_path_picture": "stages.pictures:ridge_path_picture",
+    "rounds_picture": "stages.pictures:rounds_picture",
 }
 
 __all__ = [
@@ -68,6 +74,7 @@ __all__ = [
     "partition",
     "partition_picture",
     "ridge_path_picture",
+    "rounds_picture",
     "run",
     "solve",
     "verify",

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from afltool.errors import InvalidDataError, NumericalError
 from afltool.linalg import fixedpoint, pairwise, ridge, triangle
 from afltool.linalg.fixedpoint import FixedPoint
-from afltool.linalg.gram import gram, gram_and_cross
+from afltool.linalg.gram import add_product, gram, gram_and_cross, real_cross, real_gram
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -240,3 +240,25 @@ def test_the_order_of_clients_does_not_matter():
 def test_a_singular_client_without_gamma_is_refused_with_the_remedy():
     with pytest.raises(NumericalError, match=r"--gamma > 0"):
         pairwise.party(np.zeros((3, 3)), np.zeros((3, 2)), 0.0)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("cut", [slice(None), slice(0, None, 2)])
+def test_add_product_is_in_place_whatever_the_memory_layout(kind, cut):
+    rng = np.random.default_rng(0)
+    target, A, B = (rng.normal(size=s).astype(kind) for s in ((10, 4), (10, 3), (4, 3)))
+    view, expected = target[cut], target[cut] + A[cut] @ B.T
+    add_product(view, A[cut], B)
+    assert np.allclose(target[cut], expected, rtol=1e-5 if kind == "float32" else 1e-13)
+    add_product(view[:0], A[:0], B)
+
+
+def test_the_product_of_real_rows_is_their_gram():
+    X = np.random.default_rng(0).normal(size=(30, 7))
+    y = np.arange(30) % 3
+    for kind, tolerance in (("float64", 1e-13), ("float32", 1e-5)):
+        rows = X.astype(kind)
+        assert real_gram(rows).dtype == real_cross(rows, y, 3).dtype == np.float64
+        assert np.allclose(triangle.unpack(real_gram(rows)), X.T @ X, rtol=tolerance, atol=1e-5)
+        assert np.allclose(real_cross(rows, y, 3), X.T @ np.eye(3)[y], rtol=1e-4, atol=1e-5)
+    assert not real_gram(X[:0]).any()

@@ -14,13 +14,28 @@ from ..heads import OPTIONS
 
 
 def head_parameters(names: Iterable[str], skip: Iterable[str] = ()) -> list[inspect.Parameter]:
-    """One keyword parameter for each option of these heads; None stands for 'not given'."""
+    """One keyword parameter for each option of these heads; None stands for 'not given'.
+
+    Where heads say different things of an option, its help says which head says what.
+    """
     found: dict[str, inspect.Parameter] = {}
+    texts: dict[str, dict[str, list[str]]] = {}
     for name in names:
         for parameter in parameters_of(OPTIONS[name], "Head"):
             if parameter.name not in skip:
-                found.setdefault(parameter.name, parameter)
+                first = found.setdefault(parameter.name, parameter)
+                said = texts.setdefault(first.name, {})
+                said.setdefault(_option_of(parameter).help, []).append(name)
+    for name, said in texts.items():
+        if len(said) > 1:
+            each = (f"{', '.join(heads)}: {text}" for text, heads in said.items())
+            _option_of(found[name]).help = "; ".join(each)
     return list(found.values())
+
+
+def _option_of(parameter: inspect.Parameter) -> Any:
+    """Typer's description inside ``Annotated[type, description]``."""
+    return parameter.annotation.__metadata__[0]
 
 
 def parameters_of(cls: Any, panel: str) -> list[inspect.Parameter]:

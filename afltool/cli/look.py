@@ -10,7 +10,9 @@ import typer
 from ._console import command
 from ._types import Json, print_json
 
-plot = typer.Typer(no_args_is_help=True, help="Draw pictures: partition, confusion, ridge-path.")
+plot = typer.Typer(
+    no_args_is_help=True, help="Draw pictures: partition, confusion, ridge-path, rounds."
+)
 Picture = Annotated[Path, typer.Option("--out", "-o", help="PNG file.")]
 
 
@@ -20,6 +22,7 @@ def add_to(app: typer.Typer) -> None:
     plot.command("partition")(command(plot_partition))
     plot.command("confusion")(command(plot_confusion))
     plot.command("ridge-path")(command(plot_ridge_path))
+    plot.command("rounds")(command(plot_rounds))
     app.add_typer(plot, name="plot")
 
 
@@ -83,3 +86,12 @@ def plot_ridge_path(
     from ..stages.pictures import ridge_path_picture
 
     typer.echo(str(ridge_path_picture(file, out)))
+
+
+def plot_rounds(
+    file: Annotated[Path, typer.Argument(help="A head of many rounds.")], out: Picture
+) -> None:
+    """Training error layer by layer, and how long each solve took."""
+    from ..stages.pictures import rounds_picture
+
+    typer.echo(str(rounds_picture(file, out)))

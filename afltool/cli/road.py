@@ -69,6 +69,10 @@ def local_stats(
     min_rows: Annotated[
         int, typer.Option("--min-rows", help="Refuse statistics of fewer rows than this.")
     ] = 0,
+    cache: Annotated[
+        Path | None,
+        typer.Option("--cache", help="Folder that saves later rounds the work of earlier ones."),
+    ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -86,6 +90,7 @@ def local_stats(
         held_out=held_out,
         min_rows=min_rows,
         head_options=head_options,
+        cache=cache,
         overwrite=overwrite,
     )
     show(path, as_json)

@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from .options import LinearOptions, Options, SoftmaxOptions
+from .random_options import DeepAFLOptions, RandomFeaturesOptions
 
 if TYPE_CHECKING:
     from .base import Head
 
 OPTIONS: dict[str, type[Options]] = {
     "linear": LinearOptions,
+    "deepafl": DeepAFLOptions,
+    "random-features": RandomFeaturesOptions,
     "softmax": SoftmaxOptions,
 }
 _CLASSES = {
     "linear": "linear:LinearHead",
+    "deepafl": "deepafl:DeepAFLHead",
+    "random-features": "random_features:RandomFeaturesHead",
     "softmax": "softmax:SoftmaxHead",
 }
 

@@ -28,6 +28,7 @@ from .options import Options
 
 Array = NDArray[Any]
 Block = tuple[Rows, NDArray[np.int64]]
+Carried = Mapping[str, Array]  # what a phase computed of rows, one entry a row, for the next one
 
 
 class Head(ABC):
@@ -61,6 +62,20 @@ class Head(ABC):
     @abstractmethod
     def scores(self, X: Rows) -> NDArray[np.float64]:
         """Scores (n, C) of rows X (n, d); the class with the highest score is predicted."""
+
+    def gather(
+        self, X: Rows, y: NDArray[np.int64], carried: Carried | None = None
+    ) -> tuple[Statistics, Carried]:
+        """`statistics`, and what the next phase may start from instead of from X.
+
+        ``carried`` is what the head one phase earlier (`previous`) gave for the same rows; its
+        arrays may be overwritten. Heads that have nothing to carry give an empty mapping.
+        """
+        return self.statistics(X, y), {}
+
+    def previous(self) -> Head | None:
+        """The head one phase earlier; None before the first."""
+        return None
 
     # ------------------------------------------------------------ state, as files hold it
 

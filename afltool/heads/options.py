@@ -54,6 +54,14 @@ def check_path(text: str) -> tuple[float, float, int]:
     return low, high, count
 
 
+def check_gamma(value: float) -> float:
+    """γ of the RI process: a finite number ≥ 0."""
+    gamma = float(value)
+    if not 0 <= gamma < float("inf"):
+        raise UsageError(f"--gamma is a number ≥ 0; found {value}")
+    return gamma
+
+
 @dataclass(frozen=True)
 class Options:
     """What every head takes."""
@@ -61,10 +69,9 @@ class Options:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def changeable(cls) -> set[str]:
+    def changeable(self) -> set[str]:
         """Names of the options that `solve` may still change."""
-        return {f.name for f in fields(cls) if f.metadata.get("at_solve")}
+        return {f.name for f in fields(self) if f.metadata.get("at_solve")}
 
 
 @dataclass(frozen=True)
@@ -89,9 +96,7 @@ class LinearOptions(Options):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ridge", parse_ridge(self.ridge))
-        object.__setattr__(self, "gamma", float(self.gamma))
-        if not 0 <= self.gamma < float("inf"):
-            raise UsageError(f"--gamma is a number ≥ 0; found {self.gamma}")
+        object.__setattr__(self, "gamma", check_gamma(self.gamma))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ integers for every library, thread count and blocking; block results are added a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,14 @@ def real(X: Rows) -> NDArray[np.float64]:
     if isinstance(X, FixedPoint):
         return np.multiply(X.values, 2.0**-X.bits, dtype=np.float64)
     return np.asarray(X, dtype=np.float64)
+
+
+def typed(X: Rows, kind: str) -> NDArray[Any]:
+    """The rows as 'float32' or 'float64' (n, d); exact for fixed point, which has 16 bits."""
+    if isinstance(X, FixedPoint):
+        scaled: NDArray[Any] = np.multiply(X.values, 2.0**-X.bits, dtype=kind)
+        return scaled
+    return np.asarray(X, dtype=kind)
 
 
 def dim(X: Rows) -> int:

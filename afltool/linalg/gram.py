@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import dgemm, dsyrk, sgemm, ssyrk
 from scipy.sparse import csr_matrix
 
 from ..errors import InvalidDataError
@@ -56,6 +56,37 @@ def gram_and_cross(
     # Class sums stay below n · 2^15, so float64 holds them exactly up to 2^38 rows.
     sums = _class_sums(real, y, classes).astype(np.int64)
     return _integer_gram(values, real), sums
+
+
+def real_gram(X: NDArray[Any]) -> NDArray[np.float64]:
+    """XᵀX as a packed float64 triangle, the product itself in the type of X, float32 or float64.
+
+    For features that were computed anyway. A float32 product rounds within its block of rows;
+    blocks are to be added in float64. Twice as fast as `gram`.
+    """
+    if not len(X):
+        return np.zeros(length(X.shape[1]))
+    product = ssyrk if X.dtype == np.float32 else dsyrk
+    return np.asarray(pack(product(1.0, X.T, trans=0, lower=0).T), dtype=np.float64)
+
+
+def real_cross(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+    """XᵀY (d, C) of float32 or float64 rows, as float64; the sums as in `real_gram`."""
+    check_labels(y, classes)
+    return np.asarray(_class_sums(X, y, classes), dtype=np.float64)
+
+
+def add_product(target: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
+    """target += A Bᵀ in place, by one BLAS call: target (n, d), A (n, r), B (d, r), one type.
+
+    A contiguous target is written where it lies; NumPy would make the product first and then add.
+    """
+    if not target.size or not A.size:
+        return
+    product = sgemm if target.dtype == np.float32 else dgemm
+    found = product(1.0, B.T, A.T, beta=1.0, c=target.T, trans_a=1, overwrite_c=1)
+    if not np.shares_memory(found, target):
+        target[:] = found.T
 
 
 def check_labels(y: NDArray[np.int64], classes: int) -> None:

@@ -15,17 +15,38 @@ from ..errors import InputError
 
 log = logging.getLogger("afltool")
 PATH_COLUMNS = ("ridge", "gcv", "validation_mse", "training_mse", "degrees_of_freedom")
+ROUND_COLUMNS = (
+    "phase", "training_mse", "training_mse_gain", "ridge", "solve_seconds", "upload_bytes",
+    "download_bytes",
+)  # fmt: skip
 SHOWN = 12  # entries of a long list that a person sees; --json has them all
 
 
 def print_facts(facts: dict[str, Any]) -> None:
-    """A two-column table of nested facts on stdout."""
+    """A two-column table of nested facts on stdout, and one of the rounds where there are some."""
+    rounds = facts.get("report", {}).get("rounds", [])
+    if rounds:
+        report = {k: v for k, v in facts["report"].items() if k != "rounds"}
+        facts = {**facts, "report": report}
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for key, value in _flat(facts):
         table.add_row(key, value)
     Console().print(table)
+    if rounds:
+        Console().print(_rounds_table(rounds))
+
+
+def _rounds_table(rounds: list[dict[str, Any]]) -> Table:
+    """One line for each round of a head, a column for each number that some round has."""
+    columns = [c for c in ROUND_COLUMNS if any(c in r for r in rounds)]
+    table = Table(title="rounds")
+    for column in columns:
+        table.add_column(column.replace("_", " "), justify="left" if column == "phase" else "right")
+    for one in rounds:
+        table.add_row(*(_text(one.get(column)) for column in columns))
+    return table
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -102,6 +123,8 @@ def say_solution(path: Path) -> None:
 
     header = read_header(path, "head")
     r = header["report"]
+    if "rounds" in r:
+        _say_round(r["rounds"][-1])
     if not r or "rank" not in r:
         return
     condition = r["condition"]
@@ -116,6 +139,15 @@ def say_solution(path: Path) -> None:
     )  # fmt: skip
     for line in _path_lines(r.get("ridge_path", []), r["ridge"]):
         log.info("%s", line)
+
+
+def _say_round(last: dict[str, Any]) -> None:
+    error = f", training error {last['training_mse']:.6g} a row" if "training_mse" in last else ""
+    log.info(
+        "solve: %s in %.2f s%s; a client sent at most %.2f MB and gets %.2f MB",
+        last["phase"], last["solve_seconds"], error,
+        last["upload_bytes"] / 1e6, last["download_bytes"] / 1e6,
+    )  # fmt: skip
 
 
 def _path_lines(path: list[dict[str, Any]], chosen: float) -> list[str]:

@@ -32,6 +32,7 @@ from ..heads.base import Block, Head
 from ..statistics import Client, ClientId, Context, Statistics, difference
 from ..store.features import Features, open_features
 from ..store.hdf5 import need_space
+from ._carrying import Carrying, Numbered
 
 log = logging.getLogger("afltool")
 BUFFER_BYTES = 256 << 20  # rows of one group of clients, as stored
@@ -49,6 +50,7 @@ def local_stats(
     held_out: str | Path | None = None,
     min_rows: int = 0,
     head_options: Mapping[str, Any] | None = None,
+    cache: str | Path | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Compute statistics of simulated clients (``partition``) or of one real silo (``client``).
@@ -56,7 +58,8 @@ def local_stats(
     Writes one file a client into the folder ``out``; with ``sum`` one file, their sum. Clients
     that the partition holds out are then summed into ``held_out`` instead. ``head`` is a head file
     or a head's name with ``head_options``. Files that are there and were made of the same inputs
-    are kept. Returns ``out``.
+    are kept. ``cache``: a folder for what rows become in a head of many rounds, so that the next
+    round starts there and not from the features. Returns ``out``.
     """
     out = Path(out)
     with open_features(Path(features)) as rows:
@@ -70,12 +73,24 @@ def local_stats(
         chosen = _chosen(dealt, only)
         _check_min_rows(dealt, chosen, min_rows)
         head_file = None if header is None else str(Path(head).resolve())
-        job = _Job(rows, bound, dealt, head_file, overwrite)
-        if not sum:
-            if held_out is not None:
-                raise UsageError("--held-out belongs to --sum (or to aggregate)")
-            return job.write_each(chosen, out)
-        return job.write_sums(chosen, out, None if held_out is None else Path(held_out))
+        carrying = None if cache is None else _carrying(Path(cache), rows, dealt, chosen, bound)
+        job = _Job(rows, bound, dealt, head_file, carrying, overwrite)
+        if sum:
+            job.write_sums(chosen, out, None if held_out is None else Path(held_out))
+        elif held_out is not None:
+            raise UsageError("--held-out belongs to --sum (or to aggregate)")
+        else:
+            job.write_each(chosen, out)
+        if carrying is not None:
+            carrying.finish()
+        return out
+
+
+def _carrying(
+    cache: Path, rows: Features, dealt: _Dealt, chosen: Sequence[int], head: Head
+) -> Carrying:
+    names = [dealt.names[k] for k in chosen]
+    return Carrying(cache, [rows.header["digest"], dealt.partition, names], head, len(rows))
 
 
 def _check_same_space(rows: Features, header: Mapping[str, Any], head: str | Path) -> None:
@@ -194,6 +209,7 @@ class _Job:
     head: Head
     dealt: _Dealt
     head_file: str | None  # where `solve` finds what the head has learned so far
+    carrying: Carrying | None
     overwrite: bool
 
     def write_each(self, chosen: Sequence[int], out: Path) -> Path:
@@ -263,12 +279,17 @@ class _Job:
     def no_rows(self) -> Block:
         return self.rows.rows(0, 0), self.dealt.labels[:0]
 
+    def collect(self, blocks: Iterable[Numbered]) -> Statistics:
+        if self.carrying is not None:
+            return self.carrying.collect(blocks)
+        return self.head.collect(block for _, block in blocks)
+
     def sum_of(self, clients: Sequence[int]) -> Statistics:
         """Statistics of the pooled rows of some clients, streamed once."""
         wanted = np.zeros(len(self.dealt.names), dtype=bool)
         wanted[list(clients)] = True
         with progress.task("local-stats", len(self.rows), "rows") as task:
-            total = self.head.collect(self.selected(wanted[self.dealt.owner], task))
+            total = self.collect(self.selected(wanted[self.dealt.owner], task))
         return self.labelled(total, clients)
 
     def each(self, clients: Sequence[int]) -> Iterator[tuple[int, Statistics]]:
@@ -276,13 +297,14 @@ class _Job:
         for group in self.groups(clients):
             if len(group) == 1:
                 blocks = self.selected(self.dealt.owner == group[0], None)
-                yield group[0], self.labelled(self.head.collect(blocks), group)
+                yield group[0], self.labelled(self.collect(blocks), group)
                 continue
-            values, owner, labels = self.gather(group)
+            values, rows = self.gather(group)
+            owner, labels = self.dealt.owner[rows], self.dealt.labels[rows]
             for k in group:
                 mine = np.flatnonzero(owner == k)
                 block = self.rows.wrap(values[mine]), labels[mine]
-                yield k, self.labelled(self.head.collect([block]), [k])
+                yield k, self.labelled(self.collect([(rows[mine], block)]), [k])
 
     def groups(self, clients: Sequence[int]) -> Iterator[list[int]]:
         """Clients in order, as many together as their rows fit into the buffer."""
@@ -300,8 +322,8 @@ class _Job:
         if group:
             yield group
 
-    def gather(self, group: Sequence[int]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """The rows of a group of clients, in file order, by one pass over the file."""
+    def gather(self, group: Sequence[int]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+        """The rows of a group of clients and their numbers, by one pass over the file."""
         wanted = np.zeros(len(self.dealt.names), dtype=bool)
         wanted[list(group)] = True
         rows = np.flatnonzero(wanted[self.dealt.owner])
@@ -309,17 +331,17 @@ class _Job:
         for start, block in self.rows.stored_blocks():
             low, high = np.searchsorted(rows, (start, start + len(block)))
             values[low:high] = block[rows[low:high] - start]
-        return values, self.dealt.owner[rows], self.dealt.labels[rows]
+        return values, rows
 
-    def selected(self, mask: NDArray[np.bool_], task: progress.Task | None) -> Iterable[Block]:
+    def selected(self, mask: NDArray[np.bool_], task: progress.Task | None) -> Iterable[Numbered]:
         """The marked rows in blocks; at least one block, be it empty."""
-        yield self.no_rows()
+        yield np.arange(0), self.no_rows()
         for start, block in self.rows.stored_blocks():
             progress.stop_point()
-            marked = mask[start : start + len(block)]
-            y = self.dealt.labels[start : start + len(block)]
-            if marked.any():
-                yield self.rows.wrap(block if marked.all() else block[marked]), y[marked]
+            here = np.flatnonzero(mask[start : start + len(block)])
+            if len(here):
+                X = self.rows.wrap(block if len(here) == len(block) else block[here])
+                yield start + here, (X, self.dealt.labels[start + here])
             if task is not None:
                 task.advance(len(block))
 

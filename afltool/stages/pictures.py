@@ -12,6 +12,7 @@ from ..errors import CorruptFileError, InputError, UsageError
 from ..files import load_head, load_partition
 from ..partitions import summary
 from ..report.plots import plot_confusion, plot_partition, plot_ridge_path
+from ..report.rounds import plot_rounds
 
 
 def partition_picture(path: str | Path, out: str | Path) -> Path:
@@ -61,6 +62,15 @@ def ridge_path_picture(path: str | Path, out: str | Path) -> Path:
     by = "validation_mse" if "validation_mse" in points[0] else "gcv"
     plot_ridge_path(lambdas, curves, {_CURVES[by]: head.report["ridge"]}, Path(out))
     return Path(out)
+
+
+def rounds_picture(path: str | Path, out: str | Path) -> Path:
+    """Training error and solve time of a head of many rounds, as far as it has come."""
+    head, _ = load_head(Path(path))
+    rounds = head.report.get("rounds")
+    if not rounds:
+        raise UsageError(f"{path} is not a head of many rounds, or is before its first one")
+    return plot_rounds(rounds, out)
 
 
 _CURVES = {

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -23,9 +24,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..datasets import read_classes
 from ..errors import InputError
-from ..files import load_head
+from ..files import load_head, load_partition
 from ..heads import OPTIONS
 from ..report.tables import write_confusion, write_json
 from ..store.hdf5 import read_header
@@ -146,7 +149,8 @@ class _Run:
             suffix = "" if number == 1 else f"-{number}"
             total = self.folder / f"04-total{suffix}.h5"
             held = self.folder / f"04-held-out{suffix}.h5" if self.config.held_out else None
-            self.gather(train, clients, head, total, held, suffix)
+            taking_part = self.draw(clients, head)
+            self.gather(train, clients, head, total, held, suffix, taking_part)
             uploads.append(self.upload(total, suffix))
             following = self.folder / f"05-head{suffix}.h5"
             head = self.timed("solve", lambda: self.solve(total, held, head, following))  # noqa: B023
@@ -154,22 +158,55 @@ class _Run:
                 return head, uploads
         raise AssertionError("count() does not end")
 
+    def draw(self, clients: Path, head: Path) -> str | None:
+        """The clients of a round, as --only takes them: one draw for each layer, by its number.
+
+        Every held-out client stays; without --participation nothing is drawn.
+        """
+        share = self.config.participation
+        if share == 1:
+            return None
+        held = load_partition(clients).held_out
+        layer = re.search(r"\d+$", load_head(head)[0].phase() or "")
+        number = int(layer[0]) if layer else 0
+        rng = np.random.default_rng([self.config.partition_seed, number])
+        training = np.flatnonzero(~held)
+        drawn = rng.permutation(training)[: max(1, round(share * len(training)))]
+        return ",".join(map(str, sorted([*drawn.tolist(), *np.flatnonzero(held).tolist()])))
+
     def gather(
-        self, train: Path, clients: Path, head: Path, total: Path, held: Path | None, suffix: str
+        self,
+        train: Path,
+        clients: Path,
+        head: Path,
+        total: Path,
+        held: Path | None,
+        suffix: str,
+        only: str | None,
     ) -> None:
-        w = self.overwrite
+        w, cache = self.overwrite, self.config.cache
         if not self.config.keep_clients:
             self.timed(
                 "local-stats",
                 lambda: local_stats(
-                    train, head, total, partition=clients, sum=True, held_out=held, overwrite=w
+                    train,
+                    head,
+                    total,
+                    partition=clients,
+                    only=only,
+                    sum=True,
+                    held_out=held,
+                    cache=cache,
+                    overwrite=w,
                 ),
             )
             return
         each = self.folder / f"04-stats{suffix}"
         self.timed(
             "local-stats",
-            lambda: local_stats(train, head, each, partition=clients, overwrite=w),
+            lambda: local_stats(
+                train, head, each, partition=clients, only=only, cache=cache, overwrite=w
+            ),
         )
         self.timed("aggregate", lambda: aggregate([each], total, held_out=held, overwrite=w))
 

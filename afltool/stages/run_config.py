@@ -42,17 +42,25 @@ class RunConfig:
     shards_per_client: int | None = option(None, "shards a client")
     min_size: int | None = option(None, "draw again until every client has so many rows")
     held_out: float = option(0.0, "share of clients kept to choose the ridge by")
+    participation: float = option(
+        1.0, "share of the clients that take part, drawn anew for each layer of a head"
+    )
     label_noise: float = option(0.0, "share of rows whose label is flipped")
     partition_seed: int = option(0, "seed of the partition")
     head: str = option("linear", "a head file, or a head's name")
     head_seed: int | None = option(None, "seed of the head's random parts")
     keep_clients: bool = option(False, "write one statistics file a client instead of their sum")
+    cache: Path | None = option(
+        None, "folder that saves later rounds of a head the work of earlier ones"
+    )
     threads: int = option(1, "BLAS threads of the solve")
     head_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.features is None) != (self.test_features is None):
             raise UsageError("--features and --test-features go together")
+        if not 0 < self.participation <= 1:
+            raise UsageError(f"--participation is above 0, at most 1; found {self.participation}")
         if self.features is None and (self.data is None or self.backbone is None):
             raise UsageError("a run needs --data and --backbone (or --features, --test-features)")
 

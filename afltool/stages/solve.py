@@ -43,6 +43,7 @@ def solve(
     statistics = load_statistics(Path(total))
     held = None if validate is None else _held_out(Path(validate), statistics)
     start = _head_of(statistics, total, head).with_options(**(options or {}))
+    start = start.bind(statistics.context.space["dim"], len(statistics.context.classes))
     made_by = recipe(
         "solve",
         {**start.options.as_dict(), "threads": threads},

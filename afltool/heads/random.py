@@ -1,0 +1,152 @@
+"""Random projections from a seed alone, and activations.
+
+The numbers are the same on every platform, processor and library version. Generator: Philox4x64-10
+(Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) with key (seed, stream)
+and counter 0, a stream for every projection (0 for A, t + 1 for B_t). Each 64-bit word gives two
+24-bit integers k, bits 8–31 first, then 40–63; (k − 2²³)·2⁻²³ is uniform on [−1, 1), exactly.
+All further steps are single IEEE operations (+, −, ×, ÷, √, rounding), which have one result.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+F64 = NDArray[np.float64]
+LEAK = 0.01  # slope of LeakyReLU below zero, and
+SHRINK = 0.5  # threshold of Softshrink: torch's defaults
+
+
+@dataclass(frozen=True)
+class Projection:
+    """x ↦ x A + a: ``A`` (fan_in, fan_out) float32; ``a`` (fan_out,) float32 or None."""
+
+    A: NDArray[np.float32]
+    a: NDArray[np.float32] | None
+
+    def __call__(self, X: Array) -> Array:
+        """X (n, fan_in) float32 or float64 → (n, fan_out) of the same type."""
+        out: Array = X @ self.A.astype(X.dtype, copy=False)
+        if self.a is not None:
+            out += self.a
+        return out
+
+
+def projection(kind: str, seed: int, stream: int, fan_in: int, fan_out: int) -> Projection:
+    """The projection number ``stream`` of a seed; rounded to float32, whatever the compute mode.
+
+    'linear-uniform': weights, then the bias, uniform on ±1/√fan_in, as the initial values of a
+    linear layer. 'gaussian': weights normal with variance 1/fan_in, no bias.
+    """
+    words = _words(seed, stream)
+    scale = 1.0 / math.sqrt(max(fan_in, 1))
+    if kind == "gaussian":
+        values = (_normal(words, fan_in * fan_out) * scale).astype(np.float32)
+        return Projection(values.reshape(fan_in, fan_out), None)
+    values = (_uniform(words, (fan_in + 1) * fan_out) * scale).astype(np.float32)
+    table = values.reshape(fan_in + 1, fan_out)
+    return Projection(table[:-1], table[-1])
+
+
+def _words(seed: int, stream: int) -> np.random.Philox:
+    """Philox with counter 0 first: NumPy counts up before each block, so it starts at −1."""
+    key = np.array([seed, stream], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=np.full(4, 2**64 - 1, dtype=np.uint64))
+
+
+class Projections:
+    """The projections of one seed, kept as long as they are few and made anew beyond that.
+
+    So memory does not grow with the number of layers.
+    """
+
+    KEEP = 64 << 20  # bytes
+
+    def __init__(self, kind: str, seed: int) -> None:
+        self.kind, self.seed = kind, seed
+        self._kept: dict[tuple[int, int, int], Projection] = {}
+        self._bytes = 0
+
+    def __call__(self, stream: int, fan_in: int, fan_out: int) -> Projection:
+        """Projection number ``stream``, see `projection`."""
+        key = (stream, fan_in, fan_out)
+        if key in self._kept:
+            return self._kept[key]
+        made = projection(self.kind, self.seed, *key)
+        if not self._kept or self._bytes + made.A.nbytes <= self.KEEP:
+            self._kept[key] = made
+            self._bytes += made.A.nbytes
+        return made
+
+
+def _uniform(words: np.random.Philox, count: int) -> F64:
+    """``count`` numbers on [−1, 1), multiples of 2⁻²³."""
+    raw = words.random_raw((count + 1) // 2)
+    mask = np.uint64(2**24 - 1)
+    out = np.empty((len(raw), 2))
+    for column, shift in enumerate((8, 40)):
+        out[:, column] = (raw >> np.uint64(shift)) & mask
+    out -= 2.0**23
+    out *= 2.0**-23
+    return out.reshape(-1)[:count]
+
+
+def _normal(words: np.random.Philox, count: int) -> F64:
+    """Standard normal numbers by Marsaglia's polar method (SIAM Review 6, 1964), in order."""
+    parts: list[F64] = []
+    have = 0
+    while have < count:
+        u, v = _uniform(words, 2 * max(count - have, 64)).reshape(-1, 2).T
+        s = u * u + v * v
+        inside = (s > 0) & (s < 1)
+        u, v, s = u[inside], v[inside], s[inside]
+        factor = np.sqrt(-2.0 * _log(s) / s)
+        parts.append(np.stack([u * factor, v * factor], axis=1).reshape(-1))
+        have += len(parts[-1])
+    return np.concatenate(parts)[:count]
+
+
+def _log(x: F64) -> F64:
+    """Natural logarithm by basic operations alone: libraries' own differ in the last bit.
+
+    x = m·2^k, m in [√½, √2); log m = 2 artanh((m−1)/(m+1)), whose series needs 12 terms.
+    """
+    m, k = np.frexp(x)
+    small = m < math.sqrt(0.5)
+    m, k = np.where(small, 2.0 * m, m), k - small
+    t = (m - 1.0) / (m + 1.0)
+    square = t * t
+    series = np.full_like(t, 1.0 / 23.0)
+    for odd in range(21, 0, -2):
+        series = series * square + 1.0 / odd
+    return 2.0 * t * series + k * 0.6931471805599453
+
+
+def activate(name: str, X: Array) -> Array:
+    """σ(X), element by element; X (n, d) float32 or float64 may be overwritten."""
+    if name == "none":
+        return X
+    if name == "tanh":
+        return np.asarray(np.tanh(X, out=X))
+    import torch  # here, so that a command that sees no rows starts without it
+
+    t = torch.from_numpy(X)
+    match name:
+        case "gelu":  # x Φ(x), the exact form, not its tanh approximation
+            return torch.nn.functional.gelu(t).numpy()
+        case "relu":
+            return torch.relu_(t).numpy()
+        case "leaky-relu":
+            return torch.nn.functional.leaky_relu_(t, LEAK).numpy()
+        case "hardswish":
+            return torch.nn.functional.hardswish(t).numpy()
+        case "softshrink":
+            return torch.nn.functional.softshrink(t, SHRINK).numpy()
+        case "sigmoid":
+            return torch.sigmoid_(t).numpy()
+    raise AssertionError(name)

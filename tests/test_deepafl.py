@@ -1,0 +1,366 @@
+"""DeepAFL: the layers against the paper's formulas and theorems, over memory and over files."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
+from afltool.heads import make_head, memory
+from afltool.heads.random import activate, projection
+from afltool.heads.random_options import ACTIVATIONS, PRESETS
+from afltool.partitions import assign
+from afltool.statistics import Sum
+
+C, D = 4, 6
+
+
+def rows(n=200, seed=0, dim=D):
+    """Classes that no linear head can tell apart quite."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, C, n)
+    centres = np.random.default_rng(99).normal(size=(C, dim))
+    return np.sin(centres[y] + 0.7 * rng.normal(size=(n, dim))), y
+
+
+def fitted(X, y, owner=None, **options):
+    """The solved head of clients that keep their intermediate results."""
+    options = {"width": 12, "layers": 3, "compute": "float64", **options}
+    head = make_head("deepafl", options).bind(X.shape[1], C)
+    owner = np.zeros(len(y), int) if owner is None else owner
+    parts = [(X[owner == k], y[owner == k]) for k in range(owner.max() + 1)]
+    carried = [None] * len(parts)
+    while head.phase() is not None:
+        running = None
+        for k, (x, labels) in enumerate(parts):
+            one, carried[k] = head.gather(x, labels, carried[k])
+            running = Sum(one) if running is None else running.add(one)
+        head = head.absorb(running.result())
+    return head
+
+
+def layered(X, y, T, seed, lam, gamma, sigma, sigma0, width=12, hidden=12):
+    """The paper's algorithm 1 on pooled rows, dense, by (17) written out naively."""
+    Y = np.eye(C)[y]
+    phi = activate(sigma0, projection("linear-uniform", seed, 0, X.shape[1], width)(X))
+    found = []
+    for t in range(T + 1):
+        W = np.linalg.solve(phi.T @ phi + lam * np.eye(width), phi.T @ Y)
+        found.append(W)
+        if t == T:
+            return phi, found
+        F = activate(sigma, projection("linear-uniform", seed, t + 1, width, hidden)(phi))
+        system = np.kron(W @ W.T, F.T @ F) + gamma * np.eye(hidden * width)
+        target = (F.T @ (Y - phi @ W) @ W.T).reshape(-1, order="F")
+        phi = phi + F @ np.linalg.solve(system, target).reshape(hidden, width, order="F")
+    raise AssertionError
+
+
+@pytest.mark.parametrize("hidden", [12, 9, 15])
+def test_it_is_the_papers_algorithm(hidden):
+    X, y = rows()
+    head = fitted(X, y, hidden_width=hidden, ridge=0.5, block_ridge=0.2, seed=3)
+    phi, expected = layered(X, y, 3, 3, 0.5, 0.2, "gelu", "tanh", hidden=hidden)
+    for W, wanted in zip(head.weights, expected, strict=True):
+        assert np.allclose(W, wanted, rtol=1e-7, atol=1e-9)
+    assert np.allclose(head.scores(X), phi @ expected[-1], rtol=1e-8, atol=1e-9)
+    *_, last = head.layer_scores(X)
+    assert np.array_equal(last, head.scores(X))
+
+
+def test_the_phases_in_order():
+    X, y = rows()
+    rounds = fitted(X, y).report["rounds"]
+    names = ["weights-0", "block-1", "weights-1", "block-2", "weights-2", "block-3", "weights-3"]
+    assert [r["phase"] for r in rounds] == names
+    triangle, cross = 12 * 13 // 2, 12 * C
+    assert all(r["upload_bytes"] == 8 * (triangle + cross) for r in rounds)
+    assert [r["download_bytes"] for r in rounds][:2] == [8 * 12 * C, 8 * 24 * C]
+
+
+SCHEMES = [
+    ("iid", 10, {}),
+    ("shards", 10, {"shards_per_client": 2}),
+    ("dirichlet", 10, {"alpha": 0.01}),
+    ("dirichlet", 1000, {"alpha": 0.01}),
+]
+
+
+@pytest.fixture(scope="module")
+def pooled():
+    X, y = rows(600)
+    return X, y, fitted(X, y, layers=20), fitted(X, y, layers=20, compute="float32")
+
+
+def owners(y, scheme, clients, more):
+    ids = np.array([f"{i:05d}" for i in range(len(y))], dtype="S")
+    return assign(ids, y, C, scheme=scheme, clients=clients, seed=1, **more).client
+
+
+@pytest.mark.parametrize(("scheme", "clients", "more"), SCHEMES)
+def test_theorem_1_the_weights_do_not_depend_on_the_partition(pooled, scheme, clients, more):
+    X, y, whole, _ = pooled
+    head = fitted(X, y, owners(y, scheme, clients, more), layers=20)
+    for mine, theirs in zip(head.weights, whole.weights, strict=True):
+        assert np.abs(mine - theirs).max() < 1e-7 * np.abs(theirs).max()
+    for ours, others in zip(head.blocks, whole.blocks, strict=True):
+        gap = np.abs(ours.dense() - others.dense()).max()
+        assert gap < 1e-7 * np.abs(others.dense()).max()
+
+
+@pytest.mark.parametrize(("scheme", "clients", "more"), SCHEMES[:3])
+def test_in_float32_the_predictions_do_not(pooled, scheme, clients, more):
+    X, y, double, whole = pooled
+    T, _ = rows(3000, seed=5)
+    expected = whole.scores(T).argmax(1)
+    head = fitted(X, y, owners(y, scheme, clients, more), layers=20, compute="float32")
+    assert (head.scores(T).argmax(1) == expected).mean() >= 0.999
+    assert (double.scores(T).argmax(1) == expected).mean() >= 0.995
+
+
+problems = st.tuples(st.integers(5, 40), st.integers(1, 5), st.integers(0, 999))
+many = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+@many
+@given(problems, st.integers(1, 9), st.sampled_from(["gelu", "relu", "tanh"]))
+def test_theorem_2_without_ridges_the_risk_never_rises(problem, width, activation):
+    n, dim, seed = problem
+    X, y = rows(n, seed, dim)
+    head = fitted(
+        X, y, width=width, ridge=0.0, block_ridge=0.0, min_norm=True, activation=activation
+    )
+    risks = [r["training_mse"] for r in head.report["rounds"] if "training_mse" in r]
+    assert all(b <= a + 1e-9 for a, b in pairwise(risks)), risks
+
+
+@many
+@given(problems, st.integers(1, 9), st.floats(1e-3, 10), st.floats(1e-3, 10))
+def test_theorem_3_with_ridges_the_penalised_risk_never_rises(problem, width, lam, gamma):
+    n, dim, seed = problem
+    X, y = rows(n, seed, dim)
+    head = fitted(X, y, width=width, ridge=lam, block_ridge=gamma)
+    objective = [r["objective"] for r in head.report["rounds"] if "objective" in r]
+    assert all(b <= a * (1 + 1e-10) for a, b in pairwise(objective))
+
+
+def test_the_report_is_the_risk_of_the_rows_themselves():
+    X, y = rows()
+    head = fitted(X, y)
+    found = [r["training_mse"] for r in head.report["rounds"] if "training_mse" in r]
+    for t, scores in enumerate(head.layer_scores(X)):
+        assert np.isclose(((np.eye(C)[y] - scores) ** 2).sum() / len(y), found[t], rtol=1e-9)
+
+
+def test_what_is_carried_and_what_is_computed_anew_agree_bit_for_bit():
+    X, y = rows()
+    for more in ({}, {"from_phi0": True}, {"identity_omega": True}, {"no_skip": True}):
+        head = make_head("deepafl", {"width": 12, "layers": 3, **more}).bind(D, C)
+        carried = None
+        while head.phase() is not None:
+            fresh = head.statistics(X, y)
+            kept, carried = head.gather(X, y, carried)
+            assert kept.digest() == fresh.digest(), (head.phase(), more)
+            head = head.absorb(kept)
+
+
+ABLATIONS = {
+    "no skip": {"no_skip": True},
+    "B = I": {"identity_projection": True},
+    "no activation": {"activation": "none"},
+    "Ω = I": {"identity_omega": True},
+    "variant (89)": {"from_phi0": True},
+    "gaussian": {"projection": "gaussian"},
+    "seed": {"seed": 1},
+    "Φ_0": {"phi0_activation": "gelu"},
+    "γ": {"block_ridge": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_ablations_change_the_layers_and_only_some_the_beginning(name):
+    X, y = rows()
+    plain, changed = fitted(X, y), fitted(X, y, **ABLATIONS[name])
+    begins_otherwise = name in ("gaussian", "seed", "Φ_0")
+    assert np.array_equal(plain.weights[0], changed.weights[0]) != begins_otherwise
+    first_is_the_same = begins_otherwise or name == "variant (89)"  # whose first layer is no other
+    assert np.array_equal(plain.weights[1], changed.weights[1]) == (name == "variant (89)")
+    assert first_is_the_same or not np.allclose(plain.weights[1], changed.weights[1])
+    assert not np.allclose(plain.weights[2], changed.weights[2])
+
+
+def test_ablations_are_what_they_say():
+    X, y = rows()
+    phi0 = activate("tanh", projection("linear-uniform", 0, 0, D, 12)(X))
+
+    def phi(head, t):
+        state = head._at(X, t)
+        return state["phi"]
+
+    def hidden(source, t):
+        return activate("gelu", projection("linear-uniform", 0, t + 1, 12, 12)(source))
+
+    no_skip = fitted(X, y, no_skip=True)
+    assert np.allclose(phi(no_skip, 1), hidden(phi0, 0) @ no_skip.blocks[0].dense())
+    identity = fitted(X, y, identity_projection=True)
+    step = activate("gelu", phi0.copy()) @ identity.blocks[0].dense()
+    assert np.allclose(phi(identity, 1), phi0 + step)
+    omega = fitted(X, y, identity_omega=True)
+    assert np.allclose(phi(omega, 1), phi0 + hidden(phi0, 0))
+    assert [r["phase"] for r in omega.report["rounds"]] == [f"weights-{t}" for t in range(4)]
+    variant = fitted(X, y, from_phi0=True)
+    step = hidden(phi0, 0) @ variant.blocks[0].dense() + hidden(phi0, 1) @ variant.blocks[1].dense()
+    assert np.allclose(phi(variant, 2), phi0 + step)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_activation_goes_all_the_way(activation):
+    X, y = rows()
+    head = fitted(X, y, activation=activation, phi0_activation=activation)
+    assert (head.scores(X).argmax(1) == y).mean() > 0.5
+
+
+def test_zero_layers_are_one_round():
+    X, y = rows()
+    assert len(fitted(X, y, layers=0).report["rounds"]) == 1
+
+
+def test_the_ridge_of_each_layer_can_be_chosen():
+    X, y = rows()
+    head = fitted(X, y, ridge="auto")
+    chosen = [r for r in head.report["rounds"] if "ridge" in r]
+    assert all(r["ridge_by"] == "generalised cross-validation" for r in chosen)
+
+
+def test_no_rows_are_refused_in_every_phase():
+    X, y = rows()
+    head = make_head("deepafl", {"width": 5, "layers": 1}).bind(D, C)
+    for _ in range(2):
+        with pytest.raises(InvalidDataError, match="0 rows"):
+            head.absorb(head.statistics(X[:0], y[:0]))
+        head = head.absorb(head.statistics(X, y))
+
+
+def test_a_total_of_another_phase_is_refused():
+    X, y = rows()
+    head = make_head("deepafl", {"width": 5, "layers": 1}).bind(D, C)
+    total = head.statistics(X, y)
+    with pytest.raises(MismatchError, match="next phase is 'block-1'; the total is of 'weights-0'"):
+        head.absorb(total).absorb(total)
+
+
+def test_a_solve_that_does_not_fit_is_refused_with_numbers(monkeypatch):
+    X, y = rows()
+    head = make_head("deepafl", {"width": 64, "layers": 1}).bind(D, C)
+    total = head.statistics(X, y)
+    monkeypatch.setattr(memory, "available", lambda: 1000)
+    with pytest.raises(NumericalError, match=r"64 features needs about .* GB of memory and"):
+        head.absorb(total)
+
+
+def test_memory_is_known_on_this_machine():
+    free = memory.available()
+    assert free is None or free > 1 << 20
+
+
+def test_presets_and_defaults():
+    given = make_head("deepafl", {"preset": "cifar10"}).options
+    assert (given.ridge, given.block_ridge, given.layers) == (10.0, 0.1, 10)
+    assert make_head("deepafl", {"preset": "released-script"}).options.layers == 20
+    assert make_head("deepafl", {"preset": "cifar10", "ridge": "3"}).options.ridge == 3.0
+    for name in PRESETS:
+        made = make_head("deepafl", {"preset": name})
+        again = make_head("deepafl", made.options.as_dict())
+        assert again.options == made.options
+        assert again.digest() == made.digest()
+    spelled = make_head("deepafl", {"ridge": 10.0, "block_ridge": 0.1})
+    assert spelled.digest() == make_head("deepafl", {"preset": "cifar10"}).digest()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": -1}, "--layers is a whole number ≥ 0"),
+        ({"width": 0}, "--feature-width is a whole number ≥ 1"),
+        ({"activation": "sine"}, "--activation is one of none, gelu"),
+        ({"phi0_activation": "sine"}, "--phi0-activation is one of"),
+        ({"projection": "x"}, "--projection is one of"),
+        ({"compute": "float16"}, "--compute is one of"),
+        ({"preset": "mnist"}, "--preset is one of cifar10"),
+        ({"block_ridge": -1.0}, "--block-ridge is a number ≥ 0"),
+        ({"ridge": "-1"}, "a ridge is"),
+        ({"gamma": -1.0}, "--gamma is"),
+        ({"seed": -1}, "--seed is a whole number ≥ 0"),
+        ({"seed": 2**64}, "--seed is below"),
+        ({"hidden_width": 5, "identity_omega": True}, "--identity-omega needs equal widths"),
+        ({"hidden_width": 5, "identity_projection": True}, "--identity-projection needs equal"),
+    ],
+)
+def test_options_that_are_wrong_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        make_head("deepafl", options)
+
+
+def test_a_many_round_head_fixes_its_ridge_at_the_start():
+    with pytest.raises(UsageError, match="fixes --ridge before its first round"):
+        make_head("deepafl").with_options(ridge=2.0)
+
+
+def test_a_head_is_restored_at_every_phase():
+    X, y = rows()
+    head = make_head("deepafl", {"width": 5, "layers": 2}).bind(D, C)
+    while head.phase() is not None:
+        after = head.absorb(head.statistics(X, y))
+        assert after.previous().digest() == head.digest()
+        again = make_head("deepafl", head.options.as_dict()).restore(after.phase(), after.arrays())
+        assert again.digest() == after.digest()
+        head = after
+    with pytest.raises(InvalidDataError, match="holds the arrays of phase None"):
+        again.restore("block-1", head.arrays())
+    assert np.array_equal(again.bind(D, C).scores(X), head.scores(X))
+
+
+def test_one_client_without_rows_changes_nothing():
+    X, y = rows()
+    head = make_head("deepafl", {"width": 5, "layers": 1}).bind(D, C)
+    one = head.statistics(X, y)
+    assert (one + head.statistics(X[:0], y[:0])).digest() == one.digest()
+
+
+def test_the_single_round_form_is_the_layer_wise_one():
+    X, y = rows()
+    layered = fitted(X, y, from_phi0=True, hidden_width=7, layers=5)
+    head = make_head("deepafl", {**layered.options.as_dict(), "single_round": True}).bind(D, C)
+    assert head.phase() == "joint"
+    total = head.statistics(X[:80], y[:80]) + head.statistics(X[80:], y[80:])
+    once = head.absorb(total)
+    assert once.phase() is None
+    for one, other in zip(once.weights, layered.weights, strict=True):
+        assert np.abs(one - other).max() < 1e-8 * np.abs(other).max()
+    for one, other in zip(once.blocks, layered.blocks, strict=True):
+        assert np.allclose(one.dense(), other.dense(), rtol=1e-8, atol=1e-8)
+    assert np.allclose(once.scores(X), layered.scores(X), rtol=1e-8, atol=1e-8)
+    Z = head._all_layers(X)
+    direct = np.linalg.solve(Z.T @ Z + np.eye(Z.shape[1]), Z.T @ np.eye(C)[y])
+    risk = ((np.eye(C)[y] - Z @ direct) ** 2).sum() / len(y)
+    assert np.isclose(once.report["direct_ridge_mse"], risk, rtol=1e-9)
+    again = make_head("deepafl", once.options.as_dict()).restore(None, once.arrays())
+    assert again.digest() == once.digest()
+    assert again.previous().digest() == head.digest()
+
+
+def test_one_upload_serves_other_ridges():
+    X, y = rows()
+    head = make_head(
+        "deepafl", {"width": 12, "layers": 3, "from_phi0": True, "single_round": True}
+    ).bind(D, C)
+    total = head.statistics(X, y)
+    changed = head.with_options(ridge=5.0, block_ridge=0.7).absorb(total)
+    expected = fitted(X, y, from_phi0=True, ridge=5.0, block_ridge=0.7, compute="float32")
+    assert np.allclose(changed.scores(X), expected.scores(X), rtol=1e-3, atol=1e-4)
+    with pytest.raises(UsageError, match="--single-round is for --from-phi0"):
+        make_head("deepafl", {"single_round": True})
