@@ -126,6 +126,19 @@ problems = st.tuples(st.integers(5, 40), st.integers(1, 5), st.integers(0, 999))
 many = settings(max_examples=25, deadline=None, derandomize=True)
 
 
+def rounding(head, X):
+    """How far rounding may move ‖Y − ΦW‖²/n when it comes from ΦᵀΦ, whose W may be huge.
+
+    tr(WᵀGW) is off by about d·ε·‖G‖‖W‖², and so is the risk of a W whose system is solved
+    backward stably and has a condition number below 1/(d·ε).
+    """
+    bounds = []
+    for t, W in enumerate(head.weights):
+        phi = head._at(X, t)["phi"]
+        bounds.append(len(W) * np.finfo(float).eps * (phi**2).sum() * (W**2).sum() / len(X))
+    return 10 * max(bounds)
+
+
 @many
 @given(problems, st.integers(1, 9), st.sampled_from(["gelu", "relu", "tanh"]))
 def test_theorem_2_without_ridges_the_risk_never_rises(problem, width, activation):
@@ -135,7 +148,8 @@ def test_theorem_2_without_ridges_the_risk_never_rises(problem, width, activatio
         X, y, width=width, ridge=0.0, block_ridge=0.0, min_norm=True, activation=activation
     )
     risks = [r["training_mse"] for r in head.report["phases"] if "training_mse" in r]
-    assert all(b <= a + 1e-9 for a, b in pairwise(risks)), risks
+    room = 1e-9 + rounding(head, X)
+    assert all(b <= a + room for a, b in pairwise(risks)), (risks, room)
 
 
 @many
