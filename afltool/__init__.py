@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from .stages.partition import partition
     from .stages.pictures import (
         confusion_picture,
+        layers_picture,
         partition_picture,
         ridge_path_picture,
-        rounds_picture,
     )
     from .stages.pipeline import run
     from .stages.run_config import RunConfig
@@ -57,7 +57,7 @@ _WHERE = {
     "partition_picture": "stages.pictures:partition_picture",
     "confusion_picture": "stages.pictures:confusion_picture",
     "ridge_path_picture": "stages.pictures:ridge_path_picture",
-    "rounds_picture": "stages.pictures:rounds_picture",
+    "layers_picture": "stages.pictures:layers_picture",
 }
 
 __all__ = [
@@ -69,12 +69,12 @@ __all__ = [
     "head",
     "import_embeddings",
     "info",
+    "layers_picture",
     "local_stats",
     "merge",
     "partition",
     "partition_picture",
     "ridge_path_picture",
-    "rounds_picture",
     "run",
     "solve",
     "verify",

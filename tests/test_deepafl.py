@@ -74,7 +74,7 @@ def test_it_is_the_papers_algorithm(hidden):
 
 def test_the_phases_in_order():
     X, y = rows()
-    rounds = fitted(X, y).report["rounds"]
+    rounds = fitted(X, y).report["phases"]
     names = ["weights-0", "block-1", "weights-1", "block-2", "weights-2", "block-3", "weights-3"]
     assert [r["phase"] for r in rounds] == names
     triangle, cross = 12 * 13 // 2, 12 * C
@@ -126,6 +126,19 @@ problems = st.tuples(st.integers(5, 40), st.integers(1, 5), st.integers(0, 999))
 many = settings(max_examples=25, deadline=None, derandomize=True)
 
 
+def rounding(head, X):
+    """How far rounding may move ‖Y − ΦW‖²/n when it comes from ΦᵀΦ, whose W may be huge.
+
+    tr(WᵀGW) is off by about d·ε·‖G‖‖W‖², and so is the risk of a W whose system is solved
+    backward stably and has a condition number below 1/(d·ε).
+    """
+    bounds = []
+    for t, W in enumerate(head.weights):
+        phi = head._at(X, t)["phi"]
+        bounds.append(len(W) * np.finfo(float).eps * (phi**2).sum() * (W**2).sum() / len(X))
+    return 10 * max(bounds)
+
+
 @many
 @given(problems, st.integers(1, 9), st.sampled_from(["gelu", "relu", "tanh"]))
 def test_theorem_2_without_ridges_the_risk_never_rises(problem, width, activation):
@@ -134,8 +147,9 @@ def test_theorem_2_without_ridges_the_risk_never_rises(problem, width, activatio
     head = fitted(
         X, y, width=width, ridge=0.0, block_ridge=0.0, min_norm=True, activation=activation
     )
-    risks = [r["training_mse"] for r in head.report["rounds"] if "training_mse" in r]
-    assert all(b <= a + 1e-9 for a, b in pairwise(risks)), risks
+    risks = [r["training_mse"] for r in head.report["phases"] if "training_mse" in r]
+    room = 1e-9 + rounding(head, X)
+    assert all(b <= a + room for a, b in pairwise(risks)), (risks, room)
 
 
 @many
@@ -144,14 +158,14 @@ def test_theorem_3_with_ridges_the_penalised_risk_never_rises(problem, width, la
     n, dim, seed = problem
     X, y = rows(n, seed, dim)
     head = fitted(X, y, width=width, ridge=lam, block_ridge=gamma)
-    objective = [r["objective"] for r in head.report["rounds"] if "objective" in r]
+    objective = [r["objective"] for r in head.report["phases"] if "objective" in r]
     assert all(b <= a * (1 + 1e-10) for a, b in pairwise(objective))
 
 
 def test_the_report_is_the_risk_of_the_rows_themselves():
     X, y = rows()
     head = fitted(X, y)
-    found = [r["training_mse"] for r in head.report["rounds"] if "training_mse" in r]
+    found = [r["training_mse"] for r in head.report["phases"] if "training_mse" in r]
     for t, scores in enumerate(head.layer_scores(X)):
         assert np.isclose(((np.eye(C)[y] - scores) ** 2).sum() / len(y), found[t], rtol=1e-9)
 
@@ -211,7 +225,7 @@ def test_ablations_are_what_they_say():
     assert np.allclose(phi(identity, 1), phi0 + step)
     omega = fitted(X, y, identity_omega=True)
     assert np.allclose(phi(omega, 1), phi0 + hidden(phi0, 0))
-    assert [r["phase"] for r in omega.report["rounds"]] == [f"weights-{t}" for t in range(4)]
+    assert [r["phase"] for r in omega.report["phases"]] == [f"weights-{t}" for t in range(4)]
     variant = fitted(X, y, from_phi0=True)
     step = hidden(phi0, 0) @ variant.blocks[0].dense() + hidden(phi0, 1) @ variant.blocks[1].dense()
     assert np.allclose(phi(variant, 2), phi0 + step)
@@ -226,13 +240,13 @@ def test_every_activation_goes_all_the_way(activation):
 
 def test_zero_layers_are_one_round():
     X, y = rows()
-    assert len(fitted(X, y, layers=0).report["rounds"]) == 1
+    assert len(fitted(X, y, layers=0).report["phases"]) == 1
 
 
 def test_the_ridge_of_each_layer_can_be_chosen():
     X, y = rows()
     head = fitted(X, y, ridge="auto")
-    chosen = [r for r in head.report["rounds"] if "ridge" in r]
+    chosen = [r for r in head.report["phases"] if "ridge" in r]
     assert all(r["ridge_by"] == "generalised cross-validation" for r in chosen)
 
 

@@ -204,17 +204,17 @@ def test_a_cache_of_other_rows_or_another_head_is_not_taken(data, heads, tmp_pat
 
 def test_the_rounds_are_a_table_and_json(data, heads):
     shown = command("info", heads[-1]).stdout
-    assert "rounds" in shown
+    assert "phases" in shown
     assert "weights-2" in shown
-    rounds = json.loads(command("info", heads[-1], "--json").stdout)["report"]["rounds"]
+    rounds = json.loads(command("info", heads[-1], "--json").stdout)["report"]["phases"]
     assert [r["phase"] for r in rounds] == PHASES
     assert all(r["upload_bytes"] > 0 and r["solve_seconds"] >= 0 for r in rounds)
 
 
 def test_the_rounds_are_a_picture(data, heads, tmp_path):
-    command("plot", "rounds", heads[-1], "-o", tmp_path / "rounds.png")
-    assert (tmp_path / "rounds.png").read_bytes()[:4] == b"\x89PNG"
-    done = command("plot", "rounds", data / "head0.h5", "-o", tmp_path / "x.png", code=2)
+    command("plot", "layers", heads[-1], "-o", tmp_path / "layers.png")
+    assert (tmp_path / "layers.png").read_bytes()[:4] == b"\x89PNG"
+    done = command("plot", "layers", data / "head0.h5", "-o", tmp_path / "x.png", code=2)
     assert "before its first" in done.stderr
 
 
@@ -225,7 +225,7 @@ def test_held_out_clients_choose_the_ridge_of_each_layer(data, tmp_path):
         "--ridge", "1e-2:1e2:5", "-o", tmp_path / "RUN",
     ]  # fmt: skip
     command(*words)
-    rounds = afltool.info(tmp_path / "RUN" / "05-head-3.h5")["report"]["rounds"]
+    rounds = afltool.info(tmp_path / "RUN" / "05-head-3.h5")["report"]["phases"]
     chosen = [r for r in rounds if "ridge_path" in r]
     assert [r["ridge_by"] for r in chosen] == ["held-out clients"] * 2
     for one in chosen:

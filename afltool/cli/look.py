@@ -11,7 +11,7 @@ from ._console import command
 from ._types import Json, print_json
 
 plot = typer.Typer(
-    no_args_is_help=True, help="Draw pictures: partition, confusion, ridge-path, rounds."
+    no_args_is_help=True, help="Draw pictures: partition, confusion, ridge-path, layers."
 )
 Picture = Annotated[Path, typer.Option("--out", "-o", help="PNG file.")]
 
@@ -22,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
     plot.command("partition")(command(plot_partition))
     plot.command("confusion")(command(plot_confusion))
     plot.command("ridge-path")(command(plot_ridge_path))
-    plot.command("rounds")(command(plot_rounds))
+    plot.command("layers")(command(plot_layers))
     app.add_typer(plot, name="plot")
 
 
@@ -88,10 +88,10 @@ def plot_ridge_path(
     typer.echo(str(ridge_path_picture(file, out)))
 
 
-def plot_rounds(
-    file: Annotated[Path, typer.Argument(help="A head of many rounds.")], out: Picture
+def plot_layers(
+    file: Annotated[Path, typer.Argument(help="A head of layers.")], out: Picture
 ) -> None:
     """Training error layer by layer, and how long each solve took."""
-    from ..stages.pictures import rounds_picture
+    from ..stages.pictures import layers_picture
 
-    typer.echo(str(rounds_picture(file, out)))
+    typer.echo(str(layers_picture(file, out)))

@@ -115,8 +115,8 @@ class DeepAFLHead(Head):
         facts["upload_bytes"] = sum(a.nbytes for a in total.arrays.values())
         learned = set(after.arrays()) - set(self.arrays())
         facts["download_bytes"] = sum(after.arrays()[name].nbytes for name in learned)
-        rounds = [*self.report.get("rounds", []), {"phase": phase, **facts}]
-        after.report = {"rounds": rounds, "rows": total.rows}
+        rounds = [*self.report.get("phases", []), {"phase": phase, **facts}]
+        after.report = {"phases": rounds, "rows": total.rows}
         return after
 
     def scores(self, X: Rows) -> F64:
@@ -216,7 +216,7 @@ class DeepAFLHead(Head):
         layered.options = replace(self.options, single_round=False)
         after, layered = copy(self), replay(layered, total)
         after.weights, after.blocks, after.report = layered.weights, layered.blocks, layered.report
-        last = after.report["rounds"][-1]
+        last = after.report["phases"][-1]
         if last["ridge"] > 0:
             after.report["direct_ridge_mse"] = direct_mse(total, last["ridge"])
         return after

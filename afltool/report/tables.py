@@ -24,9 +24,9 @@ SHOWN = 12  # entries of a long list that a person sees; --json has them all
 
 def print_facts(facts: dict[str, Any]) -> None:
     """A two-column table of nested facts on stdout, and one of the rounds where there are some."""
-    rounds = facts.get("report", {}).get("rounds", [])
+    rounds = facts.get("report", {}).get("phases", [])
     if rounds:
-        report = {k: v for k, v in facts["report"].items() if k != "rounds"}
+        report = {k: v for k, v in facts["report"].items() if k != "phases"}
         facts = {**facts, "report": report}
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -41,7 +41,7 @@ def print_facts(facts: dict[str, Any]) -> None:
 def _rounds_table(rounds: list[dict[str, Any]]) -> Table:
     """One line for each round of a head, a column for each number that some round has."""
     columns = [c for c in ROUND_COLUMNS if any(c in r for r in rounds)]
-    table = Table(title="rounds")
+    table = Table(title="phases")
     for column in columns:
         table.add_column(column.replace("_", " "), justify="left" if column == "phase" else "right")
     for one in rounds:
@@ -123,8 +123,8 @@ def say_solution(path: Path) -> None:
 
     header = read_header(path, "head")
     r = header["report"]
-    if "rounds" in r:
-        _say_round(r["rounds"][-1])
+    if "phases" in r:
+        _say_round(r["phases"][-1])
     if not r or "rank" not in r:
         return
     condition = r["condition"]

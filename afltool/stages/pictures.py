@@ -11,8 +11,8 @@ import numpy as np
 from ..errors import CorruptFileError, InputError, UsageError
 from ..files import load_head, load_partition
 from ..partitions import summary
+from ..report.layers import plot_layers
 from ..report.plots import plot_confusion, plot_partition, plot_ridge_path
-from ..report.rounds import plot_rounds
 
 
 def partition_picture(path: str | Path, out: str | Path) -> Path:
@@ -64,13 +64,13 @@ def ridge_path_picture(path: str | Path, out: str | Path) -> Path:
     return Path(out)
 
 
-def rounds_picture(path: str | Path, out: str | Path) -> Path:
-    """Training error and solve time of a head of many rounds, as far as it has come."""
+def layers_picture(path: str | Path, out: str | Path) -> Path:
+    """Training error and solve time of a head of layers, as far as it has come."""
     head, _ = load_head(Path(path))
-    rounds = head.report.get("rounds")
+    rounds = head.report.get("phases")
     if not rounds:
-        raise UsageError(f"{path} is not a head of many rounds, or is before its first one")
-    return plot_rounds(rounds, out)
+        raise UsageError(f"{path} is not a head of layers, or is before its first phase")
+    return plot_layers(rounds, out)
 
 
 _CURVES = {

@@ -1,4 +1,4 @@
-"""A picture of a head of many rounds: training error and solve time, layer by layer."""
+"""A picture of a head of layers: training error and solve time, layer by layer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from .plots import _BLUE, _GREY, _figure
 
 
-def plot_rounds(rounds: Sequence[dict[str, Any]], path: str | os.PathLike[str]) -> Path:
+def plot_layers(rounds: Sequence[dict[str, Any]], path: str | os.PathLike[str]) -> Path:
     """Draw the training error after each layer and the seconds of each round's solve.
 
-    ``rounds``: the report of a head, one entry a round with its ``phase``. Returns ``path``.
+    ``rounds``: the ``phases`` of a head's report, one entry each. Returns ``path``.
     """
     errors = [(r["phase"], r["training_mse"]) for r in rounds if "training_mse" in r]
     with _figure(path, 7.0, 5.0) as figure:
