@@ -11,16 +11,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from .options import LinearOptions, Options
+from .options import LinearOptions, Options, SafleOptions
 
 if TYPE_CHECKING:
     from .base import Head
 
 OPTIONS: dict[str, type[Options]] = {
     "linear": LinearOptions,
+    "safle": SafleOptions,
 }
 _CLASSES = {
     "linear": "linear:LinearHead",
+    "safle": "safle:SafleHead",
 }
 
 
