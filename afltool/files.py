@@ -224,11 +224,11 @@ def _clients_table(clients: Mapping[ClientId, Client]) -> dict[str, Any]:
 
 
 def _narrow(a: Array) -> Array:
-    """Integers in the narrowest signed type that holds them; reals as they are."""
+    """Integers in the narrowest type that holds them, unsigned if it can be; reals as they are."""
     if not np.issubdtype(a.dtype, np.integer):
         return a.astype("<f8")
     low, high = (int(a.min()), int(a.max())) if a.size else (0, 0)
-    for kind in ("<i1", "<i2", "<i4"):
+    for kind in ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4"):
         info = np.iinfo(kind)
         if info.min <= low and high <= info.max:
             return a.astype(kind)

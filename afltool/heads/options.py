@@ -140,9 +140,7 @@ class SafleOptions(Options):
 
     def _check_codes(self) -> None:
         if self.bucketing not in ("integer", "onehot", "overlap"):
-            raise UsageError(
-                f"--bucketing is integer, onehot or overlap; found {self.bucketing!r}"
-            )
+            raise UsageError(f"--bucketing is integer, onehot or overlap; found {self.bucketing!r}")
         if not 2 <= self.buckets <= 256:
             raise UsageError(f"--buckets is 2 to 256; found {self.buckets}")
         if self.experts is not None and self.experts < 1:

@@ -15,15 +15,16 @@ buckets a feature the three bucketings of the paper's table 2 are
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
-from .fixedpoint import LARGEST, FixedPoint, Rows, check_finite
+from .fixedpoint import LARGEST, FixedPoint, Rows, check_finite, real
 
 F64 = NDArray[np.float64]
-Codes = NDArray[np.uint8] | NDArray[np.uint16]
+Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 
 BUCKETINGS = ("integer", "onehot", "overlap")
 LARGEST_SIZE = 2**16  # of one table: codes are at most uint16
@@ -94,7 +95,7 @@ class Coder:
         """
         columns, cuts = _comparable(X, self.cuts)
         groups, digits = self.features.shape
-        out: Codes = np.zeros((groups, len(X)), np.uint8 if self.size <= 256 else np.uint16)
+        out = np.zeros((groups, len(X)), np.uint8 if self.size <= 256 else np.uint16)
         for j in range(groups):
             for i in range(digits):
                 x = columns[self.features[j, i]]
@@ -126,7 +127,7 @@ def _comparable(X: Rows, cuts: F64) -> tuple[NDArray[np.generic], NDArray[np.gen
     if isinstance(X, FixedPoint):
         whole = np.floor(cuts * 2.0**X.bits).clip(-LARGEST - 1, LARGEST)
         return np.ascontiguousarray(X.values.T), whole.astype(np.int16)
-    values = np.asarray(X)
+    values = real(X)
     check_finite(values)
     return np.ascontiguousarray(values.T), cuts
 
@@ -163,7 +164,7 @@ def histogram(X: Rows) -> NDArray[np.int64]:
         edges = grid(X.bits)
         bins = np.searchsorted(edges, every)[X.values.astype(np.intp) + LARGEST + 1]
     else:
-        edges, values = grid(None), np.asarray(X)
+        edges, values = grid(None), real(X)
         check_finite(values)
         _check_range(values, float(edges[-1]))
         bins = np.searchsorted(edges, values)

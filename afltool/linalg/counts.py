@@ -6,8 +6,9 @@ vectors (Bacellar et al., CVPR 2026, lemma 1). ΦᵀΦ then consists of counts
     labels[j, a, c]   rows of class c with code a in group j    (ΦᵀY)
     pairs[p, a, b]    rows with code a in group j and b in l    p = j(j−1)/2 + l, l < j
 
-the sums of labels over classes on its diagonal and zeros beside it in a group's own block. Φ is never built: N·E²/2 increments instead
-of N·(E·V)²/2 multiply–adds. Counts are int64, so they cannot overflow below 2^63 rows.
+the sums of labels over classes on its diagonal and zeros beside it in a group's own block. Φ is
+never built: N·E²/2 increments instead of N·(E·V)²/2 multiply–adds. Counts are int64, so they cannot
+overflow below 2^63 rows.
 """
 
 from __future__ import annotations

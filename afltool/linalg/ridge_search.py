@@ -22,6 +22,7 @@ F64 = NDArray[np.float64]
 EXACT_SIDE = 2048  # up to here degrees of freedom come from the whole inverse
 PROBES = 32  # beyond, from so many random signs (Hutchinson 1990) of a fixed seed
 STEP = 10**0.5
+BLOCK = 1024  # columns that are factored together
 MOST = 16  # factorisations of a search
 
 
@@ -109,18 +110,32 @@ def search(
 
 
 def _factor(A: F64, penalty: F64, ridge: float) -> F64:
-    """The Cholesky factor R, A + P = RᵀR, in the memory of A."""
+    """The Cholesky factor R, A + P = RᵀR, Fortran-ordered, in the memory of A."""
     A.flat[:: len(A) + 1] += penalty
     try:
-        # A's transpose is Fortran-ordered, as LAPACK wants it, with A's lower triangle above.
-        factor, _ = linalg.cho_factor(A.T, lower=False, overwrite_a=True, check_finite=False)
+        cholesky_in_place(A)
     except linalg.LinAlgError as error:
         raise NumericalError(
             f"the matrix of codes + {ridge:g}·I ({len(A)} × {len(A)}) is not positive definite to "
             f"working precision ({error}): use a larger --ridge, or --ridge auto"
         ) from None
-    found: F64 = factor
-    return found
+    return A.T
+
+
+def cholesky_in_place(A: F64) -> None:
+    """The lower triangle of A (D, D) ← L with A = L Lᵀ; what is above stays as it is. D³/3.
+
+    As ``scipy.linalg.cholesky(A, lower=True)`` up to rounding, block column by block column, with
+    one of them, 8·D·`BLOCK` bytes, beside A. LAPACK's own dpotrf in OpenBLAS 0.3.30 crashes with
+    two threads from a side of about 16,000 on (measured). Raises ``LinAlgError``.
+    """
+    side = len(A)
+    for a in range(0, side, BLOCK):
+        b = min(a + BLOCK, side)
+        A[a:, a:b] -= A[a:, :a] @ A[a:b, :a].T
+        corner = linalg.cholesky(A[a:b, a:b], lower=True, check_finite=False)
+        A[a:b, a:b] = corner
+        A[b:, a:b] = linalg.solve_triangular(corner, A[b:, a:b].T, lower=True, check_finite=False).T
 
 
 def _trace(factor: F64, penalty: F64) -> float:

@@ -161,7 +161,7 @@ def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
 
 
 def put_array(file: h5py.File, name: str, value: Array) -> None:
-    """Write or replace an array: uncompressed, checksummed, chunked (an empty one without)."""
+    """Write or replace an array: checksummed, chunked (an empty one without); see `_packed`."""
     if name in file:
         del file[name]
     if value.size == 0:
@@ -169,7 +169,15 @@ def put_array(file: h5py.File, name: str, value: Array) -> None:
         return
     rows = max(1, schema.CHUNK_BYTES // max(1, value[:1].nbytes))
     chunks = (min(rows, value.shape[0]), *value.shape[1:])
-    file.create_dataset(name, data=value, chunks=chunks, fletcher32=True)
+    packing: dict[str, Any] = {}
+    if _packed(name, value.dtype):
+        packing = {"shuffle": True, "compression": "gzip", "compression_opts": 1}
+    file.create_dataset(name, data=value, chunks=chunks, fletcher32=True, **packing)
+
+
+def _packed(name: str, dtype: np.dtype[Any]) -> bool:
+    """Whether an array is compressed: additive arrays of one- and two-byte integers (counts)."""
+    return name.startswith(schema.ARRAYS + "/") and dtype.kind in "iu" and dtype.itemsize <= 2
 
 
 def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Path:
@@ -293,7 +301,7 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
         and data.dtype.kind in "iufS"
         and not data.is_virtual
         and data.external is None
-        and data.compression is None
+        and data.compression in ((None, "gzip") if _packed(name, data.dtype) else (None,))
         and (data.fletcher32 or data.size == 0)
     )
     if not plain:
@@ -310,17 +318,26 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def _check_chunks(path: Path, name: str, data: h5py.Dataset) -> None:
-    """Every chunk is there, whole and with its checksum: a lost one would read as fill values."""
-    size = math.prod(data.chunks) * data.dtype.itemsize + schema.CHECKSUM_BYTES
+    """Every chunk is there, whole and with its checksum: a lost one would read as fill values.
+
+    Deflate makes a chunk smaller by `schema.DEFLATE_RATIO` at the most, so that a compressed array
+    claims at most so many times the bytes that the file has, and never more than the memory.
+    """
+    raw = math.prod(data.chunks) * data.dtype.itemsize
     wanted = math.prod(-(-n // step) for n, step in zip(data.shape, data.chunks, strict=True))
-    found, places = set(), set()
+    packed, found, places = data.compression is not None, set(), set()
 
     def look(chunk: Any) -> None:
         inside = all(
             at % step == 0 and 0 <= at < n
             for at, step, n in zip(chunk.chunk_offset, data.chunks, data.shape, strict=True)
         )
-        if inside and chunk.size == size and chunk.filter_mask == 0:
+        least, most = raw, raw
+        if packed and chunk.filter_mask == 0:  # zlib's bounds
+            least, most = raw // schema.DEFLATE_RATIO, raw + raw // 1000 + 16
+        whole = least <= chunk.size - schema.CHECKSUM_BYTES <= most
+        # Bit 1 is deflate, after shuffle: HDF5 leaves it out where it would not shrink a chunk.
+        if inside and whole and chunk.filter_mask in ((0, 2) if packed else (0,)):
             found.add(chunk.chunk_offset)
             places.add(chunk.byte_offset)
 
@@ -330,6 +347,8 @@ def _check_chunks(path: Path, name: str, data: h5py.Dataset) -> None:
             f"{path} is damaged: /{name} claims the shape {data.shape}, {wanted} chunks, and has "
             f"{len(found)} of them; make it or fetch it again"
         )
+    if packed and data.nbytes > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise CorruptFileError(f"{path}: /{name} claims {data.nbytes} bytes, more than the memory")
 
 
 def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) -> Array:
