@@ -60,5 +60,9 @@ class Collector:
             self.raw = {"gram": np.zeros_like(G), "cross": np.zeros_like(H), "sums": sums}
         self.raw["gram"] += G
         self.raw["cross"] += H
-        values = X.values.astype(np.float64) if isinstance(X, FixedPoint) else real(X)
-        add_sums(codes, values, self.raw["sums"])
+        if not isinstance(X, FixedPoint):
+            add_sums(codes, real(X), self.raw["sums"])
+            return
+        for start in range(0, len(y), ROWS_AT_ONCE):  # whose sums of int16 fit into int32
+            part = slice(start, start + ROWS_AT_ONCE)
+            add_sums(codes[:, part], X.values[part].astype(np.int32), self.raw["sums"])
