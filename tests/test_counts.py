@@ -62,7 +62,7 @@ def test_counts_add_up_in_place():
 
 def test_labels_sums_matrix_and_quadratic_form():
     codes, size, rng = random_codes(4, 200, 8), 8, np.random.default_rng(1)
-    y, x = rng.integers(0, 3, 200), rng.integers(-999, 999, (200, 5)).astype(float)
+    y, x = rng.integers(0, 3, 200), rng.integers(-999, 999, (200, 5))
     phi = one_hot(codes, size)
     labels, sums = np.zeros((4, 8, 3), np.int64), np.zeros((4, 8, 5), np.int64)
     ct.add_labels(codes, y, labels)

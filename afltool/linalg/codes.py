@@ -26,14 +26,6 @@ from .fixedpoint import LARGEST, FixedPoint, Rows, check_finite, real
 F64 = NDArray[np.float64]
 Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 
-BUCKETINGS = ("integer", "onehot", "overlap")
-LARGEST_SIZE = 2**16  # of one table: codes are at most uint16
-
-
-def radix(bucketing: str, buckets: int) -> int:
-    """k, the values of one digit."""
-    return buckets if bucketing == "integer" else 2
-
 
 def digits_per_feature(bucketing: str, buckets: int) -> int:
     """L, the digits of one feature."""
