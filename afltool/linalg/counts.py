@@ -22,9 +22,9 @@ from scipy.sparse import csc_matrix
 Codes = NDArray[np.unsignedinteger[Any]]  # (E, n)
 Counts = NDArray[np.int64]
 
-CELLS = 2**15  # of one histogram: 256 kB, so that increments stay in the second-level cache
+CELLS = 2**15  # of the histograms that are filled at a time: 256 kB, so that increments stay in the second-level cache
 SUM_BYTES = 2**19  # of sums of real features that are added to at a time
-KEYS = 2**16  # rows times groups l of one histogram, 512 kB: beyond the cache it halves in speed
+KEYS = 2**16  # rows times groups l that are counted at a time, 512 kB: beyond the cache it halves in speed
 
 
 def pair_count(groups: int) -> int:
@@ -55,10 +55,11 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
     for first in range(1, groups, together):
         js = range(first, min(first + together, groups))
         key = _number(codes[first : js.stop], size) * size
-        step = max(1, KEYS // max(rows, 1))
+        cells = size ** (len(js) + 1)
+        step = max(1, min(KEYS // max(rows, 1), CELLS // cells))
         for start in range(0, js.stop - 1, step):
             ls = range(start, min(start + step, js.stop - 1))
-            table = _histogram(key, codes[ls.start : ls.stop], size ** (len(js) + 1), size)
+            table = _histogram(key, codes[ls.start : ls.stop], cells, size)
             _add_marginals(table, js, ls, size, counts)
 
 
