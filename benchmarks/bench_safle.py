@@ -68,9 +68,10 @@ def main(train_file: str, test_file: str, what: str = "shapes", seeds: str = "1"
             for seed in range(int(seeds)):
                 head, gather, solve = solved(train, {**options, "seed": seed})
                 tops.append(accuracy(head, test))
-            error = np.std(tops, ddof=1) / len(tops) ** 0.5 if len(tops) > 1 else float("nan")
+            many = len(tops) > 1
+            error = f" ± {np.std(tops, ddof=1) / len(tops) ** 0.5:.2%}" if many else ""
             print(
-                f"{options}: {np.mean(tops):.2%} ± {error:.2%}, gather {gather:.0f} s, "
+                f"{options}: {np.mean(tops):.2%}{error}, gather {gather:.0f} s, "
                 f"solve {solve:.0f} s", flush=True,
             )  # fmt: skip
 
