@@ -22,9 +22,9 @@ from scipy.sparse import csc_matrix
 Codes = NDArray[np.unsignedinteger[Any]]  # (E, n)
 Counts = NDArray[np.int64]
 
-CELLS = 2**15  # of the histograms that are filled at a time: 256 kB, so that increments stay in the second-level cache
+CELLS = 2**15  # of the histograms filled at a time: 256 kB, within the second-level cache
 SUM_BYTES = 2**19  # of sums of real features that are added to at a time
-KEYS = 2**16  # rows times groups l that are counted at a time, 512 kB: beyond the cache it halves in speed
+KEYS = 2**16  # rows times groups l counted at a time, 512 kB: beyond the cache, half the speed
 
 
 def pair_count(groups: int) -> int:
