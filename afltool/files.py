@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .digest import Digest, canonical_json
 from .errors import AflError, CorruptFileError, InputError, OutputExistsError, UsageError
 from .heads import OPTIONS, make_head
-from .heads.base import Head
+from .heads.base import Head, Source
 from .statistics import Client, ClientId, Context, Statistics, difference
 from .store import hdf5, schema
 from .store.features import open_features
@@ -224,11 +224,11 @@ def _clients_table(clients: Mapping[ClientId, Client]) -> dict[str, Any]:
 
 
 def _narrow(a: Array) -> Array:
-    """Integers in the narrowest signed type that holds them; reals as they are."""
+    """Integers in the narrowest type that holds them, unsigned if it can be; reals as they are."""
     if not np.issubdtype(a.dtype, np.integer):
         return a.astype("<f8")
     low, high = (int(a.min()), int(a.max())) if a.size else (0, 0)
-    for kind in ("<i1", "<i2", "<i4"):
+    for kind in ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4"):
         info = np.iinfo(kind)
         if info.min <= low and high <= info.max:
             return a.astype(kind)
@@ -276,13 +276,42 @@ def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
     return head, header
 
 
+def new_head(
+    name: str, options: Mapping[str, Any] | None = None
+) -> tuple[Head, Mapping[str, Any] | None]:
+    """A head before its first phase; files that its options name are read into it.
+
+    Also the feature space that it is bound to by such a file, if any.
+    """
+    head, space = make_head(name, options), None
+    for option in head.options.files():
+        path = Path(getattr(head.options, option))
+        if hdf5.read_header(path)["kind"] == "head":
+            found, header = load_head(path)
+            space = header["space"]
+            head = head.with_source(option, Source("head", header["digest"], (), found.arrays()))
+            continue
+        with open_features(path) as rows:
+            space = rows.header["space"]
+            blocks = (X for _, X in rows.blocks())
+            source = Source("features", rows.header["digest"], blocks)
+            head = head.with_source(option, source)
+    return head, space
+
+
 def head_from(
     spec: str | Path, options: Mapping[str, Any] | None = None
 ) -> tuple[Head, dict[str, Any] | None]:
     """A head and its header from a file, or one from a name with its options (None)."""
     path = Path(spec)
     if str(spec) in OPTIONS or (path.suffix != ".h5" and not path.exists()):
-        return make_head(str(spec), options), None
+        head = make_head(str(spec), options)
+        if head.options.files():
+            raise UsageError(
+                f"--{head.options.files()[0]} FILE ends up in the head: write it first (afltool "
+                f"head {spec} … -o head0.h5) and give --head head0.h5 to everybody"
+            )
+        return head, None
     if options:
         raise UsageError(
             f"{path} is a head file and holds its options: --{min(options).replace('_', '-')} "

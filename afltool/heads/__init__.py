@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from .options import LinearOptions, Options, SoftmaxOptions
+from .options import LinearOptions, Options, SafleOptions, SoftmaxOptions
 from .random_options import DeepAFLOptions, RandomFeaturesOptions
 
 if TYPE_CHECKING:
@@ -21,12 +21,14 @@ OPTIONS: dict[str, type[Options]] = {
     "linear": LinearOptions,
     "deepafl": DeepAFLOptions,
     "random-features": RandomFeaturesOptions,
+    "safle": SafleOptions,
     "softmax": SoftmaxOptions,
 }
 _CLASSES = {
     "linear": "linear:LinearHead",
     "deepafl": "deepafl:DeepAFLHead",
     "random-features": "random_features:RandomFeaturesHead",
+    "safle": "safle:SafleHead",
     "softmax": "softmax:SoftmaxHead",
 }
 

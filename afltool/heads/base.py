@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -29,6 +29,19 @@ from .options import Options
 Array = NDArray[Any]
 Block = tuple[Rows, NDArray[np.int64]]
 Carried = Mapping[str, Array]  # what a phase computed of rows, one entry a row, for the next one
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that an option names (`Options.files`), opened by whoever may read files.
+
+    ``kind`` is 'features', with the rows in ``blocks``, or 'head', with its learned ``arrays``.
+    """
+
+    kind: str
+    digest: str
+    blocks: Iterable[Rows] = ()
+    arrays: Mapping[str, Array] = field(default_factory=dict)
 
 
 class Head(ABC):
@@ -86,6 +99,10 @@ class Head(ABC):
     def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
         """This head with the learned state of a file (the inverse of `arrays`)."""
         return self
+
+    def with_source(self, option: str, source: Source) -> Self:
+        """This head with what the file named by an option holds; the option then says which."""
+        raise UsageError(f"the head {self.name!r} reads no file for --{option.replace('_', '-')}")
 
     # ------------------------------------------------------------ shared
 

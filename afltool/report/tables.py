@@ -125,16 +125,16 @@ def say_solution(path: Path) -> None:
     r = header["report"]
     if "phases" in r:
         _say_round(r["phases"][-1])
-    if not r or "rank" not in r:
+    if "ridge" not in r or "features" not in r:
         return
-    condition = r["condition"]
+    condition = r.get("condition")
     log.info(
-        "solve: %d rows, rank %d of %d, condition number %s, ridge %.6g (%s), "
+        "solve: %d rows, %s of %d, condition number %s, ridge %.6g (%s), "
         "%.1f effective degrees of freedom%s%s",
-        r["rows"], r["rank"], r["features"],
-        "infinite" if condition is None else f"{condition:.3g}",
+        r["rows"], f"rank {r['rank']}" if "rank" in r else "unknown rank", r["features"],
+        "unknown" if "rank" not in r else "infinite" if condition is None else f"{condition:.3g}",
         r["ridge"], r["ridge_by"], r["degrees_of_freedom"],
-        "; minimum-norm solution" if r["minimum_norm"] else "",
+        "; minimum-norm solution" if r.get("minimum_norm") else "",
         f"; clients' γ left in: {r['kept_gamma']:g}" if "kept_gamma" in r else "",
     )  # fmt: skip
     for line in _path_lines(r.get("ridge_path", []), r["ridge"]):

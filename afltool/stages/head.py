@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..files import recipe, save_head, up_to_date
-from ..heads import make_head
+from ..files import new_head, recipe, save_head, up_to_date
+from ..statistics import Context
 
 
 def head(
@@ -17,9 +17,10 @@ def head(
     options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write a head before its first phase: its name and options."""
-    out, made = Path(out), make_head(name, options)
+    """Write a head before its first phase: its name, options and what files they name hold."""
+    out = Path(out)
+    made, space = new_head(name, options)
     made_by = recipe("head", {"name": name, **made.options.as_dict()}, {})
     if not up_to_date(out, made_by, overwrite):
-        save_head(out, made, made_by, None)
+        save_head(out, made, made_by, None if space is None else Context(space))
     return out

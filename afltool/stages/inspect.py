@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,8 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "class_counts": counts.tolist(),
         "arrays": arrays,
         "payload_bytes": sum(a["bytes"] for a in arrays.values()),
+        "stored_bytes": sum(a["stored_bytes"] for a in arrays.values()),
+        "float32_bytes": sum(4 * prod(a["shape"]) for a in arrays.values()),
         "clients": len(clients),
         "client_names": [who.name for who in sorted(clients)],
         "rows_per_client": [clients[who].rows for who in sorted(clients)],
@@ -81,25 +84,38 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "context": context_of(header).as_dict(),
     }
     if len(clients) == 1:
-        found["reveals"] = what_it_reveals(found["rows"], counts, context_of(header).space["dim"])
+        dim = context_of(header).space["dim"] if "gram" in arrays else None
+        found["reveals"] = what_it_reveals(found["rows"], counts, dim)
     return found
 
 
 def _array(path: Path, file: Any, name: str) -> dict[str, Any]:
     a = checked_dataset(path, file, f"{schema.ARRAYS}/{name}")
-    return {"shape": list(a.shape), "type": a.dtype.str, "bytes": a.size * a.dtype.itemsize}
+    return {
+        "shape": list(a.shape),
+        "type": a.dtype.str,
+        "bytes": a.size * a.dtype.itemsize,
+        "stored_bytes": a.id.get_storage_size(),  # fewer where they are compressed
+    }
 
 
-def what_it_reveals(rows: int, counts: Any, dim: int) -> str:
-    """What a receiver can read from one client's statistics, in words."""
+def what_it_reveals(rows: int, counts: Any, dim: int | None) -> str:
+    """What a receiver can read from one client's statistics, in words.
+
+    ``dim``: number of features whose gram is among them; None without one.
+    """
     present = int((np.asarray(counts) > 0).sum())
     text = (
         f"A receiver learns the exact number of rows ({rows}) and of rows per class "
-        f"({present} classes present), the mean feature vector of each of these classes, and "
-        "all second moments. "
+        f"({present} classes present), "
     )
     if rows == 0:
         return "Nothing but that this client has no rows."
+    if dim is None:
+        alone = int((np.asarray(counts) == 1).sum())
+        text += f"and the sums over rows that the arrays hold. {alone} classes have a single row. "
+        return text + "Statistics are not private: --min-rows keeps small clients back."
+    text += "the mean feature vector of each of these classes, and all second moments. "
     alone = int((np.asarray(counts) == 1).sum())
     if alone:
         have = "has" if alone == 1 else "have"

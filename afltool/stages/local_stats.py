@@ -94,11 +94,12 @@ def _carrying(
 
 
 def _check_same_space(rows: Features, header: Mapping[str, Any], head: str | Path) -> None:
-    """A head between two phases was made of other features' totals; they must be alike."""
+    """A head that was made of other features must be of their space; of a total, of its classes."""
     if header["space"] is None:
         return
-    ours = {"space": header["space"], "classes": header["classes"]}
-    theirs = {"space": rows.header["space"], "classes": rows.header["classes"]}
+    known = [key for key in ("space", "classes") if header[key]]
+    ours = {key: header[key] for key in known}
+    theirs = {key: rows.header[key] for key in known}
     where = difference(ours, theirs)
     if where:
         raise MismatchError(

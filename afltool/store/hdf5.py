@@ -208,7 +208,7 @@ def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
 
 
 def put_array(file: h5py.File, name: str, value: Array) -> None:
-    """Write or replace an array: uncompressed, checksummed, chunked (an empty one without)."""
+    """Write or replace an array: checksummed, chunked (an empty one without); see `_packed`."""
     if name in file:
         del file[name]
     if value.size == 0:
@@ -216,7 +216,15 @@ def put_array(file: h5py.File, name: str, value: Array) -> None:
         return
     rows = max(1, schema.CHUNK_BYTES // max(1, value[:1].nbytes))
     chunks = (min(rows, value.shape[0]), *value.shape[1:])
-    file.create_dataset(name, data=value, chunks=chunks, fletcher32=True)
+    packing: dict[str, Any] = {}
+    if _packed(name, value.dtype):
+        packing = {"shuffle": True, "compression": "gzip", "compression_opts": 1}
+    file.create_dataset(name, data=value, chunks=chunks, fletcher32=True, **packing)
+
+
+def _packed(name: str, dtype: np.dtype[Any]) -> bool:
+    """Whether an array is compressed: additive arrays of one- and two-byte integers (counts)."""
+    return name.startswith(schema.ARRAYS + "/") and dtype.kind in "iu" and dtype.itemsize <= 2
 
 
 def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Path:
@@ -341,7 +349,7 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
         and data.dtype.kind in "iufS"
         and not data.is_virtual
         and data.external is None
-        and data.compression is None
+        and data.compression in ((None, "gzip") if _packed(name, data.dtype) else (None,))
         and (data.fletcher32 or data.size == 0)
     )
     if not plain:
@@ -352,13 +360,16 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
             f"{path} is damaged: /{name} has the type {data.dtype.str} and {data.ndim} dimensions, "
             f"not {kind} and {dimensions}"
         )
-    held = data.id.get_storage_size()
-    if held < data.size * data.dtype.itemsize or held > path.stat().st_size:
+    claimed, held = data.size * data.dtype.itemsize, data.id.get_storage_size()
+    least = claimed // schema.DEFLATE_RATIO if data.compression else claimed
+    if held < least or held > path.stat().st_size:
         raise CorruptFileError(
             f"{path} is damaged: /{name} claims the shape {data.shape}, "
-            f"{data.size * data.dtype.itemsize} bytes; it holds {held} of the file's "
+            f"{claimed} bytes; it holds {held} of the file's "
             f"{path.stat().st_size}"
         )
+    if data.compression and claimed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise CorruptFileError(f"{path}: /{name} claims {claimed} bytes, more than the memory")
     return cast(h5py.Dataset, data)
 
 

@@ -39,4 +39,5 @@ TYPES = {
 }
 CHUNK_ROWS = 256  # rows of one chunk of /features: 0.25–1 MB, what a kill can cost
 CHUNK_BYTES = 1 << 20  # other datasets
+DEFLATE_RATIO = 1032  # of the deflate format: 258 bytes for two bits
 HEADER_LIMIT = 64 << 20

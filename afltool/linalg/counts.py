@@ -1,0 +1,155 @@
+"""Co-occurrence counts of codes: the blocks of ΦᵀΦ and ΦᵀY where Φ is one-hot, as integers.
+
+Row n has one code c[j, n] ∈ {0 … V−1} in each of E groups, and Φ = [φ_1 … φ_E] holds their one-hot
+vectors (Bacellar et al., CVPR 2026, lemma 1). ΦᵀΦ then consists of counts
+
+    labels[j, a, c]   rows of class c with code a in group j    (ΦᵀY)
+    pairs[p, a, b]    rows with code a in group j and b in l    p = j(j−1)/2 + l, l < j
+
+the sums of labels over classes on its diagonal and zeros beside it in a group's own block. Φ is
+never built: N·E²/2 increments instead of N·(E·V)²/2 multiply–adds. Counts are int64, so they cannot
+overflow below 2^63 rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_matrix
+
+Codes = NDArray[np.unsignedinteger[Any]]  # (E, n)
+Counts = NDArray[np.int64]
+
+CELLS = 2**15  # of the histograms filled at a time: 256 kB, within the second-level cache
+SUM_BYTES = 2**19  # of sums of real features that are added to at a time
+KEYS = 2**16  # rows times groups l counted at a time, 512 kB: beyond the cache, half the speed
+
+
+def pair_count(groups: int) -> int:
+    """Number of pairs of different groups, E(E−1)/2: the length of ``pairs``."""
+    return groups * (groups - 1) // 2
+
+
+def add_labels(codes: Codes, y: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+    """counts[j, a, c] += rows of class c with code a in group j (ΦᵀY); counts (E, V, C)."""
+    _, size, classes = counts.shape
+    for row, total in zip(codes, counts, strict=True):
+        found = np.bincount(row.astype(np.intp) * classes + y, minlength=size * classes)
+        total += found.reshape(size, classes)
+
+
+def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
+    """counts[p, a, b] += rows with codes a and b in the groups of pair p; in place.
+
+    ``codes`` (E, n) below V = ``size``; ``counts`` (E(E−1)/2, V, V). Equals the blocks below the
+    diagonal of ``Phi.T @ Phi``. A few groups j at a time are read as one number in base V, counted
+    against group l in one histogram and told apart by its marginals, which saves increments.
+    Memory beside the result: about 1 MB and 8 bytes a row.
+
+    Threads do not pay: ``np.bincount``, where the time goes, keeps the interpreter's lock.
+    """
+    groups, rows = codes.shape
+    together = bundle(size, rows)
+    for first in range(1, groups, together):
+        js = range(first, min(first + together, groups))
+        key = _number(codes[first : js.stop], size) * size
+        cells = size ** (len(js) + 1)
+        step = max(1, min(KEYS // max(rows, 1), CELLS // cells))
+        for start in range(0, js.stop - 1, step):
+            ls = range(start, min(start + step, js.stop - 1))
+            table = _histogram(key, codes[ls.start : ls.stop], cells, size)
+            _add_marginals(table, js, ls, size, counts)
+
+
+def bundle(size: int, rows: int) -> int:
+    """How many groups b to count as one: rows/b increments and V^(b+1) cells for each pair.
+
+    A cell costs about a quarter of an increment (measured, see benchmarks/bench_counts.py).
+
+    >>> bundle(8, 60_000), bundle(32, 60_000), bundle(32, 600)
+    (3, 2, 1)
+    """
+    fitting = [b for b in (1, 2, 3, 4) if b == 1 or size ** (b + 1) <= CELLS]
+    return min(fitting, key=lambda b: rows / b + size ** (b + 1) / 4)
+
+
+def _number(codes: Codes, size: int) -> NDArray[np.intp]:
+    """Several codes of each row as one number in base V, the first group leading; (n,)."""
+    key = np.zeros(codes.shape[1], dtype=np.intp)
+    for row in codes:
+        key *= size
+        key += row
+    return key
+
+
+def _histogram(key: NDArray[np.intp], codes: Codes, cells: int, size: int) -> Counts:
+    """Rows by group l and key + code in group l, as (groups l, cells / V, V)."""
+    offsets = np.arange(len(codes), dtype=np.intp)[:, None] * cells
+    total = np.zeros(len(codes) * cells, dtype=np.int64)
+    step = max(1, KEYS // len(codes))
+    for start in range(0, len(key), step):
+        at = codes[:, start : start + step] + key[start : start + step]
+        if len(codes) > 1:
+            at += offsets
+        total += np.bincount(at.ravel(), minlength=len(total))
+    return total.reshape(len(codes), cells // size, size)
+
+
+def _add_marginals(table: Counts, js: range, ls: range, size: int, counts: Counts) -> None:
+    """Tell the groups j of one histogram apart: sum over the codes of the others."""
+    for place, j in enumerate(js):
+        before, after = size**place, size ** (len(js) - place - 1)
+        parts = table.reshape(len(ls), before, size, after, size)
+        kept = min(ls.stop, j) - ls.start
+        if kept > 0:
+            first = pair_count(j) + ls.start
+            counts[first : first + kept] += parts[:kept].sum(axis=(1, 3))
+
+
+# ---------------------------------------------------------------- hybrid: real features and codes
+
+
+def add_sums(codes: Codes, values: NDArray[Any], sums: NDArray[Any]) -> None:
+    """sums[j, a] += sum of the rows with code a in group j (Φᵀx); sums (E, V, d), in place.
+
+    ``values`` (n, d), n·d additions a group: float64, or integers, whose sums of n rows must fit
+    their type. A few groups at a time, so that their sums stay in the cache.
+    """
+    (rows, dim), (groups, size, _) = values.shape, sums.shape
+    together = max(1, SUM_BYTES // (size * dim * values.itemsize))
+    for first in range(0, groups, together):
+        part = codes[first : first + together]
+        places = part.T + np.arange(len(part), dtype=np.int32) * size
+        starts = np.arange(rows + 1, dtype=np.int32) * len(part)
+        ones = np.ones(part.size, dtype=values.dtype)
+        turned = csc_matrix((ones, places.ravel(), starts), shape=(len(part) * size, rows))
+        sums[first : first + together] += (turned @ values).reshape(-1, size, dim)
+
+
+# ---------------------------------------------------------------- the matrix that they stand for
+
+
+def fill_lower(labels: Counts, pairs: Counts, out: NDArray[np.float64]) -> None:
+    """ΦᵀΦ into the lower triangle of ``out`` (D, D), zeroed before; what is above stays as it is.
+
+    ``labels`` (E, V, C) of `add_labels`; its sums over classes are the diagonal.
+    """
+    groups, size, _ = labels.shape
+    for j in range(groups):
+        rows = out[j * size : (j + 1) * size]
+        block = pairs[pair_count(j) : pair_count(j + 1)]
+        rows[:, : j * size] = block.transpose(1, 0, 2).reshape(size, j * size)
+    out.flat[:: len(out) + 1] = labels.sum(axis=2).ravel()
+
+
+def quadratic(labels: Counts, pairs: Counts, W: NDArray[np.float64]) -> float:
+    """tr(Wᵀ ΦᵀΦ W) for W (D, C), without the matrix."""
+    groups, size, _ = labels.shape
+    total = float((labels.sum(axis=2).reshape(-1, 1) * W**2).sum())
+    for j in range(1, groups):
+        block = pairs[pair_count(j) : pair_count(j + 1)]
+        rows = block.transpose(1, 0, 2).reshape(size, j * size).astype(np.float64)
+        total += 2.0 * float((W[j * size : (j + 1) * size] * (rows @ W[: j * size])).sum())
+    return total

@@ -1,0 +1,333 @@
+"""The SAFLe head against explicit one-hot problems, and over files through the commands."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import afltool
+from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
+from afltool.heads import make_head
+from afltool.heads import safle as module
+from afltool.linalg import ridge_search
+from afltool.linalg.fixedpoint import FixedPoint, real
+from afltool.statistics import ClientId, Context, total
+
+CLASSES, DIM = 3, 6
+PLAIN = {"thresholds": "range:-2:2", "buckets": 4, "experts": 7, "ridge": 3.0}
+
+
+def rows(n=300, seed=0):
+    """Classes that only a non-linear head tells apart: by the distance from the origin."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, n)
+    X = rng.normal(size=(n, DIM)) * (0.2 + y[:, None])
+    return FixedPoint(np.rint(X * 512).astype(np.int16), 9), y
+
+
+def gathered(head, X, y):
+    context = Context({"fraction_bits": 9, "dim": DIM}, tuple("abc"), head.binding())
+    return replace(head.statistics(X, y), context=context)
+
+
+def made(**options):
+    return make_head("safle", {**PLAIN, **options}).bind(DIM, CLASSES)
+
+
+def solved(X, y, **options):
+    head = made(**options)
+    while head.phase() is not None:
+        head = head.absorb(gathered(head, X, y))
+    return head
+
+
+def explicit(head, X):
+    """Φ, or [x, Φ] of a hybrid, as a dense matrix."""
+    codes = head._coder().codes(X)
+    phi = np.eye(head.options.size)[codes].transpose(1, 0, 2).reshape(len(X), -1)
+    return np.hstack([real(X), phi]) if head.options.with_linear else phi
+
+
+def penalty(head):
+    P = np.full(head.problem_side, head.report["ridge"])
+    P[: DIM if head.options.with_linear else 0] = head.options.linear_ridge
+    return P
+
+
+@pytest.mark.parametrize("with_linear", [False, True])
+@pytest.mark.parametrize("bucketing", ["integer", "onehot", "overlap"])
+def test_lookups_are_the_explicit_ridge_regression(bucketing, with_linear):
+    X, y = rows()
+    head = solved(X, y, bucketing=bucketing, with_linear=with_linear, linear_ridge=0.5)
+    phi, Y = explicit(head, X), np.eye(CLASSES)[y]
+    W = np.linalg.solve(phi.T @ phi + np.diag(penalty(head)), phi.T @ Y)
+    assert np.allclose(head.scores(X), phi @ W, atol=1e-11)
+    fresh, _ = rows(seed=9)
+    assert np.allclose(head.scores(fresh), explicit(head, fresh) @ W, atol=1e-11)
+    assert np.isclose(head.report["training_mse"], ((phi @ W - Y) ** 2).sum() / len(y))
+
+
+@pytest.mark.parametrize("with_linear", [False, True])
+def test_statistics_are_the_blocks_of_the_explicit_gram(with_linear):
+    X, y = rows()
+    head = made(with_linear=with_linear)
+    arrays = head.statistics(X, y).arrays
+    assert all(a.dtype == np.int64 for a in arrays.values())
+    phi = explicit(made(), X)
+    assert np.array_equal(arrays["labels"].reshape(-1, CLASSES), phi.T @ np.eye(CLASSES)[y])
+    if with_linear:
+        assert np.array_equal(arrays["sums"].reshape(-1, DIM), phi.T @ X.values)
+        linear = make_head("linear").bind(DIM, CLASSES).statistics(X, y).arrays
+        assert all(np.array_equal(arrays[name], linear[name]) for name in ("gram", "cross"))
+
+
+@pytest.mark.parametrize("options", [{}, {"with_linear": True}, {"thresholds": "federated"}])
+def test_totals_are_identical_for_every_partition_order_and_block_size(options, monkeypatch):
+    X, y = rows()
+    head = made(**options)
+    whole = head.statistics(X, y).digest()
+    for clients, seed in itertools.product((1, 2, 7, 300), (0, 1)):
+        order = np.random.default_rng(seed).permutation(len(y))
+        parts = np.array_split(order, clients)
+        assert total(head.statistics(X[p], y[p]) for p in parts).digest() == whole
+    monkeypatch.setattr("afltool.heads._safle_counts.ROWS_AT_ONCE", 20)
+    blocks = [(X[s : s + 30], y[s : s + 30]) for s in range(0, 300, 30)]
+    assert head.collect(blocks).digest() == whole
+
+
+def test_cross_validation_is_the_explicit_one_and_auto_finds_its_least():
+    X, y = rows()
+    for with_linear in (False, True):
+        head = solved(X, y, ridge="auto", with_linear=with_linear)
+        phi, Y, n = explicit(head, X), np.eye(CLASSES)[y], len(y)
+        for point in head.report["ridge_path"]:
+            P = penalty(head)
+            P[head.report["ridge"] == P] = point["ridge"]
+            hat = phi @ np.linalg.solve(phi.T @ phi + np.diag(P), phi.T)
+            gcv = n * ((Y - hat @ Y) ** 2).sum() / (n - np.trace(hat)) ** 2
+            assert np.isclose(point["degrees_of_freedom"], np.trace(hat))
+            assert np.isclose(point["gcv"], gcv)
+        best = min(head.report["ridge_path"], key=lambda point: point["gcv"])
+        assert head.report["ridge"] == best["ridge"]
+        assert len(head.report["ridge_path"]) >= 3
+
+
+def test_the_estimate_of_large_systems_is_near_the_exact_trace(monkeypatch):
+    X, y = rows()
+    exact = solved(X, y).report
+    monkeypatch.setattr(ridge_search, "EXACT_SIDE", 0)
+    estimate = solved(X, y).report
+    assert np.isclose(estimate["degrees_of_freedom"], exact["degrees_of_freedom"], rtol=0.05)
+    assert solved(X, y).report == estimate
+
+
+def test_a_path_and_held_out_clients():
+    X, y = rows()
+    V, v = rows(seed=4)
+    for with_linear in (False, True):
+        head = made(ridge="1:100:5", with_linear=with_linear)
+        found = head.absorb(gathered(head, X, y), gathered(head, V, v))
+        path = found.report["ridge_path"]
+        assert len(path) == 5
+        for point in path:
+            fixed = solved(X, y, ridge=point["ridge"], with_linear=with_linear)
+            error = ((np.eye(CLASSES)[v] - fixed.scores(V)) ** 2).sum() / len(v)
+            assert np.isclose(point["validation_mse"], error)
+        assert found.report["ridge"] == min(path, key=lambda p: p["validation_mse"])["ridge"]
+        assert found.report["ridge_by"] == "held-out clients"
+
+
+def test_ridge_zero_is_the_minimum_norm_solution(monkeypatch):
+    X, y = rows()
+    head = solved(X, y, ridge=0)
+    phi = explicit(head, X)
+    W = np.linalg.lstsq(phi, np.eye(CLASSES)[y], rcond=1e-10)[0]
+    assert np.allclose(head.tables.reshape(-1, CLASSES), W, atol=1e-9)
+    assert head.report["minimum_norm"]
+    assert head.report["rank"] == np.linalg.matrix_rank(phi)
+    monkeypatch.setattr("afltool.heads._safle_system.MIN_NORM_SIDE", 50)
+    with pytest.raises(NumericalError, match="up to 50 columns; this head has 56"):
+        solved(X, y, ridge=0)
+
+
+def test_it_tells_apart_what_no_linear_head_can():
+    X, y = rows(n=1000)
+    test, truth = rows(n=1000, seed=5)
+    linear = make_head("linear").bind(DIM, CLASSES)
+    linear = linear.absorb(gathered(linear, X, y))
+    head = solved(X, y, thresholds="federated", ridge="auto", buckets=8, experts=100)
+    accuracy = [(h.scores(test).argmax(1) == truth).mean() for h in (head, linear)]
+    assert accuracy[0] > accuracy[1] + 0.2
+
+
+def test_state_goes_out_and_comes_back():
+    X, y = rows()
+    head = solved(X, y, thresholds="federated", with_linear=True)
+    again = make_head("safle", head.options.as_dict()).restore(None, head.arrays())
+    assert again.phase() is None
+    assert again.digest() == head.digest()
+    assert np.array_equal(again.scores(X), head.scores(X))
+    assert solved(X, y, thresholds="federated", with_linear=True).digest() == head.digest()
+
+
+def test_float_features_give_the_same_counts():
+    X, y = rows()
+    head = made()
+    assert head.statistics(real(X), y).digest() == head.statistics(X, y).digest()
+    hybrid = made(with_linear=True).statistics(real(X).astype(np.float32), y)
+    assert not hybrid.exact
+    with pytest.raises(InvalidDataError, match="is nan"):
+        head.statistics(np.full((1, DIM), np.nan), y[:1])
+
+
+def test_options_that_cannot_be_are_refused():
+    for options, message in (
+        ({"bucketing": "thermometer"}, "--bucketing is"),
+        ({"buckets": 1}, "--buckets is 2 to 256"),
+        ({"experts": 0}, "--experts is at least 1"),
+        ({"group_size": 17}, r"tables of 2\^17 rows"),
+        ({"group_size": 3, "bucketing": "integer", "buckets": 64}, r"64\^3 rows"),
+        ({"thresholds": "range:2:1"}, "LO < HI"),
+        ({"thresholds": "range:x"}, "LO < HI"),
+        ({"gamma": -1.0}, "--gamma"),
+        ({"linear_ridge": float("nan")}, "--linear-ridge"),
+        ({"ridge": "-1"}, "a ridge is"),
+        ({"seed": -1}, "--seed"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            make_head("safle", options)
+    with pytest.raises(UsageError, match="bind the head"):
+        make_head("safle").statistics(*rows())
+    X, y = rows()
+    with pytest.raises(InvalidDataError, match="0 rows"):
+        made().absorb(gathered(made(), X[:0], y[:0]))
+    with pytest.raises(MismatchError, match=r"head\.digest is"):
+        gathered(made(), X, y) + gathered(made(experts=8), X, y)
+
+
+def test_a_problem_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
+    X, y = rows()
+    with pytest.raises(UsageError, match=r"800000 columns .* 7680.0 GB .* this machine has"):
+        made(experts=100_000).statistics(X, y)
+    federated = made(thresholds="federated", experts=100_000)
+    with pytest.raises(UsageError, match="take fewer --experts"):
+        federated.absorb(gathered(federated, X, y))
+    assert module.need_memory(1000) is None
+
+
+def test_the_default_number_of_experts_uses_every_digit_once():
+    head = make_head("safle", {"thresholds": "range:0:1"})
+    assert head.bind(30, 2)._experts() == 30 * 8 // 3
+    assert head.bind(1280, 2).side == module.DEFAULT_SIDE
+
+
+# ---------------------------------------------------------------- over files, by the commands
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Training and test features, a partition of three clients; another feature space."""
+    folder = tmp_path_factory.mktemp("safle")
+    for name, n, seed in (("train", 300, 0), ("test", 200, 1)):
+        X, y = rows(n, seed)
+        np.savez(folder / f"{name}.npz", x=real(X), y=y)
+        afltool.import_embeddings(folder / f"{name}.npz", folder / f"{name}.h5", backbone="b")
+    np.savez(folder / "other.npz", x=real(X)[:, :4], y=y)
+    afltool.import_embeddings(folder / "other.npz", folder / "other.h5", backbone="b")
+    afltool.partition(folder / "train.h5", folder / "clients.h5", scheme="iid", clients=3)
+    return folder
+
+
+def step(files, out, head, *arguments):
+    """local-stats, aggregate and solve once, by the command line."""
+    stats, total_file, following = (out / f"{head.stem}-{k}" for k in ("s", "t.h5", "h.h5"))
+    train = files / "train.h5"
+    run("local-stats", train, "--partition", files / "clients.h5", "--head", head, "-o", stats)
+    run("aggregate", stats, "-o", total_file)
+    run("solve", total_file, "-o", following, *arguments)
+    return following
+
+
+def run(*arguments):
+    from typer.testing import CliRunner
+
+    from afltool.cli.app import app
+
+    found = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def test_the_phases_over_files(files, tmp_path):
+    start = tmp_path / "h0.h5"
+    run("head", "safle", "--buckets", 4, "--experts", 9, "--with-linear", "-o", start)
+    assert afltool.info(start)["phase"] == "histogram"
+    middle = step(files, tmp_path, start)
+    assert afltool.info(middle)["phase"] == "codes"
+    end = step(files, tmp_path, middle, "--ridge", "3")
+    assert afltool.info(end)["phase"] is None
+    found = json.loads(run("evaluate", end, files / "test.h5", "--json"))
+    X, y = rows()
+    in_memory = solved(X, y, thresholds="federated", with_linear=True, experts=9)
+    test, truth = rows(200, 1)
+    assert found["top1"] == (in_memory.scores(test).argmax(1) == truth).mean()
+    assert afltool.info(end)["digest"] == in_memory.digest()
+
+
+def test_thresholds_of_a_feature_file_or_a_head(files, tmp_path):
+    by_file, by_head = tmp_path / "f.h5", tmp_path / "h.h5"
+    train = files / "train.h5"
+    run("head", "safle", "--thresholds", train, "--experts", 9, "-o", by_file)
+    assert afltool.info(by_file)["phase"] == "codes"
+    digest = afltool.info(train)["digest"]
+    assert afltool.info(by_file)["options"]["thresholds"] == f"features:{digest}"
+    run("head", "safle", "--thresholds", by_file, "--experts", 9, "-o", by_head)
+    end = step(files, tmp_path, by_file)
+    again = step(files, tmp_path, by_head)
+    assert afltool.info(end)["digest"] == afltool.info(again)["digest"]
+    federated = tmp_path / "fed.h5"
+    run("head", "safle", "--experts", 9, "-o", federated)
+    third = step(files, tmp_path, step(files, tmp_path, federated))
+    assert afltool.info(third)["digest"] == afltool.info(end)["digest"]
+
+
+def test_thresholds_of_other_features_are_refused(files, tmp_path):
+    head = tmp_path / "h.h5"
+    afltool.head("safle", head, options={"thresholds": str(files / "other.h5")})
+    with pytest.raises(MismatchError, match=r"space\.dim is 6 here and 4 there"):
+        afltool.local_stats(files / "train.h5", head, tmp_path / "s", client="a")
+    options = {"thresholds": str(files / "train.h5")}
+    with pytest.raises(UsageError, match="write it first"):
+        afltool.local_stats(
+            files / "train.h5", "safle", tmp_path / "s", client="a", head_options=options
+        )
+    with pytest.raises(MismatchError, match="has 8 thresholds a feature"):
+        afltool.head("safle", tmp_path / "i.h5", options={"thresholds": str(head), "buckets": 4})
+
+
+def test_a_client_leaves_exactly(files, tmp_path):
+    head = tmp_path / "h.h5"
+    afltool.head("safle", head, options=PLAIN)
+    clients = files / "clients.h5"
+    stats = tmp_path / "stats"
+    afltool.local_stats(files / "train.h5", head, stats, partition=clients)
+    every = afltool.aggregate([stats], tmp_path / "all.h5")
+    without = afltool.aggregate([every], tmp_path / "w.h5", subtract=[stats / "client-1.h5"])
+    never = afltool.aggregate([stats / "client-0.h5", stats / "client-2.h5"], tmp_path / "n.h5")
+    assert afltool.info(without)["digest"] == afltool.info(never)["digest"]
+    assert ClientId("1") not in afltool.info(without)["client_names"]
+
+
+def test_the_whole_road_in_one_command(files, tmp_path):
+    run(
+        "run", "--features", files / "train.h5", "--test-features", files / "test.h5",
+        "--head", "safle", "--experts", 9, "--clients", 3, "--held-out", 0.34, "-o", tmp_path / "r",
+    )  # fmt: skip
+    summary = json.loads((tmp_path / "r" / "summary.json").read_text())
+    assert [sent["phase"] for sent in summary["bytes_per_client"]] == ["histogram", "codes"]
+    report = afltool.info(tmp_path / "r" / "05-head-2.h5")["report"]
+    assert report["ridge_by"] == "held-out clients"
