@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from afltool import memory
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
-from afltool.heads import make_head, memory
+from afltool.heads import make_head
 from afltool.heads.random import activate, projection
 from afltool.heads.random_options import ACTIVATIONS, PRESETS
 from afltool.partitions import assign

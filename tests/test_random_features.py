@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
+from afltool import memory
 from afltool.errors import NumericalError, UsageError
-from afltool.heads import make_head, memory
+from afltool.heads import make_head
 from afltool.heads.random import projection
 from afltool.statistics import Context
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import memory
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..linalg.fixedpoint import Rows, dim, typed
 from ..linalg.gram import add_product, check_labels, real_cross, real_gram
@@ -30,7 +31,6 @@ from ..linalg.ridge import cholesky_solve
 from ..linalg.sandwich import Factors, bytes_needed, low_rank
 from ..linalg.triangle import unpack
 from ..statistics import Statistics
-from . import memory
 from .base import Array, Carried, Head
 from .least_squares import CROSS, GRAM, Choice, Problem, solve
 from .random import Projections, activate

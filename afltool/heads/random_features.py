@@ -12,11 +12,11 @@ from copy import copy
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import memory
 from ..errors import UsageError
 from ..linalg import gram
 from ..linalg.fixedpoint import Rows, dim, typed
 from ..statistics import Statistics
-from . import memory
 from .base import Array
 from .least_squares import CROSS, GRAM
 from .linear import PHASE, LinearHead

@@ -11,7 +11,6 @@ Phases: 'histogram' if the thresholds are to be found together, then 'codes'.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -24,6 +23,7 @@ from ..errors import InvalidDataError, MismatchError, UsageError
 from ..linalg import codes as cd
 from ..linalg.fixedpoint import FixedPoint, Rows, real
 from ..linalg.gram import check_labels
+from ..memory import physical
 from ..statistics import Statistics
 from ._safle_counts import Collector
 from ._safle_system import CountedSystem
@@ -232,7 +232,7 @@ class SafleHead(Head):
 def need_memory(side: int) -> None:
     """Refuse a problem whose solve does not fit: a float64 matrix and its counts, 12 D² bytes."""
     wanted = 12 * side * side
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    have = physical()
     if wanted > have:
         fits = int((have / 12) ** 0.5)
         raise UsageError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..errors import InputError
@@ -61,8 +62,6 @@ def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    from rich.markup import escape
-
     if isinstance(value, list):
         shown = ", ".join(_text(v) for v in value[:SHOWN])
         return shown + (f", … ({len(value)} in all)" if len(value) > SHOWN else "")
@@ -88,7 +87,7 @@ def print_metrics(found: dict[str, Any]) -> None:
     for i, name in enumerate(classes):
         share = found["per_class"][name]
         counts = [str(c) for c in found["confusion"][i]] if few else []
-        label = f"{i} {name}" if str(i) != name else name
+        label = escape(f"{i} {name}" if str(i) != name else name)
         table.add_row(label, "–" if share is None else f"{share:.2%}", *counts)
     console.print(table)
 

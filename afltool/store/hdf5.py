@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from ..digest import canonical_json
 from ..errors import AflError, CorruptFileError, InputError, UsageError
+from ..memory import physical
 from . import schema
 
 Header = dict[str, Any]
@@ -368,7 +369,7 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
             f"{claimed} bytes; it holds {held} of the file's "
             f"{path.stat().st_size}"
         )
-    if data.compression and claimed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+    if data.compression and claimed > physical():
         raise CorruptFileError(f"{path}: /{name} claims {claimed} bytes, more than the memory")
     return cast(h5py.Dataset, data)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
-from ..errors import NumericalError
+from .errors import NumericalError
 
 log = logging.getLogger("afltool")
 WORTH_SAYING = 1 << 30
@@ -17,7 +18,7 @@ def need(size: int, what: str) -> None:
     if free is not None and size > free:
         raise NumericalError(
             f"{what} needs about {size / 1e9:.2f} GB of memory and {free / 1e9:.2f} GB are free: "
-            "use a smaller --width or a larger machine"
+            "use a smaller problem (--width, --experts, --group-size) or a larger machine"
         )
     if size >= WORTH_SAYING:
         log.info("%s: about %.2f GB of memory", what, size / 1e9)
@@ -27,6 +28,11 @@ def available() -> int | None:
     """Bytes that this process may still take: of the machine and of its control group."""
     found = [free for free in (_machine(), _group()) if free is not None]
     return min(found, default=None)
+
+
+def physical() -> int:
+    """Bytes of memory that this machine has, free or not."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _machine() -> int | None:

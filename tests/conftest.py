@@ -1,0 +1,103 @@
+"""Shared fixtures: the command line in process and installed, and one small road of files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Before any numerical library loads: the tests run two at a time on two cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import afltool
+from afltool import progress
+
+COMMAND = Path(sys.executable).with_name("afltool")
+
+
+def embeddings(path: Path, n: int, d: int = 8, classes: int = 4, seed: int = 0, **arrays: Any):
+    """A .npz of n well-conditioned rows that a linear head can tell apart; returns its path."""
+    rng = np.random.default_rng([seed, n])
+    y = rng.integers(0, classes, n)
+    x = rng.normal(size=(n, d)) + 3 * np.random.default_rng(7).normal(size=(classes, d))[y]
+    np.savez(path, **{"x": x, "y": y, **arrays})
+    return path
+
+
+@dataclass(frozen=True)
+class Road:
+    """One file of every kind, made from the same rows; tests read these and write elsewhere."""
+
+    folder: Path
+    embeddings: Path
+    train: Path
+    test: Path
+    clients: Path
+    head0: Path
+    stats: Path
+    total: Path
+    head: Path
+
+    def of_each_kind(self) -> dict[str, Path]:
+        return {
+            "features": self.train,
+            "partition": self.clients,
+            "statistics": self.total,
+            "head": self.head,
+        }
+
+
+@pytest.fixture(scope="session")
+def road(tmp_path_factory) -> Road:
+    """600 training rows of 8 features and 4 classes, dealt to 6 clients, solved."""
+    at = tmp_path_factory.mktemp("road")
+    embedded = embeddings(at / "train.npz", 600)
+    train = afltool.import_embeddings(embedded, at / "train.h5")
+    test = afltool.import_embeddings(embeddings(at / "test.npz", 200), at / "test.h5")
+    clients = afltool.partition(train, at / "clients.h5", alpha=0.5, clients=6)
+    head0 = afltool.head("linear", at / "head0.h5")
+    stats = afltool.local_stats(train, head0, at / "stats", partition=clients)
+    total = afltool.aggregate([stats], at / "total.h5")
+    head = afltool.solve(total, at / "head.h5")
+    return Road(at, embedded, train, test, clients, head0, stats, total, head)
+
+
+@pytest.fixture
+def cli():
+    """``cli("info", path, "--json")`` runs a command in this process; `.stdout`, `.exit_code` …
+
+    An exception that the command line does not turn into a message fails the test.
+    """
+    from afltool.cli.app import app
+
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)}
+    logger, reporter = logging.getLogger("afltool"), progress._reporter
+    before = logger.handlers, logger.propagate, logger.level
+
+    def run(*args: Any, input: str | None = None):
+        return CliRunner().invoke(app, [str(a) for a in args], input=input, catch_exceptions=False)
+
+    yield run
+    progress.set_reporter(reporter)
+    logger.handlers, logger.propagate, logger.level = before
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def installed(*args: Any, wait: bool = True, env: dict[str, str] | None = None, **options: Any):
+    """Run the installed command in a process of its own; the finished process, or a running one."""
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    command = [str(COMMAND), *(str(a) for a in args)]
+    environment = {**os.environ, **(env or {})}
+    if not wait:
+        return subprocess.Popen(command, env=environment, **given)
+    return subprocess.run(command, env=environment, timeout=120, check=False, **given)

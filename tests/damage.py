@@ -1,0 +1,72 @@
+"""Ways to damage and to forge files: cut, flip a byte, claim what is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from afltool.store import hdf5
+
+
+def cut(source: Path, target: Path, size: int) -> Path:
+    """The first ``size`` bytes of a file; counted from the end if negative."""
+    target.write_bytes(source.read_bytes()[:size])
+    return target
+
+
+def flip(source: Path, target: Path, at: int, mask: int = 0x10) -> Path:
+    """A copy with some bits of one byte turned."""
+    data = bytearray(source.read_bytes())
+    data[at] ^= mask
+    target.write_bytes(data)
+    return target
+
+
+def datasets(path: Path) -> list[str]:
+    """Every dataset of a file by name."""
+    names: list[str] = []
+    with h5py.File(path, "r", locking=False) as file:
+        file.visititems(lambda name, item: names.append(name) if hasattr(item, "shape") else None)
+    return names
+
+
+def middle_of(path: Path, dataset: str) -> int:
+    """Where in the file the middle byte of a dataset's first chunk lies."""
+    with h5py.File(path, "r", locking=False) as file:
+        chunk = file[dataset].id.get_chunk_info(0)
+        used = min(chunk.size, file[dataset].size * file[dataset].dtype.itemsize)
+    return int(chunk.byte_offset + used // 2)
+
+
+def forge(source: Path, target: Path, header: dict[str, Any] | None = None, **arrays: Any) -> Path:
+    """A file with other datasets and header fields, all checksums right; the digest is left.
+
+    A tuple stands for an empty dataset of that shape (and dtype), of which nothing is written.
+    """
+    found, old = hdf5.read_file(source, hdf5.read_header(source)["kind"])
+    kind = found.pop("kind")
+    named = {name.replace("__", "/"): value for name, value in arrays.items()}
+    with hdf5.writing(target) as file:
+        for name, value in {**old, **named}.items():
+            if isinstance(value, tuple):
+                shape, dtype = value
+                chunks = tuple(min(256, n) for n in shape)
+                file.create_dataset(name, shape, dtype, chunks=chunks, fletcher32=True)
+            else:
+                hdf5.put_array(file, name, np.asarray(value))
+        hdf5.put_header(file, kind, {**found, **(header or {})})
+    return target
+
+
+def unfinished(path: Path) -> Path:
+    """What a writer leaves that is killed before the end; returns its path."""
+    try:
+        with hdf5.writing(path, go_on=lambda _: False) as file:
+            hdf5.put_array(file, "class_counts", np.zeros(4))
+            file.flush()
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        return hdf5.partial_path(path)

@@ -1,0 +1,195 @@
+"""Imports point downwards only, and what only one layer may do is done nowhere else."""
+
+from __future__ import annotations
+
+import ast
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import afltool
+
+ROOT = Path(afltool.__file__).parent
+
+# From the bottom to the top; a module may import from its own layer's package and from below.
+# Several names in one layer may not import each other.
+LAYERS = (
+    ("errors",),
+    ("digest", "progress", "memory"),
+    ("linalg",),
+    ("statistics", "partitions", "metrics"),
+    ("folding",),
+    ("heads",),
+    ("store",),
+    ("files",),
+    ("datasets", "backbones"),
+    ("report",),
+    ("stages",),
+    ("engines",),
+    ("cli",),
+)
+HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+ROOT_MODULE = {"__version__"}  # all that a module may take from the package itself
+PIPELINE = "stages.pipeline"
+
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
+
+def tree(module):
+    return ast.parse(MODULES[module].read_text())
+
+
+def imports(module):
+    """(absolute module, imported name or None, line) of every import, at any depth of the code."""
+    path = MODULES[module]
+    package = ["afltool", *path.relative_to(ROOT).parent.parts]
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, None, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            for alias in node.names:
+                yield ".".join([*base, *filter(None, [node.module])]), alias.name, node.lineno
+
+
+def ours(module):
+    """The modules of afltool that a module imports, without the leading 'afltool.'."""
+    for name, imported, line in imports(module):
+        if name.split(".")[0] != "afltool":
+            continue
+        inner = name.removeprefix("afltool").removeprefix(".")
+        joined = f"{inner}.{imported}".removeprefix(".")
+        yield (joined if joined in MODULES else inner), imported, line
+
+
+def layer(module):
+    return module.split(".")[0]
+
+
+def foreign(module):
+    return {(name.split(".")[0], line) for name, _, line in imports(module)}
+
+
+def test_every_module_has_a_place():
+    places = {layer(m) for m in MODULES if m not in ("__init__", "__main__")}
+    assert places <= HEIGHT.keys(), "add the new module to LAYERS, at its height"
+    assert set(HEIGHT) - places <= {"engines"}
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m != "__init__"])
+def test_imports_point_downwards(module):
+    for target, name, line in ours(module):
+        if target == "":
+            assert name in ROOT_MODULE, f"{module}:{line} imports {name} from the package"
+        elif layer(target) != layer(module):
+            assert HEIGHT[layer(target)] < HEIGHT[layer(module)], f"{module}:{line} → {target}"
+
+
+def test_the_check_sees_imports_wherever_they_are():
+    """The premise: relative and absolute imports, at the top, in functions and for types only."""
+    assert ("errors", "AflError") in {(t, n) for t, n, _ in ours("files")}
+    assert ("backbones", "load_backbone") in {(t, n) for t, n, _ in ours("stages.extract")}
+    assert ("store.schema", "schema") in {(t, n) for t, n, _ in ours("store.hdf5")}
+    assert any(name == "torch" for name, _ in foreign("stages.extract"))
+
+
+def test_one_stage_never_imports_another_except_the_pipeline():
+    stages = {m for m in MODULES if m.startswith("stages.") and not m.startswith("stages._")}
+    for module in stages - {PIPELINE}:
+        assert not {target for target, _, _ in ours(module)} & stages, module
+    assert {t for t, _, _ in ours(PIPELINE)} & stages, "the premise: the pipeline imports stages"
+
+
+ONLY = {
+    "h5py": {"store"},
+    "torchvision": {"datasets", "backbones"},
+    "timm": {"backbones"},
+    "PIL": {"datasets", "backbones"},
+    "sklearn": {"datasets"},
+    "pickle": {"datasets"},
+    "matplotlib": {"report"},
+    "typer": {"cli"},
+    "rich": {"cli", "report"},
+    "torch": {"datasets", "backbones", "stages.extract", "heads.random"},
+    "pandas": {"stages.partition", "report"},
+    "click": set(),
+    "dill": set(),
+    "joblib": set(),
+}
+
+
+@pytest.mark.parametrize("package", ONLY)
+def test_who_may_import(package):
+    users = {m for m in MODULES if any(name == package for name, _ in foreign(m))}
+    for module in users:
+        assert ONLY[package] & {module, layer(module)}, f"{module} imports {package}"
+    assert bool(users) == bool(ONLY[package]), "a rule that nothing follows any more"
+
+
+def test_linalg_and_statistics_do_no_input_or_output():
+    banned = {"open", "print", "input"}
+    for module in MODULES:
+        if layer(module) in ("linalg", "statistics", "partitions", "metrics", "heads", "folding"):
+            names = {n.id for n in ast.walk(tree(module)) if isinstance(n, ast.Name)}
+            assert not names & banned, module
+            assert not {name for name, _ in foreign(module)} & {"pathlib", "os", "io"}, module
+
+
+def attribute_chains(code):
+    """Dotted names such as np.random.seed in a piece of code, with their lines."""
+    for node in ast.walk(code):
+        parts, inner = [], node
+        while isinstance(inner, ast.Attribute):
+            parts, inner = [inner.attr, *parts], inner.value
+        if parts and isinstance(inner, ast.Name):
+            yield ".".join([inner.id, *parts]), node.lineno
+
+
+GENERATORS = {"default_rng", "Generator", "SeedSequence", "PCG64", "Philox", "RandomState"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_global_random_generator(module):
+    for name, line in attribute_chains(tree(module)):
+        parts = name.split(".")
+        if parts[:2] in (["np", "random"], ["numpy", "random"]) and len(parts) > 2:
+            assert parts[2] in GENERATORS, f"{module}:{line} uses {name}"
+    assert not {"random"} & {name for name, _ in foreign(module)}, f"{module} imports random"
+
+
+def test_torch_is_seeded_only_where_its_state_is_put_back():
+    """torchvision draws random weights from torch's global generator and takes no other."""
+    seeding = {"torch.manual_seed", "torch.seed", "torch.random.manual_seed"}
+    for module in MODULES:
+        guarded = {
+            line
+            for node in ast.walk(tree(module))
+            if isinstance(node, ast.With) and "fork_rng" in ast.unparse(node.items[0])
+            for name, line in attribute_chains(node)
+        }
+        lines = {line for name, line in attribute_chains(tree(module)) if name in seeding}
+        assert lines <= guarded, module
+
+
+def test_nothing_is_unpickled_but_after_a_checksum():
+    """np.load and torch.load never execute what a file says."""
+    for module in MODULES:
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                given = {k.arg: getattr(k.value, "value", None) for k in node.keywords}
+                called = ast.unparse(node.func)
+                if called in ("np.load", "numpy.load"):
+                    assert given.get("allow_pickle") is False, f"{module}:{node.lineno}"
+                if called == "torch.load":
+                    assert given.get("weights_only") is True, f"{module}:{node.lineno}"
+
+
+def test_the_layers_are_the_ones_of_the_documentation():
+    """errors below linalg below heads below store below stages below cli, whatever is added."""
+    order = ("errors", "linalg", "statistics", "heads", "store", "files", "report", "stages", "cli")
+    assert all(HEIGHT[a] < HEIGHT[b] for a, b in pairwise(order))

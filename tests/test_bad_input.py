@@ -1,0 +1,754 @@
+"""What is wrong ends with its documented exit code and a message, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+from conftest import embeddings, installed
+from damage import cut, datasets, flip, forge, middle_of, unfinished
+from helpers_images import write_imagefolder
+
+import afltool
+from afltool.store import hdf5
+from afltool.store.features import features_digest, open_features
+
+KINDS = ("features", "partition", "statistics", "head")
+USAGE, INPUT, MISMATCH, NUMERICAL = 2, 3, 4, 5
+
+
+def refused(done, code, *fragments):
+    """The command ended with ``code`` and a message that holds the fragments, and nothing else."""
+    status = done.returncode if isinstance(done, subprocess.CompletedProcess) else done.exit_code
+    assert status == code, done.stderr
+    assert "Traceback" not in done.stderr
+    message = " ".join(done.stderr.split())
+    for fragment in fragments:
+        assert str(fragment) in message
+    assert done.stdout == ""
+
+
+def readers(kind, path, road, out):
+    """Every command that reads a file of this kind, with the file at ``path`` in its place."""
+    silo = ["--client", "a", "--head", road.head0]
+    dealt = ["--partition", road.clients, "--head", road.head0]
+    return {
+        "features": {
+            "partition": ["partition", path, "--scheme", "iid", "--clients", 3, "-o", out],
+            "silo": ["local-stats", path, *silo, "-o", out],
+            "clients": ["local-stats", path, *dealt, "-o", out],
+            "sum": ["local-stats", path, *dealt, "--sum", "-o", out],
+            "evaluate": ["evaluate", road.head, path],
+        },
+        "partition": {
+            "local-stats": ["local-stats", road.train, "--partition", path, "--head", "linear",
+                            "-o", out],
+            "plot": ["plot", "partition", path, "-o", out],
+            "describe": ["partition", path, "--describe"],
+        },
+        "statistics": {
+            "aggregate": ["aggregate", path, "-o", out],
+            "add": ["aggregate", road.total, "--add", path, "-o", out],
+            "subtract": ["aggregate", road.total, "--subtract", path, "-o", out],
+            "solve": ["solve", path, "-o", out],
+            "validate": ["solve", road.total, "--validate", path, "-o", out],
+        },
+        "head": {
+            "local-stats": ["local-stats", road.train, "--client", "a", "--head", path, "-o", out],
+            "solve": ["solve", road.total, "--head", path, "-o", out],
+            "evaluate": ["evaluate", path, road.test],
+        },
+    }[kind] | {"info": ["info", path], "verify": ["verify", path]}  # fmt: skip
+
+
+def each_reader(kind, path, road, tmp_path, skip=()):
+    """(name, arguments, output) of the commands that read ``path``."""
+    for name in readers(kind, path, road, tmp_path):
+        if name not in skip:
+            out = tmp_path / f"out-{name}"
+            yield name, readers(kind, path, road, out)[name], out
+
+
+def nothing_at(out):
+    """Neither a file nor an unfinished one; a folder of client files may have been made."""
+    assert not out.is_file()
+    assert not hdf5.partial_path(out).exists()
+    assert not out.is_dir() or not list(out.iterdir())
+
+
+# ---------------------------------------------------------------- wrong paths and foreign files
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrong_path(kind, road, tmp_path, cli):
+    path = tmp_path / "nowhere.h5"
+    for name, args, out in each_reader(kind, path, road, tmp_path):
+        what = "is not at" if (kind, name) == ("head", "solve") else "there is no file"
+        refused(cli(*args), INPUT, path, what)
+        nothing_at(out)
+
+
+def test_a_wrong_path_of_the_other_commands(tmp_path, cli):
+    for args in (
+        ["import", tmp_path / "no.npz", "-o", tmp_path / "o.h5"],
+        ["import", tmp_path / "no.npy", "--labels", tmp_path / "y.txt", "-o", tmp_path / "o.h5"],
+        ["merge", tmp_path / "no.h5", "-o", tmp_path / "o.h5"],
+        ["aggregate", tmp_path / "no-*.h5", "-o", tmp_path / "o.h5"],
+        ["extract", "--backbone", "resnet18", "--data", f"imagefolder:{tmp_path}/no",
+         "-o", tmp_path / "o.h5"],
+        ["run", tmp_path / "no.toml", "-o", tmp_path / "o.h5"],
+        ["evaluate", tmp_path / "no.h5", tmp_path / "no-either.h5"],
+    ):  # fmt: skip
+        refused(cli(*args), INPUT, tmp_path / "no")
+        nothing_at(tmp_path / "o.h5")
+
+
+def test_the_installed_command_says_the_same(road, tmp_path):
+    refused(installed("info", tmp_path / "no.h5"), INPUT, "error: there is no file", "no.h5")
+    short = cut(road.train, tmp_path / "short.h5", -1)
+    refused(installed("verify", road.total, short), INPUT, short, "cut short")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_or_a_text_where_a_file_is_expected(kind, road, tmp_path, cli):
+    text = tmp_path / "text.h5"
+    text.write_text("row,client\n1,2\n" * 100)
+    foreign = tmp_path / "foreign.h5"
+    with h5py.File(foreign, "w") as file:
+        file["features"] = np.zeros((3, 2))
+    empty = tmp_path / "empty.h5"
+    empty.touch()
+    for path, fragments in {
+        text: ["is not an afltool file", "expected HDF5"],
+        foreign: ["is not an afltool file", "its kind is None"],
+        empty: ["is empty (0 bytes)"],
+    }.items():
+        for _, args, out in each_reader(kind, path, road, tmp_path):
+            refused(cli(*args), INPUT, path, *fragments)
+            nothing_at(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_another_kind(kind, road, tmp_path, cli):
+    for other, path in road.of_each_kind().items():
+        skip = {"info", "verify", "describe"} | ({"solve"} if kind == "head" else set())
+        if other == kind:
+            continue
+        for _, args, out in each_reader(kind, path, road, tmp_path, skip):
+            refused(cli(*args), USAGE, path, f"is a {other} file; expected a {kind} file")
+            nothing_at(out)
+
+
+# ---------------------------------------------------------------- damaged files
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [-1, -100, 0.5, 100, 8])
+def test_a_truncated_file(kind, size, road, tmp_path, cli):
+    whole = road.of_each_kind()[kind]
+    size = int(whole.stat().st_size * size) if isinstance(size, float) else size
+    path = cut(whole, tmp_path / "short.h5", size)
+    for _, args, out in each_reader(kind, path, road, tmp_path):
+        refused(cli(*args), INPUT, path, "damaged or cut short", f"{path.stat().st_size} bytes")
+        nothing_at(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_byte_in_the_header(kind, road, tmp_path, cli):
+    whole = road.of_each_kind()[kind]
+    path = flip(whole, tmp_path / "flipped.h5", middle_of(whole, "header"))
+    for _, args, out in each_reader(kind, path, road, tmp_path):
+        refused(cli(*args), INPUT, path, "damaged", "make it or fetch it again")
+        nothing_at(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_byte_in_any_dataset(kind, road, tmp_path, cli):
+    whole = road.of_each_kind()[kind]
+    names = [name for name in datasets(whole) if name != "header"]
+    assert len(names) == {"features": 3, "partition": 3, "statistics": 3, "head": 1}[kind]
+    for name in names:
+        path = flip(whole, tmp_path / f"{name.replace('/', '-')}.h5", middle_of(whole, name))
+        # What a command does not read it does not judge: info never, partition not the features.
+        skip = {"info"} | ({"partition"} if name == "features" else set())
+        for _, args, out in each_reader(kind, path, road, tmp_path, skip):
+            refused(cli(*args), INPUT, path, "damaged", "make it or fetch it again")
+            nothing_at(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_header_that_claims_a_million_million_rows(kind, road, tmp_path, cli):
+    huge = 10**12
+    claims = {
+        "features": {"features": ((huge, 8), "<i2"), "labels": ((huge,), "<i8")},
+        "partition": {"client": ((huge,), "<i4")},
+        "statistics": {"arrays__gram": ((huge,), "<i4")},
+        "head": {"arrays__weights": ((huge, 4), "<f8")},
+    }[kind]
+    path = forge(road.of_each_kind()[kind], tmp_path / "huge.h5", **claims)
+    assert path.stat().st_size < 1e6
+    skip = {"info"} if kind in ("head",) else set()
+    for _, args, out in each_reader(kind, path, road, tmp_path, skip):
+        refused(cli(*args), INPUT, path, "claims the shape (1000000000000")
+        nothing_at(out)
+
+
+def test_an_npz_that_claims_a_million_million_rows(tmp_path, cli):
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 8), }"
+    array = b"\x93NUMPY\x01\x00" + (119).to_bytes(2, "little") + header.ljust(118) + b"\n"
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as archive:
+        archive.writestr("x.npy", array)
+        archive.writestr("y.npy", array)
+    (tmp_path / "huge.npy").write_bytes(array)
+    (tmp_path / "y.txt").write_text("0\n1\n")
+    out = tmp_path / "o.h5"
+    refused(cli("import", tmp_path / "huge.npz", "-o", out), INPUT, "huge.npz cannot be read")
+    npy = ["import", tmp_path / "huge.npy", "--labels", tmp_path / "y.txt", "-o", out]
+    refused(cli(*npy), INPUT, "huge.npy cannot be read")
+    nothing_at(out)
+
+
+def test_a_digest_that_does_not_hold(road, tmp_path, cli):
+    """Right checksums over other numbers: only the digest tells."""
+    with open_features(road.train) as f:
+        values = f.data[()]
+    values[[0, 300]] = values[[300, 0]]
+    forged = {
+        "features": {"features": values},
+        "statistics": {"class_counts": [1, 2, 3, 4]},
+        "head": {"arrays__weights": np.ones((8, 4))},
+        "partition": {"client": np.zeros(600, "<i4")},
+    }
+    for kind, arrays in forged.items():
+        path = forge(road.of_each_kind()[kind], tmp_path / f"{kind}.h5", **arrays)
+        skip = {"info"} | ({"partition"} if kind == "features" else set())
+        for _, args, out in each_reader(kind, path, road, tmp_path, skip):
+            refused(cli(*args), INPUT, path, "its content has the digest", "its header says")
+            nothing_at(out)
+
+
+def test_labels_out_of_range_in_a_file_whose_digest_holds(road, tmp_path, cli):
+    with open_features(road.train) as f:
+        labels = f.labels.copy()
+        labels[17] = 4
+        digest = features_digest(f.data, labels, f.row_ids)
+    path = forge(road.train, tmp_path / "labels.h5", {"digest": digest}, labels=labels)
+    for _, args, out in each_reader("features", path, road, tmp_path, {"info"}):
+        refused(cli(*args), INPUT, path, "labels run from 0 to 4", "4 classes")
+        nothing_at(out)
+
+
+def test_an_unfinished_file_among_the_clients(road, tmp_path, cli):
+    stats, out = tmp_path / "stats", tmp_path / "total.h5"
+    stats.mkdir()
+    for path in road.stats.iterdir():
+        os.link(path, stats / path.name)
+    (stats / "client-5.h5").unlink()
+    assert unfinished(stats / "client-5.h5").exists()
+    for given in (stats, f"{stats}/*.h5", tmp_path / "st*"):
+        done = cli("aggregate", given, "-o", out)
+        refused(done, INPUT, "1 files are unfinished", "client-5.h5.partial", "again")
+    refused(cli("aggregate", *stats.iterdir(), "-o", out), INPUT, "client-5.h5.partial")
+    nothing_at(out)
+
+
+def test_a_file_without_the_mark_that_it_is_complete(road, tmp_path, cli):
+    path = tmp_path / "incomplete.h5"
+    path.write_bytes(road.train.read_bytes())
+    with h5py.File(path, "r+") as file:
+        del file.attrs["complete"]
+    for _, args, out in each_reader("features", path, road, tmp_path):
+        refused(cli(*args), INPUT, path, "is not complete")
+        nothing_at(out)
+
+
+def test_a_format_version_of_the_future(road, tmp_path, cli):
+    path = tmp_path / "future.h5"
+    path.write_bytes(road.total.read_bytes())
+    with h5py.File(path, "r+") as file:
+        file.attrs["afltool_version"] = 2
+    refused(cli("info", path), INPUT, path, "has format version 2; this afltool reads version 1")
+
+
+# ---------------------------------------------------------------- numbers that cannot be used
+
+
+def rows_with(value, row=4500, column=3, n=5000):
+    """x, y of 5,000 rows, more than one block, with one entry replaced."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(n, 5)), rng.integers(0, 3, n)
+    x[row, column] = value
+    return x, y
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+def test_features_that_are_not_finite(value, dtype, tmp_path, cli):
+    x, y = rows_with(value)
+    np.savez(tmp_path / "e.npz", x=x, y=y)
+    done = cli("import", tmp_path / "e.npz", "--dtype", dtype, "-o", tmp_path / "o.h5")
+    refused(done, INPUT, tmp_path / "e.npz", f"row 4500, feature 3 is {value}", "must be finite")
+    nothing_at(tmp_path / "o.h5")
+
+
+@pytest.mark.parametrize(("value", "bits"), [(64.5, 8), (-300.0, 6), (32767.2, 0)])
+def test_a_feature_beyond_the_fixed_point_range(value, bits, tmp_path, cli):
+    x, y = rows_with(value)
+    np.savez(tmp_path / "e.npz", x=x, y=y)
+    done = cli("import", tmp_path / "e.npz", "-o", tmp_path / "o.h5")
+    refused(
+        done, INPUT, tmp_path / "e.npz", f"row 4500, feature 3 is {value:.6g}", "±63.998",
+        f"--fraction-bits {bits} would hold it", "--dtype float32",
+    )  # fmt: skip
+    nothing_at(tmp_path / "o.h5")
+    for more in (["--fraction-bits", bits], ["--dtype", "float32"]):
+        out = tmp_path / f"{more[0]}.h5"
+        assert cli("import", tmp_path / "e.npz", *more, "-o", out).exit_code == 0
+    refused(
+        cli("import", tmp_path / "e.npz", "--fraction-bits", bits + 1, "-o", tmp_path / "o.h5"),
+        INPUT,
+        "row 4500",
+    )
+
+
+def test_a_feature_beyond_every_range(tmp_path, cli):
+    x, y = rows_with(1e39)
+    np.savez(tmp_path / "e.npz", x=x, y=y)
+    done = cli("import", tmp_path / "e.npz", "-o", tmp_path / "o.h5")
+    refused(done, INPUT, "row 4500, feature 3 is 1e+39", "no number of fraction bits holds it")
+    done = cli("import", tmp_path / "e.npz", "--dtype", "float32", "-o", tmp_path / "o.h5")
+    refused(done, INPUT, "row 4500, feature 3 is 1e+39", "beyond the range of float32")
+    nothing_at(tmp_path / "o.h5")
+
+
+@pytest.mark.parametrize("label", [3, -1])
+def test_a_label_out_of_range(label, tmp_path, cli):
+    x, y = rows_with(0.0)
+    y[4321] = label
+    np.savez(tmp_path / "e.npz", x=x, y=y)
+    (tmp_path / "classes.txt").write_text("cat\ndog\neel\n")
+    done = cli(
+        "import", tmp_path / "e.npz", "--classes", tmp_path / "classes.txt", "-o", tmp_path / "o.h5"
+    )
+    refused(
+        done, INPUT, tmp_path / "e.npz", f"row 4321 has the label {label}", "3 classes",
+        "from 0 to 2", "1 rows are outside",
+    )  # fmt: skip
+    nothing_at(tmp_path / "o.h5")
+
+
+def test_labels_that_are_no_classes(tmp_path, cli):
+    x, y = rows_with(0.0)
+    (tmp_path / "classes.txt").write_text("0\n1\n2\n")
+    for labels, fragment in (
+        (np.where(np.arange(5000) == 7, 10**12, y), "row 7 has the label 1000000000000"),
+        (y.astype(float), "labels are integers or names"),
+        (np.where(np.arange(5000) == 7, "ant", y.astype(str)), "row 7 has the label ant"),
+        (np.array([b"\xff"] * 5000), "labels are not UTF-8"),
+        (y[:-1], "5000 rows need 5000 labels; found shape (4999,)"),
+    ):
+        np.savez(tmp_path / "e.npz", x=x, y=labels)
+        given = ["--classes", tmp_path / "classes.txt"] if labels.dtype.kind == "U" else []
+        done = cli("import", tmp_path / "e.npz", *given, "-o", tmp_path / "o.h5")
+        refused(done, INPUT, tmp_path / "e.npz", fragment)
+        nothing_at(tmp_path / "o.h5")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "fragment"),
+    [
+        ({"x": np.zeros((0, 5)), "y": np.zeros(0, int)}, "found shape (0, 5)"),
+        ({"x": np.zeros((5, 0)), "y": np.zeros(5, int)}, "found shape (5, 0)"),
+        ({"x": np.zeros(5), "y": np.zeros(5, int)}, "found shape (5,)"),
+        ({"x": np.ones((5, 2)), "y": np.zeros(5, int)}, "expected at least two classes, found 1"),
+        ({"x": np.ones((5, 2)), "y": np.array(["a"] * 5)}, "found 1 (a)"),
+        ({"x": np.ones((5, 2))}, "has the arrays x; expected x (n, d) and y (n,)"),
+        ({"x": np.array([["a"]]), "y": np.zeros(1, int)}, "type <U1"),
+        ({"x": np.ones((2, 2)), "y": np.arange(2), "row_ids": ["a", "a"]}, "1 repeat"),
+        ({"x": np.ones((2, 2)), "y": np.arange(2), "row_ids": ["a", "b\nc"]}, "one line each"),
+        ({"x": np.ones((2, 2)), "y": np.arange(2), "row_ids": ["a"]}, "found (1,)"),
+        ({"x": np.array([[None]]), "y": np.zeros(1, int)}, "cannot be read"),
+    ],
+)
+def test_embeddings_of_another_shape(arrays, fragment, tmp_path, cli):
+    """Zero rows, no features, one class, missing arrays, ids twice, pickled objects."""
+    np.savez(tmp_path / "e.npz", **arrays)
+    done = cli("import", tmp_path / "e.npz", "-o", tmp_path / "o.h5")
+    refused(done, INPUT, tmp_path / "e.npz", fragment)
+    nothing_at(tmp_path / "o.h5")
+
+
+def test_damaged_embeddings(road, tmp_path, cli):
+    whole, out = road.embeddings, tmp_path / "o.h5"
+    packed = tmp_path / "packed.npz"
+    with np.load(whole) as arrays:
+        np.savez_compressed(packed, **arrays)
+    np.save(tmp_path / "array.npy", np.ones((3, 2)))
+    bad = [
+        cut(whole, tmp_path / "short.npz", -1),
+        cut(whole, tmp_path / "half.npz", whole.stat().st_size // 2),
+        cut(whole, tmp_path / "none.npz", 0),
+        flip(whole, tmp_path / "flipped.npz", 5000),
+        *(flip(packed, tmp_path / f"packed{at}.npz", at) for at in (1000, 5000, 9000)),
+        cut(tmp_path / "array.npy", tmp_path / "renamed.npz", 10**6),
+        cut(road.total, tmp_path / "hdf5.npz", 10**6),
+    ]
+    for path in bad:
+        refused(cli("import", path, "-o", out), INPUT, path, "cannot be read")
+    os.link(whole, tmp_path / "archive.npy")
+    (tmp_path / "y.txt").write_text("0\n1\n1\n")
+    npy = [cut(tmp_path / "array.npy", tmp_path / "cut.npy", -3), tmp_path / "archive.npy"]
+    for path in npy:
+        done = cli("import", path, "--labels", tmp_path / "y.txt", "-o", out)
+        refused(done, INPUT, path, "cannot be read as .npy")
+    (tmp_path / "latin.txt").write_bytes(b"\xe9\n\xe8\n\xe9\n")
+    done = cli("import", tmp_path / "array.npy", "--labels", tmp_path / "latin.txt", "-o", out)
+    refused(done, INPUT, "latin.txt", "utf-8")
+    nothing_at(out)
+
+
+def test_one_class_only_in_images(tmp_path, cli):
+    write_imagefolder(tmp_path / "images", classes=("cat",), per_class=2)
+    done = cli(
+        "extract", "--backbone", "resnet18", "--weights", "random",
+        "--data", f"imagefolder:{tmp_path}/images", "-o", tmp_path / "o.h5",
+    )  # fmt: skip
+    refused(done, INPUT, "at least two classes", "found 1", "--classes FILE")
+    nothing_at(tmp_path / "o.h5")
+
+
+def test_a_total_of_no_rows_and_of_too_few(road, tmp_path, cli):
+    few = afltool.import_embeddings(embeddings(tmp_path / "few.npz", 5), tmp_path / "few.h5")
+    dealt = afltool.partition(few, tmp_path / "c.h5", scheme="iid", clients=8)
+    empty = afltool.info(dealt)["rows_per_client"].index(0)
+    stats = afltool.local_stats(few, "linear", tmp_path / "s", partition=dealt)
+    out = tmp_path / "h.h5"
+    refused(cli("solve", stats / f"client-{empty}.h5", "-o", out), INPUT, "has 0 rows")
+    total = afltool.aggregate([stats], tmp_path / "t.h5")
+    refused(
+        cli("solve", total, "-o", out), NUMERICAL, "5 rows are fewer than 8 features",
+        "rank 5 of 8", "--ridge", "--min-norm",
+    )  # fmt: skip
+    nothing_at(out)
+
+
+# ---------------------------------------------------------------- what does not belong together
+
+
+def loaded(path):
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def variants(road, at):
+    """The test rows as features that may not be added to, or scored with, those of the road."""
+    other = afltool.import_embeddings
+    named = loaded(road.folder / "test.npz")
+    np.savez(at / "wide.npz", x=np.hstack([named["x"]] * 2), y=named["y"])
+    plain, names = road.folder / "test.npz", ("a", "b", "c", "d")
+    return {
+        "space.backbone is 'another' here and 'import' there": other(
+            plain, at / "backbone.h5", backbone="another"
+        ),
+        "space.fraction_bits is 8 here and 9 there": other(plain, at / "bits.h5", fraction_bits=8),
+        "space.dtype is 'float32' here and 'int16' there": other(
+            plain, at / "dtype.h5", dtype="float32"
+        ),
+        "space.dim is 16 here and 8 there": other(at / "wide.npz", at / "wide.h5"),
+        "classes[0] is 'a' here and '0' there": other(plain, at / "classes.h5", classes=names),
+        "classes has 5 entries here and 4 there": other(
+            plain, at / "more.h5", classes=("0", "1", "2", "3", "4")
+        ),
+    }
+
+
+def test_features_of_another_backbone_format_or_class_list(road, tmp_path, cli):
+    out = tmp_path / "o.h5"
+    for difference, features in variants(road, tmp_path).items():
+        stats = tmp_path / f"{features.stem}-stats.h5"
+        afltool.local_stats(features, "linear", stats, client="other", sum=True)
+        for args in (
+            ["aggregate", road.total, stats, "-o", out],
+            ["aggregate", stats, "--subtract", road.total, "-o", out],
+            ["solve", road.total, "--validate", stats, "-o", out],
+        ):
+            done = cli(*args)
+            field = difference.split(" is ")[0].split(" has ")[0]
+            refused(done, MISMATCH, field)
+            nothing_at(out)
+        refused(cli("aggregate", road.total, stats, "-o", out), MISMATCH, stats, difference)
+        refused(
+            cli("evaluate", road.head, features), MISMATCH, features, road.head, difference,
+            "extract it with the backbone",
+        )  # fmt: skip
+
+
+def test_a_client_given_twice(road, tmp_path, cli):
+    files, out = sorted(road.stats.iterdir()), tmp_path / "o.h5"
+    done = cli("aggregate", road.stats, files[3], "-o", out)
+    refused(done, MISMATCH, files[3], "client 3", "is given twice")
+    done = cli("aggregate", road.total, "--add", files[3], "-o", out)
+    refused(done, MISMATCH, files[3], "client 3", "is given twice")
+    nothing_at(out)
+
+
+def test_statistics_of_another_head(road, tmp_path, cli):
+    out = tmp_path / "o.h5"
+    other = afltool.head("linear", tmp_path / "other.h5", options={"intercept": True})
+    stats = afltool.local_stats(road.test, other, tmp_path / "s.h5", client="b", sum=True)
+    done = cli("aggregate", road.total, stats, "-o", out)
+    refused(done, MISMATCH, stats, "do not belong to the others: head.")
+    done = cli("solve", road.total, "--head", other, "-o", out)
+    refused(done, MISMATCH, road.total, other, "another head")
+    nothing_at(out)
+
+
+def test_a_partition_of_other_rows(road, tmp_path, cli):
+    out = tmp_path / "o.h5"
+    fewer = afltool.partition(road.test, tmp_path / "fewer.h5", scheme="iid", clients=3)
+    arrays = loaded(road.embeddings)
+    y = arrays["y"].copy()
+    y[5] = (y[5] + 1) % 4
+    np.savez(tmp_path / "y.npz", x=arrays["x"], y=y)
+    np.savez(tmp_path / "ids.npz", **arrays, row_ids=[f"other/{i:03d}" for i in range(600)])
+    cases = {
+        fewer: "600 rows here, 200 there",
+        "y": "1 rows have another label",
+        "ids": "row 'row/000' here is 'other/000' there",
+    }
+    for case, what in cases.items():
+        if isinstance(case, str):
+            features = afltool.import_embeddings(tmp_path / f"{case}.npz", tmp_path / f"{case}.h5")
+            case = afltool.partition(features, tmp_path / f"{case}-c.h5", scheme="iid", clients=3)
+        done = cli("local-stats", road.train, "--partition", case, "--head", "linear", "-o", out)
+        refused(done, MISMATCH, case, "is of other rows than", road.train, what)
+        nothing_at(out)
+
+
+def test_two_partitions_of_the_same_rows(road, tmp_path, cli):
+    other = afltool.partition(road.train, tmp_path / "c.h5", scheme="iid", clients=20)
+    stats = afltool.local_stats(road.train, road.head0, tmp_path / "s", partition=other)
+    done = cli("aggregate", road.total, stats / "client-10.h5", "-o", tmp_path / "o.h5")
+    refused(done, MISMATCH, "client-10.h5", "two partitions of the same rows")
+    nothing_at(tmp_path / "o.h5")
+
+
+def test_another_backbone_with_the_same_partition_is_still_another(road, tmp_path, cli):
+    other = afltool.import_embeddings(road.embeddings, tmp_path / "b.h5", backbone="another")
+    stats = afltool.local_stats(other, road.head0, tmp_path / "s", partition=road.clients, only="4")
+    parts = [p for p in road.stats.iterdir() if "4" not in p.name]
+    done = cli("aggregate", *parts, stats, "-o", tmp_path / "o.h5")
+    refused(done, MISMATCH, "client-4.h5", "space.backbone", "another")
+    nothing_at(tmp_path / "o.h5")
+
+
+# ---------------------------------------------------------------- disks
+
+
+def writers(road, out):
+    """The commands that write one file from others, with about how many bytes they write."""
+    return {
+        "import": ["import", road.embeddings, "-o", out],
+        "partition": ["partition", road.train, "--scheme", "iid", "--clients", 3, "-o", out],
+        "head": ["head", "linear", "-o", out],
+        "local-stats": ["local-stats", road.train, "--head", road.head0,
+                        "--partition", road.clients, "--sum", "-o", out],
+        "aggregate": ["aggregate", road.stats, "-o", out],
+        "solve": ["solve", road.total, "-o", out],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MB of its own; unmounted afterwards."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk, leave):
+    """Take all space of a disk but about ``leave`` bytes."""
+    with (disk / "filler").open("wb", buffering=0) as file:
+        file.write(bytes(2**20 - leave))
+    return disk / "filler"
+
+
+@pytest.mark.parametrize(
+    "stage", ["import", "partition", "head", "local-stats", "aggregate", "solve"]
+)
+@pytest.mark.parametrize("foreseen", [True, False])
+def test_no_space_left(stage, foreseen, road, small_disk, tmp_path, cli, monkeypatch):
+    """Before the first byte is written, and, where the estimate was wrong, while it is written."""
+    filler, out = fill(small_disk, leave=2048), small_disk / "o.h5"
+    args = writers(road, out)[stage]
+    with monkeypatch.context() as patch:
+        if not foreseen:
+            patch.setattr(hdf5, "need_space", lambda *_: None)
+        done = cli(*args)
+        refused(done, INPUT, out, "no space left", "free some space")
+        if foreseen:
+            assert "MB free" in done.stderr
+        assert [p.name for p in small_disk.iterdir()] == ["filler"]
+    filler.unlink()
+    assert cli(*args).exit_code == 0
+    elsewhere = tmp_path / "elsewhere.h5"
+    assert cli(*writers(road, elsewhere)[stage]).exit_code == 0
+    assert afltool.verify(out)["digest"] == afltool.verify(elsewhere)["digest"]
+
+
+def test_no_space_left_for_client_files(road, small_disk, cli):
+    fill(small_disk, leave=2048)
+    dealt = ["--partition", road.clients, "--head", road.head0]
+    done = cli("local-stats", road.train, *dealt, "-o", small_disk / "stats")
+    refused(done, INPUT, "no space left for 6 client files", "MB free", "--sum")
+    assert not (small_disk / "stats").exists() or not list((small_disk / "stats").iterdir())
+
+
+def test_no_space_left_in_the_installed_command(road, small_disk):
+    """A real disk that is full: the HDF5 library must not complain on its own at exit."""
+    fill(small_disk, leave=12288)
+    done = installed("import", road.embeddings, "-o", small_disk / "o.h5")
+    refused(done, INPUT, "no space left", small_disk / "o.h5")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert [p.name for p in small_disk.iterdir()] == ["filler"]
+
+
+def test_no_space_left_while_extracting_is_resumable(small_disk, tmp_path, cli, monkeypatch):
+    write_imagefolder(tmp_path / "images", per_class=20, size=8)
+    filler, out = fill(small_disk, leave=2**15), small_disk / "o.h5"
+
+    def args(out):
+        return [
+            "extract", "--backbone", "resnet18", "--weights", "random", "--image-size", 32,
+            "--data", f"imagefolder:{tmp_path}/images", "--batch-size", 8, "-o", out,
+        ]  # fmt: skip
+
+    refused(cli(*args(out)), INPUT, "no space left", out, "it takes 0.1 MB")
+    with monkeypatch.context() as patch:
+        patch.setattr(hdf5, "need_space", lambda *_: None)
+        refused(cli(*args(out)), INPUT, "no space left", out)
+    assert not out.exists()
+    filler.unlink()
+    assert cli(*args(out)).exit_code == 0
+    assert cli(*args(tmp_path / "elsewhere.h5")).exit_code == 0
+    assert afltool.verify(out)["digest"] == afltool.verify(tmp_path / "elsewhere.h5")["digest"]
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """A folder that nobody may write into, root neither: a read-only bind mount."""
+    place = tmp_path / "read-only"
+    place.mkdir()
+    if os.geteuid() != 0:
+        place.chmod(0o555)
+        yield place
+        place.chmod(0o755)
+        return
+    again = ["mount", "-o", "remount,ro,bind", str(place)]
+    if subprocess.run(
+        ["mount", "--bind", place, place], check=False, capture_output=True
+    ).returncode:
+        pytest.skip("root may write anywhere here, and may not mount")
+    subprocess.run(again, check=True)
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.parametrize(
+    "stage", ["import", "partition", "head", "local-stats", "aggregate", "solve"]
+)
+def test_a_read_only_folder(stage, road, read_only, cli):
+    done = cli(*writers(road, read_only / "o.h5")[stage])
+    refused(done, INPUT, read_only / "o.h5", "read-only?", "choose another one with -o")
+    done = cli(*writers(road, read_only / "new" / "o.h5")[stage])
+    refused(done, INPUT, read_only / "new" / "o.h5", "read-only?")
+    assert not list(read_only.iterdir())
+
+
+def test_a_read_only_folder_for_client_files_and_runs(road, read_only, cli):
+    dealt = ["--partition", road.clients, "--head", road.head0]
+    refused(cli("local-stats", road.train, *dealt, "-o", read_only / "s"), INPUT, read_only / "s")
+    features = ["--features", road.train, "--test-features", road.test]
+    refused(cli("run", *features, "--clients", 3, "-o", read_only / "r"), INPUT, read_only / "r")
+
+
+@pytest.mark.parametrize(
+    "stage", ["import", "partition", "head", "local-stats", "aggregate", "solve"]
+)
+def test_an_output_below_a_file(stage, road, tmp_path, cli):
+    (tmp_path / "file").write_text("in the way")
+    for out in (tmp_path / "file" / "o.h5", tmp_path / "file" / "deep" / "o.h5"):
+        done = cli(*writers(road, out)[stage])
+        refused(done, INPUT, out, "a folder and a file are mixed up")
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+# ---------------------------------------------------------------- outputs that are there
+
+
+@pytest.mark.parametrize(
+    "stage", ["import", "partition", "head", "local-stats", "aggregate", "solve"]
+)
+def test_an_equal_output_is_kept_and_another_is_refused(stage, road, tmp_path, cli):
+    out = tmp_path / "o.h5"
+    args = writers(road, out)[stage]
+    assert cli(*args).exit_code == 0
+    os.utime(out, ns=(10**18, 10**18))
+    bytes_before = out.read_bytes()
+    again = cli(*args)
+    assert (again.exit_code, again.stdout) == (0, f"{out}\n")
+    assert out.stat().st_mtime_ns == 10**18
+    different = {
+        "import": [*args, "--fraction-bits", 8],
+        "partition": [*args, "--seed", 1],
+        "head": [*args, "--intercept"],
+        "local-stats": [*args, "--only", "0-3"],
+        "aggregate": ["aggregate", *sorted(road.stats.iterdir())[1:], "-o", out],
+        "solve": [*args, "--ridge", 0.5],
+    }[stage]
+    done = cli(*different)
+    refused(done, USAGE, out, "exists and was made differently", "--overwrite")
+    assert (out.stat().st_mtime_ns, out.read_bytes()) == (10**18, bytes_before)
+    assert cli(*different, "--overwrite").exit_code == 0
+    assert out.read_bytes() != bytes_before
+    assert afltool.verify(out)["intact"]
+
+
+def test_client_files_that_are_there_are_kept(road, tmp_path, cli):
+    stats = tmp_path / "stats"
+    dealt = ["--partition", road.clients, "--head", road.head0, "-o", stats]
+    assert cli("local-stats", road.train, *dealt, "--only", "0-2").exit_code == 0
+    for path in stats.iterdir():
+        os.utime(path, ns=(10**18, 10**18))
+    assert cli("local-stats", road.train, *dealt).exit_code == 0
+    kept = [p.name for p in sorted(stats.iterdir()) if p.stat().st_mtime_ns == 10**18]
+    assert kept == ["client-0.h5", "client-1.h5", "client-2.h5"]
+    assert len(list(stats.iterdir())) == 6
+    other = ["--partition", road.clients, "--head", "linear", "--intercept", "-o", stats]
+    done = cli("local-stats", road.train, *other)
+    refused(done, USAGE, stats / "client-0.h5", "was made differently", "inputs.head")
+
+
+def test_an_output_that_is_damaged_or_foreign_is_not_overwritten_unasked(road, tmp_path, cli):
+    out = tmp_path / "o.h5"
+    args = ["aggregate", road.stats, "-o", out]
+    flipped = flip(road.total, tmp_path / "flipped", middle_of(road.total, "arrays/gram"))
+    for content in (b"my thesis", road.total.read_bytes()[:-1], flipped.read_bytes()):
+        out.write_bytes(content)
+        done = cli(*args)
+        refused(done, USAGE, out, "exists and is not usable", "remove it or use --overwrite")
+        assert out.read_bytes() == content
+    assert cli(*args, "--overwrite").exit_code == 0
+    assert afltool.info(out)["digest"] == afltool.info(road.total)["digest"]
+    out.unlink()
+    out.mkdir()
+    refused(cli(*args), USAGE, out, "exists and is not usable")
+    refused(cli(*args, "--overwrite"), INPUT, out)

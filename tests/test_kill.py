@@ -1,0 +1,249 @@
+"""Killed at any moment, a stage leaves whole files or none, and the next run makes it good.
+
+Every stage is killed with SIGKILL at 20 moments drawn from a fixed seed: half of them over its
+whole duration, half from the moment on at which its first unfinished file is there.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import embeddings, installed
+from helpers_images import write_imagefolder
+
+import afltool
+
+pytestmark = pytest.mark.slow
+
+MOMENTS = 20
+# The command with extraction committing more often than every 5 s, so that short runs do, too.
+EAGER = """
+import afltool.stages.extract as extract
+from afltool.cli import main
+extract.COMMIT_SECONDS = 0.1
+main()
+"""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A command by the folder that it writes into, and the file there that it is judged by."""
+
+    args: Callable[[Path], list[Any]]
+    result: str
+    eager: bool = False
+
+    def start(self, folder: Path) -> subprocess.Popen[str]:
+        args = [str(a) for a in self.args(folder)]
+        if not self.eager:
+            return installed(*args, wait=False)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([sys.executable, "-c", EAGER, *args], **pipes)
+
+    def finish(self, folder: Path, cli: Any) -> str:
+        """Run it to its end, in this process to save time; returns what it said."""
+        folder.mkdir(exist_ok=True)
+        done = cli(*self.args(folder))
+        assert done.exit_code == 0, done.stderr
+        return str(done.stderr)
+
+    def digest(self, folder: Path) -> str:
+        return afltool.verify(folder / self.result)["digest"]
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory):
+    """Inputs large enough that there is something to interrupt."""
+    at = tmp_path_factory.mktemp("inputs")
+    embedded = embeddings(at / "train.npz", 30_000, d=128, classes=10)
+    train = afltool.import_embeddings(embedded, at / "train.h5")
+    clients = afltool.partition(train, at / "clients.h5", alpha=0.1, clients=40)
+    stats = afltool.local_stats(train, "linear", at / "stats", partition=clients)
+    total = afltool.aggregate([stats], at / "total.h5")
+    images = write_imagefolder(at / "images", per_class=350, size=16)
+    backbone = [
+        "--backbone", "resnet18", "--weights", "random", "--image-size", 64, "--batch-size", 32,
+        "--data", f"imagefolder:{images}",
+    ]  # fmt: skip
+    dealt = ["--partition", clients, "--head", "linear"]
+    return {
+        "extract": Stage(lambda f: ["extract", *backbone, "-o", f / "f.h5"], "f.h5", eager=True),
+        "import": Stage(lambda f: ["import", embedded, "-o", f / "f.h5"], "f.h5"),
+        "partition": Stage(
+            lambda f: ["partition", train, "--alpha", 0.1, "--clients", 500, "-o", f / "c.h5"],
+            "c.h5",
+        ),
+        "local-stats": Stage(
+            lambda f: ["local-stats", train, *dealt, "-o", f / "stats"], "stats/client-39.h5"
+        ),
+        "aggregate": Stage(lambda f: ["aggregate", stats, "-o", f / "t.h5"], "t.h5"),
+        "solve": Stage(lambda f: ["solve", total, "--ridge", "auto", "-o", f / "h.h5"], "h.h5"),
+        "run": Stage(
+            lambda f: ["run", *backbone, "--limit", 256, "--clients", 20, "--ridge", 1,
+                       "--store", f / "store", "--keep-clients", "-o", f / "run"],
+            "run/05-head.h5",
+            eager=True,
+        ),
+    }  # fmt: skip
+
+
+NAMES = ("extract", "import", "partition", "local-stats", "aggregate", "solve", "run")
+
+
+def unfinished(folder):
+    return list(folder.rglob("*.partial"))
+
+
+def wait_for_an_unfinished_file(process, folder):
+    while process.poll() is None and not unfinished(folder):
+        time.sleep(0.0005)
+
+
+def kill_after(process, seconds):
+    """SIGKILL after so many seconds; whether it came before the end."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
+def check_finished_files(folder):
+    for path in folder.rglob("*.h5"):
+        assert afltool.verify(path)["intact"]
+    for path in folder.rglob("*.json"):
+        assert json.loads(path.read_text())
+
+
+WRITE_LONG = ("extract", "import", "local-stats", "run")  # the others write for milliseconds
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_killed_at_random_moments(name, stages, tmp_path, cli):
+    stage = stages[name]
+    undisturbed = tmp_path / "undisturbed"
+    undisturbed.mkdir()
+    begun = time.monotonic()
+    process = stage.start(undisturbed)
+    wait_for_an_unfinished_file(process, undisturbed)
+    writing_after = time.monotonic() - begun
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    duration = time.monotonic() - begun
+    expected = stage.digest(undisturbed)
+
+    draw = random.Random(name)
+    killed = met = 0
+    for number in range(MOMENTS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        process = stage.start(folder)
+        if number % 2:
+            wait_for_an_unfinished_file(process, folder)
+            killed += kill_after(process, draw.random() ** 2 * (duration - writing_after))
+        else:
+            killed += kill_after(process, (number + draw.random()) / MOMENTS * duration)
+        met += bool(unfinished(folder))
+        check_finished_files(folder)
+        stage.finish(folder, cli)
+        check_finished_files(folder)
+        assert stage.digest(folder) == expected
+        assert not unfinished(folder)
+    assert killed > MOMENTS // 4, "the premise: many runs were interrupted"
+    assert met > 0 or name not in WRITE_LONG, "the premise: some were interrupted while they wrote"
+
+
+def test_a_chain_of_kills_never_loses_what_was_counted(stages, tmp_path, cli):
+    """The same extraction, killed again and again, gets on and ends with the undisturbed digest."""
+    stage, folder = stages["extract"], tmp_path / "chain"
+    folder.mkdir()
+    draw, done = random.Random(1), []
+    for _ in range(12):
+        process = stage.start(folder)
+        wait_for_an_unfinished_file(process, folder)
+        if not kill_after(process, 0.5 + 2 * draw.random()):
+            break
+        check_finished_files(folder)
+    done = stage.finish(folder, cli)
+    stage.finish(tmp_path / "undisturbed", cli)
+    assert "going on from there" in done or process.returncode == 0
+    assert stage.digest(folder) == stage.digest(tmp_path / "undisturbed")
+
+
+def interrupt(stage, folder, number):
+    """Start a stage and send it a signal once it is writing: (exit code, what it said)."""
+    folder.mkdir()
+    process = stage.start(folder)
+    wait_for_an_unfinished_file(process, folder)
+    time.sleep(0.2)
+    process.send_signal(number)
+    out, said = process.communicate(timeout=120)
+    assert out == "" or process.returncode == 0
+    assert "Traceback" not in said
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_an_extraction_asked_to_stop_goes_on_later(number, stages, tmp_path, cli):
+    stage, folder = stages["extract"], tmp_path / "asked"
+    code, said = interrupt(stage, folder, number)
+    assert code == 75
+    assert f"stopped on {number.name}" in said
+    assert "run the same command to go on" in said
+    assert [p.name for p in folder.iterdir()] == ["f.h5.partial"]
+    again = stage.finish(folder, cli)
+    done = int(
+        again.split("extract: ")[1].split(" of 1050 images are done, going on from there")[0]
+    )
+    assert 0 < done < 1050
+    stage.finish(tmp_path / "undisturbed", cli)
+    assert stage.digest(folder) == stage.digest(tmp_path / "undisturbed")
+
+
+def test_control_c_ends_an_extraction_with_130(stages, tmp_path, cli):
+    stage, folder = stages["extract"], tmp_path / "interrupted"
+    code, said = interrupt(stage, folder, signal.SIGINT)
+    assert code == 130
+    assert "interrupted" in said
+    assert not (folder / "f.h5").exists()
+    stage.finish(folder, cli)
+    stage.finish(tmp_path / "undisturbed", cli)
+    assert stage.digest(folder) == stage.digest(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("name", ["import", "local-stats", "run"])
+def test_the_other_stages_stop_on_request_too(name, number, code, stages, tmp_path, cli):
+    stage, folder = stages[name], tmp_path / "asked"
+    found, _ = interrupt(stage, folder, number)
+    assert found in (code, 0), "0: it was done before the signal"
+    check_finished_files(folder)
+    stage.finish(folder, cli)
+    stage.finish(tmp_path / "undisturbed", cli)
+    assert stage.digest(folder) == stage.digest(tmp_path / "undisturbed")
+
+
+def test_two_extractions_of_one_file_at_once(stages, tmp_path):
+    """A batch system that starts a job twice: one of them writes, the other is told."""
+    stage = stages["extract"]
+    first = stage.start(tmp_path)
+    wait_for_an_unfinished_file(first, tmp_path)
+    second = stage.start(tmp_path)
+    codes = []
+    for process in (second, first):
+        _, said = process.communicate(timeout=300)
+        codes.append(process.returncode)
+        assert process.returncode == 0 or "another process is writing it" in said
+    assert sorted(codes) in ([0, 0], [0, 3])
+    assert afltool.verify(tmp_path / "f.h5")["intact"]
