@@ -17,6 +17,8 @@ from ..errors import InvalidDataError
 from .fixedpoint import FixedPoint, Rows, check_int64, exact_rows
 from .triangle import length, pack
 
+PIECE = 512  # rows: 2 MB of 512 features in float64
+
 
 def gram(X: Rows, intercept: bool = False) -> NDArray[Any]:
     """XᵀX as a packed triangle; int64 for fixed-point rows, in units of 2^(−2 bits), else float64.
@@ -52,10 +54,14 @@ def gram_and_cross(
         return gram(X, intercept), cross(X, y, classes, intercept)
     check_labels(y, classes)
     values = _with_constant(X.values, 2**X.bits, intercept)
-    real = values.astype(np.float64)
+    real = np.empty(values.shape)
     # Class sums stay below n · 2^15, so float64 holds them exactly up to 2^38 rows.
-    sums = _class_sums(real, y, classes).astype(np.int64)
-    return _integer_gram(values, real), sums
+    sums = np.zeros((values.shape[1], classes))
+    for start in range(0, len(y), PIECE):  # summed while the cache still holds what was converted
+        piece = real[start : start + PIECE]
+        np.copyto(piece, values[start : start + PIECE])
+        sums += _class_sums(piece, y[start : start + PIECE], classes)
+    return _integer_gram(values, real), sums.astype(np.int64)
 
 
 def real_gram(X: NDArray[Any]) -> NDArray[np.float64]:

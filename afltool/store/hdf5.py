@@ -18,6 +18,8 @@ import io
 import json
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -81,11 +83,16 @@ def writing(
             if mode == "w":
                 os.ftruncate(lock, 0)
             disk = _Disk(lock, "r+b", closefd=False)
+            file = None
             try:
-                with _File(disk, mode, libver=schema.LIBVER) as file:
-                    yield file
-                    put_attribute(file, schema.COMPLETE, 1)
+                with undisturbed():
+                    file = _File(disk, mode, libver=schema.LIBVER)
+                yield file
+                put_attribute(file, schema.COMPLETE, 1)
             finally:
+                with undisturbed():
+                    if file is not None:
+                        file.close()
                 disk.check()  # before any other error: that one would only follow from it
             os.fsync(lock)
             os.replace(partial, path)
@@ -99,6 +106,26 @@ def writing(
         os.close(lock)
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block, which calls the HDF5 library to write.
+
+    Raised in the middle of `_Disk.write` it would be a failed write to the library.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *signal_and_frame: came.append(signal_and_frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            before(*came[0])
+
+
 class _Disk(io.FileIO):
     """A file whose first failed write is kept for `check`; later ones are dropped.
 
@@ -107,14 +134,14 @@ class _Disk(io.FileIO):
     close, prints a traceback at exit or ends in a segmentation fault.)
     """
 
-    _failure: BaseException | None = None
+    _failure: OSError | None = None
 
     def write(self, data: Any) -> int:
         left = memoryview(data)
         try:
             while left and not self._failure:
                 left = left[super().write(left) :]
-        except BaseException as failure:
+        except OSError as failure:
             self._failure = failure
         return len(data)
 
@@ -139,7 +166,8 @@ class _File(h5py.File):  # type: ignore[misc]
         super().__init__(disk, mode, **options)
 
     def flush(self) -> None:
-        super().flush()
+        with undisturbed():
+            super().flush()
         self._disk.check()
 
 
@@ -203,11 +231,13 @@ def put_header(file: h5py.File, kind: str, header: Header) -> None:
     put_attribute(file, schema.HEADER_SHA256, hashlib.sha256(data).hexdigest())
 
 
+@undisturbed()
 def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
     """Write an attribute of the root group; texts get a fixed length."""
     file.attrs[name] = np.bytes_(value.encode()) if isinstance(value, str) else value
 
 
+@undisturbed()
 def put_array(file: h5py.File, name: str, value: Array) -> None:
     """Write or replace an array: checksummed, chunked (an empty one without); see `_packed`."""
     if name in file:
