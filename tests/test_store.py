@@ -264,13 +264,24 @@ USES = {
     "partition": lambda path: load_partition(path).digest(),
     "statistics": lambda path: (load_statistics(path).digest(), load_statistics(path).clients),
     "head": lambda path: load_head(path)[0].digest(),
+    "counts": lambda path: load_statistics(path).digest(),
 }
 
 
+@pytest.fixture
+def files(road, tmp_path):
+    """One file of every kind, and statistics whose counts are compressed."""
+    numbers = np.random.default_rng(0).integers(0, 200, 3000)
+    save_statistics(tmp_path / "counts.h5", statistics({"counts": numbers}, [3, 4]), MADE_BY)
+    with h5py.File(tmp_path / "counts.h5", "r") as file:
+        assert file["arrays/counts"].compression == "gzip"
+    return {**road.of_each_kind(), "counts": tmp_path / "counts.h5"}
+
+
 @pytest.mark.parametrize("kind", USES)
-def test_no_altered_byte_passes_unnoticed(kind, road, tmp_path):
+def test_no_altered_byte_passes_unnoticed(kind, files, tmp_path):
     """Anywhere in the file: either it is refused, or what is read is what was written."""
-    source, use = road.of_each_kind()[kind], USES[kind]
+    source, use = files[kind], USES[kind]
     expected, digest = use(source), verify(source)["digest"]
     size, draw = source.stat().st_size, random.Random(kind)
     outcomes = []
@@ -283,8 +294,8 @@ def test_no_altered_byte_passes_unnoticed(kind, road, tmp_path):
 
 
 @pytest.mark.parametrize("kind", USES)
-def test_verify_notices_a_flipped_byte_in_every_chunk(kind, road, tmp_path):
-    source = road.of_each_kind()[kind]
+def test_verify_notices_a_flipped_byte_in_every_chunk(kind, files, tmp_path):
+    source = files[kind]
     for name in datasets(source):
         path = flip(source, tmp_path / "f.h5", middle_of(source, name), 0x01)
         with pytest.raises(CorruptFileError, match="is damaged"):

@@ -32,7 +32,7 @@ from .hdf5 import (
     writing,
 )
 
-BLOCK_BYTES = 16 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
+BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
 
 
 class FeatureWriter:
