@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from torch import nn
 from torchvision import models, transforms
+from torchvision.models.feature_extraction import create_feature_extractor
 
 from afltool.backbones import (
     backbone_names,
@@ -30,7 +31,8 @@ from afltool.backbones import (
     sources,
     weights_identity,
 )
-from afltool.backbones.models import cut_classifier, digest_of_state
+from afltool.backbones.models import digest_of_state
+from afltool.backbones.nodes import averaged, cut_classifier
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
 
 
@@ -304,6 +306,121 @@ def test_unknown_names_come_with_near_ones():
     assert {"resnet18", "vit_b_16", "efficientnet_lite0"} <= set(backbone_names())
 
 
+# --- a node by name -------------------------------------------------------------------------------
+
+#: A layer and a node of the traced graph for each network; None where the graph's would be tokens.
+NODES = {
+    "resnet18": ("layer3", "layer3.1.relu_1"),
+    "resnet34": ("layer2", "flatten"),
+    "resnet50": ("layer4.2.conv2", "layer4.2.add"),
+    "vgg11": ("features.10", "classifier.3"),
+    "vit_b_16": ("conv_proj", "getitem_5"),
+    "efficientnet_b0": ("features.4", "features.6.2.add"),
+    "mobilenet_v3_small": ("features.8", "classifier.1"),
+    "convnext_tiny": ("features.5", "classifier.1"),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "resnet18" else pytest.mark.slow) for name in NODES],
+)
+def test_a_node_by_name_gives_what_torchvisions_extractor_gives(name):
+    size = 64
+    preprocessing = paper_preprocessing(size)
+    batch = batch_of(preprocessing, pictures(2))
+    for node in NODES[name]:
+        torch.manual_seed(0)
+        options = {"image_size": size} if name == "vit_b_16" else {}
+        network = models.get_model(name, weights=None, **options).eval()
+        extractor = create_feature_extractor(network, {node: "x"})
+        with torch.inference_mode():
+            expected = extractor(preprocessing.normalise(batch))["x"]
+        averaged = expected.ndim == 4
+        expected = (expected.mean(dim=(2, 3)) if averaged else expected).numpy()
+        backbone = load_backbone(name, weights="random", image_size=size, node=node)
+        label = f"output of {node}{', averaged over positions' if averaged else ''}"
+        assert (backbone.node, backbone.dim) == (label, expected.shape[1])
+        plain = prepare_for_inference(copy.deepcopy(backbone.module), optimise=False)
+        np.testing.assert_array_equal(infer(plain, batch, preprocessing), expected)
+        fast = prepare_for_inference(backbone.module, image_size=size)
+        difference = np.abs(infer(fast, batch, preprocessing) - expected).max()
+        assert difference <= 1e-4 * np.abs(expected).max()
+
+
+def test_the_node_changes_no_weights_digest_and_a_network_without_classifier_has_nodes(resnet18):
+    at_layer3 = load_backbone("resnet18", weights="random", seed=3, image_size=32, node="layer3")
+    assert at_layer3.weights_digest == resnet18.weights_digest
+    squeeze = load_backbone("squeezenet1_0", weights="random", image_size=64, node="features")
+    assert squeeze.dim == 512
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "message"),
+    [
+        ("resnet18", "layr3", r"no node 'layr3': there are \d+, such as layer3"),
+        ("resnet18", "fc", "is the classifier of resnet18"),
+        pytest.param(
+            *("vit_b_16", "encoder.ln", r"the shape \(n, 17, 768\); expected \(n, d\)"),
+            marks=pytest.mark.slow,
+        ),
+        ("inception_v3", "AuxLogits.conv0", "is a layer that the network does not run"),
+    ],
+)
+def test_nodes_that_give_no_features_are_refused(name, node, message):
+    size = 75 if name == "inception_v3" else 64
+    with pytest.raises(UsageError, match=message):
+        load_backbone(name, weights="random", image_size=size, node=node)
+
+
+def test_a_timm_network_that_cannot_be_traced_has_its_layers():
+    pytest.importorskip("timm")
+    backbone = load_backbone("timm:tf_efficientnet_lite0", weights="random", image_size=64,
+                             node="blocks.4")  # fmt: skip
+    assert backbone.dim == 112
+    with pytest.raises(UsageError, match="layers only: it cannot be traced"):
+        load_backbone("timm:tf_efficientnet_lite0", weights="random", image_size=64, node="add_3")
+
+
+class ClassifierFirst(nn.Module):
+    """Its last linear layer in module order runs before the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.flatten = nn.Flatten()
+        self.after = nn.Linear(12, 5)
+        self.before = nn.Linear(12, 12)
+
+    def forward(self, x):
+        return torch.relu(self.after(self.before(self.flatten(x))))
+
+
+@pytest.mark.parametrize("node", ["after", "relu"])
+def test_a_node_behind_what_was_cut_off_is_refused(monkeypatch, node):
+    class Fake(sources.Source):
+        name = "fake"
+
+        def knows(self, weights):
+            return False
+
+        def build(self, image_size):
+            return ClassifierFirst()
+
+    monkeypatch.setattr("afltool.backbones.models.source_of", lambda name: Fake())
+    with pytest.raises(UsageError, match=f"{node} lies behind the classifier of fake, before"):
+        load_backbone("fake", weights="random", image_size=2, node=node)
+    assert load_backbone("fake", weights="random", image_size=2, node="flatten").dim == 12
+
+
+def test_maps_are_averaged_whichever_way_they_lie():
+    x = torch.rand(2, 7, 3, 3)
+    assert torch.equal(averaged(x), x.mean((2, 3)))
+    torch.testing.assert_close(averaged(x.permute(0, 2, 3, 1)), x.mean((2, 3)))
+    for shape in ((2, 3, 3, 3), (2, 5, 4, 3), (2, 5, 4), (2,)):
+        with pytest.raises(UsageError, match="which is averaged"):
+            averaged(torch.rand(shape))
+
+
 # --- weights --------------------------------------------------------------------------------------
 
 
@@ -533,12 +650,30 @@ def test_timm_models_by_name(monkeypatch):
         monkeypatch.delenv(name.upper(), raising=False)
     with pytest.raises(InputError, match=r"timm/resnet10t.*--weights FILE"):
         load_backbone("timm:resnet10t", image_size=64)
+    with pytest.raises(InputError, match=r"augreg_in21k.*model\.safetensors.*--weights FILE"):
+        load_backbone("timm:vit_tiny_patch16_224.augreg_in21k")
     with pytest.raises(UsageError, match="unknown backbone timm:resnet10000"):
         load_backbone("timm:resnet10000")
     with pytest.raises(UsageError, match="neither a file nor weights of timm:resnet10t"):
         load_backbone("timm:resnet10t", weights="IMAGENET1K_V1")
     preprocessing = preprocessing_for("weights", "timm:vit_base_patch16_224.augreg_in21k")
     assert (preprocessing.resize, preprocessing.interpolation) == (248, "bicubic")
+
+
+def test_imagenet_21k_weights_of_timm_from_the_file_that_was_fetched(tmp_path):
+    """The file has the head of its 21,843 classes, which is not ours to keep."""
+    timm = pytest.importorskip("timm")
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    torch.manual_seed(5)
+    name = "vit_tiny_patch16_224.augreg_in21k"
+    network = timm.create_model(name).eval()
+    assert network.head.out_features == 21843
+    save_file(network.state_dict(), tmp_path / "model.safetensors")
+    backbone = load_backbone(f"timm:{name}", weights=str(tmp_path / "model.safetensors"))
+    assert (backbone.dim, backbone.node) == (192, "input of head")
+    x = torch.rand(1, 3, 224, 224)
+    with torch.inference_mode():
+        assert torch.equal(network.head(backbone.module(x)), network(x))
 
 
 # --- inference ------------------------------------------------------------------------------------

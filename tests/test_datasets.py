@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import os
 import pickle
@@ -10,8 +11,11 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import URLError
 
@@ -35,6 +39,7 @@ from afltool.datasets import (
     ImageDataset,
     arrays,
     default_data_root,
+    folders,
     open_dataset,
     read_checksums,
     read_classes,
@@ -512,8 +517,10 @@ def test_tiny_imagenet_in_its_own_layout(tmp_path):
 
 
 def test_a_damaged_tiny_imagenet_is_named(tmp_path):
+    (tmp_path / "tiny-imagenet-200").mkdir()
     with pytest.raises(InputError, match=f"Unpack tiny-imagenet-200.zip into {tmp_path}"):
         open_dataset("tiny-imagenet", "train", data_root=tmp_path)
+    (tmp_path / "tiny-imagenet-200").rmdir()
     folder = write_tiny_imagenet(tmp_path)
     table = folder / "val" / "val_annotations.txt"
     lines = table.read_text().splitlines(keepends=True)
@@ -531,6 +538,54 @@ def test_a_damaged_tiny_imagenet_is_named(tmp_path):
     (folder / "train" / "n90007919" / "images").mkdir()
     with pytest.raises(InvalidDataError, match="1 of 3 classes have no images"):
         open_dataset("tiny-imagenet", "train", data_root=tmp_path)
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """A folder and the address of a server that hands out what is in it."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "published")
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield tmp_path / "published", f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_tiny_imagenet_is_fetched_checked_and_unpacked_whole(tmp_path, published, monkeypatch):
+    place, address = published
+    folder = write_tiny_imagenet(place)
+    archive = Path(shutil.make_archive(str(folder), "zip", folder.parent, folder.name))
+    md5 = hashlib.md5(archive.read_bytes()).hexdigest()
+    root = tmp_path / "root"
+    root.mkdir()
+    monkeypatch.setattr(folders, "TINY_IMAGENET_URL", f"{address}/{archive.name}")
+    with pytest.raises(InputError, match=r"expected the folder .*Fetch tiny-imagenet-200\.zip"):
+        open_dataset("tiny-imagenet", "train", data_root=root)  # the published MD5
+    for file in root.iterdir():
+        file.unlink()
+    monkeypatch.setattr(folders, "TINY_IMAGENET_MD5", md5)
+    dataset = open_dataset("tiny-imagenet", "train", data_root=root)
+    assert dataset.load(0).size == (64, 64)
+    assert {p.name for p in root.iterdir()} == {"tiny-imagenet-200", "tiny-imagenet-200.zip"}
+    shutil.rmtree(root / "tiny-imagenet-200")
+    (root / "tiny-imagenet-200.zip").write_bytes(archive.read_bytes()[:-7])
+    with pytest.raises(CorruptFileError, match=f"expected the MD5 {md5}"):
+        open_dataset("tiny-imagenet", "train", data_root=root)
+
+
+def test_tiny_imagenet_offline_says_what_to_fetch_and_where(tmp_path, monkeypatch):
+    from torchvision.datasets import utils
+
+    def refuse(*args):
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr(utils, "download_url", refuse)
+    with pytest.raises(InputError) as caught:
+        open_dataset("tiny-imagenet", "train", data_root=tmp_path)
+    for part in ("tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", str(tmp_path)):
+        assert part in str(caught.value)
 
 
 # --- images of every mode -------------------------------------------------------------------------

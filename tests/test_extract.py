@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
+import torchvision
 from helpers_images import write_imagefolder
 from PIL import Image
+from torchvision import transforms
 
 import afltool
 from afltool import progress
 from afltool.backbones import load_backbone
 from afltool.datasets import CorruptImageError
-from afltool.errors import InvalidDataError, MismatchError, StoppedError, UsageError
+from afltool.errors import (
+    InputError,
+    InvalidDataError,
+    MismatchError,
+    OutputExistsError,
+    StoppedError,
+    UsageError,
+)
 from afltool.files import up_to_date
+from afltool.stages import _answers
 from afltool.stages import extract as stage
+from afltool.stages._options import shard_of_job
 from afltool.store.features import open_features
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
@@ -49,6 +64,41 @@ def plain_loop(images, ids):
         with torch.no_grad():
             rows.append(module(x)[0].numpy())
     return np.stack(rows)
+
+
+def independent_loop(images, ids, size, batch):
+    """torchvision and PyTorch alone: nothing of afltool, over the same batches."""
+    torch.manual_seed(0)
+    network = torchvision.models.resnet18(weights=None).eval()
+    network.fc = torch.nn.Identity()
+    half = [0.5] * 3
+    prepare = transforms.Compose(
+        [transforms.Resize(size), transforms.ToTensor(), transforms.Normalize(half, half)]
+    )
+    pixels = [prepare(Image.open(images / name.decode()).convert("RGB")) for name in ids]
+    with torch.no_grad():
+        parts = [network(torch.stack(pixels[k : k + batch])) for k in range(0, len(ids), batch)]
+    return torch.cat(parts).numpy()
+
+
+def test_features_are_those_of_an_independent_loop_over_the_same_batches(images, tmp_path):
+    """float32 with --plain: every bit; fixed point: within one step, plain or not."""
+    floats, ids = values(extract(images, tmp_path / "f.h5", dtype="float32", plain=True,
+                                 image_size=40, batch_size=9))  # fmt: skip
+    expected = independent_loop(images, ids, 40, 9)
+    assert len(ids) % 9 == 0, "the premise: whole batches"
+    np.testing.assert_array_equal(floats, expected)
+    for plain in (True, False):
+        fixed, _ = values(extract(images, tmp_path / f"{plain}.h5", plain=plain, image_size=40))
+        assert np.abs(fixed / 512 - expected).max() <= 1 / 512
+
+
+def test_features_of_a_chosen_node_are_recorded_and_another_extraction(images, tmp_path):
+    path = extract(images, tmp_path / "node.h5", node="layer2")
+    space = afltool.info(path)["space"]
+    assert (space["node"], space["dim"]) == ("output of layer2, averaged over positions", 128)
+    with pytest.raises(OutputExistsError, match="node"):
+        extract(images, path)
 
 
 def test_features_are_those_of_a_plain_loop_within_one_step(images, tmp_path):
@@ -203,7 +253,7 @@ def test_features_beyond_the_range_name_the_images(images, tmp_path, monkeypatch
     from afltool import backbones
 
     infer = backbones.infer
-    monkeypatch.setattr(backbones, "infer", lambda *args: infer(*args) * 1e4)
+    monkeypatch.setattr(backbones, "start_inference", lambda *args: lambda: infer(*args) * 1e4)
     message = r"images .*train/circle/0000\.png to .*--fraction-bits \d+ would hold it"
     with pytest.raises(InvalidDataError, match=message):
         extract(images, tmp_path / "a.h5")
@@ -219,3 +269,254 @@ def test_batches_of_another_size_move_a_feature_by_at_most_one_step(images, tmp_
 def test_a_batch_size_of_nothing_is_refused(images, tmp_path):
     with pytest.raises(UsageError, match="--batch-size is at least 1"):
         extract(images, tmp_path / "a.h5", batch_size=0)
+
+
+# --- what a store remembers -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """Files made a moment ago count as if they had been there for long."""
+    monkeypatch.setattr(_answers, "SETTLED_NS", -(10**18))
+
+
+def forbid_the_long_way(monkeypatch):
+    def fail(self):
+        raise AssertionError("the recipe was made anew")
+
+    monkeypatch.setattr("afltool.stages._asked.Asked.recipe", fail)
+
+
+def test_the_second_answer_needs_no_pytorch(images, tmp_path, settled):
+    store = tmp_path / "store"
+    first = extract(images, None, store=store)
+    code = (
+        "import sys, afltool; print(afltool.extract('resnet18', sys.argv[1], 'train', "
+        "store=sys.argv[2], weights='random', image_size=32)); "
+        "sys.exit(' '.join({'torch', 'torchvision', 'timm', 'sklearn'} & set(sys.modules)) or None)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"imagefolder:{images}", store],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(first)
+
+
+def test_a_remembered_answer_is_of_the_same_weights_images_and_options(
+    tmp_path, monkeypatch, settled
+):
+    images = write_imagefolder(tmp_path / "images", per_class=2, splits=("train",))
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        torch.save(torchvision.models.resnet18().state_dict(), tmp_path / f"{seed}.pth")
+    weights, store = tmp_path / "w.pth", tmp_path / "store"
+    shutil.copy(tmp_path / "0.pth", weights)
+    options = {"weights": str(weights), "store": store}
+    first = extract(images, None, **options)
+    with monkeypatch.context() as patch:
+        forbid_the_long_way(patch)
+        assert extract(images, None, **options) == first
+        for change in ({"node": "layer1"}, {"plain": True}, {"limit": 3}, {"image_size": 33}):
+            with pytest.raises(AssertionError, match="made anew"):
+                extract(images, None, **{**options, **change})
+    times = weights.stat()
+    weights.write_bytes((tmp_path / "1.pth").read_bytes())
+    os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert weights.stat().st_size == times.st_size, "the premise: size and mtime are the same"
+    assert extract(images, None, **options) != first
+    monkeypatch.setattr(_answers, "version", lambda package: "another")
+    forbid_the_long_way(monkeypatch)
+    with pytest.raises(AssertionError, match="made anew"):
+        extract(images, None, **options)
+
+
+def test_files_changed_a_moment_ago_are_not_trusted(tmp_path):
+    states = [["x.gz", [1, 2, 3, 4, 10**18]]]
+    for begun, kept in ((10**18 + 10**9, False), (10**18 + 3 * 10**9, True)):
+        _answers.remember(tmp_path, "key", {"stage": "s", "options": {}}, states, begun)
+        assert (_answers.recall(tmp_path, "key") is not None) == kept
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"{}", b"\xff"])
+def test_a_damaged_entry_costs_time_only(images, tmp_path, settled, damage):
+    first = extract(images, None, store=tmp_path)
+    (entry,) = (tmp_path / "index").iterdir()
+    entry.write_bytes(damage)
+    assert extract(images, None, store=tmp_path) == first
+    assert entry.read_bytes() != damage
+
+
+def test_a_lost_file_is_made_again_and_a_damaged_one_is_not_answered(images, tmp_path, settled):
+    first = extract(images, None, store=tmp_path)
+    digest = afltool.info(first)["digest"]
+    first.unlink()
+    assert extract(images, None, store=tmp_path) == first
+    assert afltool.info(first)["digest"] == digest
+    place = first.read_bytes().index(values(first)[0][:1].tobytes())
+    with first.open("r+b") as file:
+        file.seek(place)
+        file.write(b"damage")
+    with pytest.raises(OutputExistsError, match="not usable"):
+        extract(images, None, store=tmp_path)
+
+
+# --- tasks of a job -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"ARRAY_TASK_ID": "3", "ARRAY_TASK_COUNT": "8"}, (3, 8)),
+        ({"ARRAY_TASK_ID": "3", "ARRAY_TASK_COUNT": "3", "ARRAY_TASK_MIN": "1"}, (2, 3)),
+        ({"ARRAY_TASK_ID": "15", "ARRAY_TASK_COUNT": "2", "ARRAY_TASK_MIN": "5",
+          "ARRAY_TASK_STEP": "10", "PROCID": "0", "NTASKS": "1"}, (1, 2)),
+        ({"PROCID": "2", "NTASKS": "4"}, (2, 4)),
+        ({"ARRAY_TASK_ID": "1", "ARRAY_TASK_COUNT": "2", "PROCID": "2", "NTASKS": "4"}, (6, 8)),
+    ],
+)  # fmt: skip
+def test_the_shard_of_a_slurm_task(environ, expected):
+    assert shard_of_job({f"SLURM_{name}": value for name, value in environ.items()}) == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({}, "SLURM_ARRAY_TASK_ID .* or SLURM_PROCID .*, found neither"),
+        ({"ARRAY_TASK_ID": "7", "ARRAY_TASK_COUNT": "2"}, "task 7 of 2 array tasks"),
+        ({"ARRAY_TASK_ID": "7", "ARRAY_TASK_COUNT": "9", "ARRAY_TASK_STEP": "2"}, "has no place"),
+        ({"ARRAY_TASK_ID": "7"}, "a whole number in SLURM_ARRAY_TASK_COUNT"),
+        ({"PROCID": "4", "NTASKS": "4"}, "SLURM_PROCID below SLURM_NTASKS, found 4 of 4"),
+        ({"PROCID": "x", "NTASKS": "4"}, "a whole number in SLURM_PROCID, found 'x'"),
+    ],
+)
+def test_a_task_without_a_place_is_told(environ, message):
+    with pytest.raises(UsageError, match=message):
+        shard_of_job({f"SLURM_{name}": value for name, value in environ.items()})
+
+
+def test_tasks_of_a_job_make_the_shards_of_the_whole(images, tmp_path, monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("SLURM_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "3")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "1")
+    for task in (1, 2, 3):
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", str(task))
+        path = extract(images, tmp_path / "shards" / f"{task}.h5", shard="slurm")
+        assert afltool.info(path)["source"]["shard"] == f"{task - 1}/3"
+    merged = afltool.merge([tmp_path / "shards"], tmp_path / "merged.h5")
+    whole = extract(images, tmp_path / "whole.h5")
+    assert afltool.info(merged)["digest"] == afltool.info(whole)["digest"]
+
+
+# --- what can go wrong under way ------------------------------------------------------------------
+
+
+def scarce_memory(monkeypatch, most, error=torch.OutOfMemoryError):
+    """A device that takes ``most`` images at a time; the sizes that were tried."""
+    from afltool import backbones
+
+    start, tried = backbones.start_inference, []
+
+    def limited(module, batch, *more):
+        tried.append(len(batch))
+        if len(batch) > most:
+            raise error("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return start(module, batch, *more)
+
+    monkeypatch.setattr(backbones, "start_inference", limited)
+    return tried
+
+
+def test_a_full_device_halves_the_batch_says_so_and_writes_it_down(
+    images, tmp_path, monkeypatch, caplog
+):
+    whole, ids = values(extract(images, tmp_path / "whole.h5"))
+    tried = scarce_memory(monkeypatch, 5)
+    path = extract(images, tmp_path / "halved.h5", batch_size=22)
+    assert tried[:3] == [22, 11, 5]
+    assert set(tried[2:]) == {5}, "the smaller size is kept, every step has it"
+    halved, same = values(path)
+    assert same == ids
+    assert np.abs(halved.astype(int) - whole).max() <= 1
+    assert "out of memory on cpu with 22 images a step; going on with 11" in caplog.text
+    found = afltool.info(path)["provenance"]
+    assert (found["batch_size"], found["batch_sizes"]) == (5, [[0, 5]])
+
+
+def test_memory_that_fills_up_later_is_told_from_which_image_on(images, tmp_path, monkeypatch):
+    from afltool import backbones
+
+    start, calls = backbones.start_inference, []
+
+    def filling(module, batch, *more):
+        calls.append(len(batch))
+        if len(calls) > 4 and len(batch) == 8:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return start(module, batch, *more)
+
+    monkeypatch.setattr(backbones, "start_inference", filling)
+    path = extract(images, tmp_path / "a.h5")
+    assert afltool.info(path)["provenance"]["batch_sizes"] == [[0, 8], [32, 4]]
+
+
+def test_a_device_too_small_for_one_image_ends_with_a_message(images, tmp_path, monkeypatch):
+    scarce_memory(monkeypatch, 0)
+    with pytest.raises(InputError, match=r"out of memory on cpu with a single image .*--device"):
+        extract(images, tmp_path / "a.h5")
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_another_failure_is_not_taken_for_a_full_device(images, tmp_path, monkeypatch):
+    tried = scarce_memory(monkeypatch, 5, error=lambda text: RuntimeError("device-side assert"))
+    with pytest.raises(RuntimeError, match="assert"):
+        extract(images, tmp_path / "a.h5")
+    assert tried == [8]
+
+
+def test_a_thread_that_fails_loses_nothing_that_was_done(images, tmp_path, monkeypatch, caplog):
+    whole = extract(images, tmp_path / "whole.h5")
+    original = stage._Job.decode
+
+    def failing(self, index):
+        if index == 60:
+            raise RuntimeError("the codec's arena is gone")
+        return original(self, index)
+
+    monkeypatch.setattr(stage._Job, "decode", failing)
+    with pytest.raises(InputError, match=r"failed at image 60 \(RuntimeError: .*run the same"):
+        extract(images, tmp_path / "a.h5")
+    monkeypatch.setattr(stage._Job, "decode", original)
+    with caplog.at_level("INFO", logger="afltool"):
+        extract(images, tmp_path / "a.h5")
+    assert "48 of 99 images are done" in caplog.text
+    assert afltool.info(tmp_path / "a.h5")["digest"] == afltool.info(whole)["digest"]
+
+
+def test_whole_chunks_are_committed_whatever_is_skipped(tmp_path, monkeypatch):
+    """Three rows are missing early on, so that no batch ends where a chunk does; one is all bad."""
+    images = write_imagefolder(tmp_path / "images", per_class=100, size=8, splits=("train",))
+    bad = [0, 5, 9, *range(16, 24)]
+    for i in bad:
+        (images / "train" / "circle" / f"{i:04d}.png").write_bytes(b"")
+    committed, original = [], stage._Job.commit
+
+    def noting(self, writer):
+        committed.append((writer.rows, len(self.skipped)))
+        return original(self, writer)
+
+    monkeypatch.setattr(stage, "COMMIT_SECONDS", 0)
+    monkeypatch.setattr(stage._Job, "commit", noting)
+    found, ids = values(extract(images, tmp_path / "a.h5", skip_corrupt=True))
+    assert committed == [(256, 11), (289, 11)]
+    assert len(found) == len(ids) == 289
+    assert ids[0] == b"train/circle/0001.png"
+
+
+def test_a_picture_that_only_becomes_a_bomb_when_resized_is_refused(tmp_path):
+    images = write_imagefolder(tmp_path / "images", per_class=2, splits=("train",))
+    Image.new("RGB", (1, 60_000)).save(images / "train" / "line" / "0000.png")
+    with pytest.raises(CorruptImageError, match=r"line/0000\.png: 1 × 60000 pixels become"):
+        extract(images, tmp_path / "a.h5", image_size=64)
+    path = extract(images, tmp_path / "b.h5", image_size=64, skip_corrupt=True)
+    assert len(afltool.info(path)["source"]["skipped"]) == 1

@@ -10,13 +10,16 @@ from .inference import (
     PRECISIONS,
     default_batch_size,
     fold_batch_norm,
+    free_memory,
     infer,
+    is_out_of_memory,
     prepare_for_inference,
     resolve_device,
+    start_inference,
 )
 from .models import Backbone, load_backbone, weights_identity
 from .preprocessing import Preprocessing, paper_preprocessing, preprocessing_for
-from .sources import backbone_names
+from .sources import backbone_names, weights_state
 
 __all__ = [
     "PRECISIONS",
@@ -25,11 +28,15 @@ __all__ = [
     "backbone_names",
     "default_batch_size",
     "fold_batch_norm",
+    "free_memory",
     "infer",
+    "is_out_of_memory",
     "load_backbone",
     "paper_preprocessing",
     "prepare_for_inference",
     "preprocessing_for",
     "resolve_device",
+    "start_inference",
     "weights_identity",
+    "weights_state",
 ]

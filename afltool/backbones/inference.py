@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -102,13 +102,61 @@ def infer(
     fp32 is IEEE single precision throughout (no TF32); bf16 and fp16 are autocast. The batch stays
     in its memory format: a channels-last network brings its layout along with its weights.
     """
+    return start_inference(module, batch, preprocessing, device, precision)()
+
+
+def start_inference(
+    module: nn.Module,
+    batch: Tensor,
+    preprocessing: Preprocessing,
+    device: str = "cpu",
+    precision: str = "fp32",
+) -> Callable[[], NDArray[np.float32]]:
+    """Begin `infer`; calling the result waits for the features.
+
+    A GPU works on while the caller prepares the next batch and writes the last one, provided that
+    ``batch`` lies in pinned memory; a CPU is done when this returns.
+
+    Raises:
+        what the device raises when its memory is full; `is_out_of_memory` tells.
+    """
     import torch
 
     _check_precision(precision)
-    with torch.inference_mode(), _arithmetic(torch.device(device).type, precision):
+    kind = torch.device(device).type
+    with torch.inference_mode(), _arithmetic(kind, precision):
         pixels = preprocessing.normalise(batch.to(device, non_blocking=True))
-        features: Tensor = module(pixels)
-    return features.float().cpu().numpy()
+        features: Tensor = module(pixels).float()
+    if kind != "cuda":
+        return lambda: features.cpu().numpy()
+    host = torch.empty(features.shape, dtype=torch.float32, pin_memory=True)
+    host.copy_(features, non_blocking=True)
+    copied: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(torch.device(device)))
+
+    def wait() -> NDArray[np.float32]:
+        copied.synchronize()
+        return host.numpy()
+
+    return wait
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a computation failed for want of memory on its device, a GPU or the CPU."""
+    import torch
+
+    words = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
+    return isinstance(error, torch.cuda.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
+
+
+def free_memory(device: str) -> None:
+    """Give the device back what PyTorch keeps for later; on a CPU nothing is kept."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _check_precision(precision: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from .nodes import check_features, cut_at, cut_classifier, refused
 from .sources import Source, State, sha256_of_file, source_of, unknown_weights
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class Backbone:
         weights: what they are called: ``ResNet18_Weights.IMAGENET1K_V1``, ``random:0``,
             ``file:NAME``.
         weights_digest: SHA-256 (hex) over the state dict without the classifier.
-        node: what the features are, such as ``input of fc``.
+        node: what the features are, such as ``input of fc`` or ``output of layer3, averaged over
+            positions``.
         dim: features per image.
         image_size: the side of the images that it was tried with.
         module: in eval mode, without gradients; ``(n, 3, s, s)`` float32 to ``(n, dim)``.
@@ -41,7 +43,12 @@ class Backbone:
 
 
 def load_backbone(
-    name: str, *, weights: str = "default", seed: int = 0, image_size: int = 224
+    name: str,
+    *,
+    weights: str = "default",
+    seed: int = 0,
+    image_size: int = 224,
+    node: str | None = None,
 ) -> Backbone:
     """Build a backbone, load its weights and cut its classifier off.
 
@@ -52,6 +59,7 @@ def load_backbone(
             as .pth (read with ``weights_only``) or .safetensors; a classifier in it is ignored.
         seed: of random weights; the global generator is left alone.
         image_size: side of the square images; vision transformers are built for it.
+        node: where the features come out, if not at the input of the classifier; see `cut_at`.
 
     Raises:
         UsageError: unknown names, an image size that the network refuses, a missing package.
@@ -67,19 +75,32 @@ def load_backbone(
             module = source.build(image_size)
         # Networks refuse sizes by assertions.
         except (AssertionError, ValueError, RuntimeError) as error:
-            raise _refused(f"{name} cannot be built for", image_size, error) from error
-    node, dim = cut_classifier(module, name)
+            raise refused(f"{name} cannot be built for", image_size, error) from error
+    classifier, dim = _cut(module, name, required=node is None)
     label = f"random:{seed}"
     if kind != "random":
         found = Path(weights) if kind == "file" else source.state(weights)
         state = read_state(found) if isinstance(found, Path) else found
         label = f"file:{Path(weights).name}" if kind == "file" else source.label(weights)
-        load_state(module, source.rename(state, module), node, f"{name}, weights {weights}")
+        load_state(module, source.rename(state, module), classifier, f"{name}, weights {weights}")
     module.eval().requires_grad_(False)
-    check_features(module, node, dim, name, image_size)
-    return Backbone(
-        name, label, digest_of_state(module), f"input of {node}", dim, image_size, module
-    )
+    digest = digest_of_state(module)
+    if node is None:
+        assert classifier is not None
+        check_features(module, classifier, dim, name, image_size)
+        return Backbone(name, label, digest, f"input of {classifier}", dim, image_size, module)
+    cut, what, dim = cut_at(module, node, classifier, name, image_size)
+    return Backbone(name, label, digest, what, dim, image_size, cut.eval())
+
+
+def _cut(module: nn.Module, name: str, required: bool) -> tuple[str | None, int]:
+    """`cut_classifier`; a network without one is allowed unless it is ``required``."""
+    try:
+        return cut_classifier(module, name)
+    except UsageError:
+        if required:
+            raise
+        return None, 0
 
 
 def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
@@ -112,65 +133,6 @@ def kind_of_weights(source: Source, weights: str) -> str:
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt", ".safetensors") or len(path.parts) > 1:
         raise InputError(f"expected weights of {source.name} in {path}: there is no such file.")
     raise unknown_weights(source.name, weights, source.weight_names())
-
-
-# --- the classifier -------------------------------------------------------------------------------
-
-
-def cut_classifier(module: nn.Module, name: str) -> tuple[str, int]:
-    """Replace the last linear layer (in module order) by the identity; its name and inputs.
-
-    Raises:
-        UsageError: there is none.
-    """
-    from torch import nn
-
-    linear = [(path, m) for path, m in module.named_modules() if isinstance(m, nn.Linear)]
-    if not linear:
-        raise UsageError(
-            f"{name} has no linear layer, so there is no layer whose input could be its features. "
-            "Choose another backbone."
-        )
-    path, last = linear[-1]
-    parent, _, attribute = path.rpartition(".")
-    setattr(module.get_submodule(parent), attribute, nn.Identity())
-    return path, last.in_features
-
-
-def check_features(module: nn.Module, node: str, dim: int, name: str, image_size: int) -> None:
-    """Refuse a network whose output is not what entered ``node``, as ``(n, dim)``."""
-    import torch
-
-    entered: list[Any] = []
-    hook = module.get_submodule(node).register_forward_hook(
-        lambda _module, inputs, _output: entered.append(inputs[0])
-    )
-    probe = torch.rand(2, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
-    try:
-        with torch.inference_mode():
-            output = module(probe)
-    # Networks refuse sizes by assertions, shape errors and more.
-    except Exception as error:
-        raise _refused(
-            f"{name} without its last linear layer, {node}, cannot run on", image_size, error
-        ) from error
-    finally:
-        hook.remove()
-    is_tensor = isinstance(output, torch.Tensor)
-    if not is_tensor or output.shape != (2, dim) or not torch.equal(output, entered[-1]):
-        found = tuple(output.shape) if is_tensor else type(output).__name__
-        raise UsageError(
-            f"{name}: expected its last linear layer, {node}, to be its classifier, with features "
-            f"of shape (n, {dim}); without it the output is {found}. Choose another backbone."
-        )
-
-
-def _refused(what: str, image_size: int, error: Exception) -> UsageError:
-    reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
-    return UsageError(
-        f"{what} images of {image_size} × {image_size}: {reason}. "
-        "Try another --image-size or backbone."
-    )
 
 
 # --- weights --------------------------------------------------------------------------------------
@@ -231,8 +193,8 @@ def _tensors_only(content: Any, path: Path) -> State:
     return dict(content)
 
 
-def load_state(module: nn.Module, state: State, node: str, what: str) -> None:
-    """Fill ``module``, whose classifier ``node`` is cut off, strictly.
+def load_state(module: nn.Module, state: State, classifier: str | None, what: str) -> None:
+    """Fill ``module``, whose ``classifier`` is cut off (or it has none), strictly.
 
     A classifier in ``state`` is ignored, and so is a missing count of batches, which old files
     lack and which changes nothing.
@@ -242,7 +204,9 @@ def load_state(module: nn.Module, state: State, node: str, what: str) -> None:
     """
     own = module.state_dict()
     given = {
-        key: value for key, value in state.items() if key not in (f"{node}.weight", f"{node}.bias")
+        key: value
+        for key, value in state.items()
+        if key not in (f"{classifier}.weight", f"{classifier}.bias")
     }
     for key, value in own.items():
         if key.endswith("num_batches_tracked"):

@@ -45,9 +45,20 @@ class Preprocessing:
             )
 
     def apply(self, image: Image) -> Tensor:
-        """An RGB picture as a uint8 tensor ``(3, crop, crop)``; thread safe."""
+        """An RGB picture as a uint8 tensor ``(3, crop, crop)``; thread safe.
+
+        Raises:
+            ValueError: so long and narrow that it would be a decompression bomb once resized.
+        """
+        from PIL import Image as pil
         from torchvision.transforms import InterpolationMode, functional
 
+        longer = max(image.size) * self.resize // min(image.size)
+        if pil.MAX_IMAGE_PIXELS is not None and longer * self.resize > pil.MAX_IMAGE_PIXELS:
+            raise ValueError(
+                f"{image.width} × {image.height} pixels become {longer} × {self.resize} when the "
+                f"shorter side is resized, more than the limit of {pil.MAX_IMAGE_PIXELS:,} in all"
+            )
         mode = InterpolationMode(self.interpolation)
         resized = functional.resize(image, [self.resize], mode)
         cropped = functional.center_crop(resized, [self.crop, self.crop])

@@ -6,6 +6,7 @@
 ``cifar10, cifar100``     the Python version's pickles, checked before they are read
 ``tiny-imagenet``         the archive's folders; its val images are the test split
 ``imagefolder:PATH``      PATH/SPLIT/CLASS/files
+``table:FILE``            CSV or parquet with the columns path, label and, optionally, split
 ========================  =========================================================================
 
 Importing this package is cheap: torchvision, Pillow and scikit-learn are imported when a data set
@@ -23,12 +24,15 @@ from .arrays import open_cifar, open_digits, open_fashion_mnist
 from .base import SPLITS, CorruptImageError, ImageDataset
 from .files import default_data_root, read_checksums
 from .folders import open_imagefolder, open_tiny_imagenet
+from .states import dataset_state
+from .tables import open_table
 
 __all__ = [
     "DATASETS",
     "SPLITS",
     "CorruptImageError",
     "ImageDataset",
+    "dataset_state",
     "default_data_root",
     "open_dataset",
     "read_checksums",
@@ -36,7 +40,10 @@ __all__ = [
 ]
 
 #: What ``--data`` takes.
-DATASETS = ("digits", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet", "imagefolder:PATH")
+DATASETS = (
+    "digits", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet", "imagefolder:PATH",
+    "table:FILE",
+)  # fmt: skip
 
 
 def open_dataset(
@@ -51,9 +58,10 @@ def open_dataset(
     """The data set ``spec`` (one of `DATASETS`), its rows listed, no image decoded yet.
 
     Args:
-        spec: a name, or ``imagefolder:PATH``.
+        spec: a name, ``imagefolder:PATH`` or ``table:FILE``.
         split: ``train`` or ``test``.
-        data_root: where downloaded data lie and go to; default `default_data_root`.
+        data_root: where downloaded data lie and go to; default `default_data_root`. For a table,
+            what its paths are relative to; default its own folder.
         classes: class names in the order that labels count; must hold every class of the data,
             may hold more. Default: the data set's own order.
         limit: at most so many rows, spread over the classes as evenly as can be.
@@ -77,6 +85,8 @@ def open_dataset(
         raise UsageError(f"--checksums is for {', '.join(checked)}; {spec} does not use it.")
     if kind == "imagefolder" and path:
         dataset = open_imagefolder(spec, Path(path), split, wanted)
+    elif kind == "table" and path:
+        dataset = open_table(spec, Path(path), split, data_root, wanted)
     elif spec == "digits":
         dataset = open_digits(split, wanted)
     elif spec == "fashion-mnist":

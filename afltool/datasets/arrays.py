@@ -14,11 +14,8 @@ from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
 from .base import ImageDataset, digest, make_dataset, numbered_ids, rank_within_class
-from .files import RawFile, fetch, stated_md5
+from .files import DEBIAN_FASHION_MNIST, RawFile, fetch, stated_md5
 from .pictures import ArrayPictures
-
-#: Where Debian's package dataset-fashion-mnist puts its files.
-DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
 #: MD5 of Fashion-MNIST's files without gzip: Debian packs the same bytes anew, so the published
 #: checksums of the packed files do not hold there.

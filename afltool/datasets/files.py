@@ -19,6 +19,9 @@ from ..errors import CorruptFileError, InputError, UsageError
 #: Seconds without an answer after which a download counts as failed.
 TIMEOUT = 20
 
+#: Where Debian's package dataset-fashion-mnist puts its files.
+DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+
 
 def default_data_root() -> Path:
     """``$AFLTOOL_DATA``, else ``./afl-data``."""
@@ -125,10 +128,27 @@ def fetch(url: str, root: Path, archive: str, md5: str, what: str) -> None:
     """Download ``archive`` into ``root`` (unless it lies there), check its MD5 and unpack it."""
     from torchvision.datasets import utils
 
-    advice = (
+    unpack: Callable[..., None] = utils.download_and_extract_archive
+    with download_attempt(what, archive, _by_hand(root, archive, md5)):
+        unpack(url, download_root=str(root), filename=archive, md5=md5)
+
+
+def download(url: str, root: Path, archive: str, md5: str, what: str) -> None:
+    """Download ``archive`` into ``root`` and check its MD5; one that lies there is only checked."""
+    from torchvision.datasets import utils
+
+    place = root / archive
+    if place.is_file() and not utils.check_integrity(str(place), md5):
+        raise CorruptFileError(
+            f"{place}: expected the MD5 {md5}, found another ({place.stat().st_size:,} bytes). "
+            "Delete the file and fetch it again."
+        )
+    with download_attempt(what, archive, _by_hand(root, archive, md5)):
+        utils.download_url(url, str(root), archive, md5)
+
+
+def _by_hand(root: Path, archive: str, md5: str) -> str:
+    return (
         f"Fetch {archive} (MD5 {md5}) on a machine with internet and put it into {root}; it is "
         "unpacked from there. Another folder is named with --data-root or $AFLTOOL_DATA."
     )
-    download: Callable[..., None] = utils.download_and_extract_archive
-    with download_attempt(what, archive, advice):
-        download(url, download_root=str(root), filename=archive, md5=md5)

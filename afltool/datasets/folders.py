@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError, InvalidDataError
+from ..errors import CorruptFileError, InputError, InvalidDataError
 from .base import ImageDataset, make_dataset, shorten
+from .files import download
 from .pictures import FilePictures
 
 #: What counts as an image file, whatever the case of its letters.
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".gif")
 
+#: As bytes: a million names need not become texts first.
+_SUFFIXES = tuple(os.fsencode(extension) for extension in EXTENSIONS)
+
 TINY_IMAGENET = "tiny-imagenet-200"
+TINY_IMAGENET_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+TINY_IMAGENET_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"  # of 248,100,043 bytes
 
 #: relative POSIX path, size in bytes, modification time in ns
 Listed = tuple[bytes, int, int]
@@ -51,7 +59,7 @@ def open_imagefolder(
             f"{shorten(empty)}. Images end in {' '.join(EXTENSIONS)}. Remove these folders, or "
             "name the classes with --classes FILE, which allows a class without images."
         )
-    return _from_listings(name, split, classes, listings, folder, wanted)
+    return from_listings(name, split, classes, listings, folder, wanted)
 
 
 def _subfolders(root: Path, name: str) -> list[str]:
@@ -87,28 +95,30 @@ def list_images(folder: Path, prefix: str) -> list[Listed]:
         InputError: a folder or file cannot be listed.
     """
     files: list[Listed] = []
-    todo = [(os.fspath(folder), os.fsencode(prefix), 0)]
+    todo = [(os.fsencode(folder), os.fsencode(prefix), 0)]
     try:
         while todo:
             path, before, links = todo.pop()
             with os.scandir(path) as entries:
                 for entry in entries:
-                    if entry.name.startswith("."):
+                    name = entry.name
+                    if name.startswith(b"."):
                         continue
-                    inside = before + os.fsencode(entry.name)
                     if entry.is_dir():
-                        todo.append((entry.path, inside + b"/", links + entry.is_symlink()))
-                    elif entry.name.lower().endswith(EXTENSIONS):
+                        todo.append((entry.path, before + name + b"/", links + entry.is_symlink()))
+                    elif name.lower().endswith(_SUFFIXES):
                         stat = entry.stat()
-                        files.append((inside, stat.st_size, stat.st_mtime_ns))
+                        files.append((before + name, stat.st_size, stat.st_mtime_ns))
             if links > 8:
-                raise InputError(f"{path}: more than 8 symbolic links to folders in one path.")
+                where = os.fsdecode(path)
+                raise InputError(f"{where}: more than 8 symbolic links to folders in one path.")
     except OSError as error:
-        raise InputError(f"cannot list {error.filename}: {error.strerror or error}.") from error
+        where = os.fsdecode(error.filename)
+        raise InputError(f"cannot list {where}: {error.strerror or error}.") from error
     return files
 
 
-def _from_listings(
+def from_listings(
     name: str,
     split: str,
     classes: Sequence[str],
@@ -133,9 +143,12 @@ def _from_listings(
 def open_tiny_imagenet(split: str, root: Path, wanted: Sequence[str] | None = None) -> ImageDataset:
     """Tiny-ImageNet in the layout of its archive; ``test`` is its val folder, which has labels.
 
-    Classes are the WordNet ids of wnids.txt, sorted.
+    Classes are the WordNet ids of wnids.txt, sorted. Where the folder is not there, the archive is
+    downloaded (if it is not there either), checked and unpacked.
     """
     folder = root / TINY_IMAGENET
+    if not folder.exists():
+        _unpack_tiny_imagenet(root)
     wnids = sorted(line for line in _lines(folder / "wnids.txt", root) if line)
     if split == "train":
         listings = [
@@ -150,7 +163,26 @@ def open_tiny_imagenet(split: str, root: Path, wanted: Sequence[str] | None = No
             f"{folder}: {len(empty)} of {len(wnids)} classes have no images in the split {split}: "
             f"{shorten(empty)}. Unpack {TINY_IMAGENET}.zip again."
         )
-    return _from_listings("tiny-imagenet", split, wnids, listings, folder, wanted)
+    return from_listings("tiny-imagenet", split, wnids, listings, folder, wanted)
+
+
+def _unpack_tiny_imagenet(root: Path) -> None:
+    """The folder takes its name when all of it is there."""
+    archive = root / f"{TINY_IMAGENET}.zip"
+    what = f"tiny-imagenet: expected the folder {TINY_IMAGENET} or {archive.name} in {root}"
+    download(TINY_IMAGENET_URL, root, archive.name, TINY_IMAGENET_MD5, what)
+    unpacking = root / f"{TINY_IMAGENET}.unpacking"
+    try:
+        shutil.rmtree(unpacking, ignore_errors=True)
+        with zipfile.ZipFile(archive) as content:
+            content.extractall(unpacking)
+        os.replace(unpacking / TINY_IMAGENET, root / TINY_IMAGENET)
+    except zipfile.BadZipFile as error:
+        raise CorruptFileError(f"{archive} is damaged ({error}). Fetch it again.") from error
+    except OSError as error:
+        raise InputError(f"cannot unpack {archive}: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(unpacking, ignore_errors=True)
 
 
 def _lines(path: Path, root: Path) -> list[str]:

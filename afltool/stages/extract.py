@@ -1,7 +1,8 @@
 """Stage `extract`: images → frozen backbone → a feature file, resumable, cached in a store.
 
-Images are decoded by threads while the network runs. Every batch has the same size (the last one
-is filled up), so a feature does not depend on where a run began, stopped or was split.
+Images are decoded by threads while the network runs. Every step of the network has the same size
+(the last one is filled up), so a feature does not depend on where a run began, stopped or was
+split.
 """
 
 from __future__ import annotations
@@ -10,9 +11,7 @@ import logging
 import os
 import re
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -22,19 +21,23 @@ import numpy as np
 
 from .. import progress
 from ..digest import Digest
-from ..errors import AflError, InvalidDataError, UsageError
-from ..files import recipe, up_to_date
+from ..errors import InputError, InvalidDataError, UsageError
+from ..files import up_to_date
 from ..store import schema
 from ..store.features import FeatureWriter, writing_features
 from ..store.provenance import provenance
+from ._answers import now_ns, recall, remember
+from ._asked import Asked
+from ._decoding import Batch, Decoder
 from ._options import check_format, parse_shard
 
 if TYPE_CHECKING:
     import torch
 
+    from ..datasets import ImageDataset
+
 log = logging.getLogger("afltool")
 COMMIT_SECONDS = 5.0
-AHEAD = 4  # batches decoded ahead of the network
 
 
 def extract(
@@ -45,6 +48,7 @@ def extract(
     *,
     weights: str = "default",
     seed: int = 0,
+    node: str | None = None,
     preprocess: str = "paper",
     image_size: int | None = None,
     classes: Sequence[str] | None = None,
@@ -53,6 +57,7 @@ def extract(
     dtype: str = "int16",
     fraction_bits: int = 9,
     precision: str = "fp32",
+    plain: bool = False,
     batch_size: int | None = None,
     device: str = "auto",
     workers: int | None = None,
@@ -62,67 +67,60 @@ def extract(
     skip_corrupt: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Write what enters the backbone's last classifier layer, for every image of a split.
+    """Write the features of every image of a split: what enters the backbone's classifier.
 
-    Without ``out`` the file lies in the store (``store``, else $AFLTOOL_STORE, else ./afl-store)
-    under a key of everything that changes a feature, and is made once. ``shard`` 'I/N' extracts
-    part I of N (see `merge`). ``skip_corrupt`` leaves out images that cannot be read and counts
-    them; otherwise the first one ends the run.
+    ``node`` chooses another place in the network (see `afltool.backbones.nodes.cut_at`). Without
+    ``out`` the file lies in the store (``store``, else $AFLTOOL_STORE, else ./afl-store) under a
+    key of everything that changes a feature, and is made once. ``shard`` 'I/N' extracts part I of
+    N (see `merge`); 'slurm' takes I and N from the job. ``skip_corrupt`` leaves out images that
+    cannot be read and counts them; otherwise the first one ends the run. ``plain`` gives the bits
+    of a plain PyTorch loop over the same batches: no batch norm folded, no channels-last.
     """
-    from ..backbones import preprocessing_for, weights_identity
-    from ..datasets import open_dataset, read_checksums
-
     check_format(dtype, fraction_bits)
     for name, number in (("--batch-size", batch_size), ("--workers", workers)):
         if number is not None and number < 1:
             raise UsageError(f"{name} is at least 1; found {number}")
     part, parts = parse_shard(shard)
-    dataset = open_dataset(
-        data,
-        split,
-        data_root=None if data_root is None else Path(data_root),
-        classes=classes,
+    asked = Asked(
+        backbone=backbone,
+        data=data,
+        split=split,
+        weights=weights,
+        seed=seed,
+        node=node,
+        preprocess=preprocess,
+        image_size=image_size,
+        classes=None if classes is None else tuple(classes),
         limit=limit,
-        checksums=None if checksums is None else read_checksums(Path(checksums)),
+        part=part,
+        parts=parts,
+        dtype=dtype,
+        fraction_bits=fraction_bits if dtype == "int16" else None,
+        precision=precision,
+        plain=plain,
+        skip_corrupt=skip_corrupt,
+        data_root=None if data_root is None else Path(data_root),
+        checksums=None if checksums is None else Path(checksums),
     )
-    preprocessing = preprocessing_for(preprocess, backbone, weights, image_size)
-    made_by = recipe(
-        "extract",
-        {
-            "backbone": backbone,
-            "weights": weights_identity(backbone, weights, seed),
-            "preprocessing": preprocessing.fingerprint(),
-            "precision": precision,
-            "dtype": dtype,
-            "fraction_bits": fraction_bits if dtype == "int16" else None,
-            "split": split,
-            "limit": limit,
-            "shard": None if parts == 1 else f"{part}/{parts}",
-            "skip_corrupt": skip_corrupt,
-        },
-        {"images": dataset.fingerprint, "classes": list(dataset.classes)},
-    )
-    path = _store_path(store, backbone, data, split, made_by) if out is None else Path(out)
+    if out is not None:
+        path, made_by = Path(out), asked.recipe()
+    else:
+        path, made_by = _in_store(
+            Path(store or os.environ.get("AFLTOOL_STORE") or "afl-store"), asked
+        )
     if up_to_date(path, made_by, overwrite):
         return path
+    # Only now, so that an answer from the store needs neither the images nor PyTorch.
+    dataset, preprocessing = asked.dataset(), asked.preprocessing()
     n = len(dataset)
     indices = range(n * part // parts, n * (part + 1) // parts)
     if not indices:
         raise UsageError(f"--shard {shard}: {n} images make at most {n} shards with an image each")
     job = _Job(
-        dataset,
-        indices,
-        preprocessing,
-        made_by,
-        batch_size,
-        device,
-        precision,
-        workers or cores(),
-        skip_corrupt,
-        fraction_bits if dtype == "int16" else None,
+        asked, dataset, indices, preprocessing, made_by, batch_size, device, workers or cores()
     )
-    job.load(backbone, weights, seed)
-    job.run(path, dtype, {"data": data, "split": split, "limit": limit})
+    job.load()
+    job.run(path)
     return path
 
 
@@ -132,32 +130,36 @@ def cores() -> int:
     return int(given) if given.isdigit() and int(given) > 0 else len(os.sched_getaffinity(0))
 
 
-def _store_path(
-    store: str | Path | None, backbone: str, data: str, split: str, made_by: dict[str, Any]
-) -> Path:
-    folder = Path(store or os.environ.get("AFLTOOL_STORE") or "afl-store")
-    key = Digest().json("recipe", made_by).hex()[:16]
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", f"{backbone}-{Path(data).name}-{split}")
-    return folder / f"{name}-{key}.h5"
+def _in_store(folder: Path, asked: Asked) -> tuple[Path, dict[str, Any]]:
+    """Where the features lie in a store, and their recipe."""
+    begun, states = now_ns(), asked.states()
+    key = asked.key(states)
+    made_by = recall(folder, key)
+    if made_by is None:
+        made_by = asked.recipe()
+        remember(folder, key, made_by, states, begun)
+    digest = Digest().json("recipe", made_by).hex()[:16]
+    words = f"{asked.backbone}-{Path(asked.data).name}-{asked.split}"
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
+    return folder / f"{name}-{digest}.h5", made_by
 
 
 @dataclass
 class _Job:
     """One extraction under way."""
 
-    dataset: Any
+    asked: Asked
+    dataset: ImageDataset
     indices: range
     preprocessing: Any
     made_by: dict[str, Any]
     batch_size: int | None
     device: str
-    precision: str
     workers: int
-    skip_corrupt: bool
-    bits: int | None
     skipped: dict[int, str] = field(default_factory=dict)
+    steps: list[list[int]] = field(default_factory=list)
 
-    def load(self, backbone: str, weights: str, seed: int) -> None:
+    def load(self) -> None:
         """Build the network on its device and choose the batch."""
         from ..backbones import (
             default_batch_size,
@@ -166,133 +168,166 @@ class _Job:
             resolve_device,
         )
 
+        a, size = self.asked, self.preprocessing.crop
         self.device = resolve_device(self.device)
-        self.batch = self.batch_size or default_batch_size(self.device)
-        size = self.preprocessing.crop
-        self.backbone = load_backbone(backbone, weights=weights, seed=seed, image_size=size)
+        self.batch = self.step = self.batch_size or default_batch_size(self.device)
+        self.backbone = load_backbone(
+            a.backbone, weights=a.weights, seed=a.seed, image_size=size, node=a.node
+        )
         self.module = prepare_for_inference(
-            self.backbone.module, self.device, self.precision, image_size=size
+            self.backbone.module, self.device, a.precision, image_size=size, optimise=not a.plain
         )
 
-    def run(self, path: Path, dtype: str, source: dict[str, Any]) -> None:
+    def run(self, path: Path) -> None:
         """Extract every image not yet in the partial file, and finish the file."""
-        key = Digest().json("recipe", self.made_by).hex()
+        a, key = self.asked, Digest().json("recipe", self.made_by).hex()
         dim, n = self.backbone.dim, len(self.indices)
-        with writing_features(path, dim, dtype, self.bits, key, n) as writer:
+        with writing_features(path, dim, a.dtype, a.fraction_bits, key, n) as writer:
             if writer.state is not None:
                 self.skipped = dict(writer.state["skipped"])
+                self.steps = list(writer.state.get("steps", []))
             at = writer.rows + len(self.skipped)
             if at:
                 log.info("extract: %d of %d images are done, going on from there", at, n)
             with progress.task("extract", n, "images", at) as task:
                 self.fill(writer, at, task)
-            kept = [i for i in self.indices if i not in self.skipped]
-            if not kept:
+            if not writer.rows:
                 raise InvalidDataError(f"none of the {n} images could be read")
+            kept = self.kept()
             ids, labels = self.dataset.row_ids[kept], self.dataset.labels[kept]
-            writer.finish(labels, ids, self.header(source))
+            writer.finish(labels, ids, self.header())
         if self.skipped:
             log.warning("extract: %d corrupt images were left out (see info)", len(self.skipped))
+
+    def kept(self) -> Any:
+        """Indices of the images that have a row, in order."""
+        every = np.arange(self.indices.start, self.indices.stop)
+        return every[~np.isin(every, list(self.skipped))] if self.skipped else every
 
     def fill(self, writer: FeatureWriter, at: int, task: progress.Task) -> None:
         """Append features from position ``at`` on; what is done is committed before any error."""
         last = time.monotonic()
         try:
-            for count, rows in self.features(at):
-                self.append(writer, rows)
-                task.advance(count)
-                whole = writer.rows % schema.CHUNK_ROWS == 0
-                if progress.stop_requested() or (
-                    whole and time.monotonic() - last > COMMIT_SECONDS
-                ):
+            for batch, rows in self.features(at):
+                for part, its_rows in at_chunks(batch, rows, writer.rows):
+                    self.append(writer, part, its_rows)
+                    task.advance(len(part.indices))
+                    whole = writer.rows % schema.CHUNK_ROWS == 0
+                    if whole and time.monotonic() - last > COMMIT_SECONDS:
+                        self.commit(writer)
+                        last = time.monotonic()
+                if progress.stop_requested():
                     self.commit(writer)
-                    last = time.monotonic()
                 progress.stop_point()
-        except AflError:
+        except Exception:  # whatever it is: the batches before it are not lost
             self.commit(writer)
             raise
         self.commit(writer)
 
-    def append(self, writer: FeatureWriter, rows: np.ndarray) -> None:
+    def append(self, writer: FeatureWriter, batch: Batch, rows: np.ndarray) -> None:
         """Add the rows of a batch; what cannot be written is said with the names of its images."""
         try:
-            writer.append(rows)
+            if len(rows):
+                writer.append(rows)
         except InvalidDataError as error:
-            batch = [i for i in self.indices if i not in self.skipped][writer.rows :][: len(rows)]
-            first, last = (self.dataset.describe(i) for i in (batch[0], batch[-1]))
+            first, last = (self.dataset.describe(batch.indices[k]) for k in (0, -1))
             raise InvalidDataError(f"images {first} to {last}: {error}") from None
+        self.skipped.update((index, str(why)) for index, why in sorted(batch.bad.items()))
 
     def commit(self, writer: FeatureWriter) -> None:
-        # Images skipped behind the last written row are met again after a restart.
-        done = writer.rows
-        known = [(i, why) for i, why in self.skipped.items() if self.rank(i) <= done]
-        writer.commit({"skipped": known})
+        writer.commit({"skipped": list(self.skipped.items()), "steps": self.steps})
 
-    def rank(self, index: int) -> int:
-        """Rows written before this image, given the images skipped before it."""
-        before = sum(1 for i in self.skipped if i < index)
-        return index - self.indices.start - before
+    def features(self, at: int) -> Iterator[tuple[Batch, np.ndarray]]:
+        """Batches with the features of their good images.
 
-    def features(self, at: int) -> Iterator[tuple[int, np.ndarray]]:
-        """(images consumed, features) batch by batch."""
-        from ..backbones import infer
+        A GPU has the next batch to work on while the last one is written.
+        """
+        decoder = Decoder(
+            self.decode,
+            self.preprocessing.crop,
+            self.batch,
+            self.workers,
+            pinned=self.device.startswith("cuda"),
+        )
+        before: tuple[Batch, Callable[[], np.ndarray]] | None = None
+        for batch in decoder.batches(self.indices[at:]):
+            if batch.bad and not self.asked.skip_corrupt:
+                if before:
+                    yield before[0], before[1]()
+                raise batch.bad[min(batch.bad)]
+            begun = self.through(batch)
+            if before:
+                yield before[0], before[1]()
+            before = batch, begun
+        if before:
+            yield before[0], before[1]()
 
-        size = self.batch
-        batch: list[torch.Tensor] = []
-        consumed = 0
-        for image in self.images(at):
-            consumed += 1
-            if image is not None:
-                batch.append(image)
-            if len(batch) == size:
-                yield consumed, self.through(infer, batch, size)
-                batch, consumed = [], 0
-        if batch:
-            yield consumed, self.through(infer, batch, size)
+    def through(self, batch: Batch) -> Callable[[], np.ndarray]:
+        """Begin a batch, in steps of the network; the result waits for the rows of good images.
 
-    def through(self, infer: Any, batch: list[torch.Tensor], size: int) -> np.ndarray:
-        """One batch through the network; a short one is filled up with its last image."""
+        Where the device's memory is full, steps are halved, for good.
+        """
+        from ..backbones import free_memory, is_out_of_memory
+
+        while True:
+            try:
+                parts = [self.one_step(batch, k) for k in range(0, self.batch, self.step)]
+                break
+            # Which class it is depends on the device.
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                self.halve(error)
+            free_memory(self.device)
+        self.note_step(batch)
+        return lambda: np.concatenate([part() for part in parts])[: self.batch][batch.good]
+
+    def one_step(self, batch: Batch, start: int) -> Callable[[], np.ndarray]:
         import torch
 
-        full = torch.stack(batch + [batch[-1]] * (size - len(batch)))
-        rows = infer(self.module, full, self.preprocessing, self.device, self.precision)
-        return np.asarray(rows[: len(batch)])
+        from ..backbones import start_inference
 
-    def images(self, at: int) -> Iterator[torch.Tensor | None]:
-        """Decoded images in order, None for one that is left out; threads work ahead."""
-        from ..datasets import CorruptImageError
+        images = batch.pixels[start : start + self.step]
+        if len(images) < self.step:
+            images = torch.cat([images, images[-1:].expand(self.step - len(images), -1, -1, -1)])
+        return start_inference(
+            self.module, images, self.preprocessing, self.device, self.asked.precision
+        )
 
-        waiting: deque[tuple[int, Future[torch.Tensor]]] = deque()
-        todo = iter(self.indices[at:])
-        with ThreadPoolExecutor(self.workers) as pool:
-            try:
-                for _ in range(AHEAD * self.batch):
-                    self.submit(pool, todo, waiting)
-                while waiting:
-                    index, future = waiting.popleft()
-                    try:
-                        yield future.result()
-                    except CorruptImageError as error:
-                        if not self.skip_corrupt:
-                            raise
-                        self.skipped[index] = str(error)
-                        yield None
-                    self.submit(pool, todo, waiting)
-            finally:
-                pool.shutdown(cancel_futures=True)
+    def halve(self, error: Exception) -> None:
+        if self.step == 1:
+            reason = str(error).partition("\n")[0]
+            raise InputError(
+                f"out of memory on {self.device} with a single image ({reason}); use another "
+                "--device, a smaller --image-size or --precision bf16"
+            ) from error
+        log.warning(
+            "extract: out of memory on %s with %d images a step; going on with %d",
+            self.device,
+            self.step,
+            self.step // 2,
+        )
+        self.step //= 2
 
-    def submit(self, pool: ThreadPoolExecutor, todo: Iterator[int], waiting: Any) -> None:
-        index = next(todo, None)
-        if index is not None:
-            waiting.append((index, pool.submit(self.decode, index)))
+    def note_step(self, batch: Batch) -> None:
+        """Keep from which image on steps have which size: it can change the last bits."""
+        if not self.steps or self.steps[-1][1] != self.step:
+            self.steps.append([batch.indices.start, self.step])
 
     def decode(self, index: int) -> torch.Tensor:
-        image: torch.Tensor = self.preprocessing.apply(self.dataset.load(index))
+        from ..datasets import CorruptImageError
+
+        picture = self.dataset.load(index)
+        try:
+            image: torch.Tensor = self.preprocessing.apply(picture)
+        except ValueError as error:
+            raise CorruptImageError(self.dataset.describe(index), str(error)) from error
         return image
 
-    def header(self, source: dict[str, Any]) -> dict[str, Any]:
+    def header(self) -> dict[str, Any]:
         import torch
 
+        a = self.asked
         space = {
             "backbone": self.backbone.name,
             "weights": self.backbone.weights_digest,
@@ -301,13 +336,15 @@ class _Job:
                 **self.preprocessing.describe(),
                 "fingerprint": self.preprocessing.fingerprint(),
             },
-            "precision": self.precision,
+            "precision": a.precision,
             "dim": self.backbone.dim,
-            "dtype": "float32" if self.bits is None else "int16",
-            "fraction_bits": self.bits,
+            "dtype": a.dtype,
+            "fraction_bits": a.fraction_bits,
         }
         rows = {
-            **source,
+            "data": a.data,
+            "split": a.split,
+            "limit": a.limit,
             "shard": self.made_by["options"]["shard"],
             "weights": self.backbone.weights,
             "input": self.dataset.fingerprint,
@@ -321,11 +358,37 @@ class _Job:
             "provenance": provenance(
                 torch=torch.__version__,
                 torchvision=version("torchvision"),
-                batch_size=self.batch,
+                batch_size=self.step,
+                batch_sizes=self.steps,
                 device=self.device,
+                device_name=_device_name(self.device),
                 threads=torch.get_num_threads(),
             ),
             "space": space,
             "classes": list(self.dataset.classes),
             "source": rows,
         }
+
+
+def at_chunks(batch: Batch, rows: np.ndarray, done: int) -> Iterator[tuple[Batch, np.ndarray]]:
+    """The batch, cut where ``done`` rows and its own fill a chunk of the file.
+
+    Only whole chunks are committed: one that is written again later could be lost with its rows.
+    """
+    room = schema.CHUNK_ROWS - done % schema.CHUNK_ROWS
+    if room < len(rows):
+        cut = batch.good[room]
+        yield batch.part(0, cut), rows[:room]
+        yield batch.part(cut, len(batch.indices)), rows[room:]
+    else:
+        yield batch, rows
+
+
+def _device_name(device: str) -> str:
+    import platform
+
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return platform.processor() or platform.machine()

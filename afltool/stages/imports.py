@@ -1,16 +1,8 @@
-"""Stage `import`: embeddings made by anyone → a feature file.
-
-.npz with arrays x and y, or .npy beside a .npy or text file of labels. Arrays are read with
-pickling switched off: nothing in such a file is executed.
-"""
+"""Stage `import`: embeddings made by anyone → a feature file; see `_embeddings` for the formats."""
 
 from __future__ import annotations
 
-import re
-import zipfile
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +11,14 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..digest import file_sha256
-from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from ..errors import InvalidDataError, UsageError
 from ..files import recipe, up_to_date
-from ..store.features import writing_features
+from ..store.features import FeatureWriter, writing_features
 from ..store.provenance import provenance
+from ._embeddings import Embeddings, open_embeddings, read_labels
 from ._options import check_format
 
-BLOCK = 4096  # rows converted at a time
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
-# What NumPy raises when the bytes of a file are not what its name says.
-_UNREADABLE = (ValueError, OSError, EOFError, MemoryError, NotImplementedError,
-               zipfile.BadZipFile, zlib.error)  # fmt: skip
 
 
 def import_embeddings(
@@ -45,15 +34,18 @@ def import_embeddings(
 ) -> Path:
     """Write the rows of ``embeddings`` as a feature file.
 
-    Labels are integers 0 … C−1 or names; ``classes`` fixes the names and their order, which a
-    federation must share. ``backbone`` names what made the embeddings: only features of the same
-    name, size and number format can be added up. Row ids are 'row/N', or the array ``row_ids`` of
-    the .npz.
+    .npz and .safetensors hold the arrays x and y, .parquet a column x of lists (or a column a
+    feature) and y; ``labels`` names a file where they have no y, as a .npy never has. Features are
+    read in blocks. Labels are integers 0 … C−1 or names; ``classes`` fixes the names and their
+    order, which a federation must share. ``backbone`` names what made the embeddings: only features
+    of the same name, size and number format can be added up. Row ids are 'row/N', or the array (or
+    column) ``row_ids`` of the file.
     """
     path, out = Path(embeddings), Path(out)
     check_format(dtype, fraction_bits)
-    x, y, row_ids = _read(path, labels)
-    _check_shapes(path, x, y, row_ids)
+    x = open_embeddings(path)
+    y = _labels(path, x, labels)
+    _check_shapes(path, x, y)
     names, y = _with_classes(path, y, classes)
     bits = fraction_bits if dtype == "int16" else None
     space = {
@@ -62,7 +54,7 @@ def import_embeddings(
         "node": None,
         "preprocessing": None,
         "precision": None,
-        "dim": int(x.shape[1]),
+        "dim": x.shape[1],
         "dtype": dtype,
         "fraction_bits": bits,
     }
@@ -72,7 +64,7 @@ def import_embeddings(
     made_by = recipe("import", {"space": space, "classes": list(names)}, digests)
     if up_to_date(out, made_by, overwrite):
         return out
-    ids = _row_ids(path, row_ids, len(x))
+    ids = _row_ids(path, x.row_ids, len(x))
     header = {
         "recipe": made_by,
         "provenance": provenance(),
@@ -82,88 +74,47 @@ def import_embeddings(
     }
     with writing_features(out, x.shape[1], dtype, bits, expect_rows=len(x)) as writer:
         with progress.task("import", len(x), "rows") as task:
-            for start in range(0, len(x), BLOCK):
-                rows = np.asarray(x[start : start + BLOCK], dtype=np.float64)
-                try:
-                    writer.append(rows)
-                except InvalidDataError as error:
-                    raise InvalidDataError(f"{path}: {error}") from None
+            for rows in x.blocks():
+                _append(path, writer, rows)
                 task.advance(len(rows))
                 progress.stop_point()
         writer.finish(y, ids, header)
     return out
 
 
-Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
+BLOCK = 4096  # rows converted at a time
 
 
-def _read(path: Path, labels: str | Path | None) -> Arrays:
-    if path.suffix == ".npz":
-        if labels is not None:
-            raise UsageError("--labels goes with a .npy file; a .npz file holds its own array y")
-        return _read_npz(path)
-    if path.suffix == ".npy":
-        if labels is None:
-            raise UsageError(f"{path} has no labels: give --labels FILE (.npy, or a text file)")
-        return _read_npy(path), _read_labels(Path(labels)), None
-    raise UsageError(f"{path}: embeddings come as .npz (arrays x and y) or .npy with --labels")
-
-
-def _read_npz(path: Path) -> Arrays:
-    with _readable(path), path.open("rb") as file:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it is no archive of arrays")
-        missing = {"x", "y"} - set(archive.files)
-        if missing:
-            raise InvalidDataError(
-                f"{path} has the arrays {', '.join(archive.files) or 'none'}; expected x (n, d) "
-                "and y (n,), and optionally row_ids (n,)"
-            )
-        ids = archive["row_ids"] if "row_ids" in archive.files else None
-        return archive["x"], archive["y"], ids
-
-
-def _read_npy(path: Path) -> NDArray[Any]:
-    with _readable(path):
-        found: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
-    return found
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """A file that is there, and what NumPy says when it cannot read it."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: check the path")
+def _append(path: Path, writer: FeatureWriter, rows: NDArray[Any]) -> None:
     try:
-        yield
-    except _UNREADABLE as error:
-        raise CorruptFileError(
-            f"{path} cannot be read as {path.suffix}: {error}; make or fetch it again"
-        ) from None
+        for start in range(0, len(rows), BLOCK):
+            writer.append(np.asarray(rows[start : start + BLOCK], dtype=np.float64))
+    except InvalidDataError as error:
+        raise InvalidDataError(f"{path}: {error}") from None
 
 
-def _read_labels(path: Path) -> NDArray[Any]:
-    if path.suffix == ".npy":
-        return _read_npy(path)
-    with _readable(path):
-        lines = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
-    whole = all(re.fullmatch("-?[0-9]+", line) for line in lines)
-    return np.array([int(line) for line in lines]) if whole else np.array(lines)
+def _labels(path: Path, x: Embeddings, labels: str | Path | None) -> NDArray[Any]:
+    if labels is not None and x.labels is not None:
+        raise UsageError(f"--labels is for a file without labels; {path} holds its own (y)")
+    if x.labels is not None:
+        return x.labels
+    if labels is None:
+        raise UsageError(f"{path} has no labels: give --labels FILE (.npy, or a text file)")
+    return read_labels(Path(labels))
 
 
-def _check_shapes(
-    path: Path, x: NDArray[Any], y: NDArray[Any], row_ids: NDArray[Any] | None
-) -> None:
-    if x.ndim != 2 or x.dtype.kind not in "fiu" or 0 in x.shape:
+def _check_shapes(path: Path, x: Embeddings, y: NDArray[Any]) -> None:
+    if len(x.shape) != 2 or x.dtype.kind not in "fiu" or 0 in x.shape:
         raise InvalidDataError(
             f"{path}: x must be a table of numbers (rows, features) with at least one of each; "
             f"found shape {x.shape}, type {x.dtype}"
         )
     if y.ndim != 1 or len(y) != len(x):
         raise InvalidDataError(f"{path}: {len(x)} rows need {len(x)} labels; found shape {y.shape}")
-    if row_ids is not None and row_ids.shape != y.shape:
-        raise InvalidDataError(f"{path}: {len(x)} rows need as many row_ids; found {row_ids.shape}")
+    if x.row_ids is not None and x.row_ids.shape != y.shape:
+        raise InvalidDataError(
+            f"{path}: {len(x)} rows need as many row_ids; found {x.row_ids.shape}"
+        )
 
 
 def _with_classes(

@@ -1,0 +1,167 @@
+"""import: the same features from every format, in blocks, and files that do not hold them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import afltool
+from afltool.errors import CorruptFileError, InvalidDataError, UsageError
+from afltool.stages import _embeddings
+from afltool.store.features import open_features
+
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+save_file = pytest.importorskip("safetensors.numpy").save_file
+
+ROWS, DIM = 1000, 6
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(ROWS, DIM)).astype(np.float32), rng.integers(0, 3, ROWS)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """37 rows of float32: no divisor of anything."""
+    monkeypatch.setattr(_embeddings, "BLOCK_BYTES", 37 * DIM * 4)
+
+
+def lists(x, kind):
+    return pa.array(list(x), type=kind)
+
+
+WRITERS = {
+    "a.npz": lambda p, x, y: np.savez(p, x=x, y=y),
+    "packed.npz": lambda p, x, y: np.savez_compressed(p, x=x, y=y),
+    "columns.npz": lambda p, x, y: np.savez(p, x=np.asfortranarray(x), y=y),
+    "big-endian.npz": lambda p, x, y: np.savez(p, x=x.astype(">f8"), y=y),
+    "a.safetensors": lambda p, x, y: save_file({"x": x, "y": y}, p),
+    "lists.parquet": lambda p, x, y: parquet.write_table(
+        pa.table({"x": lists(x, pa.list_(pa.float32())), "y": y}), p, row_group_size=100
+    ),
+    "fixed.parquet": lambda p, x, y: parquet.write_table(
+        pa.table({"x": lists(x, pa.list_(pa.float32(), DIM)), "y": y}), p
+    ),
+    "columns.parquet": lambda p, x, y: pd.DataFrame(
+        {**{f"f{i}": column for i, column in enumerate(x.T)}, "label": y}
+    ).to_parquet(p),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_the_same_features(tmp_path, rows, name):
+    x, y = rows
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    plain = afltool.import_embeddings(tmp_path / "x.npy", tmp_path / "a.h5",
+                                      labels=tmp_path / "y.npy")  # fmt: skip
+    WRITERS[name](tmp_path / name, x, y)
+    other = afltool.import_embeddings(tmp_path / name, tmp_path / "b.h5")
+    assert afltool.info(other)["digest"] == afltool.info(plain)["digest"]
+    with open_features(other) as features:
+        stored = features.stored(0, ROWS)
+        assert features.labels.tolist() == y.tolist()
+    np.testing.assert_array_equal(stored, np.rint(x.astype(np.float64) * 512))
+
+
+def test_names_as_labels_and_row_ids_come_from_columns(tmp_path, rows):
+    x, y = rows
+    names = np.array(["cat", "dog", "emu"])[y]
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": names, "row_id": np.arange(ROWS)})
+    frame.to_parquet(tmp_path / "t.parquet")
+    path = afltool.import_embeddings(tmp_path / "t.parquet", tmp_path / "t.h5")
+    with open_features(path) as features:
+        assert (features.dim, features.classes) == (2, ("cat", "dog", "emu"))
+        assert features.labels.tolist() == y.tolist()
+        assert features.row_ids[:2].tolist() == [b"0", b"1"]
+
+
+def test_labels_beside_a_file_that_has_none(tmp_path, rows):
+    x, y = rows
+    save_file({"x": x}, tmp_path / "x.safetensors")
+    (tmp_path / "y.txt").write_text("".join(f"{label}\n" for label in y))
+    with pytest.raises(UsageError, match="has no labels: give --labels"):
+        afltool.import_embeddings(tmp_path / "x.safetensors", tmp_path / "a.h5")
+    afltool.import_embeddings(tmp_path / "x.safetensors", tmp_path / "a.h5",
+                              labels=tmp_path / "y.txt")  # fmt: skip
+    save_file({"x": x, "y": y}, tmp_path / "xy.safetensors")
+    with pytest.raises(UsageError, match="holds its own"):
+        afltool.import_embeddings(tmp_path / "xy.safetensors", tmp_path / "b.h5",
+                                  labels=tmp_path / "y.txt")  # fmt: skip
+
+
+def ragged(p):
+    parquet.write_table(pa.table({"x": [[1.0, 2.0], [1.0, 2.0], [3.0]], "y": [0, 1, 1]}), p)
+
+
+def empty_cell(p):
+    parquet.write_table(pa.table({"a": [1.0, None, 3.0], "y": [0, 1, 1]}), p)
+
+
+def no_label(p):
+    parquet.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": [0, None, 1]}), p)
+
+
+def halves(p):
+    import torch
+    from safetensors.torch import save_file as save_torch
+
+    save_torch({"x": torch.ones(3, 2).bfloat16(), "y": torch.arange(3)}, p)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "error", "message"),
+    [
+        ("a.parquet", ragged, InvalidDataError, "expected lists of 2 numbers in x, found lengths"),
+        ("b.parquet", empty_cell, InvalidDataError, r"b\.parquet: row 1, feature 0 is nan"),
+        ("c.parquet", no_label, InvalidDataError, "1 rows have no y"),
+        ("d.parquet", lambda p: p.write_bytes(b"PAR1"), CorruptFileError, "cannot be read as"),
+        ("e.safetensors", lambda p: p.write_bytes(b"\xff" * 99), CorruptFileError, "cannot be"),
+        ("f.safetensors", halves, InvalidDataError, "x is in bf16"),
+        ("g.npz", lambda p: np.savez(p, x=np.array([{}, {}]), y=[0, 1]), CorruptFileError,
+         "Python objects"),
+        ("h.csv", lambda p: p.write_text("1,2"), UsageError, "embeddings come as"),
+    ],
+)  # fmt: skip
+def test_files_without_usable_embeddings_say_why(tmp_path, name, write, error, message):
+    write(tmp_path / name)
+    with pytest.raises(error, match=message):
+        afltool.import_embeddings(tmp_path / name, tmp_path / "o.h5")
+    assert not (tmp_path / "o.h5").exists()
+
+
+PEAK = """
+import re, sys, afltool
+afltool.import_embeddings(sys.argv[1], sys.argv[2])
+print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
+    """200 MB of numbers more may cost what labels and row ids take."""
+    peaks = []
+    for n in (5_000, 105_000):
+        x = np.random.default_rng(n).normal(size=(n, 512)).astype(np.float32)
+        y, path = np.arange(n) % 7, tmp_path / f"{n}{suffix}"
+        if suffix == ".npz":
+            np.savez(path, x=x, y=y)
+        else:
+            kind = pa.list_(pa.float32(), 512)
+            table = pa.table({"x": pa.FixedSizeListArray.from_arrays(x.ravel(), 512), "y": y})
+            assert table.schema.field("x").type == kind
+            parquet.write_table(table, path, row_group_size=10_000)
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK, path, path.with_suffix(".h5")],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        peaks.append(float(done.stdout))
+    assert peaks[1] - peaks[0] < 60, f"{peaks} MB"

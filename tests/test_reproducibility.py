@@ -1,0 +1,132 @@
+"""What may change the bits of a feature, and what may not (docs/decisions/reproducibility.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers_images import patterns
+from PIL import Image
+
+from afltool.backbones import infer, load_backbone, paper_preprocessing, prepare_for_inference
+from afltool.linalg.fixedpoint import encode
+
+SIZE, N = 64, 24
+
+
+@pytest.fixture(scope="module")
+def resnet18():
+    return load_backbone("resnet18", weights="random", image_size=SIZE)
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    preprocessing = paper_preprocessing(SIZE)
+    pictures = patterns(np.arange(N) % 4, 4, 40, seed=0)
+    return torch.stack([preprocessing.apply(Image.fromarray(p)) for p in pictures])
+
+
+def features(module, pixels, batch=8, device="cpu", precision="fp32"):
+    preprocessing = paper_preprocessing(SIZE)
+    parts = [pixels[k : k + batch] for k in range(0, len(pixels), batch)]
+    return np.concatenate([infer(module, p, preprocessing, device, precision) for p in parts])
+
+
+def steps(a, b):
+    return np.abs(encode(a, 9).astype(int) - encode(b, 9))
+
+
+@pytest.fixture(scope="module")
+def reference(resnet18, pixels):
+    return features(prepare_for_inference(resnet18.module, image_size=SIZE), pixels)
+
+
+def test_the_same_batches_give_the_same_bits_whoever_is_beside_an_image(
+    resnet18, pixels, reference
+):
+    ready = prepare_for_inference(resnet18.module, image_size=SIZE)
+    np.testing.assert_array_equal(features(ready, pixels), reference)
+    backwards = features(ready, pixels.flip(0))[::-1]
+    np.testing.assert_array_equal(backwards, reference)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 24])
+def test_another_batch_size_changes_last_bits_that_rounding_absorbs(
+    resnet18, pixels, reference, batch
+):
+    other = features(prepare_for_inference(resnet18.module, image_size=SIZE), pixels, batch)
+    assert steps(reference, other).max() <= 1
+    assert (steps(reference, other) > 0).mean() < 0.01
+
+
+def test_another_number_of_threads_changes_last_bits_that_rounding_absorbs(
+    resnet18, pixels, reference
+):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2 if before == 1 else 1)
+    try:
+        other = features(prepare_for_inference(resnet18.module, image_size=SIZE), pixels)
+    finally:
+        torch.set_num_threads(before)
+    assert steps(reference, other).max() <= 1
+    assert (steps(reference, other) > 0).mean() < 0.01
+
+
+def test_folding_and_layout_change_last_bits_that_rounding_absorbs(resnet18, pixels, reference):
+    plain = features(prepare_for_inference(resnet18.module, optimise=False), pixels)
+    assert (plain != reference).any(), "the premise: they are two ways to compute it"
+    assert steps(reference, plain).max() <= 1
+    assert (steps(reference, plain) > 0).mean() < 0.01
+
+
+def test_bf16_is_another_feature_space(resnet18, pixels, reference):
+    """Rounding to 8 bits is beyond a step of 2^-9: so it is an option that a file records."""
+    ready = prepare_for_inference(resnet18.module, image_size=SIZE)
+    other = features(ready, pixels, precision="bf16")
+    assert (steps(reference, other) > 0).mean() > 0.1
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+
+
+@needs_gpu
+def test_a_gpu_in_fp32_differs_by_last_bits(resnet18, pixels, reference):
+    """Runs where there is CUDA: no TF32 whatever the process has set, one step at most."""
+    ready = prepare_for_inference(resnet18.module, "cuda", image_size=SIZE)
+    allowed = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    try:
+        other = features(ready, pixels, device="cuda")
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = allowed
+    assert steps(reference, other).max() <= 1
+    assert (steps(reference, other) > 0).mean() < 0.02
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path):
+    """Runs where there is CUDA: pinned batches, copies in the background, full memory halved."""
+    import afltool
+    from afltool import backbones
+
+    options = {"weights": "random", "image_size": 32, "precision": precision, "limit": 200}
+    whole = afltool.extract("resnet18", "digits", "test", tmp_path / "a.h5", device="cuda",
+                            batch_size=64, **options)  # fmt: skip
+    start = backbones.start_inference
+
+    def limited(module, batch, *more):
+        if len(batch) > 16:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return start(module, batch, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backbones, "start_inference", limited)
+        halved = afltool.extract("resnet18", "digits", "test", tmp_path / "b.h5", device="cuda",
+                                 batch_size=64, **options)  # fmt: skip
+    assert afltool.info(halved)["provenance"]["batch_size"] == 16
+    from afltool.store.features import open_features
+
+    with open_features(whole) as a, open_features(halved) as b:
+        difference = np.abs(a.stored(0, len(a)).astype(int) - b.stored(0, len(b)))
+    assert difference.max() <= (1 if precision == "fp32" else 64)
