@@ -74,7 +74,37 @@ def array_kind(value: NDArray[Any]) -> str:
     return "<i8" if np.issubdtype(value.dtype, np.integer) else "<f8"
 
 
+def narrowest(value: NDArray[Any]) -> str:
+    """The type that files hold an additive array in: the narrowest integers, unsigned if they can
+    be; reals as float64.
+
+    >>> narrowest(np.array([0, 300])), narrowest(np.array([-1, 5])), narrowest(np.array([0.5]))
+    ('<u2', '<i1', '<f8')
+    """
+    if array_kind(value) == "<f8":
+        return "<f8"
+    low, high = (int(value.min()), int(value.max())) if value.size else (0, 0)
+    for kind in ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4"):
+        info = np.iinfo(kind)
+        if info.min <= low and high <= info.max:
+            return kind
+    return "<i8"
+
+
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_state(path: Path) -> list[int] | None:
+    """What changes when a file is touched: device, inode, size, times of change; None: no file.
+
+    No program can set the time of the last change of an inode (ctime), so an equal state means
+    equal bytes as long as the state was taken a moment after the last change.
+    """
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

@@ -15,8 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .digest import Digest, canonical_json
-from .errors import AflError, CorruptFileError, InputError, OutputExistsError, UsageError
+from .digest import Digest, canonical_json, narrowest
+from .errors import (
+    AflError,
+    CorruptFileError,
+    InputError,
+    OutputExistsError,
+    UsageError,
+)
 from .heads import OPTIONS, make_head
 from .heads.base import Head, Source
 from .statistics import Client, ClientId, Context, Statistics, difference
@@ -150,21 +156,26 @@ def _check_indices(path: Path, what: str, found: NDArray[Any], rows: int, end: i
 
 
 def save_statistics(
-    path: Path, s: Statistics, made_by: Mapping[str, Any], head_file: str | None = None
+    path: Path,
+    s: Statistics,
+    made_by: Mapping[str, Any],
+    head_file: str | None = None,
+    seconds: float | None = None,
 ) -> Path:
     """Write the statistics of one client or of many; integers in their narrowest type.
 
-    ``head_file``: where the head that they were gathered for lies, a hint for `solve`.
+    ``head_file``: where the head that they were gathered for lies, a hint for `solve`;
+    ``seconds``: what gathering them took.
     """
     header = {
         "digest": s.digest(),
         "recipe": dict(made_by),
-        "provenance": provenance(head_file=head_file),
+        "provenance": provenance(head_file=head_file, seconds=seconds),
         "phase": s.phase,
         "context": s.context.as_dict(),
         "clients": _clients_table(s.clients),
     }
-    arrays = {f"{schema.ARRAYS}/{name}": _narrow(a) for name, a in s.arrays.items()}
+    arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
     return hdf5.write_file(
         path, "statistics", header, {**arrays, schema.CLASS_COUNTS: s.class_counts}
     )
@@ -183,7 +194,24 @@ def load_statistics(path: Path) -> Statistics:
             clients_of(header),
         )
     hdf5.check_digest(path, header, s.digest())
+    _check_counts(path, s)
     return s
+
+
+def _check_counts(path: Path, s: Statistics) -> None:
+    """What no digest tells: rows per class and per client must agree."""
+    counts, classes = s.class_counts, s.context.classes
+    if len(counts) != len(classes) or (counts < 0).any():
+        raise CorruptFileError(
+            f"{path} is damaged: it counts the rows of {len(counts)} classes, the least "
+            f"{counts.min(initial=0)}; expected {len(classes)} counts from 0 on"
+        )
+    listed = sum(client.rows for client in s.clients.values())
+    if s.clients and s.rows != listed:
+        raise CorruptFileError(
+            f"{path} is damaged: its classes have {s.rows} rows, its {len(s.clients)} clients "
+            f"{listed}; make it or fetch it again"
+        )
 
 
 def context_of(header: Mapping[str, Any]) -> Context:
@@ -196,11 +224,16 @@ def clients_of(header: Mapping[str, Any]) -> dict[ClientId, Client]:
     """The clients in the header of a statistics file."""
     table = header["clients"]
     columns = [table[c] for c in ("names", "rows", "gamma", "partition", "source", "held_out")]
+    columns.append(table.get("dealt_to") or [0] * len(table["names"]))  # older files lack it
     clients = {}
-    for name, rows, gamma, partition, source, held_out in zip(*columns, strict=True):
+    for name, rows, gamma, partition, source, held_out, dealt_to in zip(*columns, strict=True):
         digest, dealt = table["partitions"][partition]
         who = ClientId(name, digest)
-        clients[who] = Client(rows, gamma, table["sources"][source], dealt, bool(held_out))
+        clients[who] = Client(
+            rows, gamma, table["sources"][source], dealt, bool(held_out), dealt_to
+        )
+    if len(clients) < len(table["names"]):
+        raise ValueError("a client is listed twice")
     return clients
 
 
@@ -218,21 +251,10 @@ def _clients_table(clients: Mapping[ClientId, Client]) -> dict[str, Any]:
         "partition": [at_partition[who.partition, c.rows_digest] for who, c in rows],
         "source": [at_source[c.source] for _, c in rows],
         "held_out": [int(c.held_out) for _, c in rows],
+        "dealt_to": [c.dealt_to for _, c in rows],
         "partitions": [list(p) for p in partitions],
         "sources": sources,
     }
-
-
-def _narrow(a: Array) -> Array:
-    """Integers in the narrowest type that holds them, unsigned if it can be; reals as they are."""
-    if not np.issubdtype(a.dtype, np.integer):
-        return a.astype("<f8")
-    low, high = (int(a.min()), int(a.max())) if a.size else (0, 0)
-    for kind in ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4"):
-        info = np.iinfo(kind)
-        if info.min <= low and high <= info.max:
-            return a.astype(kind)
-    return a.astype("<i8")
 
 
 def _wide(a: Array) -> Array:
@@ -268,11 +290,14 @@ def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
     with hdf5.damage_as_error(path):
         prefix = schema.ARRAYS + "/"
         named = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
-        head = make_head(header["name"], header["options"]).restore(header["phase"], named)
-        if header["dim"] is not None:
-            head = head.bind(header["dim"], len(header["classes"]))
+        try:
+            head = make_head(header["name"], header["options"]).restore(header["phase"], named)
+            if header["dim"] is not None:
+                head = head.bind(header["dim"], len(header["classes"]))
+        except AflError as error:
+            raise CorruptFileError(f"{path} is damaged: {error}") from None
         head.report = header["report"]
-    hdf5.check_digest(path, header, head.digest())
+        hdf5.check_digest(path, header, head.digest())
     return head, header
 
 

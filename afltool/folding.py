@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from .errors import UsageError
+from .errors import InvalidDataError, UsageError
 from .linalg.pairwise import Party, fold, party, without_gamma
 from .linalg.ridge import real_cross, real_gram
-from .linalg.triangle import pack
+from .linalg.triangle import length, pack
 from .statistics import Statistics, Sum
 
 
@@ -31,8 +31,18 @@ def pairwise_total(parts: Iterable[Statistics]) -> Statistics:
             counts[:] = [counts[0].add(bare) if counts else Sum(bare)]
             bits = part.context.space.get("fraction_bits") if part.exact else None
             gamma = sum(g * n for g, n in part.gammas.items())
+            part.check_finite()
             gram, cross = part.arrays["gram"], part.arrays["cross"]
+            if cross.ndim != 2 or gram.shape != (length(len(cross)),):
+                raise InvalidDataError(
+                    f"gram {gram.shape} and cross {cross.shape} of {_who(part)} do not fit: "
+                    "expected d(d+1)/2 numbers beside d rows; make the statistics again"
+                )
             yield party(real_gram(gram, bits), real_cross(cross, bits), gamma)
 
     G, H = without_gamma(fold(parties()))
     return replace(counts[0].result(), arrays={"gram": pack(G), "cross": H})
+
+
+def _who(part: Statistics) -> str:
+    return f"client {min(part.clients)}" if part.clients else "nobody"

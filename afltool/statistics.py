@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .digest import Digest, array_kind
-from .errors import MismatchError, NumericalError
+from .digest import Digest, array_kind, narrowest
+from .errors import InvalidDataError, MismatchError, NumericalError
 
 Array = NDArray[Any]
 
@@ -38,6 +38,7 @@ class Client:
     source: str = ""  # digest of the feature file
     rows_digest: str = ""  # which rows the partition deals, whatever the backbone
     held_out: bool = False
+    dealt_to: int = 0  # clients of its partition, held-out ones apart; 0: one of its own, unknown
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,20 @@ class Statistics:
     def exact(self) -> bool:
         """Whether every array holds integers, so that sums do not depend on their order."""
         return all(np.issubdtype(a.dtype, np.integer) for a in self.arrays.values())
+
+    def check_finite(self) -> None:
+        """Refuse with `InvalidDataError` an array with NaN or infinite entries."""
+        for name, array in self.arrays.items():
+            if not np.isfinite(array).all():
+                raise InvalidDataError(
+                    f"{int((~np.isfinite(array)).sum())} entries of the array {name!r} are not "
+                    "finite; look at the features that it was made of"
+                )
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the arrays in the types that files hold them in, before any compression."""
+        return sum(a.size * np.dtype(narrowest(a)).itemsize for a in self.arrays.values())
 
     def zero(self) -> Statistics:
         """The neutral element beside these statistics: no rows, no clients."""
@@ -213,7 +228,10 @@ class Sum:
                     f"client {who} cannot be subtracted: it is not among the "
                     f"{len(self._clients)} clients of this total (or was taken out before)"
                 )
-            where = difference(vars(self._clients[who]), vars(client))
+            # Files of the time before it lack dealt_to, which changes nothing of a sum.
+            where = difference(
+                vars(replace(self._clients[who], dealt_to=0)), vars(replace(client, dealt_to=0))
+            )
             if where:
                 raise MismatchError(f"client {who} cannot be subtracted: {where}")
         if (self._counts < other.class_counts).any():
@@ -233,11 +251,13 @@ def total(parts: Iterable[Statistics]) -> Statistics:
 def difference(a: Any, b: Any, path: str = "") -> str:
     """The first field in which two JSON values differ, with both values; '' if they are equal.
 
+    Digests are looked at last.
+
     >>> difference({"space": {"dim": 3}}, {"space": {"dim": 4}})
     'space.dim is 4 here and 3 there'
     """
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for key in sorted(a.keys() | b.keys()):
+        for key in sorted(a.keys() | b.keys(), key=_digests_last):
             found = difference(a.get(key), b.get(key), f"{path}.{key}" if path else key)
             if found:
                 return found
@@ -254,6 +274,11 @@ def difference(a: Any, b: Any, path: str = "") -> str:
             "",
         )
     return "" if a == b else f"{path} is {b!r} here and {a!r} there"
+
+
+def _digests_last(key: str) -> tuple[bool, str]:
+    """A digest says that something differs, the fields beside it say what."""
+    return "digest" in key or "sha256" in key, key
 
 
 def _largest(a: Array) -> int:

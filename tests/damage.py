@@ -10,6 +10,23 @@ import numpy as np
 
 from afltool.store import hdf5
 
+# The least that a statistics file says of itself.
+HEADER = {
+    "digest": "x",
+    "recipe": {"stage": "", "options": {}, "inputs": {}},
+    "provenance": {},
+    "phase": "codes",
+    "context": {
+        "space": {"dim": 1, "dtype": "int16", "fraction_bits": 9},
+        "classes": [],
+        "head": {"name": "safle", "options": {}, "phase": "codes", "digest": "x"},
+    },
+    "clients": {
+        "names": [], "rows": [], "gamma": [], "partition": [], "source": [], "held_out": [],
+        "partitions": [], "sources": [],
+    },
+}  # fmt: skip
+
 
 def cut(source: Path, target: Path, size: int) -> Path:
     """The first ``size`` bytes of a file; counted from the end if negative."""
@@ -41,10 +58,17 @@ def middle_of(path: Path, dataset: str) -> int:
     return int(chunk.byte_offset + used // 2)
 
 
-def forge(source: Path, target: Path, header: dict[str, Any] | None = None, **arrays: Any) -> Path:
+def forge(
+    source: Path,
+    target: Path,
+    header: dict[str, Any] | None = None,
+    whole: dict[str, Any] | None = None,
+    **arrays: Any,
+) -> Path:
     """A file with other datasets and header fields, all checksums right; the digest is left.
 
     A tuple stands for an empty dataset of that shape (and dtype), of which nothing is written.
+    ``whole`` replaces the header with all its fields.
     """
     found, old = hdf5.read_file(source, hdf5.read_header(source)["kind"])
     kind = found.pop("kind")
@@ -57,7 +81,7 @@ def forge(source: Path, target: Path, header: dict[str, Any] | None = None, **ar
                 file.create_dataset(name, shape, dtype, chunks=chunks, fletcher32=True)
             else:
                 hdf5.put_array(file, name, np.asarray(value))
-        hdf5.put_header(file, kind, {**found, **(header or {})})
+        hdf5.put_header(file, kind, {**found, **(header or {})} if whole is None else whole)
     return target
 
 

@@ -22,6 +22,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import prod
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,10 +33,11 @@ from numpy.typing import NDArray
 from ..digest import canonical_json
 from ..errors import AflError, CorruptFileError, InputError, UsageError
 from ..memory import physical
-from . import schema
+from . import headers, packing, schema, sparse
 
 Header = dict[str, Any]
 Array = NDArray[Any]
+LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the header
 # What h5py raises when the bytes of a file make no sense to the HDF5 library.
 _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, MemoryError)
 
@@ -48,11 +50,16 @@ def partial_path(path: Path) -> Path:
     return path.with_name(path.name + schema.PARTIAL)
 
 
-def need_space(folder: Path, size: int, what: str) -> None:
-    """Refuse to start writing ``size`` bytes into a folder whose disk has fewer."""
+def free_space(folder: Path) -> int:
+    """Bytes free on the disk of a folder that is there or will be made."""
     while not folder.exists():
         folder = folder.parent
-    free = shutil.disk_usage(folder).free
+    return shutil.disk_usage(folder).free
+
+
+def need_space(folder: Path, size: int, what: str) -> None:
+    """Refuse to start writing ``size`` bytes into a folder whose disk has fewer."""
+    free = free_space(folder)
     if size > free:
         raise InputError(
             f"no space left for {what}: it takes {size / 1e6:.1f} MB and the disk of {folder} has "
@@ -239,28 +246,50 @@ def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
 
 @undisturbed()
 def put_array(file: h5py.File, name: str, value: Array) -> None:
-    """Write or replace an array: checksummed, chunked (an empty one without); see `_packed`."""
-    if name in file:
-        del file[name]
+    """Write or replace an array; additive integers packed, in one of two ways where it pays.
+
+    See `packing` and `sparse`.
+    """
+    thin = f"{schema.SPARSE}/{name.removeprefix(schema.ARRAYS + '/')}"
+    for old in (name, thin):
+        if old in file:
+            del file[old]
+    packed = name.startswith(schema.ARRAYS + "/") and value.size > 0 and packing.pays(value)
+    parts = sparse.split(value) if packed else None
+    if parts is None:
+        _put(file, name, value, packed)
+        return
+    _put(file, name, parts[1], packed)
+    _put(file, f"{thin}/{schema.KEPT}", parts[0], packed)
+    _put(file, f"{thin}/{schema.SHAPE}", np.array(value.shape, "<i8"), False)
+
+
+def _put(file: h5py.File, name: str, value: Array, packed: bool) -> None:
+    """One dataset: checksummed, chunked (an empty one without)."""
     if value.size == 0:
         file.create_dataset(name, data=value)
         return
-    rows = max(1, schema.CHUNK_BYTES // max(1, value[:1].nbytes))
-    chunks = (min(rows, value.shape[0]), *value.shape[1:])
-    packing: dict[str, Any] = {}
-    if _packed(name, value.dtype):
-        packing = {"shuffle": True, "compression": "gzip", "compression_opts": 1}
-    file.create_dataset(name, data=value, chunks=chunks, fletcher32=True, **packing)
+    # Chunks of one size, as even as can be: HDF5 fills the last one up.
+    count = -(-value.nbytes // schema.CHUNK_BYTES)
+    chunks = (-(-value.shape[0] // min(count, value.shape[0])), *value.shape[1:])
+    if not packed:
+        file.create_dataset(name, data=value, chunks=chunks, fletcher32=True)
+        return
+    filters = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
+    data = file.create_dataset(name, value.shape, value.dtype, chunks=chunks, **filters)
+    packing.write_chunks(data, value)
 
 
-def _packed(name: str, dtype: np.dtype[Any]) -> bool:
-    """Whether an array is compressed: additive arrays of one- and two-byte integers (counts)."""
-    return name.startswith(schema.ARRAYS + "/") and dtype.kind in "iu" and dtype.itemsize <= 2
+def _may_be_packed(name: str, dtype: np.dtype[Any]) -> bool:
+    """Whether a dataset may be compressed: integers of additive arrays."""
+    return name.split("/")[0] in (schema.ARRAYS, schema.SPARSE) and dtype.kind in "iu"
 
 
 def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Path:
     """Write one whole file of named arrays; see `writing` for what a failure leaves (nothing)."""
-    size = sum(a.nbytes for a in arrays.values()) + (1 << 16)
+    # At the least: what is compressed may become next to nothing.
+    whole = (a for n, a in arrays.items() if not (_may_be_packed(n, a.dtype) and packing.pays(a)))
+    size = LEAST_BYTES + sum(a.nbytes for a in whole)
     with writing(path, size) as file:
         for name, value in arrays.items():
             put_array(file, name, value)
@@ -350,8 +379,7 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
     if hashlib.sha256(data).hexdigest() != get_attribute(file, schema.HEADER_SHA256):
         raise CorruptFileError(f"{path} is damaged: its header does not match its checksum")
     header = json.loads(data)
-    if not isinstance(header, dict) or "digest" not in header:
-        raise CorruptFileError(f"{path} is damaged: its header is not an object with a digest")
+    headers.check(path, str(found), header)
     return {"kind": found, **header}
 
 
@@ -380,7 +408,7 @@ def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
         and data.dtype.kind in "iufS"
         and not data.is_virtual
         and data.external is None
-        and data.compression in ((None, "gzip") if _packed(name, data.dtype) else (None,))
+        and data.compression in ((None, "gzip") if _may_be_packed(name, data.dtype) else (None,))
         and (data.fletcher32 or data.size == 0)
     )
     if not plain:
@@ -412,14 +440,58 @@ def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) 
     return cast(Array, data[()])
 
 
+def get_additive(path: Path, file: h5py.File, name: str) -> Array:
+    """Read the array ``name`` below /arrays, sparse or not."""
+    values, thin = get_array(path, file, f"{schema.ARRAYS}/{name}"), _thin(file, name)
+    if thin is None:
+        return values
+    shape = _shape(path, file, thin)
+    kept = get_array(path, file, f"{thin}/{schema.KEPT}")
+    if kept.dtype != np.uint8 or values.ndim != 1 or kept.ndim != 1:
+        raise CorruptFileError(f"{path} is damaged: /{thin} is not a bitmap of flat values")
+    return sparse.joined(kept, values, shape)
+
+
+def describe_additive(path: Path, file: h5py.File, name: str) -> dict[str, Any]:
+    """Shape, type, bytes as a plain array and bytes in the file of an array below /arrays."""
+    data, thin = checked_dataset(path, file, f"{schema.ARRAYS}/{name}"), _thin(file, name)
+    shape, held = tuple(data.shape), data.id.get_storage_size()
+    if thin is not None:
+        shape = _shape(path, file, thin)
+        held += checked_dataset(path, file, f"{thin}/{schema.KEPT}").id.get_storage_size()
+    return {
+        "shape": list(shape),
+        "type": data.dtype.str,
+        "bytes": prod(shape) * data.dtype.itemsize,
+        "stored_bytes": held,  # fewer where they are compressed
+    }
+
+
+def _thin(file: h5py.File, name: str) -> str | None:
+    """Where the bitmap of a sparse array lies; None for others."""
+    where = f"{schema.SPARSE}/{name}"
+    return where if where in file else None
+
+
+def _shape(path: Path, file: h5py.File, thin: str) -> tuple[int, ...]:
+    """The shape of a sparse array; refused where memory would not hold it."""
+    found = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
+    if found.dtype.str != "<i8" or found.ndim != 1 or found.min(initial=0) < 0:
+        raise CorruptFileError(f"{path} is damaged: /{thin}/{schema.SHAPE} is not a shape")
+    shape = tuple(found.tolist())
+    if 8 * prod(shape) > physical():
+        raise CorruptFileError(f"{path}: /{thin} claims the shape {shape}, more than the memory")
+    return shape
+
+
 def read_file(path: Path, kind: str) -> tuple[Header, dict[str, Array]]:
     """The header and every array of a file but the header's bytes, by name."""
     with reading(path, kind) as (file, header), damage_as_error(path):
-        names = [name for name in file if name != schema.HEADER]
-        if schema.ARRAYS in names:
-            names.remove(schema.ARRAYS)
-            names += [f"{schema.ARRAYS}/{name}" for name in file[schema.ARRAYS]]
-        return header, {name: get_array(path, file, name) for name in names}
+        groups = (schema.HEADER, schema.ARRAYS, schema.SPARSE)
+        found = {name: get_array(path, file, name) for name in file if name not in groups}
+        for name in file.get(schema.ARRAYS, ()):
+            found[f"{schema.ARRAYS}/{name}"] = get_additive(path, file, name)
+        return header, found
 
 
 def check_digest(path: Path, header: Mapping[str, Any], found: str) -> None:

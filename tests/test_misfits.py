@@ -1,0 +1,283 @@
+"""Intact files, digests and all, whose content does not fit together: refused with a message."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import embeddings
+from damage import forge
+from test_bad_input import INPUT, MISMATCH, refused
+
+import afltool
+from afltool.files import load_head, load_statistics, save_head, save_statistics
+from afltool.heads import OPTIONS, make_head
+from afltool.linalg.fixedpoint import FixedPoint
+from afltool.statistics import Context
+
+OPTIONS_OF = {
+    "linear": {"intercept": True},
+    "random-features": {"width": 6, "with_linear": True, "intercept": True},
+    "deepafl": {"layers": 1, "feature_width": 5, "hidden_width": 7},
+    "safle": {"buckets": 3, "with_linear": True, "experts": 4},
+    "softmax": {"rounds": 2},
+}
+
+
+def rounds(name, road, at, options=None):
+    """Every (head file, total, next head file) of a head from its start to its end."""
+    head = afltool.head(name, at / "0.h5", options=OPTIONS_OF[name] if options is None else options)
+    number = 0
+    while load_head(head)[0].phase() is not None:
+        number += 1
+        total = afltool.local_stats(
+            road.train, head, at / f"t{number}.h5", partition=road.clients, sum=True
+        )
+        after = afltool.solve(total, at / f"{number}.h5", head=head)
+        yield head, total, after
+        head = after
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("bits", [9, None])
+def test_shapes_are_those_of_the_statistics(name, bits):
+    """What a head says its phase gathers is what it gathers, in every phase."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(-500, 500, (60, 8)).astype(np.int16)
+    X = values / np.float32(2**9) if bits is None else FixedPoint(values, bits)
+    y = np.arange(60) % 4
+    head, phases = make_head(name, OPTIONS_OF[name]).bind(8, 4), 0
+    space = {"dim": 8, "fraction_bits": bits}
+    while head.phase() is not None:
+        found = replace(head.collect([(X, y)]), context=Context(space, tuple("abcd")))
+        said = head.shapes(bits)
+        assert said == {k: (a.shape, a.dtype.kind) for k, a in found.arrays.items()}
+        assert said.keys() == found.arrays.keys()
+        head, phases = head.absorb(found).bind(8, 4), phases + 1
+    assert phases == {"deepafl": 3, "safle": 2, "softmax": 3}.get(name, 1)
+
+
+def misfits(arrays):
+    """(what, arrays): one lacking, one too many, one of another shape, kind, or not finite."""
+    for name, array in arrays.items():
+        rest = {k: a for k, a in arrays.items() if k != name}
+        yield f"without {name}", rest
+        yield f"{name} longer", {**rest, name: np.concatenate([array, array])}
+        yield f"{name} shorter", {**rest, name: array[:-1]}
+        yield f"{name} flat", {**rest, name: array.reshape(-1)[None, :]}
+        if array.dtype.kind == "i" and rest:
+            yield f"{name} of reals", {**rest, name: array.astype(np.float64)}
+        if array.dtype.kind == "f":
+            yield f"{name} with NaN", {**rest, name: np.where(array == array.max(), np.nan, array)}
+    yield "one too many", {**arrays, "more": np.arange(3)}
+
+
+EACH_HEAD = [
+    pytest.param(name, marks=[] if name == "linear" else pytest.mark.slow) for name in OPTIONS
+]
+
+
+@pytest.mark.parametrize("name", EACH_HEAD)
+def test_arrays_that_do_not_fit_the_head(name, road, tmp_path, cli):
+    out = tmp_path / "o.h5"
+    for number, (head, total, _) in enumerate(rounds(name, road, tmp_path)):
+        whole = load_statistics(total)
+        for what, arrays in misfits(whole.arrays):
+            path = save_statistics(
+                tmp_path / f"{number}-{what.replace(' ', '-')}.h5", replace(whole, arrays=arrays),
+                {"stage": "forged", "options": {}, "inputs": {}}, str(head),
+            )  # fmt: skip
+            for args in (["solve", path], ["solve", total, "--validate", path]):
+                more = ["--head", head] if number else []
+                done = cli(*args, *more, "-o", out)
+                if args[1] is total and done.exit_code == MISMATCH:
+                    assert "is both held out and in the total" in done.stderr
+                    continue
+                refused(done, INPUT, path)
+                assert not out.exists()
+
+
+def test_the_message_says_what_does_not_fit(road, tmp_path, cli):
+    """7 × 7 of gram beside 8 rows of cross, and no cross at all."""
+    whole, made_by = load_statistics(road.total), {"stage": "x", "options": {}, "inputs": {}}
+    small = {**whole.arrays, "gram": whole.arrays["gram"][:28]}
+    path = save_statistics(tmp_path / "small.h5", replace(whole, arrays=small), made_by)
+    refused(
+        cli("solve", path, "-o", tmp_path / "o.h5"), INPUT, path, "a linear head of 8 features",
+        "'gram' is (28,) of integers, expected (36,) of integers", "make the statistics again",
+    )  # fmt: skip
+    refused(
+        cli("aggregate", path, "--law", "pairwise", "-o", tmp_path / "o.h5"),
+        INPUT, "gram (28,) and cross (8, 4)",
+    )  # fmt: skip
+    lone = {"gram": whole.arrays["gram"]}
+    path = save_statistics(tmp_path / "lone.h5", replace(whole, arrays=lone), made_by)
+    done = cli("solve", path, "-o", tmp_path / "o.h5")
+    refused(done, INPUT, path, "'cross' is absent, expected (8, 4) of integers")
+    assert not (tmp_path / "o.h5").exists()
+
+
+@pytest.mark.parametrize("name", EACH_HEAD)
+def test_a_head_whose_arrays_do_not_fit(name, road, tmp_path, cli):
+    """Learned arrays of other shapes, lacking or too many, in every phase: no reader computes."""
+    for number, (_, _, head) in enumerate(rounds(name, road, tmp_path)):
+        found, header = load_head(head)
+        context = Context(header["space"], tuple(header["classes"]))
+        for what, arrays in misfits(found.arrays()):
+            if "NaN" in what or "of reals" in what:
+                continue  # numbers that somebody made up, but numbers
+            forged = _Forged(found, arrays)
+            path = tmp_path / f"h{number}-{what.replace(' ', '-')}.h5"
+            save_head(path, forged, {"stage": "x", "options": {}, "inputs": {}}, context)
+            gather = ["local-stats", road.train, "--client", "a", "-o", tmp_path / "s", "--head"]
+            use = ["evaluate", path, road.test] if found.phase() is None else [*gather, path]
+            for args in (use, ["verify", path]):
+                done = cli(*args)
+                assert done.exit_code == INPUT, (what, args, done.stderr)
+                assert str(path) in " ".join(done.stderr.split())
+
+
+class _Forged:
+    """A head as `save_head` sees it, with other arrays and the digest that they have."""
+
+    def __init__(self, head, arrays):
+        self._head, self._arrays = head, arrays
+
+    def __getattr__(self, name):
+        return getattr(self._head, name)
+
+    def arrays(self):
+        return self._arrays
+
+    def digest(self):
+        return type(self._head).digest(self)
+
+
+@pytest.mark.parametrize(
+    ("counts", "what"),
+    [
+        (lambda c: c[:-1], "the rows of 3 classes"),
+        (lambda c: np.append(c, 5), "the rows of 5 classes"),
+        (lambda c: c - c.max(), "the least -"),
+        (lambda c: c + 1, "its classes have 604 rows, its 6 clients 600"),
+    ],
+)
+def test_class_counts_that_do_not_fit(counts, what, road, tmp_path, cli):
+    whole, made_by = load_statistics(road.total), {"stage": "x", "options": {}, "inputs": {}}
+    other = replace(whole, class_counts=counts(whole.class_counts))
+    path = save_statistics(tmp_path / "counts.h5", other, made_by)
+    for args in (["aggregate", path], ["solve", path], ["solve", road.total, "--validate", path]):
+        refused(cli(*args, "-o", tmp_path / "o.h5"), INPUT, path, what)
+    refused(cli("verify", path), INPUT, path, what)
+
+
+def test_a_client_listed_twice_in_one_file(road, tmp_path, cli):
+    header = json.loads(json.dumps(afltool.store.hdf5.read_header(road.total)))
+    header["clients"]["names"][1] = header["clients"]["names"][0]
+    path = forge(road.total, tmp_path / "twice.h5", header)
+    for args in (["aggregate", path], ["solve", path]):
+        refused(cli(*args, "-o", tmp_path / "o.h5"), INPUT, path, "a client is listed twice")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"clients": []}, "clients is [], not an object"),
+        ({"phase": None}, "phase is None, not a text"),
+        ({"context": {"space": {}, "classes": 4, "head": {}}}, "context.classes is 4, not a list"),
+        ({"recipe": {"stage": "x", "options": {}}}, "recipe.inputs is absent, not an object"),
+        ({"digest": 5}, "digest is 5, not a text"),
+    ],
+)
+def test_a_header_of_another_form(change, what, road, tmp_path, cli):
+    path = forge(road.total, tmp_path / "form.h5", change)
+    for args in (["aggregate", path, "-o", tmp_path / "o.h5"], ["info", path], ["verify", path]):
+        refused(cli(*args), INPUT, path, "in its header", what)
+
+
+# ---------------------------------------------------------------- what is said of a sum
+
+
+def test_one_class_only_is_said(tmp_path, cli):
+    x, y = np.random.default_rng(0).normal(size=(40, 3)), np.full(40, 2)
+    np.savez(tmp_path / "e.npz", x=x, y=y)
+    site = afltool.import_embeddings(tmp_path / "e.npz", tmp_path / "f.h5", classes=list("abcde"))
+    total = afltool.local_stats(site, "linear", tmp_path / "t.h5", client="site", sum=True)
+    done = cli("solve", total, "-o", tmp_path / "h.h5")
+    assert done.exit_code == 0
+    said = " ".join(done.stderr.split())
+    assert "all 40 rows are of the class 'c', the other 4 of 5 classes have none" in said
+    y[:1] = 0
+    np.savez(tmp_path / "e2.npz", x=x, y=y)
+    two = afltool.import_embeddings(tmp_path / "e2.npz", tmp_path / "f2.h5", classes=list("abcde"))
+    total = afltool.local_stats(two, "linear", tmp_path / "t2.h5", client="site", sum=True)
+    assert "are of the class" not in cli("solve", total, "-o", tmp_path / "h2.h5").stderr
+
+
+def test_clients_that_are_missing_are_counted(road, tmp_path, cli):
+    files, out = sorted(road.stats.iterdir()), tmp_path / "o.h5"
+    partition = afltool.info(road.clients)["digest"][:12]
+    done = cli("aggregate", *files[:4], "-o", out)
+    assert done.exit_code == 0
+    assert f"4 of 6 clients of the partition {partition} are in the sum, 2 are missing" in " ".join(
+        done.stderr.split()
+    )
+    done = cli("aggregate", *files[:4], "--complete", "-o", tmp_path / "p.h5")
+    refused(done, INPUT, f"4 of 6 clients of the partition {partition}", "2 are missing")
+    assert not (tmp_path / "p.h5").exists()
+    done = cli("aggregate", out, *files[4:], "--complete", "-o", tmp_path / "p.h5")
+    assert done.exit_code == 0
+    assert "6 of 6 clients" in done.stderr
+    assert "missing" not in done.stderr
+    assert afltool.info(tmp_path / "p.h5")["digest"] == afltool.info(road.total)["digest"]
+
+
+def test_held_out_clients_are_counted_apart(road, tmp_path, cli):
+    dealt = afltool.partition(road.train, tmp_path / "c.h5", scheme="iid", clients=10, held_out=0.2)
+    stats = afltool.local_stats(road.train, "linear", tmp_path / "s", partition=dealt)
+    done = cli("aggregate", stats, "--complete", "--held-out", tmp_path / "v.h5",
+               "-o", tmp_path / "t.h5")  # fmt: skip
+    assert done.exit_code == 0
+    assert "8 of 8 clients" in done.stderr
+    assert "2 of 2 held-out clients" in done.stderr
+    afltool.local_stats(road.train, "linear", tmp_path / "sum.h5", partition=dealt, sum=True,
+                        held_out=tmp_path / "held.h5")  # fmt: skip
+    assert (
+        cli("aggregate", tmp_path / "sum.h5", "--complete", "-o", tmp_path / "u.h5").exit_code == 0
+    )
+
+
+def test_silos_and_files_without_the_number_are_not_counted(road, tmp_path, cli):
+    """A real silo is of no partition; files of the time before the number are added as ever."""
+    silo = afltool.local_stats(road.test, "linear", tmp_path / "s.h5", client="site", sum=True)
+    header = afltool.store.hdf5.read_header(road.total)
+    del header["clients"]["dealt_to"]
+    old = forge(road.total, tmp_path / "old.h5", {"clients": header["clients"]})
+    done = cli("aggregate", old, silo, "--complete", "-o", tmp_path / "o.h5")
+    assert done.exit_code == 0
+    assert "of the partition" not in done.stderr
+    one = next(iter(sorted(road.stats.iterdir())))
+    done = cli("aggregate", old, "--subtract", one, "-o", tmp_path / "less.h5")
+    assert done.exit_code == 0
+    assert afltool.info(tmp_path / "less.h5")["clients"] == 5
+
+
+def test_what_a_disk_surely_must_hold_is_asked_for(tmp_path, cli, monkeypatch):
+    """Counts of few rows are stored in bytes, not in the eight that a sum may need."""
+    few = afltool.import_embeddings(embeddings(tmp_path / "e.npz", 60, d=64), tmp_path / "f.h5")
+    dealt = afltool.partition(few, tmp_path / "c.h5", scheme="iid", clients=30)
+    monkeypatch.setattr("afltool.store.hdf5.shutil.disk_usage", lambda _: Disk(700_000))
+    monkeypatch.setattr("afltool.stages.local_stats.free_space", lambda _: 700_000)
+    done = cli("local-stats", few, "--head", "linear", "--partition", dealt, "-o", tmp_path / "s")
+    assert done.exit_code == 0
+    said = " ".join(done.stderr.split())
+    assert "30 files of at most 0.0 MB, 1.1 MB in all" in said
+    assert "0.7 MB free, which may not suffice" in said
+    assert sum(p.stat().st_size for p in (tmp_path / "s").iterdir()) < 700_000
+
+
+class Disk:
+    def __init__(self, free):
+        self.free = free
