@@ -1,9 +1,11 @@
 """Co-occurrence counts of codes: the kernel against dense one-hot products and other candidates.
 
-    python benchmarks/bench_counts.py [ROWS] [E] [V]        default: 8192 512 32
+    python benchmarks/bench_counts.py [ROWS] [E] [V] [CANDIDATE …]        default: 8192 512 32 all
 
 Every candidate counts the same random codes; all but numba come with the package. numba is tried
-where it is installed. Results are compared on a corner of the matrix.
+where it is installed (PYTHONPATH=FOLDER after pip install --target FOLDER numba), products of int8
+and fp16 on a GPU where there is one. The kernel is timed first and last, and the results are
+compared on a corner of the matrix.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,6 +21,7 @@ from measure import machine
 from scipy.linalg.blas import ssyrk
 from scipy.sparse import csr_matrix
 
+from afltool.linalg import accelerator
 from afltool.linalg.counts import add_pairs, pair_count
 
 Codes = np.ndarray
@@ -25,7 +29,7 @@ Codes = np.ndarray
 
 def kernel(codes: Codes, size: int) -> np.ndarray:
     """What afltool does."""
-    pairs = np.zeros((pair_count(len(codes)), size, size), np.int64)
+    pairs = np.zeros((pair_count(len(codes)), size - 1, size - 1), np.int64)
     add_pairs(codes, size, pairs)
     return pairs[0]
 
@@ -36,20 +40,28 @@ def dense_float32(codes: Codes, size: int) -> np.ndarray:
     for start in range(0, codes.shape[1], step):
         phi = one_hot(codes[:, start : start + step], size, torch.float32).numpy()
         total = ssyrk(1.0, phi.T, beta=1.0, c=total, lower=1, overwrite_c=1)
-    return total[size : 2 * size, :size]
+    return total[size + 1 : 2 * size, 1:size]
 
 
-def dense_int8(codes: Codes, size: int) -> np.ndarray:
-    """Blocks of the lower triangle by int8 products with int32 sums."""
-    side, block = len(codes) * size, 2048
-    total = np.zeros((side, side), np.int32)
-    for start in range(0, codes.shape[1], 8192):
-        phi = one_hot(codes[:, start : start + 8192], size, torch.int8)
-        turned = phi.t().contiguous()
-        for a in range(0, side, block):
-            rows = torch._int_mm(turned[a : a + block], phi[:, : a + block])
-            total[a : a + block, : a + block] += rows.numpy()
-    return total[size : 2 * size, :size]
+def torch_int8(codes: Codes, size: int, device: str = "cpu") -> np.ndarray:
+    """What afltool does on a GPU: blocks of the lower triangle by int8 products, int32 sums."""
+    pairs = np.zeros((pair_count(len(codes)), size - 1, size - 1), np.int64)
+    accelerator.add_pairs(codes, size, pairs, device)
+    return pairs[0]
+
+
+def gpu_int8(codes: Codes, size: int) -> np.ndarray:
+    return torch_int8(codes, size, "cuda")
+
+
+def gpu_fp16(codes: Codes, size: int) -> np.ndarray:
+    """Products of fp16, exact for blocks of up to 2048 rows; the whole square, sums of int32."""
+    columns = len(codes) * size
+    total = torch.zeros((columns, columns), dtype=torch.int32, device="cuda")
+    for start in range(0, codes.shape[1], 2048):
+        phi = one_hot(codes[:, start : start + 2048], size, torch.float16).cuda()
+        total += (phi.t() @ phi).int()
+    return total.cpu().numpy()[size + 1 : 2 * size, 1:size]
 
 
 def sparse(codes: Codes, size: int) -> np.ndarray:
@@ -60,7 +72,7 @@ def sparse(codes: Codes, size: int) -> np.ndarray:
     first, block = np.zeros(0), 64 * size
     for a in range(0, groups * size, block):
         product = phi[:, a : a + block].T.tocsr() @ phi[:, : a + block]
-        first = product[size : 2 * size, :size].toarray() if a == 0 else first
+        first = product[size + 1 : 2 * size, 1:size].toarray() if a == 0 else first
     return first
 
 
@@ -84,7 +96,7 @@ def numba_kernel() -> Callable[[Codes, int], np.ndarray] | None:
     def numba_scatter(codes: Codes, size: int) -> np.ndarray:
         pairs = np.zeros((pair_count(len(codes)), size, size), np.int64)
         scatter(codes, size, pairs)
-        return pairs[0]
+        return pairs[0, 1:, 1:]
 
     numba_scatter(np.zeros((2, 1), np.uint8), 2)
     return numba_scatter
@@ -97,24 +109,27 @@ def one_hot(codes: Codes, size: int, dtype: torch.dtype) -> torch.Tensor:
     return phi.view(rows, groups * size)
 
 
-def main(rows: int = 8192, groups: int = 512, size: int = 32) -> None:
+def main(rows: int = 8192, groups: int = 512, size: int = 32, *only: str) -> None:
     print(machine(), f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    print("load of the last minute:", Path("/proc/loadavg").read_text().split()[0])
     codes = np.random.default_rng(0).integers(0, size, (groups, rows)).astype(np.uint8)
-    candidates = [kernel, numba_kernel(), sparse, dense_int8, dense_float32]
+    candidates = [kernel, numba_kernel(), sparse, torch_int8, dense_float32]
+    if torch.cuda.is_available():
+        candidates += [gpu_int8, gpu_fp16]
+    chosen = [c for c in candidates if c and (not only or c.__name__ in only)]
+    print(f"{rows} rows, E = {groups}, V = {size}: seconds, processor seconds of all threads")
     seconds, results = {}, []
-    for candidate in filter(None, candidates):
+    for turn, candidate in enumerate([*chosen, kernel]):
         begun, work = time.perf_counter(), time.process_time()
         results.append(candidate(codes, size))
-        seconds[candidate.__name__] = time.perf_counter() - begun, time.process_time() - work
+        name = candidate.__name__ + (" again" if turn == len(chosen) else "")
+        seconds[name] = time.perf_counter() - begun, time.process_time() - work
+        print(f"  {name:14} {seconds[name][0]:8.2f} {seconds[name][1]:8.2f}", flush=True)
     assert all(np.array_equal(one, results[0]) for one in results)
-    print(f"{rows} rows, E = {groups}, V = {size}: seconds, processor seconds of all threads")
-    for name, (taken, work) in seconds.items():
-        ratios = [a / b for a, b in zip(seconds["dense_float32"], (taken, work), strict=True)]
-        print(
-            f"  {name:14} {taken:8.2f} {work:8.2f}   {ratios[0]:5.1f} and {ratios[1]:5.1f} times "
-            "the speed of dense float32"
-        )
+    for name in seconds if "dense_float32" in seconds else ():
+        ratios = [a / b for a, b in zip(seconds["dense_float32"], seconds[name], strict=True)]
+        print(f"  {name:14} {ratios[0]:5.1f} times the speed of dense float32 ({ratios[1]:.1f})")
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*map(int, sys.argv[1:4]), *sys.argv[4:])

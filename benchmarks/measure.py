@@ -57,3 +57,23 @@ def fresh(script: str, *arguments: str) -> list[str]:
 def peak_mb() -> float:
     """Largest resident size of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def digits() -> list[str]:
+    """scikit-learn's digits as feature files, for a benchmark that is given none: TRAIN, TEST."""
+    import tempfile
+
+    import numpy
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    import afltool
+
+    folder = Path(tempfile.mkdtemp(prefix="digits-"))
+    x, y = load_digits(return_X_y=True)
+    parts = train_test_split(x / 16, y, test_size=0.25, stratify=y, random_state=0)
+    for name, rows, labels in (("train", *parts[::2]), ("test", *parts[1::2])):
+        numpy.savez(folder / f"{name}.npz", x=rows, y=labels)
+        afltool.import_embeddings(folder / f"{name}.npz", folder / f"{name}.h5", backbone="pixels")
+    print(f"no files given: scikit-learn's digits, 64 features, in {folder}")
+    return [str(folder / "train.h5"), str(folder / "test.h5")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from damage import HEADER
 
 from afltool.errors import CorruptFileError
 from afltool.linalg import counts as ct
@@ -22,9 +23,16 @@ def one_hot(codes, size):
 
 
 def counted(codes, size):
-    pairs = np.zeros((ct.pair_count(len(codes)), size, size), np.int64)
+    pairs = np.zeros((ct.pair_count(len(codes)), size - 1, size - 1), np.int64)
     ct.add_pairs(codes, size, pairs)
     return pairs
+
+
+def labelled(codes, size):
+    """Rows by code, of one class."""
+    labels = np.zeros((len(codes), size, 1), np.int64)
+    ct.add_labels(codes, np.zeros(codes.shape[1], np.int64), labels)
+    return labels
 
 
 @pytest.mark.parametrize("size", [2, 8, 32, 300])
@@ -36,10 +44,12 @@ def test_pairs_are_the_blocks_of_the_gram(size, groups, rows):
     codes = random_codes(groups, rows, size)
     phi = one_hot(codes, size)
     gram = (phi.T.astype(float) @ phi).reshape(groups, size, groups, size)
-    pairs = counted(codes, size)
+    pairs, labels = counted(codes, size), labelled(codes, size)
     for j in range(groups):
+        whole = ct.with_margins(labels, pairs, j)
         for other in range(j):
-            assert np.array_equal(pairs[ct.pair_count(j) + other], gram[j, :, other])
+            assert np.array_equal(pairs[ct.pair_count(j) + other], gram[j, 1:, other, 1:])
+            assert np.array_equal(whole[other], gram[j, :, other])
 
 
 @pytest.mark.parametrize("cells", [16, 4096])
@@ -54,7 +64,7 @@ def test_the_sizes_of_the_kernel_change_nothing(monkeypatch, cells, keys):
 
 def test_counts_add_up_in_place():
     codes = random_codes(4, 60, 8)
-    pairs = np.zeros((6, 8, 8), np.int64)
+    pairs = np.zeros((6, 7, 7), np.int64)
     for part in (codes[:, :13], codes[:, 13:13], codes[:, 13:]):
         ct.add_pairs(part, 8, pairs)
     assert np.array_equal(pairs, counted(codes, 8))
@@ -64,12 +74,12 @@ def test_labels_sums_matrix_and_quadratic_form():
     codes, size, rng = random_codes(4, 200, 8), 8, np.random.default_rng(1)
     y, x = rng.integers(0, 3, 200), rng.integers(-999, 999, (200, 5))
     phi = one_hot(codes, size)
-    labels, sums = np.zeros((4, 8, 3), np.int64), np.zeros((4, 8, 5), np.int64)
+    labels, sums = np.zeros((4, 8, 3), np.int64), np.zeros((4, 7, 5), np.int64)
     ct.add_labels(codes, y, labels)
     ct.add_sums(codes, x, sums)
     assert np.array_equal(labels.reshape(-1, 3), phi.T @ np.eye(3, dtype=int)[y])
     ct.add_sums(codes, x.astype(np.int32), sums)
-    assert np.array_equal(sums.reshape(-1, 5), phi.T @ x * 2)
+    assert np.array_equal(sums, (phi.T @ x * 2).reshape(4, 8, 5)[:, 1:])
     matrix, pairs = np.zeros((32, 32)), counted(codes, size)
     ct.fill_lower(labels, pairs, matrix)
     assert np.array_equal(matrix, np.tril(phi.T @ phi))
@@ -77,11 +87,30 @@ def test_labels_sums_matrix_and_quadratic_form():
     assert np.isclose(ct.quadratic(labels, pairs, W), ((phi @ W) ** 2).sum())
 
 
+def test_sums_are_exact_at_the_ends_of_the_fixed_point_range():
+    """2^16 rows of the largest feature with one code: what int32 holds, and no more."""
+    rows = 2**16
+    codes, sums = np.ones((2, rows), np.uint8), np.zeros((2, 1, 1), np.int64)
+    for largest in (32767, -32767):
+        sums[:] = 0
+        ct.add_sums(codes, np.full((rows, 1), largest, np.int32), sums)
+        assert (sums == rows * largest).all()
+
+
+def test_sums_of_more_indices_than_sparse_matrices_count(monkeypatch):
+    codes, x = random_codes(9, 50, 4), np.arange(50)[:, None]
+    expected, found = np.zeros((9, 3, 1), np.int64), np.zeros((9, 3, 1), np.int64)
+    ct.add_sums(codes, x, expected)
+    monkeypatch.setattr(ct, "INDICES", 120)  # two groups at a time
+    ct.add_sums(codes, x, found)
+    assert np.array_equal(found, expected)
+
+
 # ---------------------------------------------------------------- counts in files
 
 
 def written(path, values):
-    hdf5.write_file(path, "statistics", {"digest": "x"}, {"arrays/counts": values})
+    hdf5.write_file(path, "statistics", HEADER, {"arrays/counts": values})
     return path
 
 

@@ -69,7 +69,7 @@ def test_it_is_the_papers_algorithm(hidden):
     for W, wanted in zip(head.weights, expected, strict=True):
         assert np.allclose(W, wanted, rtol=1e-7, atol=1e-9)
     assert np.allclose(head.scores(X), phi @ expected[-1], rtol=1e-8, atol=1e-9)
-    *_, last = head.layer_scores(X)
+    *_, last = head.round_scores(X)
     assert np.array_equal(last, head.scores(X))
 
 
@@ -84,16 +84,24 @@ def test_the_phases_in_order():
 
 
 SCHEMES = [
+    ("iid", 1, {}),
     ("iid", 10, {}),
     ("shards", 10, {"shards_per_client": 2}),
     ("dirichlet", 10, {"alpha": 0.01}),
-    ("dirichlet", 1000, {"alpha": 0.01}),
+    *(
+        pytest.param(*scheme, marks=pytest.mark.slow)
+        for scheme in (
+            ("iid", 1000, {}),
+            ("shards", 1000, {"shards_per_client": 1}),
+            ("dirichlet", 1000, {"alpha": 0.01}),
+        )
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def pooled():
-    X, y = rows(600)
+    X, y = rows(1200)
     return X, y, fitted(X, y, layers=20), fitted(X, y, layers=20, compute="float32")
 
 
@@ -113,7 +121,7 @@ def test_theorem_1_the_weights_do_not_depend_on_the_partition(pooled, scheme, cl
         assert gap < 1e-7 * np.abs(others.dense()).max()
 
 
-@pytest.mark.parametrize(("scheme", "clients", "more"), SCHEMES[:3])
+@pytest.mark.parametrize(("scheme", "clients", "more"), SCHEMES)
 def test_in_float32_the_predictions_do_not(pooled, scheme, clients, more):
     X, y, double, whole = pooled
     T, _ = rows(3000, seed=5)
@@ -167,7 +175,7 @@ def test_the_report_is_the_risk_of_the_rows_themselves():
     X, y = rows()
     head = fitted(X, y)
     found = [r["training_mse"] for r in head.report["phases"] if "training_mse" in r]
-    for t, scores in enumerate(head.layer_scores(X)):
+    for t, scores in enumerate(head.round_scores(X)):
         assert np.isclose(((np.eye(C)[y] - scores) ** 2).sum() / len(y), found[t], rtol=1e-9)
 
 
@@ -193,6 +201,7 @@ ABLATIONS = {
     "seed": {"seed": 1},
     "Φ_0": {"phi0_activation": "gelu"},
     "γ": {"block_ridge": 0.5},
+    "reconstruction (88)": {"reconstruction": 0.5},
 }
 
 
@@ -277,6 +286,16 @@ def test_a_solve_that_does_not_fit_is_refused_with_numbers(monkeypatch):
         head.absorb(total)
 
 
+def test_a_wide_solve_says_what_it_needs_before_it_starts(caplog):
+    """Width 8192: nothing is allocated by the message, and nothing is said of small ones."""
+    with caplog.at_level("INFO", logger="afltool"):
+        memory.need(8 * 5 * 1024**2, "the weights of 1024 features")
+        assert not caplog.messages
+        if (memory.available() or 0) > 8 * 5 * 8192**2:
+            memory.need(8 * 5 * 8192**2, "the weights of 8192 features")
+            assert caplog.messages == ["the weights of 8192 features: about 2.68 GB of memory"]
+
+
 def test_memory_is_known_on_this_machine():
     free = memory.available()
     assert free is None or free > 1 << 20
@@ -359,7 +378,7 @@ def test_the_single_round_form_is_the_layer_wise_one():
     for one, other in zip(once.blocks, layered.blocks, strict=True):
         assert np.allclose(one.dense(), other.dense(), rtol=1e-8, atol=1e-8)
     assert np.allclose(once.scores(X), layered.scores(X), rtol=1e-8, atol=1e-8)
-    Z = head._all_layers(X)
+    Z = head.network.all_layers(X)
     direct = np.linalg.solve(Z.T @ Z + np.eye(Z.shape[1]), Z.T @ np.eye(C)[y])
     risk = ((np.eye(C)[y] - Z @ direct) ** 2).sum() / len(y)
     assert np.isclose(once.report["direct_ridge_mse"], risk, rtol=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -13,7 +15,14 @@ from threadpoolctl import threadpool_limits
 from afltool.errors import InvalidDataError, NumericalError
 from afltool.linalg import fixedpoint, pairwise, ridge, triangle
 from afltool.linalg.fixedpoint import FixedPoint
-from afltool.linalg.gram import add_product, gram, gram_and_cross, real_cross, real_gram
+from afltool.linalg.gram import (
+    Products,
+    add_product,
+    gram_and_cross,
+    product,
+    real_cross,
+    real_gram,
+)
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -72,6 +81,10 @@ def test_what_is_not_finite_is_refused_with_its_place(value):
 # ---------------------------------------------------------------- gram
 
 
+def gram(X):
+    return gram_and_cross(X, np.zeros(len(X), np.int64), 1)[0]
+
+
 def integer_gram(X):
     wide = X.astype(object)  # Python integers: no overflow, no rounding
     return np.array([[int(v) for v in row] for row in wide.T @ wide], dtype=object)
@@ -115,6 +128,36 @@ def test_blocks_keep_the_product_exact_where_one_product_would_not_be(monkeypatc
     X[::2] -= 1
     monkeypatch.setattr("afltool.linalg.gram.exact_rows", lambda largest: 7)
     assert [int(v) for v in gram(FixedPoint(X, 9))] == list(triangle.pack(integer_gram(X)))
+
+
+@pytest.mark.parametrize("limit", [1, 3000, 2**23])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_sums_over_blocks_are_those_of_the_pooled_rows(monkeypatch, limit, intercept):
+    """Blocks of growing and shrinking size, an empty one, and a triangle that moves in between."""
+    monkeypatch.setattr("afltool.linalg.gram.exact_rows", lambda largest: limit)
+    rng = np.random.default_rng(0)
+    n = 2500 if limit > 1 else 60
+    X, y = rng.integers(-(2**15), 2**15, size=(n, 5)).astype(np.int16), rng.integers(0, 4, n)
+    sums = Products(5, 4, 9, intercept)
+    for start, stop in itertools.pairwise((0, 0, 7, n // 2, n // 2 + 3, n)):
+        sums.add(FixedPoint(X[start:stop], 9), y[start:stop])
+    G, H = sums.result()
+    full = np.hstack([X, np.full((n, 1), 512, np.int16)]) if intercept else X
+    assert [int(v) for v in G] == [int(v) for v in triangle.pack(integer_gram(full))]
+    assert np.array_equal(H, full.astype(np.int64).T @ np.eye(4, dtype=np.int64)[y])
+    assert sums.rows == n
+
+
+def test_sums_of_real_rows_are_those_of_the_pooled_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(2000, 6)), rng.integers(0, 3, 2000)
+    sums = Products.like(X, 3, intercept=True)
+    for start in range(0, 2000, 700):
+        sums.add(X[start : start + 700], y[start : start + 700])
+    full = np.hstack([X, np.ones((2000, 1))])
+    G, H = sums.result()
+    assert np.allclose(triangle.unpack(G), full.T @ full, rtol=1e-12, atol=1e-9)
+    assert np.allclose(H, full.T @ np.eye(3)[y], rtol=1e-12, atol=1e-9)
 
 
 def test_the_int64_bound_is_checked_from_the_data_before_the_product():
@@ -262,3 +305,20 @@ def test_the_product_of_real_rows_is_their_gram():
         assert np.allclose(triangle.unpack(real_gram(rows)), X.T @ X, rtol=tolerance, atol=1e-5)
         assert np.allclose(real_cross(rows, y, 3), X.T @ np.eye(3)[y], rtol=1e-4, atol=1e-5)
     assert not real_gram(X[:0]).any()
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_product_is_numpys_whatever_the_memory_layout(kind, turned):
+    rng = np.random.default_rng(0)
+    A, B = rng.normal(size=(7, 5)).astype(kind), rng.normal(size=(5, 3)).astype(kind)
+    if turned:
+        A, B = np.asfortranarray(A), np.asfortranarray(B)
+    found = product(A, B)
+    assert found.dtype == kind
+    assert found.flags.c_contiguous
+    assert np.allclose(found, A @ B, rtol=1e-5 if kind == "float32" else 1e-13)
+    assert np.allclose(product(A.T, A), A.T @ A, rtol=1e-5 if kind == "float32" else 1e-13)
+    assert np.allclose(product(A[::2], B), A[::2] @ B, rtol=1e-5, atol=1e-6)
+    assert product(A[:0], B).shape == (0, 3)
+    assert not product(A[:, :0], B[:0]).any()

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from afltool.errors import InputError, InvalidDataError, UsageError
+from afltool.report.frontier import frontier, plot_frontier
 from afltool.report.plots import plot_confusion, plot_partition, plot_ridge_path
+from afltool.report.rounds import SHOWN, plot_rounds, rounds_table
 
 image = pytest.importorskip("matplotlib.image")
 
@@ -126,3 +128,91 @@ def test_import_is_cheap_and_pyplot_is_never_loaded(tmp_path: Path) -> None:
         ", 't'); assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
+
+
+# ---------------------------------------------------------------- accuracy against bytes
+
+
+def point(family: str, megabytes: float, top1: float, error: float | None = None) -> dict:
+    return {"family": family, "megabytes": megabytes, "top1": top1, "standard_error": error}
+
+
+def test_plot_frontier_with_one_and_with_many_families(tmp_path: Path) -> None:
+    for number in (1, 9):
+        points = [
+            point(f"head {i}", m, 0.8 + 0.01 * i, 0.01) for i in range(number) for m in (1, 9)
+        ]
+        path = plot_frontier([*points, point("alone", 3.0, 0.5)], tmp_path / "f.png", [2.0, 5e9])
+        assert size(path)[0] == 1200
+        assert image.imread(path)[..., :3].std() > 0.05
+
+
+def test_the_frontier_is_what_no_smaller_point_beats() -> None:
+    rng = np.random.default_rng(0)
+    points = sorted(
+        (point("a", m, t) for m, t in rng.random((50, 2))), key=lambda p: p["megabytes"]
+    )
+    best = frontier(points)
+    for one in points:
+        smaller = [p["top1"] for p in points if p["megabytes"] < one["megabytes"]]
+        assert (one in best) == (one["top1"] > max(smaller, default=-1.0))
+
+
+def test_plot_frontier_refuses_what_a_logarithm_cannot_show(tmp_path: Path) -> None:
+    for points in ([], [point("a", 0.0, 0.5)]):
+        with pytest.raises(InvalidDataError, match="more than 0 bytes"):
+            plot_frontier(points, tmp_path / "f.png")
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------- rounds
+
+
+def rounds(n: int, **more: float) -> list[dict]:
+    """n rounds, errors in every other one, accuracies in every fourth."""
+    found = []
+    for i in range(n):
+        one = {"phase": f"round-{i}", "rows": 10, "clients": 2, "solve_seconds": 0.1}
+        one |= {"upload_bytes": 4_000_000, "download_bytes": 80_000, **more}
+        if i % 2 == 0:
+            one["training_mse"] = 1 / (1 + i)
+        if i % 4 == 0:
+            one |= {"top1": 0.8, "top5": 0.9, "kept": False}
+        found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 6, 101])
+def test_plot_rounds_at_every_length(tmp_path: Path, n: int) -> None:
+    path = plot_rounds(rounds(n, gather_seconds=2.0), tmp_path / "rounds.png", "a $head$")
+    assert size(path) == (1200, 1275)
+    assert image.imread(path)[..., :3].std() > 0.05
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_plot_rounds_leaves_out_what_is_not_known(tmp_path: Path) -> None:
+    bare = [{"phase": "gram", "solve_seconds": 0.1}]
+    assert size(plot_rounds(bare, tmp_path / "rounds.png"))[1] < 500
+
+
+def test_many_rounds_are_thinned_on_the_terminal_and_their_sums_are_of_all() -> None:
+    table = rounds_table(rounds(101))
+    assert table.row_count == SHOWN
+    assert table.caption == f"{SHOWN} of 101 rounds"
+    columns = {str(c.header): c for c in table.columns}
+    cells = list(columns["round"].cells)
+    assert (cells[0], cells[-1]) == ("round-0", "round-100")
+    assert columns["up\nMB"].footer == "404"
+    assert columns["solve\ns"].footer == "10.10"
+    assert "rows" not in columns, "the same in every round: not worth a column"
+
+
+def test_the_round_whose_head_is_kept_is_marked_when_it_is_not_the_last() -> None:
+    told = rounds(5)
+    told[4]["kept"] = True
+    assert not rounds_table(told).caption
+    told[4]["kept"], told[0]["kept"], told[1]["clients"] = False, True, 3
+    table = rounds_table(told)
+    assert table.caption == "←: the round whose head is kept"
+    assert next(iter(table.columns[0].cells)) == "round-0 ←"
+    assert [str(c.header) for c in table.columns][1] == "clients"

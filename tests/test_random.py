@@ -78,3 +78,19 @@ def test_activations_are_torchs(name, kind):
     found = activate(name, x.copy())
     assert found.dtype == x.dtype
     assert np.allclose(found, expected, rtol=1e-6 if kind == "float32" else 1e-13)
+
+
+def test_the_first_projections_and_the_latest_are_not_drawn_again(monkeypatch):
+    drawn = []
+
+    def counted(kind, seed, *key):
+        drawn.append(key[0])
+        return projection(kind, seed, *key)
+
+    monkeypatch.setattr("afltool.heads.random.projection", counted)
+    monkeypatch.setattr(Projections, "KEEP", 2 * 4 * 30 * 20)
+    made = Projections("gaussian", 0)
+    for stream in (0, 1, 2, 2, 3, 3, 0, 1, 2):
+        found = made(stream, 30, 20)
+        assert np.array_equal(found.A, projection("gaussian", 0, stream, 30, 20).A)
+    assert drawn == [0, 1, 2, 3, 2]

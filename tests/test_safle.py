@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
@@ -47,7 +48,7 @@ def solved(X, y, **options):
 
 def explicit(head, X):
     """Φ, or [x, Φ] of a hybrid, as a dense matrix."""
-    codes = head._coder().codes(X)
+    codes = head.coder().codes(X)
     phi = np.eye(head.options.size)[codes].transpose(1, 0, 2).reshape(len(X), -1)
     return np.hstack([real(X), phi]) if head.options.with_linear else phi
 
@@ -80,7 +81,8 @@ def test_statistics_are_the_blocks_of_the_explicit_gram(with_linear):
     phi = explicit(made(), X)
     assert np.array_equal(arrays["labels"].reshape(-1, CLASSES), phi.T @ np.eye(CLASSES)[y])
     if with_linear:
-        assert np.array_equal(arrays["sums"].reshape(-1, DIM), phi.T @ X.values)
+        sums = (phi.T @ X.values).reshape(7, -1, DIM)
+        assert np.array_equal(arrays["sums"], sums[:, 1:])
         linear = make_head("linear").bind(DIM, CLASSES).statistics(X, y).arrays
         assert all(np.array_equal(arrays[name], linear[name]) for name in ("gram", "cross"))
 
@@ -154,6 +156,68 @@ def test_ridge_zero_is_the_minimum_norm_solution(monkeypatch):
         solved(X, y, ridge=0)
 
 
+@pytest.mark.parametrize("linear_ridge", [0.0, 0.5])
+def test_ridge_zero_of_a_hybrid_leaves_its_raw_ridge(linear_ridge):
+    X, y = rows()
+    V, v = rows(seed=4)
+    made_so = made(ridge=0, with_linear=True, linear_ridge=linear_ridge)
+    head = made_so.absorb(gathered(made_so, X, y), gathered(made_so, V, v))
+    phi, Y = explicit(head, X), np.eye(CLASSES)[y]
+    raw = np.sqrt(linear_ridge) * np.eye(DIM, phi.shape[1])
+    W = np.linalg.lstsq(np.vstack([phi, raw]), np.vstack([Y, np.zeros((DIM, 3))]), rcond=1e-10)[0]
+    found = np.vstack([head.linear, head.tables.reshape(-1, CLASSES)])
+    assert np.allclose(found, W, atol=1e-9)
+    error = ((np.eye(CLASSES)[v] - head.scores(V)) ** 2).sum() / len(v)
+    assert np.isclose(head.report["validation_mse"], error)
+
+
+def test_the_raw_block_has_a_ridge_of_its_own():
+    """A huge one is the head without raw features; a huge ridge of the codes is AFL."""
+    X, y = rows()
+    both = solved(X, y, with_linear=True, linear_ridge=1e12)
+    assert np.allclose(both.scores(X), solved(X, y).scores(X), atol=1e-6)
+    afl = solved(X, y, with_linear=True, linear_ridge=0.5, ridge=1e12)
+    linear = make_head("linear", {"ridge": 0.5}).bind(DIM, CLASSES)
+    linear = linear.absorb(gathered(linear, X, y))
+    assert np.allclose(afl.scores(X), linear.scores(X), atol=1e-6)
+
+
+def test_a_hybrid_of_real_features_is_the_one_of_fixed_point():
+    X, y = rows()
+    fixed, head = solved(X, y, with_linear=True), made(with_linear=True)
+    context = Context({"fraction_bits": None, "dim": DIM}, tuple("abc"), head.binding())
+    real_head = head.absorb(replace(head.statistics(real(X), y), context=context))
+    assert np.allclose(real_head.scores(real(X)), fixed.scores(X), atol=1e-9)
+
+
+def wide_rows(n=3000, dim=96):
+    rng = np.random.default_rng(0)
+    X = FixedPoint(rng.integers(-2000, 2000, (n, dim)).astype(np.int16), 9)
+    return X, rng.integers(0, CLASSES, n)
+
+
+@pytest.mark.parametrize("thresholds", ["range:-2:2", "federated"])
+def test_totals_are_identical_for_every_number_of_threads(thresholds):
+    """And heads for equal numbers of them; the products of a hybrid are large enough for two."""
+    X, y = wide_rows()
+    options = {"thresholds": thresholds, "experts": 60, "with_linear": True, "ridge": 3.0}
+    head = make_head("safle", options).bind(96, CLASSES)
+    digests = {}
+    for run_number, threads in enumerate((1, 2, 1, 2)):
+        with threadpool_limits(threads):
+            assert {info["num_threads"] for info in threadpool_info()} <= {1, threads}
+            phases, one = [], head
+            while one.phase() is not None:
+                context = Context({"fraction_bits": 9, "dim": 96}, tuple("abc"), one.binding())
+                sums = replace(one.statistics(X, y), context=context)
+                phases.append(sums.digest())
+                one = one.absorb(sums)
+        digests[run_number] = phases, one.digest()
+    assert all(phases == digests[0][0] for phases, _ in digests.values())
+    assert digests[0] == digests[2]
+    assert digests[1] == digests[3]
+
+
 def test_it_tells_apart_what_no_linear_head_can():
     X, y = rows(n=1000)
     test, truth = rows(n=1000, seed=5)
@@ -205,8 +269,17 @@ def test_options_that_cannot_be_are_refused():
     X, y = rows()
     with pytest.raises(InvalidDataError, match="0 rows"):
         made().absorb(gathered(made(), X[:0], y[:0]))
-    with pytest.raises(MismatchError, match=r"head\.digest is"):
+    with pytest.raises(MismatchError, match=r"head\.options\.experts is 8 here and 7"):
         gathered(made(), X, y) + gathered(made(experts=8), X, y)
+
+
+@pytest.mark.parametrize("name", ["labels", "pairs", "sums", "cross", "gram"])
+def test_arrays_of_another_layout_are_refused(name):
+    head = made(with_linear=True)
+    good = gathered(head, *rows())
+    bad = {**good.arrays, name: np.concatenate([good.arrays[name]] * 2)}
+    with pytest.raises(InvalidDataError, match="has the shape"):
+        head.absorb(replace(good, arrays=bad))
 
 
 def test_a_problem_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
@@ -322,12 +395,109 @@ def test_a_client_leaves_exactly(files, tmp_path):
     assert ClientId("1") not in afltool.info(without)["client_names"]
 
 
+def test_info_compares_the_bytes_with_a_dense_matrix_and_the_paper(files, tmp_path):
+    head = tmp_path / "h.h5"
+    afltool.head("safle", head, options={**PLAIN, "with_linear": True})
+    stats = tmp_path / "stats"
+    afltool.local_stats(files / "train.h5", head, stats, partition=files / "clients.h5")
+    one = afltool.info(stats / "client-1.h5")
+    dense = one["compared_with"]["dense float32, D × D"]
+    assert dense["bytes"] == 4 * (7 * 8 + DIM) ** 2
+    assert dense["times"] == round(dense["bytes"] / one["stored_bytes"], 2)
+    paper = {name: v["bytes"] for name, v in one["compared_with"].items() if "paper" in name}
+    assert sorted(paper.values()) == [60_000_000, 70_000_000]
+    assert "compared with" in run("info", stats / "client-1.h5")
+    every = afltool.aggregate([stats], tmp_path / "all.h5")
+    assert list(afltool.info(every)["compared_with"]) == ["dense float32, D × D"]
+    federated = tmp_path / "f.h5"
+    afltool.head("safle", federated)
+    histogram = afltool.local_stats(files / "train.h5", federated, tmp_path / "s", client="a")
+    assert "compared_with" not in afltool.info(next(histogram.glob("*.h5")))
+
+
+def test_more_rows_than_one_sum_holds_are_exact(monkeypatch):
+    """Two blocks' worth of the largest feature: sums of both, beyond int32."""
+    n = 2**16 + 5
+    X, y = FixedPoint(np.full((n, 2), 32767, np.int16), 9), np.zeros(n, np.int64)
+    options = {"thresholds": "range:-2:2", "buckets": 2, "experts": 2, "with_linear": True}
+    arrays = make_head("safle", options).bind(2, 2).statistics(X, y).arrays
+    assert arrays["sums"].max() == n * 32767 > 2**31
+    assert arrays["pairs"].max() == n
+
+
+def failing(*arguments, code):
+    from typer.testing import CliRunner
+
+    from afltool.cli.app import app
+
+    found = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert found.exit_code == code, found.output
+    return " ".join(found.output.split())
+
+
+def test_bad_input_by_the_commands(files, tmp_path):
+    """Every mistake of the requirement: its exit code, its numbers, and nothing half-written."""
+    out, train = tmp_path / "out.h5", files / "train.h5"
+    for options, code, words in (
+        (["--experts", 0], 2, "--experts is at least 1; found 0"),
+        (["--group-size", 17], 2, "tables of 2^17 rows"),
+        (["--bucketing", "integer", "--buckets", 300], 2, "--buckets is 2 to 256; found 300"),
+        (["--thresholds", tmp_path / "none.h5"], 3, "there is no file"),
+        (["--thresholds", files / "clients.h5"], 2, "expected a features file"),
+        (["--thresholds", "range:1:0"], 2, "LO < HI"),
+    ):
+        assert words in failing("head", "safle", *options, "-o", out, code=code)
+    x = np.ones((4, 2), np.float32)
+    for value, words in ((np.nan, "row 1, feature 0 is nan"), (1e3, "row 1, feature 0 is 1000")):
+        x[1, 0] = value
+        np.savez(tmp_path / "x.npz", x=x, y=np.arange(4) % 2)
+        assert words in failing("import", tmp_path / "x.npz", "-o", out, code=3)
+    stats = []
+    for seed in (0, 1):
+        head = tmp_path / f"h{seed}.h5"
+        afltool.head("safle", head, options={**PLAIN, "seed": seed})
+        folder = tmp_path / f"s{seed}"
+        stats.append(afltool.local_stats(train, head, folder, client=f"site {seed}"))
+    assert "options.seed is" in failing("aggregate", *stats, "-o", out, code=4)
+    huge = ["--head", "safle", "--thresholds", "range:0:1", "--experts", 10**6]
+    words = failing("local-stats", train, *huge, "--client", "a", "-o", tmp_path / "s", code=2)
+    assert "8000000 columns" in words
+    assert not out.exists()
+
+
 def test_the_whole_road_in_one_command(files, tmp_path):
     run(
-        "run", "--features", files / "train.h5", "--test-features", files / "test.h5",
+        "run", "--train-features", files / "train.h5", "--test-features", files / "test.h5",
         "--head", "safle", "--experts", 9, "--clients", 3, "--held-out", 0.34, "-o", tmp_path / "r",
     )  # fmt: skip
     summary = json.loads((tmp_path / "r" / "summary.json").read_text())
     assert [sent["phase"] for sent in summary["bytes_per_client"]] == ["histogram", "codes"]
     report = afltool.info(tmp_path / "r" / "05-head-2.h5")["report"]
     assert report["ridge_by"] == "held-out clients"
+
+
+def test_both_ridges_may_change_at_solve(files, tmp_path):
+    from typer.testing import CliRunner
+
+    from afltool.cli.app import app
+
+    start = tmp_path / "h0.h5"
+    run("head", "safle", "--thresholds", "range:-2:2", "--experts", 9, "--with-linear", "-o", start)
+    end = step(files, tmp_path, start, "--ridge", "3", "--linear-ridge", "0.25")
+    X, y = rows()
+    same = solved(X, y, experts=9, with_linear=True, linear_ridge=0.25, buckets=8)
+    assert afltool.info(end)["digest"] == same.digest()
+    assert afltool.info(end)["report"]["linear_ridge"] == 0.25
+    total_file, out = tmp_path / "h0-t.h5", tmp_path / "x.h5"
+    for wrong in ("-1", "nan", "inf"):
+        arguments = ["solve", str(total_file), "-o", str(out), "--linear-ridge", wrong]
+        found = CliRunner().invoke(app, arguments)
+        assert found.exit_code == 2
+        assert "--linear-ridge is a number ≥ 0; found" in found.output
+    assert not out.exists()
+
+
+def test_an_option_that_a_head_lacks_is_refused_at_solve():
+    head = make_head("linear")
+    with pytest.raises(UsageError, match=r"no option --linear-ridge; `solve` can change .*--ridge"):
+        head.with_options(linear_ridge=1.0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afltool.linalg.sandwich import eigen_form, low_rank
+from afltool.linalg.sandwich import eigen_form, low_rank, reconstructing
 
 SHAPES = [
     (40, 7, 5, 3),
@@ -95,3 +95,70 @@ def test_badly_scaled_hidden_features():
     Pi, Upsilon = F.T @ F, F.T @ R
     found = low_rank(Pi, Upsilon, W, 1e-8)
     assert np.allclose(found.dense(), eigen_form(Pi, Upsilon, W, 1e-8), rtol=1e-5, atol=1e-7)
+
+
+def reconstruction_problem(shape, seed=0, rank_f=None):
+    """Rows of (88): F, R, W, what a decoder Q leaves of Φ_0, and Q."""
+    n, hidden, width, classes = shape
+    F, R, W, _, _ = problem(n, hidden, width, classes, seed, rank_f)
+    rng = np.random.default_rng([seed, 1])
+    return F, R, W, rng.normal(size=(n, width)), rng.normal(size=(width, width))
+
+
+def stacked(F, R, W, E, Q, share):
+    """(88) without its ridge as one plain least-squares problem in vec(Ω)."""
+    a, b = np.sqrt(1 - share), np.sqrt(share)
+    left = np.vstack([a * np.kron(W.T, F), b * np.kron(Q.T, F)])
+    return left, np.concatenate([a * R.reshape(-1, order="F"), b * E.reshape(-1, order="F")])
+
+
+def solved_88(F, R, W, E, Q, share, gamma):
+    return reconstructing(F.T @ F, (F.T @ R, W), (F.T @ E, Q), share, gamma).dense()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("gamma", [0.01, 10.0])
+def test_the_reconstruction_objective_is_the_ridge_on_vec(shape, share, gamma):
+    rows = reconstruction_problem(shape)
+    A, b = stacked(*rows, share)
+    hidden, width = shape[1], shape[2]
+    expected = np.linalg.solve(A.T @ A + gamma * np.eye(hidden * width), A.T @ b)
+    found = solved_88(*rows, share, gamma)
+    assert np.allclose(found, expected.reshape(hidden, width, order="F"), rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize("rank_f", [None, 3])
+def test_the_reconstruction_objective_without_a_ridge_is_the_minimum_norm_solution(rank_f):
+    rows = reconstruction_problem((40, 7, 5, 3), rank_f=rank_f)
+    A, b = stacked(*rows, 0.4)
+    expected = np.linalg.lstsq(A, b, rcond=1e-10)[0].reshape(7, 5, order="F")
+    assert np.allclose(solved_88(*rows, 0.4, 0.0), expected, rtol=1e-7, atol=1e-9)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.tuples(*[st.integers(1, 8)] * 4), st.floats(0, 1), st.floats(1e-2, 1e2), st.integers(0, 999)
+)
+def test_nothing_near_the_solution_of_the_reconstruction_objective_is_better(
+    shape, share, gamma, seed
+):
+    F, R, W, E, Q = reconstruction_problem(shape, seed)
+
+    def objective(omega):
+        labels = ((R - F @ omega @ W) ** 2).sum()
+        decoded = ((E - F @ omega @ Q) ** 2).sum()
+        return (1 - share) * labels + share * decoded + gamma * (omega**2).sum()
+
+    omega = solved_88(F, R, W, E, Q, share, gamma)
+    best = objective(omega)
+    rng = np.random.default_rng(seed)
+    for size in (1e-3, 1e-1, 1.0):
+        step = size * rng.normal(size=omega.shape)
+        assert objective(omega + step) > best
+
+
+def test_the_reconstruction_objective_with_no_weight_is_the_plain_one():
+    F, R, W, E, Q = reconstruction_problem((40, 7, 5, 3))
+    plain = low_rank(F.T @ F, F.T @ R, W, 0.1).dense()
+    assert np.allclose(solved_88(F, R, W, E, Q, 0.0, 0.1), plain, rtol=1e-9, atol=1e-12)

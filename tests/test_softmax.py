@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
-import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import make_head
 from afltool.linalg import softmax as sm
-from afltool.linalg.fixedpoint import FixedPoint, real
-from afltool.stages.run_config import make_config
+from afltool.linalg.designs import Coded, Dense
+from afltool.linalg.fixedpoint import LARGEST, FixedPoint, real
 from afltool.statistics import Client, ClientId, Context, total
 
 
@@ -43,29 +44,58 @@ def trained(X, y, check=None, **options):
     return head
 
 
-def objective(W, X, y, mu, smoothing=0.0):
-    """The penalised mean loss from the rows themselves."""
-    S = real(X) @ W[:-1] + W[-1]
-    log_p = S - np.log(np.exp(S - S.max(1, keepdims=True)).sum(1, keepdims=True))
-    log_p -= S.max(1, keepdims=True)
-    Y = sm.targets(y, W.shape[1], smoothing)
-    return -(Y * log_p).sum() / len(y) + 0.5 * mu * (W[:-1] ** 2).sum()
+def gradients(head):
+    """What the report says of each gradient round."""
+    return [p for p in head.report["phases"] if p["phase"].startswith("gradient")]
+
+
+def mean_loss(W, F, y, smoothing=0.0):
+    """The mean loss of scores FW from the rows themselves."""
+    S = F @ W
+    log_p = S - logsumexp(S, axis=1, keepdims=True)
+    Y = np.full(S.shape, smoothing / S.shape[1])
+    Y[np.arange(len(y)), y] += 1.0 - smoothing
+    return -(Y * log_p).sum() / len(y)
+
+
+def objective(W, X, y, mu):
+    """The penalised mean loss of raw features and an intercept."""
+    F = np.hstack([real(X), np.ones((len(y), 1))])
+    return mean_loss(W, F, y) + 0.5 * mu * (W[:-1] ** 2).sum()
+
+
+def designs(X, y):
+    """Φ of rows as each kind of features makes it, dense for reference, and its unit."""
+    codes = np.random.default_rng(2).integers(0, 4, (5, len(y))).astype(np.uint8)
+    hot = np.concatenate([np.eye(4)[row] for row in codes], axis=1)
+    ones = np.ones((len(y), 1))
+    return {
+        "raw, exact": (Dense(X), np.hstack([real(X), ones]), 9),
+        "raw, real": (Dense(real(X)), np.hstack([real(X), ones]), None),
+        "codes": (Coded(codes, 4), hot, 0),
+        "hybrid, exact": (Coded(codes, 4, X), np.hstack([real(X), hot]), 9),
+        "hybrid, real": (Coded(codes, 4, real(X)), np.hstack([real(X), hot]), None),
+    }
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("exact", [True, False])
-def test_the_gradient_is_that_of_finite_differences(exact, smoothing):
+@pytest.mark.parametrize("kind", ["raw, exact", "raw, real", "codes", "hybrid, exact",
+                                  "hybrid, real"])  # fmt: skip
+def test_the_gradient_is_that_of_finite_differences(kind, smoothing):
     X, y = rows()
-    V = np.random.default_rng(1).normal(size=(7, 4))
-    block = X if exact else real(X)
-    gradient, loss = sm.gradient_and_loss(block, y, V, smoothing)
-    units = (2.0 ** -(9 + sm.BITS), 2.0**-sm.BITS) if exact else (1.0, 1.0)
+    design, F, bits = designs(X, y)[kind]
+    assert design.bits == bits
+    assert design.columns == F.shape[1]
+    assert np.abs(F).sum(axis=1).max() * 2.0 ** (bits or 0) <= design.reach
+    V = np.random.default_rng(1).normal(size=(F.shape[1], 4))
+    gradient, loss = sm.gradient_and_loss([(design, y)], V, smoothing)
+    units = (1.0, 1.0) if bits is None else (2.0 ** -(bits + sm.BITS), 2.0**-sm.BITS)
     gradient, loss = gradient * units[0] / 200, loss[0] * units[1] / 200
-    assert np.isclose(loss, objective(V, X, y, 0.0, smoothing), rtol=1e-6)
-    for i, j in ((0, 0), (3, 2), (6, 1), (6, 3)):
+    assert np.isclose(loss, mean_loss(V, F, y, smoothing), rtol=1e-6)
+    for i, j in ((0, 0), (3, 2), (6, 1), (-1, 3)):
         step = np.zeros_like(V)
         step[i, j] = 1e-5
-        up, down = (objective(V + s, X, y, 0.0, smoothing) for s in (step, -step))
+        up, down = (mean_loss(V + s, F, y, smoothing) for s in (step, -step))
         assert np.isclose(gradient[i, j], (up - down) / 2e-5, atol=2e-6)
 
 
@@ -76,11 +106,11 @@ def test_the_bound_is_above_the_true_hessian(seed, scale):
     n, d, classes = 30, 4, 3
     F = np.hstack([rng.normal(size=(n, d)), np.ones((n, 1))])
     W = scale * rng.normal(size=(d + 1, classes))
-    P, _ = sm.probabilities(F @ W)
+    P = softmax(F @ W, axis=1)
     hessian = np.zeros(((d + 1) * classes,) * 2)
     for f, p in zip(F, P, strict=True):
         hessian += np.kron(np.diag(p) - np.outer(p, p), np.outer(f, f))
-    mu_n = sm.penalty_of(1e-3, n, d)
+    mu_n = sm.penalty_of(1e-3, n, d + 1, intercept=True)
     hessian += np.kron(np.eye(classes), np.diag(mu_n))
     above = np.kron(np.eye(classes), 0.5 * F.T @ F + np.diag(mu_n)) - hessian
     assert np.linalg.eigvalsh(above)[0] > -1e-9
@@ -90,8 +120,8 @@ def test_the_bound_is_above_the_true_hessian(seed, scale):
 @given(st.integers(0, 10**6), st.sampled_from([1e-4, 1e-2, 1.0]), st.integers(3, 80))
 def test_the_objective_never_rises_without_momentum(seed, penalty, n):
     X, y = rows(n=n, seed=seed)
-    head = trained(X, y, rounds=12, penalty=penalty, momentum=False)
-    values = [r["objective"] for r in head.report["rounds"]]
+    head = trained(X, y, rounds=12, penalty=penalty, no_momentum=True)
+    values = [r["objective"] for r in gradients(head)]
     assert all(b <= a + 1e-6 for a, b in itertools.pairwise(values))
     assert objective(head.state["weights"], X, y, penalty) <= values[-1] + 1e-6
 
@@ -103,37 +133,33 @@ def test_the_limit_is_scikit_learns(mu):
     best = objective(np.vstack([oracle.coef_.T, oracle.intercept_]), X, y, mu)
     head = trained(X, y, rounds=400, penalty=mu)
     assert np.isclose(objective(head.state["weights"], X, y, mu), best, rtol=1e-6)
-    slow = trained(X, y, rounds=60, penalty=mu, momentum=False)
+    slow = trained(X, y, rounds=60, penalty=mu, no_momentum=True)
     fast = trained(X, y, rounds=60, penalty=mu)
     gaps = [objective(h.state["weights"], X, y, mu) - best for h in (fast, slow)]
     assert -1e-6 < gaps[0] <= gaps[1] + 1e-7
 
 
-def test_every_sum_is_an_integer_and_the_same_for_every_split_and_order():
-    X, y = rows(n=300)
-    head = make_head("softmax", {"rounds": 2}).bind(6, 4)
-    for phase in ("gram", "gradient-1", "gradient-2"):
-        assert head.phase() == phase
-        pooled = gathered(head, X, y)
-        assert pooled.exact
-        for K in (2, 17, 300):
-            owner = np.random.default_rng(K).integers(0, K, 300)
-            parts = [gathered(head, X[owner == k], y[owner == k], f"c{k}") for k in range(K)]
-            assert total(parts[::-1]).digest() == pooled.digest()
-        order = np.random.default_rng(0).permutation(300)
-        assert gathered(head, X[order], y[order]).digest() == pooled.digest()
-        head = head.absorb(pooled)
-
-
-def test_blocks_keep_the_gradient_exact(monkeypatch):
+def test_the_gradient_is_the_same_integers_however_rows_are_cut():
     X, y = rows(n=300)
     V = np.random.default_rng(1).normal(size=(7, 4))
-    whole = sm.gradient_and_loss(X, y, V)
-    monkeypatch.setattr(sm, "EXACT_FLOAT64", sm.LARGEST << (sm.BITS + 3))
-    monkeypatch.setattr(sm, "exact_weights", lambda V, _: (np.rint(V * 2.0**20), 20))
-    again = sm.gradient_and_loss(X, y, V)
-    assert again[0].dtype == np.int64
-    assert np.abs(whole[0] - again[0]).max() <= 300 * 2**15  # other roundings of V, no more
+    found = set()
+    for step in (1, 7, 64, 300):
+        cut = [(Dense(X[at : at + step]), y[at : at + step]) for at in range(0, 300, step)]
+        gradient, loss = sm.gradient_and_loss(cut, V)
+        assert gradient.dtype == loss.dtype == np.int64
+        found.add((gradient.tobytes(), loss.tobytes()))
+    assert len(found) == 1
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.floats(1e-6, 1e6), st.integers(1, 4000), st.integers(0, 2**32 - 1))
+def test_scores_of_rounded_weights_are_exact(scale, columns, seed):
+    V = scale * np.random.default_rng(seed).normal(size=(columns, 2))
+    reach = columns * LARGEST
+    rounded, s = sm.exact_weights(V, reach)
+    assert np.abs(rounded).max() * reach <= 2**53
+    assert np.abs(rounded).max() * reach > 2**51, "bits are given away"
+    assert np.abs(rounded * 2.0**-s - V).max() <= 2.0 ** -(s + 1)
 
 
 def test_a_round_sums_over_whoever_is_there_and_says_so():
@@ -142,13 +168,13 @@ def test_a_round_sums_over_whoever_is_there_and_says_so():
     thirds = [(X[i::3], y[i::3], f"c{i}") for i in range(3)]
     head = head.absorb(total(gathered(head, *t) for t in thirds))
     head = head.absorb(total(gathered(head, *t) for t in thirds[:2]))
-    entry = head.report["rounds"][0]
+    entry = gradients(head)[0]
     assert (entry["clients"], entry["rows"]) == (2, 200)
-    bound = sm.Bound(_full_gram(X), sm.penalty_of(1e-3, 300, 6))
+    bound = sm.Bound.of(_full_gram(X), sm.penalty_of(1e-3, 300, 7, intercept=True))
     V = head.state["point"]
     part = X[np.arange(300) % 3 != 2]
     some = y[np.arange(300) % 3 != 2]
-    gradient, _ = sm.gradient_and_loss(part, some, V)
+    gradient, _ = sm.gradient_and_loss([(Dense(part), some)], V)
     step = bound.step(V, gradient * 2.0 ** -(9 + sm.BITS) + 200 * 1e-3 * _bare(V))
     assert objective(step, part, some, 1e-3) <= objective(V, part, some, 1e-3)
 
@@ -166,29 +192,85 @@ def test_a_client_whom_the_bound_does_not_cover_is_refused_by_name():
     X, y = rows()
     head = make_head("softmax").bind(6, 4)
     head = head.absorb(gathered(head, X, y, "early"))
-    with pytest.raises(MismatchError, match=r"1 clients, such as late, were not in the gram"):
-        head.absorb(gathered(head, X, y, "late"))
+    found = gathered(head, X, y, "early")
+    moved = {who: replace(c, source="elsewhere") for who, c in found.clients.items()}
+    for other in (
+        gathered(head, X, y, "late"),
+        gathered(head, X[1:], y[1:], "early"),
+        replace(found, clients=moved),
+    ):
+        with pytest.raises(MismatchError, match=r"1 of 1 clients, such as (late|early), were"):
+            head.absorb(other)
+    assert head.absorb(found).phase() == "gradient-2"
+    said = json.dumps(head.report["progress"])
+    assert "early" not in said, "head files go to everybody"
 
 
-def test_held_out_clients_keep_the_best_round():
+def overfitted(**options):
+    """A head of few rows and hardly any penalty, held-out clients' rows, the points on its way."""
     X, y = rows(n=24, d=6, seed=3)
     V, v = rows(n=400, seed=4)
-    head = make_head("softmax", {"rounds": 30, "penalty": 1e-6}).bind(6, 4)
+    head = make_head("softmax", {"rounds": 30, "penalty": 1e-6, **options}).bind(6, 4)
     points = []
     while head.phase() is not None:
         points.append(head.state.get("point"))
         held = gathered(head, V, v, "held")
         head = head.absorb(gathered(head, X, y), held)
-    losses = [r["validation_loss"] for r in head.report["rounds"]]
+    return head, points
+
+
+def test_held_out_clients_keep_the_best_round():
+    head, points = overfitted(patience=0)
+    losses = [r["validation_loss"] for r in gradients(head)]
     best = int(np.argmin(losses))
     assert best < 29, "it never overfits: a weak test"
-    assert head.report["best"] == best + 1
+    assert head.report["progress"]["best"] == best + 1
     assert np.array_equal(head.state["weights"], points[best + 1])
+
+
+def test_patience_stops_when_held_out_clients_gain_no_more():
+    every, _ = overfitted(patience=0)
+    losses = [r["validation_loss"] for r in gradients(every)]
+    best = int(np.argmin(losses))
+    for patience in (1, 3):
+        head, points = overfitted(patience=patience)
+        assert len(gradients(head)) < 30
+        assert [r["validation_loss"] for r in gradients(head)] == losses[: best + 1 + patience]
+        assert np.array_equal(head.state["weights"], points[best + 1])
+
+
+def test_held_out_clients_judge_all_rounds_or_none():
+    X, y = rows()
+    head = make_head("softmax").bind(6, 4)
+    head = head.absorb(gathered(head, X, y))
+    head = head.absorb(gathered(head, X, y), gathered(head, X, y, "held"))
+    with pytest.raises(UsageError, match="in all of them or in none"):
+        head.absorb(gathered(head, X, y))
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(
+    st.integers(0, 10**6),
+    st.floats(1e-8, 1e3),
+    st.integers(1, 40),
+    st.booleans(),
+    st.floats(0.0, 0.99),
+)
+def test_no_options_make_it_diverge(seed, penalty, n, no_momentum, smoothing):
+    """What the rounds reach is never worse than where they start."""
+    X, y = rows(n=n, seed=seed)
+    head = trained(X, y, rounds=8, penalty=penalty, no_momentum=no_momentum,
+                   label_smoothing=smoothing)  # fmt: skip
+    F = np.hstack([real(X), np.ones((n, 1))])
+    W = head.state["weights"]
+    reached = mean_loss(W, F, y, smoothing) + 0.5 * penalty * (W[:-1] ** 2).sum()
+    values = [r["objective"] for r in gradients(head)]
+    assert reached <= min(values) + 1e-6 * (1 + values[0])
 
 
 def test_momentum_restarts_when_the_objective_rises():
     X, y = rows(n=40)
-    rounds = trained(X, y, rounds=150, penalty=1e-2).report["rounds"]
+    rounds = gradients(trained(X, y, rounds=150, penalty=1e-2))
     values = [r["objective"] for r in rounds]
     for i, r in enumerate(rounds[1:], start=1):
         assert r["restarted"] == (values[i] > values[i - 1])
@@ -198,8 +280,8 @@ def test_momentum_restarts_when_the_objective_rises():
 def test_a_small_gradient_ends_it_early():
     X, y = rows()
     head = trained(X, y, rounds=500, penalty=0.1, tolerance=1e-4)
-    assert len(head.report["rounds"]) < 500
-    assert head.report["rounds"][-1]["gradient_norm"] < 1e-4
+    assert len(gradients(head)) < 500
+    assert gradients(head)[-1]["gradient_norm"] < 1e-4
 
 
 def test_settings_that_would_diverge_cannot_be_had():
@@ -218,6 +300,14 @@ def test_no_rows_are_refused():
         head.absorb(gathered(head, X[:0], y[:0]))
 
 
+def test_a_total_of_another_phase_is_refused():
+    X, y = rows()
+    head = make_head("softmax").bind(6, 4)
+    first = gathered(head, X, y)
+    with pytest.raises(MismatchError, match="next phase is 'gradient-1'; the total is of 'gram'"):
+        head.absorb(first).absorb(first)
+
+
 def test_float_features_give_the_same_up_to_rounding():
     X, y = rows()
     head = make_head("softmax", {"rounds": 10}).bind(6, 4)
@@ -226,30 +316,3 @@ def test_float_features_give_the_same_up_to_rounding():
         head = head.absorb(replace(found, context=Context({"fraction_bits": None}, (), {})))
     exact = trained(X, y, rounds=10)
     assert np.allclose(head.state["weights"], exact.state["weights"], atol=1e-5)
-
-
-def test_over_files_the_rounds_are_the_same_for_every_partition(tmp_path):
-    X, y = rows(n=400)
-    for name, part in (("train", slice(0, 300)), ("test", slice(300, 400))):
-        np.savez(tmp_path / f"{name}.npz", x=real(X)[part], y=y[part])
-        afltool.import_embeddings(tmp_path / f"{name}.npz", tmp_path / f"{name}.h5")
-    digests = set()
-    for i, more in enumerate(
-        (
-            {"scheme": "iid", "clients": 1},
-            {"scheme": "shards", "shards_per_client": 1, "clients": 10},
-            {"scheme": "dirichlet", "alpha": 0.01, "clients": 1000},
-        )
-    ):
-        given = {
-            "features": tmp_path / "train.h5",
-            "test_features": tmp_path / "test.h5",
-            "head": "softmax",
-            "rounds": 3,
-            **more,
-        }
-        run = afltool.run(make_config(given), tmp_path / str(i))
-        heads = [afltool.info(p)["digest"] for p in sorted(run.glob("05-head*.h5"))]
-        assert len(heads) == 4
-        digests.add(tuple(heads))
-    assert len(digests) == 1

@@ -11,8 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from .options import LinearOptions, Options, SafleOptions, SoftmaxOptions
+from ..typed import typed
+from .options import LinearOptions, Options, SafleOptions
 from .random_options import DeepAFLOptions, RandomFeaturesOptions
+from .softmax_options import SoftmaxOptions
 
 if TYPE_CHECKING:
     from .base import Head
@@ -51,4 +53,5 @@ def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:
         raise UsageError(
             f"the head {name!r} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}"
         )
-    return cls(OPTIONS[name](**(options or {})))
+    types = {f.name: f.type for f in fields(OPTIONS[name])}
+    return cls(OPTIONS[name](**{k: typed(types[k], k, v) for k, v in (options or {}).items()}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..linalg import accelerator
 from ..linalg.codes import Coder
 from ..linalg.counts import add_labels, add_pairs, add_sums, pair_count
 from ..linalg.fixedpoint import FixedPoint, Rows, real
@@ -22,7 +23,7 @@ class Collector:
         groups, size = coder.features.shape[0], coder.size
         self.coder, self.classes, self.with_linear = coder, classes, with_linear
         self.labels = np.zeros((groups, size, classes), dtype=np.int64)
-        self.pairs = np.zeros((pair_count(groups), size, size), dtype=np.int64)
+        self.pairs = np.zeros((pair_count(groups), size - 1, size - 1), dtype=np.int64)
         self.class_counts = np.zeros(classes, dtype=np.int64)
         self.raw: dict[str, Array] = {}
         self._waiting: list[Array] = []
@@ -48,14 +49,23 @@ class Collector:
 
     def _count_pairs(self) -> None:
         if self._rows:
-            add_pairs(np.concatenate(self._waiting, axis=1), self.coder.size, self.pairs)
+            self._add_pairs(np.concatenate(self._waiting, axis=1))
         self._waiting, self._rows = [], 0
+
+    def _add_pairs(self, codes: Array) -> None:
+        """On the GPU where there is one; the counts are the same."""
+        size, device = self.coder.size, accelerator.gpu()
+        needed = accelerator.pairs_bytes(len(codes), size, self._rows)
+        if accelerator.fits(device, needed, "counts"):
+            accelerator.add_pairs(codes, size, self.pairs, str(device))
+        else:
+            add_pairs(codes, size, self.pairs)
 
     def _add_raw(self, X: Rows, y: NDArray[np.int64], codes: Array) -> None:
         """The blocks xᵀx, xᵀY and Φᵀx of a hybrid: integers in fixed point."""
         G, H = gram_and_cross(X, y, self.classes)
         if not self.raw:
-            shape = (*self.labels.shape[:2], len(H))
+            shape = (len(self.labels), self.coder.size - 1, len(H))
             sums = np.zeros(shape, dtype=H.dtype)
             self.raw = {"gram": np.zeros_like(G), "cross": np.zeros_like(H), "sums": sums}
         self.raw["gram"] += G

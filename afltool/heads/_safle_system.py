@@ -9,8 +9,9 @@ import numpy as np
 
 from ..errors import InvalidDataError, NumericalError
 from ..linalg import ridge as rr
-from ..linalg.counts import fill_lower, quadratic
+from ..linalg.counts import fill_lower, pair_count, quadratic
 from ..linalg.ridge_search import Found, System, best_of, search, solve_at
+from ..linalg.triangle import length
 from ..statistics import Statistics
 from .options import check_path
 
@@ -27,6 +28,7 @@ class CountedSystem:
             raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
         groups, self.size, classes = self.arrays["labels"].shape
         self.raw = len(self.arrays["cross"]) if "cross" in self.arrays else 0
+        self._check_shapes(groups, classes)
         self.side = self.raw + groups * self.size
         self.bits: int | None = None
         if self.raw and np.issubdtype(self.arrays["gram"].dtype, np.integer):
@@ -34,22 +36,43 @@ class CountedSystem:
         codes = self.arrays["labels"].reshape(-1, classes).astype(np.float64)
         self.H: rr.F64 = np.vstack([self._cross(), codes]) if self.raw else codes
 
+    def _check_shapes(self, groups: int, classes: int) -> None:
+        """Refuse arrays of another layout, as files of an earlier format have them."""
+        codes, d = self.size - 1, self.raw
+        wanted: dict[str, tuple[int, ...]] = {"pairs": (pair_count(groups), codes, codes)}
+        if d:
+            wanted |= {"sums": (groups, codes, d), "cross": (d, classes), "gram": (length(d),)}
+        for name, shape in wanted.items():
+            found = self.arrays[name].shape if name in self.arrays else "none"
+            if found != shape:
+                raise InvalidDataError(
+                    f"array {name!r} has the shape {found}; with {groups} codes of {self.size} "
+                    f"values a row it is {shape}: gather the statistics again"
+                )
+
     def solve(
         self, ridge: str | float, linear_ridge: float, held: Callable[[rr.F64], float] | None
     ) -> tuple[rr.F64, dict[str, Any]]:
         """Weights (raw + D, C) and what was found; ridge 0 asks for the minimum norm."""
         if ridge == 0:
-            return self._minimum_norm(linear_ridge)
+            return self._minimum_norm(linear_ridge, held)
         system = System(
             self.matrix, self.H, float(self.rows), self.rows,
             lambda value: self._penalty(value, linear_ridge),
         )  # fmt: skip
         best, path = _choose(ridge, system, held, START * self.rows / self.size)
         report = {key: value for key, value in best.point.items() if value is not None}
-        report |= {"features": self.side, "ridge_by": _how(path, held)}
+        report |= {
+            "features": self.side,
+            "ridge_by": _how(path, held),
+            **self._of_raw(linear_ridge),
+        }
         if len(path) > 1:
             report["ridge_path"] = path
         return best.W, report
+
+    def _of_raw(self, linear_ridge: float) -> dict[str, float]:
+        return {"linear_ridge": linear_ridge} if self.raw else {}
 
     def matrix(self) -> rr.F64:
         """A new (side, side), C-ordered; only its lower triangle is filled."""
@@ -74,15 +97,27 @@ class CountedSystem:
         return rr.real_cross(self.arrays["cross"], self.bits)
 
     def _sums(self) -> rr.F64:
-        return rr.real_cross(self.arrays["sums"], self.bits).reshape(-1, self.raw)
+        """Φᵀx (D, d): the rows with code 0 of a group are those that have none of its others."""
+        others = self.arrays["sums"]
+        every = self.arrays["cross"].sum(axis=1)
+        first = (every - others.sum(axis=1))[:, None]
+        return rr.real_cross(np.concatenate([first, others], axis=1), self.bits).reshape(
+            -1, self.raw
+        )
 
     def _penalty(self, ridge: float, linear_ridge: float) -> rr.F64:
         penalty = np.full(self.side, ridge)
         penalty[: self.raw] = linear_ridge
         return penalty
 
-    def _minimum_norm(self, linear_ridge: float) -> tuple[rr.F64, dict[str, Any]]:
-        """The limit λ → 0 by an eigendecomposition that reveals the rank."""
+    def _minimum_norm(
+        self, linear_ridge: float, held: Callable[[rr.F64], float] | None
+    ) -> tuple[rr.F64, dict[str, Any]]:
+        """The limit λ → 0 by an eigendecomposition that reveals the rank.
+
+        With a ridge on the raw features of a hybrid no direction of theirs is undetermined, so the
+        norm that is least is that of the codes.
+        """
         if self.side > MIN_NORM_SIDE:
             raise NumericalError(
                 f"--ridge 0 means the minimum-norm solution, by an eigendecomposition for up to "
@@ -96,10 +131,12 @@ class CountedSystem:
         report = {
             "ridge": 0.0, "ridge_by": "given", "minimum_norm": not found.full,
             "rank": found.rank, "features": self.side, "condition": None,
-            "degrees_of_freedom": float(found.rank),
+            "degrees_of_freedom": float(found.rank), **self._of_raw(linear_ridge),
         }  # fmt: skip
         W = spectral.weights(0.0)
-        return W, {**report, "training_mse": self.mean_squared_error(W)}
+        errors = {"training_mse": self.mean_squared_error(W)}
+        errors |= {} if held is None else {"validation_mse": held(W)}
+        return W, {**report, **errors}
 
 
 def _choose(

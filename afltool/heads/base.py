@@ -12,7 +12,7 @@ it the number of features and classes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..digest import Digest, array_kind
-from ..errors import MismatchError, UsageError
-from ..linalg.fixedpoint import Rows
+from ..errors import InvalidDataError, MismatchError, UsageError
+from ..linalg.fixedpoint import FixedPoint, Rows
 from ..statistics import Statistics, Sum
 from .options import Options
 
 Array = NDArray[Any]
 Block = tuple[Rows, NDArray[np.int64]]
+Shape = tuple[tuple[int, ...], str]  # of an additive array, with 'i' for integers, 'f' for reals
 Carried = Mapping[str, Array]  # what a phase computed of rows, one entry a row, for the next one
 
 
@@ -53,7 +54,7 @@ class Head(ABC):
         self.options = options
         self.dim: int | None = None
         self.classes: int | None = None
-        self.report: dict[str, Any] = {}  # what the last absorb found: rank, ridge, bytes …
+        self.report: dict[str, Any] = {}  # what absorb found; "phases" has an entry for each round
 
     # ------------------------------------------------------------ the four verbs
 
@@ -89,6 +90,67 @@ class Head(ABC):
     def previous(self) -> Head | None:
         """The head one phase earlier; None before the first."""
         return None
+
+    def so_far(self) -> Head | None:
+        """The solved head that the phases absorbed so far already make; None if they make none."""
+        return self if self.phase() is None else None
+
+    def yardsticks(self, phase: str, clients: int) -> dict[str, int]:
+        """Bytes that a phase's statistics of so many clients are compared with, by their names."""
+        return {}
+
+    def solved_rounds(self) -> list[str]:
+        """Phases after each of which a solved head was there that this one still holds, in order.
+
+        The last one made `so_far`; the list is empty where that is None.
+        """
+        if self.so_far() is None:
+            return []
+        return [one["phase"] for one in self.report.get("phases", [])][-1:] or ["last"]
+
+    def round_scores(self, X: Rows) -> Iterator[NDArray[np.float64]]:
+        """Scores (n, C) of rows X (n, d) after each of `solved_rounds`."""
+        solved = self.so_far()
+        if solved is not None:
+            yield solved.scores(X)
+
+    # ------------------------------------------------------------ what fits together
+
+    def shapes(self, bits: int | None) -> dict[str, Shape]:
+        """Shape and kind ('i' or 'f') of each array that the current phase gathers, by name.
+
+        ``bits``: fraction bits of fixed-point features, None for float32. They are those of the
+        statistics of no rows; a head for which these cost something says them itself.
+        """
+        if self.dim is None:
+            raise UsageError("bind the head to a number of features first")
+        none = np.empty((0, self.dim), np.float32 if bits is None else np.int16)
+        X = none if bits is None else FixedPoint(none, bits)
+        found = self.collect([(X, np.empty(0, dtype=np.int64))])
+        return {name: (a.shape, _kind(a)) for name, a in found.arrays.items()}
+
+    def check_total(self, total: Statistics) -> None:
+        """Refuse with `InvalidDataError` a total whose arrays are not those of the next phase.
+
+        Nor may they have entries that are not finite.
+        Reals in place of all integers are good: the pairwise law makes them.
+        """
+        if total.phase != self.phase():
+            raise MismatchError(
+                f"the total is of phase {total.phase!r}; the head's next one is {self.phase()!r}"
+            )
+        total.check_finite()
+        wanted = self.shapes(total.context.space.get("fraction_bits"))
+        found = {name: (a.shape, _kind(a)) for name, a in total.arrays.items()}
+        if all(kind == "f" for _, kind in found.values()):
+            wanted = {name: (shape, "f") for name, (shape, _) in wanted.items()}
+        for name in sorted(wanted.keys() | found.keys()):
+            if wanted.get(name) != found.get(name):
+                raise InvalidDataError(
+                    f"the arrays do not fit a {self.name} head of {self.dim} features and "
+                    f"{self.classes} classes: {name!r} is {_said(found.get(name))}, expected "
+                    f"{_said(wanted.get(name))}; make the statistics again"
+                )
 
     # ------------------------------------------------------------ state, as files hold it
 
@@ -130,6 +192,12 @@ class Head(ABC):
 
     def with_options(self, **changes: Any) -> Self:
         """The same head with other options that the statistics do not depend on."""
+        unknown = sorted(set(changes) - set(self.options.as_dict()))
+        if unknown:
+            raise UsageError(
+                f"the head {self.name!r} has no option --{unknown[0].replace('_', '-')}; `solve` "
+                f"can change {_flags(self.options.changeable()) or 'none'} of it"
+            )
         fixed = sorted(set(changes) - self.options.changeable())
         if fixed:
             raise UsageError(
@@ -159,3 +227,49 @@ class Head(ABC):
         for name, array in sorted(self.arrays().items()):
             digest.array(name, array, array_kind(array))
         return digest.hex()
+
+
+def _flags(names: Iterable[str]) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in sorted(names))
+
+
+def note_round(
+    before: Head, after: Head, total: Statistics, seconds: float, **facts: Any
+) -> dict[str, Any]:
+    """Append to ``after.report["phases"]`` what every head says of a round; returns the entry.
+
+    Bytes are those of the arrays that one client sends at the most (the total's numbers are the
+    larger ones) and then gets; ``seconds`` is the server's solve. ``facts``: the head's own.
+    """
+    known = before.arrays()
+    new = [a for name, a in after.arrays().items() if a is not known.get(name)]
+    entry = {
+        "phase": total.phase,
+        "rows": total.rows,
+        "clients": len(total.clients),
+        **facts,
+        "solve_seconds": round(seconds, 4),
+        "upload_bytes": total.payload_bytes,
+        "download_bytes": sum(a.nbytes for a in new),
+    }
+    rounds = [*before.report.get("phases", []), entry]
+    after.report = {**after.report, "phases": rounds}
+    return entry
+
+
+def expect_shape(name: str, a: Array, shape: tuple[int | None, ...]) -> None:
+    """Refuse with `InvalidDataError` a learned array of another shape; None stands for any size."""
+    same = a.ndim == len(shape) and all(w in (None, n) for n, w in zip(a.shape, shape, strict=True))
+    if not same:
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        raise InvalidDataError(f"the array {name!r} of a head is {a.shape}, expected ({wanted})")
+
+
+def _kind(a: Array) -> str:
+    return "i" if np.issubdtype(a.dtype, np.integer) else "f"
+
+
+def _said(found: Shape | None) -> str:
+    if found is None:
+        return "absent"
+    return f"{found[0]} of {'integers' if found[1] == 'i' else 'reals'}"

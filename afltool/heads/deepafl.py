@@ -10,6 +10,7 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
 2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or one, see `replay`). Each gathers one
 symmetric matrix and one matrix with C columns: ΦᵀΦ and ΦᵀY for W_t = (G + λI)⁻¹H (13), or FᵀF and
 Fᵀ(Y − ΦW) for Ω (16)–(18), which is kept as its two thin factors. Nothing random is stored or sent.
+With held-out clients the number of layers is chosen by their squared error, see `_best`.
 """
 
 from __future__ import annotations
@@ -17,29 +18,25 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from copy import copy
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import memory
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..linalg.fixedpoint import Rows, dim, typed
-from ..linalg.gram import add_product, check_labels, real_cross, real_gram
-from ..linalg.ridge import cholesky_solve
-from ..linalg.sandwich import Factors, bytes_needed, low_rank
-from ..linalg.triangle import unpack
+from ..linalg.fixedpoint import Rows
+from ..linalg.gram import check_labels, product, real_cross, real_gram
+from ..linalg.sandwich import Factors
+from ..linalg.triangle import length
 from ..statistics import Statistics
-from .base import Array, Carried, Head
-from .least_squares import CROSS, GRAM, Choice, Problem, solve
-from .random import Projections, activate
+from ._deepafl_rows import HIDDEN, PHI, PHI0, Network, State
+from ._deepafl_solve import ENERGY, RECONSTRUCTION, solve_block, solve_weights
+from .base import Array, Carried, Head, Shape, expect_shape, note_round
+from .least_squares import CROSS, GRAM
 from .random_options import DeepAFLOptions
-from .replay import direct_mse, replay
+from .replay import replayed
 
 F64 = NDArray[np.float64]
 JOINT = "joint"  # the only phase of --single-round
-PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
 
 
 class DeepAFLHead(Head):
@@ -52,13 +49,15 @@ class DeepAFLHead(Head):
         super().__init__(options)
         self.weights: tuple[F64, ...] = ()  # W_0, W_1, …  (d_Φ, C)
         self.blocks: tuple[Factors, ...] = ()  # Ω_1, Ω_2, …
-        self._random = Projections(options.projection, options.seed)
+        self.decoders: tuple[F64, ...] = ()  # Q_0, Q_1, … (d_Φ, d_Φ) of (88), until it is solved
+        self.finished = False  # no more layers, be it before the last
+        self.network = Network(options)
 
     # ------------------------------------------------------------ the four verbs
 
     def phase(self) -> str | None:
         t = len(self.weights)
-        if t > self.options.depth:
+        if self.finished or t > self.options.depth:
             return None
         if self.options.single_round:
             return JOINT
@@ -84,22 +83,37 @@ class DeepAFLHead(Head):
         check_labels(y, self.classes)
         weights = phase.startswith("weights")
         if phase == JOINT:
-            state, weights = {PHI: self._all_layers(X)}, True
+            state, weights = {PHI: self.network.all_layers(X)}, True
         elif carried is None:
             state = self._at(X, self._layers)
         else:
             state = dict(carried)
             if weights:
-                self._advance(state, self._layers - 1)
+                self.network.step(state, self._layers - 1, self.blocks)
         arrays = self._of_weights(state, y) if weights else self._of_block(state, y)
         counts = np.bincount(y, minlength=self.classes).astype(np.int64)
         return Statistics(phase, arrays, counts), state
 
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> DeepAFLHead:
-        """Solve for W_t, or for Ω_t; ``validation`` chooses λ where W_t has several to choose from.
+    def shapes(self, bits: int | None) -> dict[str, Shape]:
+        """Those of `statistics`, without a random number drawn."""
+        phase = self.phase()
+        if self.classes is None or phase is None:
+            raise UsageError("only a head that is bound and not solved gathers statistics")
+        phi, hidden = self.options.widths
+        side = phi if phase.startswith("weights") else hidden
+        side = phi + self.options.depth * hidden if phase == JOINT else side
+        found: dict[str, Shape] = {GRAM: ((length(side),), "f"), CROSS: ((side, self.classes), "f")}
+        if self.options.reconstruction and phase != JOINT:
+            found[RECONSTRUCTION] = (side, phi), "f"
+            found |= {ENERGY: ((1,), "f")} if phase.startswith("weights") else {}
+        return found
 
-        Raises `MismatchError` for a total of another phase, `NumericalError` when the numbers do
-        not determine an answer or the memory does not suffice.
+    def absorb(self, total: Statistics, validation: Statistics | None = None) -> DeepAFLHead:
+        """Solve for W_t, or for Ω_t.
+
+        ``validation`` chooses λ where W_t has several to choose from, and at the end the number of
+        layers. Raises `MismatchError` for a total of another phase, `NumericalError` when the
+        numbers do not determine an answer or the memory does not suffice.
         """
         phase = self.phase()
         if total.phase != phase:
@@ -108,49 +122,58 @@ class DeepAFLHead(Head):
             )
         begun = time.perf_counter()
         if phase == JOINT:
-            return self._replayed(total)
+            return replayed(self, total, validation)
         weights = total.phase.startswith("weights")
-        after, facts = self._with_weights(total, validation) if weights else self._with_block(total)
-        facts["solve_seconds"] = round(time.perf_counter() - begun, 4)
-        facts["upload_bytes"] = sum(a.nbytes for a in total.arrays.values())
-        learned = set(after.arrays()) - set(self.arrays())
-        facts["download_bytes"] = sum(after.arrays()[name].nbytes for name in learned)
-        rounds = [*self.report.get("phases", []), {"phase": phase, **facts}]
-        after.report = {"phases": rounds, "rows": total.rows}
-        return after
+        after, facts = (
+            solve_weights(self, total, validation) if weights else solve_block(self, total)
+        )
+        note_round(self, after, total, time.perf_counter() - begun, **facts)
+        after.report["rows"] = total.rows
+        return after._best() if weights else after
 
     def scores(self, X: Rows) -> F64:
         """Φ_T W_T (n, C), products in the compute type."""
         if self.phase() is not None:
             raise UsageError("the head is not solved yet")
-        return self._scores(self._at(X, self.options.depth), self.options.depth)
+        last = len(self.weights) - 1
+        return self._scores(self._at(X, last), last)
 
-    def layer_scores(self, X: Rows) -> Iterator[F64]:
+    def round_scores(self, X: Rows) -> Iterator[F64]:
         """Φ_t W_t for t = 0, 1, … as far as W_t is known: what fewer layers would say."""
         state = self._at(X, 0)
         for t in range(len(self.weights)):
             if t:
-                self._advance(state, t - 1)
+                self.network.step(state, t - 1, self.blocks)
             yield self._scores(state, t)
 
     # ------------------------------------------------------------ state, as files hold it
 
     def arrays(self) -> dict[str, Array]:
         found: dict[str, Array] = {f"weights-{t}": W for t, W in enumerate(self.weights)}
+        found |= {f"decoder-{t}": Q for t, Q in enumerate(self.decoders)}
         for t, block in enumerate(self.blocks, start=1):
-            found |= {f"block-{t}-left": block.Z, f"block-{t}-right": block.U}
+            found[f"block-{t}-left"] = block.Z
+            if block.U is not None:
+                found[f"block-{t}-right"] = block.U
         return found
 
     def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> DeepAFLHead:
         """The head of a file; `InvalidDataError` when its arrays are not those of its phase."""
         head = copy(self)
-        blocks = sum(name.endswith("-left") for name in arrays)
-        known = len(arrays) - 2 * blocks
-        head.weights = tuple(_float64(arrays[f"weights-{t}"]) for t in range(known))
+        named = {name: np.ascontiguousarray(a, dtype=np.float64) for name, a in arrays.items()}
+        known, blocks, decoders = (
+            sum(name.startswith(start) and not name.endswith("-right") for name in named)
+            for start in ("weights-", "block-", "decoder-")
+        )
+        head.weights = tuple(named[f"weights-{t}"] for t in range(known))
+        head.decoders = tuple(named[f"decoder-{t}"] for t in range(decoders))
         head.blocks = tuple(
-            Factors(_float64(arrays[f"block-{t}-left"]), _float64(arrays[f"block-{t}-right"]))
+            Factors(named[f"block-{t}-left"], named.get(f"block-{t}-right"))
             for t in range(1, blocks + 1)
         )
+        learned = 0 if self.options.identity_omega else known - 1
+        head.finished = phase is None and known > 0 and blocks == learned
+        head._check_shapes()
         if head.phase() != phase:
             raise InvalidDataError(
                 f"a head of phase {phase!r} holds the arrays of phase {head.phase()!r}"
@@ -158,123 +181,101 @@ class DeepAFLHead(Head):
         return head
 
     def previous(self) -> DeepAFLHead | None:
-        """The head one phase earlier, without what was learned last."""
-        if not self.weights:
-            return None
-        head = copy(self)
-        if self.options.single_round:
+        """The head one phase earlier, without what was learned last; None if that is not known."""
+        o, head = self.options, copy(self)
+        head.finished = False
+        if o.single_round:
             head.blocks = head.weights = ()
-        elif len(self.blocks) == len(self.weights):
+            return head if self.weights else None
+        # Layers beyond the best and decoders are dropped when the head is solved.
+        dropped = self.phase() is None and (len(self.weights) <= o.depth or o.reconstruction > 0)
+        if not self.weights or dropped:
+            return None
+        if len(self.blocks) == len(self.weights):
             head.blocks = self.blocks[:-1]
         else:
-            head.weights = self.weights[:-1]
+            head.weights, head.decoders = self.weights[:-1], self.decoders[:-1]
         return head
 
-    # ------------------------------------------------------------ server side
+    def so_far(self) -> DeepAFLHead | None:
+        """The network of the layers that have weights already."""
+        return self._cut(len(self.weights) - 1) if self.weights else None
 
-    def _with_weights(
-        self, total: Statistics, validation: Statistics | None
-    ) -> tuple[DeepAFLHead, dict[str, Any]]:
-        o = self.options
-        side = len(total.arrays[CROSS])
-        memory.need(8 * 5 * side * side, f"the weights of {side} features")
-        problem = Problem.of(total)
-        assert o.ridge is not None
-        choice = Choice.make(o.ridge, problem, validation)
-        facts: dict[str, Any] = {"features": side}
-        if choice.ridge > 0 and choice.spectral is None:
-            # Positive definite by the ridge: no look at the spectrum, which costs more than this.
-            W = cholesky_solve(problem.G, problem.H, choice.ridge)
-        else:
-            W, facts = solve(problem, choice, min_norm=o.min_norm)
-        risk = problem.squared_error(W)
-        facts |= {**choice.report(), "training_mse": risk / total.rows}
-        penalty = o.block_gamma * sum(float((b.Z**2).sum()) for b in self.blocks)
-        facts["objective"] = risk + choice.ridge * float((W**2).sum()) + penalty
-        after = copy(self)
-        after.weights = (*self.weights, W)
-        return after, facts
+    def solved_rounds(self) -> list[str]:
+        """weights-0, weights-1, …: every smaller network is in this one."""
+        return [f"weights-{t}" for t in range(len(self.weights))]
 
-    def _with_block(self, total: Statistics) -> tuple[DeepAFLHead, dict[str, Any]]:
-        if total.rows == 0:
-            raise InvalidDataError("the total has 0 rows: there is nothing to solve")
-        side = len(total.arrays[CROSS])
-        memory.need(8 * side * side + bytes_needed(side), f"a layer of {side} hidden features")
-        W, Upsilon = self.weights[-1], total.arrays[CROSS]
-        Pi = unpack(total.arrays[GRAM], np.float64)
-        omega = low_rank(Pi, Upsilon, W, self.options.block_gamma)
-        after = copy(self)
-        after.blocks = (*self.blocks, omega)
-        M = omega.Z @ (omega.U.T @ W)  # F Ω W = F M
-        gain = 2.0 * float((M * Upsilon).sum()) - float((M * (Pi @ M)).sum())
-        return after, {"training_mse_gain": gain / total.rows}
+    def _cut(self, layers: int) -> DeepAFLHead:
+        """The solved head of so many layers: the same as one that was begun with so many."""
+        head = copy(self)
+        head.weights, head.blocks = self.weights[: layers + 1], self.blocks[:layers]
+        head.decoders, head.finished = (), True
+        return head
 
-    def _replayed(self, total: Statistics) -> DeepAFLHead:
-        side = len(total.arrays[CROSS])
-        memory.need(8 * 4 * side * side, f"replaying {self.options.depth} layers")
-        layered = copy(self)
-        layered.options = replace(self.options, single_round=False)
-        after, layered = copy(self), replay(layered, total)
-        after.weights, after.blocks, after.report = layered.weights, layered.blocks, layered.report
-        last = after.report["phases"][-1]
-        if last["ridge"] > 0:
-            after.report["direct_ridge_mse"] = direct_mse(total, last["ridge"])
-        return after
+    def _best(self) -> DeepAFLHead:
+        """This head; where it is to end, the layers with the least error on held-out clients.
 
-    # ------------------------------------------------------------ rows through the layers
+        It ends at T, or once --patience layers brought no smaller error; of equals the fewest.
+        """
+        errors = [one.get("validation_mse") for one in self.report["phases"]]
+        errors = [e for e, one in zip(errors, self.report["phases"], strict=True) if "ridge" in one]
+        last, patience = len(self.weights) - 1, self.options.patience
+        if any(e is None for e in errors):
+            return self if self.phase() is not None else self._cut(last)
+        best = int(np.argmin(errors))
+        tired = patience is not None and last - best >= patience
+        if self.phase() is not None and not tired:
+            return self
+        head = self._cut(best)
+        head.report = {**self.report, "layers": best, "layers_by": "held-out clients"}
+        return head
 
-    def _at(self, X: Rows, layers: int) -> dict[str, Array]:
+    def _check_shapes(self) -> None:
+        """What a file holds of the layers is of the options' widths."""
+        phi, hidden = self.options.widths
+        for t, W in enumerate(self.weights):
+            self.classes = self.weights[0].shape[-1]
+            expect_shape(f"weights-{t}", W, (phi, self.classes))
+        for t, Q in enumerate(self.decoders):
+            expect_shape(f"decoder-{t}", Q, (phi, phi))
+        for t, block in enumerate(self.blocks, start=1):
+            rank = phi if block.U is None else block.U.shape[-1]
+            expect_shape(f"block-{t}-left", block.Z, (hidden, rank))
+            if block.U is not None:
+                expect_shape(f"block-{t}-right", block.U, (phi, rank))
+
+    # ------------------------------------------------------------ client side
+
+    def _at(self, X: Rows, layers: int) -> State:
         """Φ_0 carried through so many layers."""
-        o = self.options
-        A = self._random(0, dim(X), o.widths[0])
-        state = {PHI: activate(o.sigma0, A(typed(X, o.compute)))}
-        if o.from_phi0:
-            state[PHI0] = state[PHI].copy()
+        state = self.network.begin(X)
         for t in range(layers):
-            self._advance(state, t)
+            self.network.step(state, t, self.blocks)
         return state
 
-    def _all_layers(self, X: Rows) -> Array:
-        """Z = [Φ_0, F_0, …, F_{T−1}] of the variant (89)."""
-        state = self._at(X, 0)
-        return np.hstack([state[PHI], *(self._hidden(state, t) for t in range(self.options.depth))])
-
-    def _hidden(self, state: dict[str, Array], t: int) -> Array:
-        """F_t = σ(Φ_t B_t), or σ(Φ_0 B_t) in the variant (89)."""
-        o = self.options
-        source = state.get(PHI0, state[PHI])
-        if o.identity_projection:
-            return activate(o.sigma, source.copy())
-        return activate(o.sigma, self._random(t + 1, *o.widths)(source))
-
-    def _advance(self, state: dict[str, Array], t: int) -> None:
-        """Φ_t → Φ_{t+1}, in place where it can be."""
-        hidden = state.pop(HIDDEN, None)
-        hidden = self._hidden(state, t) if hidden is None else hidden
-        if self.options.identity_omega:
-            state[PHI] = hidden if self.options.no_skip else state[PHI] + hidden
-            return
-        Z, U = (f.astype(hidden.dtype) for f in (self.blocks[t].Z, self.blocks[t].U))
-        if self.options.no_skip:
-            state[PHI] = np.zeros((len(hidden), len(U)), hidden.dtype)
-        add_product(state[PHI], hidden @ Z, U)
-
-    def _of_weights(self, state: dict[str, Array], y: NDArray[np.int64]) -> dict[str, Array]:
+    def _of_weights(self, state: State, y: NDArray[np.int64]) -> dict[str, Array]:
+        """ΦᵀΦ and ΦᵀY; for (88) also ΦᵀΦ_0 and ‖Φ_0‖²."""
         assert self.classes is not None
-        return {GRAM: real_gram(state[PHI]), CROSS: real_cross(state[PHI], y, self.classes)}
-
-    def _of_block(self, state: dict[str, Array], y: NDArray[np.int64]) -> dict[str, Array]:
-        """Π = FᵀF and Υ = FᵀR with R = Y − ΦW."""
-        state[HIDDEN] = self._hidden(state, self._layers)
-        residual = -(state[PHI] @ self.weights[-1].astype(state[PHI].dtype))
-        residual[np.arange(len(y)), y] += 1
-        cross = state[HIDDEN].T @ residual
-        return {GRAM: real_gram(state[HIDDEN]), CROSS: cross.astype(np.float64)}
-
-    def _scores(self, state: Mapping[str, Array], t: int) -> F64:
         phi = state[PHI]
-        return np.asarray(phi @ self.weights[t].astype(phi.dtype), dtype=np.float64)
+        found: dict[str, Array] = {GRAM: real_gram(phi), CROSS: real_cross(phi, y, self.classes)}
+        if self.options.reconstruction and self.phase() != JOINT:
+            found[RECONSTRUCTION] = product(phi.T, state[PHI0]).astype(np.float64)
+            found[ENERGY] = np.array([(state[PHI0].astype(np.float64) ** 2).sum()])
+        return found
 
+    def _of_block(self, state: State, y: NDArray[np.int64]) -> dict[str, Array]:
+        """Π = FᵀF and Υ = FᵀR with R = Y − ΦW; for (88) also Fᵀ(Φ_0 − ΦQ)."""
+        phi = state[PHI]
+        state[HIDDEN] = hidden = self.network.hidden(state, self._layers)
+        residual = -product(phi, self.weights[-1].astype(phi.dtype))
+        residual[np.arange(len(y)), y] += 1
+        found: dict[str, Array] = {GRAM: real_gram(hidden)}
+        found[CROSS] = product(hidden.T, residual).astype(np.float64)
+        if self.options.reconstruction:
+            lost = state[PHI0] - product(phi, self.decoders[-1].astype(phi.dtype))
+            found[RECONSTRUCTION] = product(hidden.T, lost).astype(np.float64)
+        return found
 
-def _float64(a: Array) -> F64:
-    return np.ascontiguousarray(a, dtype=np.float64)
+    def _scores(self, state: State, t: int) -> F64:
+        phi = state[PHI]
+        return np.asarray(product(phi, self.weights[t].astype(phi.dtype)), dtype=np.float64)

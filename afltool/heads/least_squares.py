@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ class Choice:
             return cls(ridge, "given", None, [])
         spectral = rr.Spectral.of(problem.G, problem.H)
         ridges = rr.auto_grid(spectral) if ridge == "auto" else _ridges(ridge)
-        held = None if validation is None else _held_out(validation, problem, intercept)
+        held = None if validation is None else held_out(validation, problem)
         path = [_point(float(r), spectral, problem, held) for r in ridges]
         by = "gcv" if held is None else "validation_mse"
         usable = [point for point in path if point[by] is not None] or path[-1:]
@@ -105,8 +106,8 @@ def _ridges(ridge: str | float) -> rr.F64:
     return np.logspace(np.log10(low), np.log10(high), count)
 
 
-def _held_out(validation: Statistics, problem: Problem, intercept: bool) -> Any:
-    """The held-out clients' squared error as a function of W: N − 2tr(WᵀH) + tr(WᵀGW)."""
+def held_out(validation: Statistics, problem: Problem) -> Callable[[rr.F64], float]:
+    """The held-out clients' squared error a row as a function of W: N − 2tr(WᵀH) + tr(WᵀGW)."""
     bits = fraction_bits(validation)
     G = rr.real_gram(validation.arrays[GRAM], bits)
     H = rr.real_cross(validation.arrays[CROSS], bits)

@@ -7,16 +7,16 @@ leaving it out; ``keep_gamma`` shows (14), what remains without the removal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..linalg.fixedpoint import Rows, real
-from ..linalg.gram import gram_and_cross
+from ..linalg.gram import Products
 from ..statistics import Statistics
-from .base import Array, Head
+from .base import Array, Block, Head, expect_shape
 from .least_squares import CROSS, GRAM, Choice, Problem, solve
 from .options import LinearOptions
 
@@ -38,10 +38,20 @@ class LinearHead(Head):
 
     def statistics(self, X: Rows, y: NDArray[np.int64]) -> Statistics:
         """gram (one triangle) and cross of the rows, with the constant feature if asked."""
+        return self.collect([(X, y)])
+
+    def collect(self, blocks: Iterable[Block]) -> Statistics:
+        """`statistics` of rows in blocks, through one buffer."""
         if self.classes is None:
             raise UsageError("bind the head to a number of classes first: head.bind(dim, classes)")
-        G, H = gram_and_cross(X, y, self.classes, self.options.intercept)
-        counts = np.bincount(y, minlength=self.classes).astype(np.int64)
+        products, counts = None, np.zeros(self.classes, dtype=np.int64)
+        for X, y in blocks:
+            products = products or Products.like(X, self.classes, self.options.intercept)
+            products.add(X, y)
+            counts += np.bincount(y, minlength=self.classes)
+        if products is None:
+            raise UsageError("there are no blocks to collect; give at least an empty one")
+        G, H = products.result()
         return Statistics(PHASE, {GRAM: G, CROSS: H}, counts)
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> LinearHead:
@@ -77,6 +87,7 @@ class LinearHead(Head):
         head = LinearHead(self.options)
         if phase is None:
             head.weights = np.asarray(arrays["weights"], dtype=np.float64)
+            expect_shape("weights", head.weights, (None, None))
             d, classes = head.weights.shape
             head.dim, head.classes = d - self.options.intercept, classes
         return head

@@ -104,31 +104,6 @@ class LinearOptions(Options):
 
 
 @dataclass(frozen=True)
-class SoftmaxOptions(Options):
-    """Options of the softmax head: cross-entropy, in a few tiny rounds after the first."""
-
-    rounds: int = option(20, "gradient rounds after the first phase")
-    penalty: float = option(1e-3, "μ > 0 of the penalty (μN/2)‖W‖²; the intercept has none")
-    label_smoothing: float = option(0.0, "ε: targets (1 − ε) one-hot + ε/C")
-    momentum: bool = option(True, "Nesterov's momentum, with restarts when the loss rises")
-    tolerance: float = option(0.0, "stop when the gradient's norm per row is below this")
-    gamma: float = option(0.0, "recorded only: the sums never need it")
-
-    def __post_init__(self) -> None:
-        for name in ("penalty", "label_smoothing", "tolerance", "gamma"):
-            object.__setattr__(self, name, float(getattr(self, name)))
-        if self.rounds < 1:
-            raise UsageError(f"--rounds is at least 1; found {self.rounds}")
-        if not 0 < self.penalty < float("inf"):
-            raise UsageError(
-                f"--penalty is a number > 0, such as 1e-3; found {self.penalty:g}: without it the "
-                "loss may have no minimum"
-            )
-        if not 0 <= self.label_smoothing < 1:
-            raise UsageError(f"--label-smoothing is in [0, 1); found {self.label_smoothing:g}")
-
-
-@dataclass(frozen=True)
 class SafleOptions(Options):
     """Options of the SAFLe head: codes of bucketed features, looked up in tables and added."""
 

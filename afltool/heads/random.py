@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..linalg.gram import product
+
 Array = NDArray[Any]
 F64 = NDArray[np.float64]
 LEAK = 0.01  # slope of LeakyReLU below zero, and
@@ -31,7 +33,7 @@ class Projection:
 
     def __call__(self, X: Array) -> Array:
         """X (n, fan_in) float32 or float64 → (n, fan_out) of the same type."""
-        out: Array = X @ self.A.astype(X.dtype, copy=False)
+        out: Array = product(X, self.A.astype(X.dtype, copy=False))
         if self.a is not None:
             out += self.a
         return out
@@ -60,28 +62,33 @@ def _words(seed: int, stream: int) -> np.random.Philox:
 
 
 class Projections:
-    """The projections of one seed, kept as long as they are few and made anew beyond that.
+    """The projections of one seed: the first few are kept, and the latest; others are made anew.
 
-    So memory does not grow with the number of layers.
+    So memory does not grow with the number of layers. Rows that were carried through the earlier
+    layers need the latest alone; making one anew costs a block of rows about a twentieth of what
+    the layer costs it anyway.
     """
 
-    KEEP = 64 << 20  # bytes
+    KEEP = 16 << 20  # bytes: A and two or three layers of width 1024
 
     def __init__(self, kind: str, seed: int) -> None:
         self.kind, self.seed = kind, seed
         self._kept: dict[tuple[int, int, int], Projection] = {}
+        self._latest: dict[tuple[int, int, int], Projection] = {}
         self._bytes = 0
 
     def __call__(self, stream: int, fan_in: int, fan_out: int) -> Projection:
         """Projection number ``stream``, see `projection`."""
         key = (stream, fan_in, fan_out)
-        if key in self._kept:
-            return self._kept[key]
-        made = projection(self.kind, self.seed, *key)
-        if not self._kept or self._bytes + made.A.nbytes <= self.KEEP:
-            self._kept[key] = made
-            self._bytes += made.A.nbytes
-        return made
+        found = self._kept.get(key) or self._latest.get(key)
+        if found is None:
+            found = projection(self.kind, self.seed, *key)
+            if self._bytes + found.A.nbytes <= self.KEEP:
+                self._kept[key] = found
+                self._bytes += found.A.nbytes
+            else:
+                self._latest = {key: found}
+        return found
 
 
 def _uniform(words: np.random.Philox, count: int) -> F64:

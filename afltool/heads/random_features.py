@@ -6,7 +6,7 @@ large-scale kernel machines", NIPS 2007) with a ridge, in one round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 
 import numpy as np
@@ -16,8 +16,9 @@ from .. import memory
 from ..errors import UsageError
 from ..linalg import gram
 from ..linalg.fixedpoint import Rows, dim, typed
+from ..linalg.triangle import length
 from ..statistics import Statistics
-from .base import Array
+from .base import Array, Block, Head, Shape, expect_shape
 from .least_squares import CROSS, GRAM
 from .linear import PHASE, LinearHead
 from .random import Projections, activate
@@ -45,6 +46,18 @@ class RandomFeaturesHead(LinearHead):
         arrays = {GRAM: gram.real_gram(lifted), CROSS: gram.real_cross(lifted, y, self.classes)}
         return Statistics(PHASE, arrays, np.bincount(y, minlength=self.classes).astype(np.int64))
 
+    def collect(self, blocks: Iterable[Block]) -> Statistics:
+        """Block by block, as most heads do: the linear head's buffer is for rows as they are."""
+        return Head.collect(self, blocks)
+
+    def shapes(self, bits: int | None) -> dict[str, Shape]:
+        """Those of `statistics`, without a random number drawn."""
+        if self.dim is None or self.classes is None:
+            raise UsageError("bind the head to a number of features first: head.bind(dim, classes)")
+        o = self.options
+        side = o.width + o.with_linear * self.dim + o.intercept
+        return {GRAM: ((length(side),), "f"), CROSS: ((side, self.classes), "f")}
+
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> RandomFeaturesHead:
         """Solve as the linear head does, once the memory that it takes is known to be there."""
         side = len(total.arrays[CROSS])
@@ -60,13 +73,19 @@ class RandomFeaturesHead(LinearHead):
         if self.weights is None:
             raise UsageError("the head is not solved yet")
         lifted = self.lift(X)
-        return np.asarray(lifted @ self.weights.astype(lifted.dtype), dtype=np.float64)
+        return np.asarray(gram.product(lifted, self.weights.astype(lifted.dtype)), dtype=np.float64)
 
     def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> RandomFeaturesHead:
         head = copy(self)
         if phase is None:
             head.weights = np.asarray(arrays["weights"], dtype=np.float64)
         return head
+
+    def bind(self, dim: int, classes: int) -> RandomFeaturesHead:
+        bound = super().bind(dim, classes)
+        if self.weights is not None:
+            expect_shape("weights", self.weights, bound.shapes(None)[CROSS][0])
+        return bound
 
     def dim_of(self, total: Statistics) -> int:
         found = self.dim or total.context.space.get("dim")

@@ -34,7 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def _default(name: str) -> str:
-    return f" [default: {DEEP_DEFAULTS[name]}]"
+    return f" (default: {DEEP_DEFAULTS[name]})"
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -91,10 +91,12 @@ class DeepAFLOptions(Options):
     feature_width: int | None = option(None, "width d_Φ of Φ_t, if not --width")
     hidden_width: int | None = option(None, "width d_F of σ(Φ_t B_t), if not --width")
     ridge: str | float | None = option(
-        None, "ridge λ of every W_t; 'auto': cross-validation in every layer" + _default("ridge")
+        None,
+        "ridge λ of every W_t; 'auto': cross-validation in every layer" + _default("ridge"),
+        at_solve=True,
     )
     block_ridge: float | None = option(
-        None, "ridge of every Ω_t, the paper's γ" + _default("block_ridge")
+        None, "ridge of every Ω_t, the paper's γ" + _default("block_ridge"), at_solve=True
     )
     gamma: float = option(
         0.0, "γ ≥ 0 of the RI process, taken off again at the end: an intermediary only"
@@ -111,7 +113,15 @@ class DeepAFLOptions(Options):
     single_round: bool = option(
         False, "with --from-phi0: one upload, from which the server replays all rounds"
     )
-    min_norm: bool = option(False, "accept rank-deficient systems: the minimum-norm solution")
+    reconstruction: float = option(
+        0.0, "1 − ρ of (88), 0 to 1: every Ω_t also keeps what reconstructs Φ_0, with this weight"
+    )
+    patience: int | None = option(
+        None, "with held-out clients: stop after so many layers without a smaller error on them"
+    )
+    min_norm: bool = option(
+        False, "accept rank-deficient systems: the minimum-norm solution", at_solve=True
+    )
     compute: str = option("float32", "float32 products with float64 sums, or float64 throughout")
 
     def __post_init__(self) -> None:
@@ -125,6 +135,10 @@ class DeepAFLOptions(Options):
         _one_of("compute", self.compute, COMPUTE)
         if not 0 <= self.block_gamma < float("inf"):
             raise UsageError(f"--block-ridge is a number ≥ 0; found {self.block_ridge}")
+        if not 0 <= self.reconstruction <= 1:
+            raise UsageError(f"--reconstruction is 0 to 1; found {self.reconstruction}")
+        if self.patience is not None:
+            _at_least("patience", self.patience, 1)
         self._check_identities()
         if self.single_round and (not self.from_phi0 or self.no_skip or self.identity_omega):
             raise UsageError(
@@ -134,7 +148,7 @@ class DeepAFLOptions(Options):
 
     def changeable(self) -> set[str]:
         """The ridges, when all rounds are replayed from one upload."""
-        return {"ridge", "block_ridge", "min_norm"} if self.single_round else set()
+        return {"ridge", "block_ridge", "patience", "min_norm"} if self.single_round else set()
 
     def _resolve(self) -> None:
         """Fill in what was not given; afterwards the preset has said all it can."""
@@ -151,8 +165,11 @@ class DeepAFLOptions(Options):
         object.__setattr__(self, "ridge", parse_ridge(self.ridge or 0.0))
         object.__setattr__(self, "gamma", check_gamma(self.gamma))
         object.__setattr__(self, "block_ridge", float(self.block_gamma))
+        object.__setattr__(self, "reconstruction", float(self.reconstruction))
 
     def _check_identities(self) -> None:
+        if self.reconstruction and self.identity_omega:
+            raise UsageError("--reconstruction is for learned layers; --identity-omega has none")
         for name in ("identity_projection", "identity_omega"):
             if getattr(self, name) and self.feature_width != self.hidden_width:
                 raise UsageError(

@@ -27,11 +27,16 @@ from ..memory import physical
 from ..statistics import Statistics
 from ._safle_counts import Collector
 from ._safle_system import CountedSystem
-from .base import Array, Block, Head, Source
+from .base import Array, Block, Head, Source, expect_shape
 from .options import SafleOptions
 
 HISTOGRAM, CODES = "histogram", "codes"
 DEFAULT_SIDE = 8192  # D = E·V that the default number of experts stays below
+# What a client of the paper sends with K = 100 (its section on communication).
+PAPER = {
+    "the paper's client, CIFAR-100 at 67 %": 70_000_000,
+    "the paper's client, Tiny-ImageNet at 62.3 %": 60_000_000,
+}
 
 
 class SafleHead(Head):
@@ -68,14 +73,15 @@ class SafleHead(Head):
         """The phase's additive arrays; those of codes are counted in place, block by block.
 
         histogram: ``histogram`` (d, bins). codes: ``labels`` (E, V, C) = ΦᵀY and ``pairs``
-        (E(E−1)/2, V, V), the blocks of ΦᵀΦ; for a hybrid also ``gram`` (a triangle), ``cross``
-        (d, C) and ``sums`` (E, V, d) = Φᵀx. All are integers (hybrids of float features: reals).
+        (E(E−1)/2, V−1, V−1), the blocks of ΦᵀΦ; for a hybrid also ``gram`` (a triangle), ``cross``
+        (d, C) and ``sums`` (E, V−1, d) = Φᵀx. Codes 0 follow from the others. All are integers
+        (hybrids of float features: reals).
         """
         if self.phase() == HISTOGRAM:
             return super().collect(blocks)
         _, classes = self._bound()
         need_memory(self.problem_side)
-        collector = Collector(self._coder(), classes, self.options.with_linear)
+        collector = Collector(self.coder(), classes, self.options.with_linear)
         for X, y in blocks:
             check_labels(y, classes)
             collector.add(X, y)
@@ -96,9 +102,16 @@ class SafleHead(Head):
         if self.tables is None:
             raise UsageError("the head is not solved yet")
         out = np.zeros((len(X), self.tables.shape[2]))
-        for table, row in zip(self.tables, self._coder().codes(X), strict=True):
+        for table, row in zip(self.tables, self.coder().codes(X), strict=True):
             out += table[row]
         return out if self.linear is None else out + real(X) @ self.linear
+
+    def yardsticks(self, phase: str, clients: int) -> dict[str, int]:
+        """The whole matrix as dense float32, and what a client of the paper sends."""
+        if phase != CODES:
+            return {}
+        dense = {"dense float32, D × D": 4 * self.problem_side**2}
+        return dense | (PAPER if clients == 1 else {})
 
     # ------------------------------------------------------------ state
 
@@ -112,10 +125,27 @@ class SafleHead(Head):
         for name in ("thresholds", "tables", "linear"):
             if name in arrays:
                 setattr(head, name, np.asarray(arrays[name], dtype=np.float64))
+        if head.thresholds is not None:
+            cuts = len(cd.levels(self.options.bucketing, self.options.buckets))
+            expect_shape("thresholds", head.thresholds, (None, cuts))
         if phase is None:
+            head.dim = len(arrays["thresholds"])
             head.digits = np.asarray(arrays["digits"], dtype=np.int64)
-            head.dim, head.classes = len(arrays["thresholds"]), arrays["tables"].shape[2]
+            head._check_solved()
         return head
+
+    def _check_solved(self) -> None:
+        """What a file holds of a solved head fits together, and every digit reads a threshold."""
+        assert self.digits is not None
+        o, d = self.options, self.dim
+        expect_shape("digits", self.digits, (None, o.group_size))
+        expect_shape("tables", np.asarray(self.tables), (len(self.digits), o.size, None))
+        self.classes = np.asarray(self.tables).shape[2]
+        if o.with_linear or self.linear is not None:
+            expect_shape("linear", np.asarray(self.linear), (d, self.classes))
+        end = (d or 0) * cd.digits_per_feature(o.bucketing, o.buckets)
+        if not (0 <= self.digits.min(initial=0) <= self.digits.max(initial=0) < end):
+            raise InvalidDataError(f"digits of a head run from 0 to {end - 1}; it has others")
 
     def bind(self, dim: int, classes: int) -> Self:
         if self.thresholds is not None and len(self.thresholds) != dim:
@@ -172,7 +202,8 @@ class SafleHead(Head):
             )
         return cd.even_thresholds(*o.range(), o.bucketing, o.buckets, self._bound()[0])
 
-    def _coder(self) -> cd.Coder:
+    def coder(self) -> cd.Coder:
+        """Rows → codes, once the thresholds are known."""
         return cd.coder(self._cuts(), self.options.bucketing, self.options.buckets, self._dealt())
 
     def _of_head(self, source: Source) -> NDArray[np.float64]:
@@ -219,6 +250,9 @@ class SafleHead(Head):
         bound = self.bind(self.dim or int(total.context.space["dim"]), classes)
         need_memory(bound.problem_side)
         o, head = self.options, copy(bound)
+        found, wanted = total.arrays["labels"].shape, (bound._experts(), o.size, classes)
+        if found != wanted:
+            raise InvalidDataError(f"array 'labels' has the shape {found}; this head's is {wanted}")
         held = None if validation is None else CountedSystem(validation).mean_squared_error
         W, report = CountedSystem(total).solve(o.ridge, o.linear_ridge, held)
         raw = len(W) - bound.side

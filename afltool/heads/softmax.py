@@ -1,32 +1,43 @@
 """Softmax regression from the statistics that clients send anyway, in a few tiny rounds.
 
-First phase: gram and cross, as for the linear head. They give a start (the rescaled least-squares
-head) and a bound on the loss's curvature, so each further phase is one safe step:
+First phases: gram and cross, as for the heads that end in a linear system. They give a start (the
+rescaled least-squares head) and a bound on the loss's curvature, B = ½ΦᵀΦ + μN, factored once, so
+that each further phase is one safe step:
 
-    W ← V − (½G + μN)⁻¹ (Φᵀ(softmax(ΦV) − Y) + μN V),        Φ = [X, 1]
+    W ← V − B⁻¹ (Φᵀ(softmax(ΦV) − Y) + μN V)
 
 clients send the D × C gradient at V and their loss sum. Nesterov's momentum moves V ahead of W and
-is given up for a round when the loss rises. Böhning, "Multinomial logistic regression algorithm",
-Ann. Inst. Statist. Math. 44, 1992; the head is our own.
+is given up for a round when the loss rises. Φ is of raw features, random ones or codes, see
+`feature_maps`. Böhning, "Multinomial logistic regression algorithm", Ann. Inst. Statist. Math. 44,
+1992; the head is our own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import memory
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..linalg import ridge as rr
 from ..linalg import softmax as sm
-from ..linalg.fixedpoint import Rows, real
-from ..linalg.gram import check_labels, gram_and_cross
+from ..linalg.designs import Design
+from ..linalg.fixedpoint import Rows
+from ..linalg.gram import check_labels
+from ..linalg.triangle import length
 from ..statistics import Statistics
-from .base import Array, Head
-from .options import SoftmaxOptions
+from ._softmax_rounds import Progress
+from .base import Array, Block, Carried, Head, Source, expect_shape
+from .feature_maps import MAPS, Lifted
+from .softmax_options import SoftmaxOptions
 
+F64 = NDArray[np.float64]
+GRADIENT = "gradient-"
 # Least squares fits scores to 0 and 1, softmax wants margins of several units. Measured on
 # Fashion-MNIST features: starts at 2, 6 and 10 times the least-squares head reach 89.18, 89.26
 # and 89.13 % after 20 rounds.
@@ -34,155 +45,222 @@ START_SCALE = 6.0
 
 
 class SoftmaxHead(Head):
-    """Penalised multinomial logistic regression; phases gram, gradient-1 … gradient-R."""
+    """Penalised multinomial logistic regression; phases of the features, then gradient-1 … -R."""
 
     name = "softmax"
     options: SoftmaxOptions
 
     def __init__(self, options: SoftmaxOptions) -> None:
         super().__init__(options)
-        self.state: dict[str, Array] = {}  # gram, point, step, best while iterating; weights last
-        self.report = {"rounds": []}
+        self.map = MAPS[options.features](options)
+        self.state: dict[str, Array] = {}  # factor, point, step, best while iterating; weights last
+        self.round = 0  # whose gradient is to be gathered at the point
 
     # ------------------------------------------------------------ the four verbs
 
     def phase(self) -> str | None:
         if "weights" in self.state:
             return None
-        return f"gradient-{len(self.report['rounds']) + 1}" if self.state else "gram"
+        return f"{GRADIENT}{self.round}" if self.round else self.map.phase()
 
     def statistics(self, X: Rows, y: NDArray[np.int64]) -> Statistics:
-        """gram and cross first; then gradient (d+1, C) and loss (1,) at the current point."""
+        """The features' counts or products first; then gradient (D, C) and loss (1,)."""
+        return self.gather(X, y)[0]
+
+    def gather(
+        self, X: Rows, y: NDArray[np.int64], carried: Carried | None = None
+    ) -> tuple[Statistics, Carried]:
+        """`statistics`; random features of these rows are left for the next round."""
         if self.classes is None:
             raise UsageError("bind the head to a number of classes first: head.bind(dim, classes)")
-        phase = self.phase()
-        counts = np.bincount(y, minlength=self.classes).astype(np.int64)
-        if phase == "gram":
-            G, H = gram_and_cross(X, y, self.classes, intercept=True)
-            return Statistics("gram", {"gram": G, "cross": H}, counts)
+        if not self.round:
+            return self.map.collect([(X, y)]), {}
         check_labels(y, self.classes)
-        point, smoothing = self.state["point"], self.options.label_smoothing
-        gradient, loss = sm.gradient_and_loss(X, y, point, smoothing)
-        return Statistics(str(phase), {"gradient": gradient, "loss": loss}, counts)
+        rows, left = self.map.lifted(X, carried)
+        parts = zip(self._designs(rows), _cut(y, self.map.rows_at_once), strict=True)
+        gradient, loss = sm.gradient_and_loss(
+            parts, self.state["point"], self.options.label_smoothing
+        )
+        counts = np.bincount(y, minlength=self.classes).astype(np.int64)
+        return Statistics(str(self.phase()), {"gradient": gradient, "loss": loss}, counts), left
+
+    def collect(self, blocks: Iterable[Block]) -> Statistics:
+        """As `statistics`; counts of codes are counted in place."""
+        return super().collect(blocks) if self.round else self.map.collect(blocks)
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> SoftmaxHead:
-        """The start from gram and cross, or one step from a gradient."""
+        """What the features need to know, the start, or one step from a gradient."""
         if total.rows == 0:
             raise InvalidDataError("the total has 0 rows: there is nothing to solve")
-        return self._start(total) if self.phase() == "gram" else self._step(total, validation)
+        if total.phase != self.phase():
+            raise MismatchError(
+                f"the head's next phase is {self.phase()!r}; the total is of {total.phase!r}"
+            )
+        begun = time.perf_counter()
+        if self.round:
+            head = self._step(total, validation)
+        else:
+            learned = self.map.learned(total)
+            head = self._start(total) if learned is None else self._with_map(learned, total)
+        entry = head.report["phases"][-1]
+        entry["solve_seconds"] = round(time.perf_counter() - begun, 4)
+        return head
 
-    def scores(self, X: Rows) -> NDArray[np.float64]:
+    def scores(self, X: Rows) -> F64:
         """Φ W (n, C), float64; softmax of it are the probabilities."""
         if "weights" not in self.state:
             raise UsageError("the head is not solved yet")
-        W = self.state["weights"]
-        scores: NDArray[np.float64] = real(X) @ W[:-1] + W[-1]
-        return scores
+        rows, _ = self.map.lifted(X)
+        return sm.scores(self._designs(rows), self.state["weights"])
+
+    def so_far(self) -> SoftmaxHead | None:
+        """The best head of the rounds so far; after the first phases the start."""
+        if "best" not in self.state:
+            return self if self.phase() is None else None
+        return self._solved(self.state["best"], self.report)
+
+    def previous(self) -> Head | None:
+        """The head one round earlier, known by its digest alone."""
+        before = self.report.get("before")
+        return Earlier(self.options, before) if self.round > 1 and before else None
 
     # ------------------------------------------------------------ state
 
     def arrays(self) -> dict[str, Array]:
-        return dict(self.state)
+        return {**self.map.arrays(), **self.state}
 
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> SoftmaxHead:
-        head = SoftmaxHead(self.options)
-        head.state = dict(arrays)
+    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+        head = copy(self)
+        head.map = self.map.restore(arrays)
+        known = ("factor", "point", "step", "best", "weights")
+        head.state = {name: arrays[name] for name in known if name in arrays}
+        if phase is not None and phase.startswith(GRADIENT):
+            head.round = int(phase.removeprefix(GRADIENT))
+        head._check_shapes()
         return head
 
-    def _next(self, state: dict[str, Array], report: dict[str, Any]) -> SoftmaxHead:
-        head = SoftmaxHead(self.options)
-        d, classes = next(a for a in state.values() if a.ndim == 2).shape
-        head.dim, head.classes = d - 1, classes
-        head.state, head.report = state, report
+    def _check_shapes(self) -> None:
+        """What a file holds of the rounds fits together."""
+        if not self.state:
+            return
+        wanted = {"factor", "point", "step", "best"} if self.round else {"weights"}
+        side, self.classes = np.atleast_2d(self.state["point" if self.round else "weights"]).shape
+        for name in sorted(wanted | self.state.keys()):
+            shape = (length(side),) if name == "factor" else (side, self.classes)
+            expect_shape(name, self.state[name], shape)
+
+    def bind(self, dim: int, classes: int) -> Self:
+        bound = super().bind(dim, classes)
+        bound.map = self.map.bind(dim, classes)
+        if self.state:
+            name = "point" if self.round else "weights"
+            expect_shape(name, self.state[name], (bound.map.columns(dim), classes))
+        return bound
+
+    def with_source(self, option: str, source: Source) -> Self:
+        head = copy(self)
+        head.map = self.map.with_source(option, source)
+        thresholds = f"{source.kind}:{source.digest}"
+        head.options = replace(self.options, thresholds=thresholds)
         return head
+
+    def _designs(self, rows: Lifted) -> Iterator[Design]:
+        """Φ of a few rows at a time; at least one, be it of no rows, which tells its type."""
+        step = self.map.rows_at_once
+        return (self.map.design(rows[at : at + step]) for at in range(0, max(len(rows), 1), step))
 
     # ------------------------------------------------------------ server side
 
+    def _bound(self, total: Statistics) -> SoftmaxHead:
+        dim = int(total.context.space["dim"]) if self.dim is None else self.dim
+        return self.bind(dim, len(total.class_counts))
+
+    def _with_map(self, learned: Any, total: Statistics) -> SoftmaxHead:
+        """One phase further in what the features need to know."""
+        head = self._bound(total)
+        head.map = learned
+        head.report = {"phases": [*self.report.get("phases", []), self._entry(total)]}
+        return head
+
     def _start(self, total: Statistics) -> SoftmaxHead:
-        """V₀ = s (G + μN)⁻¹ H; the gram stays, it bounds the curvature of every later round."""
-        bits = total.context.space.get("fraction_bits") if total.exact else None
-        G, H = rr.real_gram(total.arrays["gram"], bits), rr.real_cross(total.arrays["cross"], bits)
-        penalty = sm.penalty_of(self.options.penalty, total.rows, len(G) - 1)
-        start = START_SCALE * rr.cholesky_solve(G + np.diag(penalty), H, 0.0)
-        state = {"gram": total.arrays["gram"], "point": start, "step": start, "best": start}
-        covered = sorted([who.name, who.partition] for who in total.clients)
-        report = {"rounds": [], "covered": covered, "rows": total.rows, "momentum": 1.0}
-        return self._next(state, {**report, "bits": bits, "best": None})
+        """V = s (G + 2μN)⁻¹ H from the factor of B = ½G + μN, which every later round uses."""
+        head = self._bound(total)
+        assert head.dim is not None
+        columns = head.map.columns(head.dim)
+        memory.need(14 * columns * columns, f"the curvature of {columns} columns")
+        G, H, bits = head.map.system(total)
+        penalty = sm.penalty_of(self.options.penalty, total.rows, columns, head.map.intercept)
+        bound = sm.Bound.of(G, penalty)
+        start = 0.5 * START_SCALE * bound.solve(H)
+        head.round = 1
+        head.state = {"factor": bound.factor, "point": start, "step": start, "best": start}
+        entry = {**self._entry(total, start), "features": columns}
+        head.report = self._further(entry, Progress.begin(total, bits))
+        return head
 
     def _step(self, total: Statistics, validation: Statistics | None) -> SoftmaxHead:
-        """One majorise–minimise step from the point V, with momentum; done after R of them."""
-        self._check_covered(total)
-        bits, V = self.report["bits"], self.state["point"]
-        gradient, loss = _real(total, bits)
-        mu_n = sm.penalty_of(self.options.penalty, total.rows, len(V) - 1)[:, None]
-        gradient = gradient + mu_n * V
-        objective = (loss + 0.5 * float((mu_n * V**2).sum())) / total.rows
-        number = len(self.report["rounds"]) + 1
-        norm = float(np.linalg.norm(gradient)) / total.rows
-        entry = {
-            "round": number,
-            "rows": total.rows,
-            "clients": len(total.clients),
-            "loss": loss / total.rows,
-            "objective": objective,
-            "gradient_norm": norm,
-            "validation_loss": _validation_loss(validation, bits),
-        }
-        W = self._bound().step(V, gradient)
-        report, ahead = self._momentum(W, entry)
-        state = {**self.state, "point": ahead, "step": W}
-        if report["best"] == number:
+        """One majorise–minimise step from the point V, with momentum; see `Progress`."""
+        o, V = self.options, self.state["point"]
+        progress = Progress.of(self.report["progress"])
+        progress.check_covered(total)
+        mu_n = sm.penalty_of(o.penalty, total.rows, len(V), self.map.intercept)[:, None]
+        facts, gradient = progress.measure(total, validation, V, mu_n)
+        W = sm.Bound(self.state["factor"]).step(V, gradient)
+        progress, share = progress.after(facts, momentum=not o.no_momentum)
+        ahead = W + share * (W - self.state["step"])
+        head = copy(self)
+        head.round += 1
+        head.state = {**self.state, "point": ahead, "step": W}
+        if progress.best == self.round:
             # What the step promises: at most the objective at V. Nobody has looked at the
             # held-out loss there yet, so with validation the point itself is kept.
-            state["best"] = W if validation is None else V
-        finished = number >= self.options.rounds or norm < self.options.tolerance
-        if finished:
-            return self._next({"weights": state["best"]}, report)
-        return self._next(state, report)
+            head.state["best"] = W if validation is None else V
+        head.report = self._further({**self._entry(total, ahead), **facts}, progress)
+        done = self._finished(facts, progress, validation)
+        return head._solved(head.state["best"], head.report) if done else head
 
-    def _bound(self) -> sm.Bound:
-        G = rr.real_gram(self.state["gram"], self.report["bits"])
-        rows = self.report["rows"]
-        return sm.Bound(G, sm.penalty_of(self.options.penalty, rows, len(G) - 1))
+    def _further(self, entry: dict[str, Any], progress: Progress) -> dict[str, Any]:
+        """The report with one phase more."""
+        phases = [*self.report.get("phases", []), entry]
+        report = {"phases": phases, "progress": progress.as_dict()}
+        return report | {"before": self.digest()} if self.map.carries else report
 
-    def _momentum(
-        self, W: NDArray[np.float64], entry: dict[str, Any]
-    ) -> tuple[dict[str, Any], NDArray[np.float64]]:
-        """Nesterov's t, the point ahead of W, and the history with this round in it."""
-        history = self.report["rounds"]
-        risen = bool(history) and entry["objective"] > history[-1]["objective"]
-        t = 1.0 if risen or not self.options.momentum else self.report["momentum"]
-        following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * t * t)) if self.options.momentum else 1.0
-        ahead = W + (t - 1.0) / following * (W - self.state["step"])
-        rounds = [*history, {**entry, "restarted": risen and self.options.momentum}]
-        by = "objective" if entry["validation_loss"] is None else "validation_loss"
-        best = min(rounds, key=lambda r: (np.inf if r[by] is None else r[by], r["round"]))["round"]
-        report = {**self.report, "rounds": rounds, "momentum": float(following), "best": best}
-        return report, ahead
+    def _finished(
+        self, facts: Mapping[str, Any], progress: Progress, validation: Statistics | None
+    ) -> bool:
+        o = self.options
+        waited = validation is not None and 0 < o.patience <= self.round - progress.best
+        return self.round >= o.rounds or facts["gradient_norm"] < o.tolerance or waited
 
-    def _check_covered(self, total: Statistics) -> None:
-        """The bound holds for rows that are in the gram; others could make a step too long."""
-        covered = {(name, partition) for name, partition in self.report["covered"]}
-        new = sorted(w for w in total.clients if (w.name, w.partition) not in covered)
-        if new:
-            raise MismatchError(
-                f"{len(new)} clients, such as {new[0]}, were not in the gram of the first phase, "
-                "so its bound does not cover them: leave them out, or begin again with them"
-            )
+    def _solved(self, weights: Array, report: dict[str, Any]) -> SoftmaxHead:
+        progress = {k: v for k, v in report["progress"].items() if k != "covered"}
+        head = copy(self)
+        head.state, head.round = {"weights": weights}, 0
+        head.report = {"phases": report["phases"], "progress": progress}
+        return head
 
-
-def _real(total: Statistics, bits: int | None) -> tuple[NDArray[np.float64], float]:
-    gradient, loss = total.arrays["gradient"], total.arrays["loss"]
-    if not total.exact:
-        return gradient, float(loss[0])
-    assert bits is not None
-    return gradient * 2.0 ** -(bits + sm.BITS), float(loss[0]) * 2.0**-sm.BITS
+    def _entry(self, total: Statistics, sent: Array | None = None) -> dict[str, Any]:
+        """What every phase reports; ``sent``: what clients get of it."""
+        down = self.map.arrays().get("thresholds") if sent is None else sent
+        return {
+            "phase": total.phase,
+            "rows": total.rows,
+            "clients": len(total.clients),
+            "upload_bytes": total.payload_bytes,
+            "download_bytes": 0 if down is None else down.nbytes,
+        }
 
 
-def _validation_loss(validation: Statistics | None, bits: int | None) -> float | None:
-    """Mean loss of the held-out clients at the point, if there are any."""
-    if validation is None or "loss" not in validation.arrays:
-        return None
-    if validation.rows == 0:
-        raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
-    return _real(validation, bits)[1] / validation.rows
+class Earlier(SoftmaxHead):
+    """A head of which only the digest is left: enough to find what its rows left behind."""
+
+    def __init__(self, options: SoftmaxOptions, digest: str) -> None:
+        super().__init__(options)
+        self._digest = digest
+
+    def digest(self) -> str:
+        return self._digest
+
+
+def _cut(y: NDArray[np.int64], step: int) -> Iterator[NDArray[np.int64]]:
+    return (y[at : at + step] for at in range(0, max(len(y), 1), step))

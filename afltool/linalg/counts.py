@@ -3,10 +3,12 @@
 Row n has one code c[j, n] ∈ {0 … V−1} in each of E groups, and Φ = [φ_1 … φ_E] holds their one-hot
 vectors (Bacellar et al., CVPR 2026, lemma 1). ΦᵀΦ then consists of counts
 
-    labels[j, a, c]   rows of class c with code a in group j    (ΦᵀY)
-    pairs[p, a, b]    rows with code a in group j and b in l    p = j(j−1)/2 + l, l < j
+    labels[j, a, c]       rows of class c with code a in group j          (ΦᵀY)
+    pairs[p, a−1, b−1]    rows with code a ≥ 1 in group j and b ≥ 1 in l  p = j(j−1)/2 + l, l < j
 
-the sums of labels over classes on its diagonal and zeros beside it in a group's own block. Φ is
+the sums of labels over classes on its diagonal and zeros beside it in a group's own block. Codes 0
+are left out of the pairs: a group's codes add up to all rows, so that what is missing follows from
+the labels (`with_margins`). That is a quarter of the numbers for V = 8, and the largest ones. Φ is
 never built: N·E²/2 increments instead of N·(E·V)²/2 multiply–adds. Counts are int64, so they cannot
 overflow below 2^63 rows.
 """
@@ -24,6 +26,7 @@ Counts = NDArray[np.int64]
 
 CELLS = 2**15  # of the histograms filled at a time: 256 kB, within the second-level cache
 SUM_BYTES = 2**19  # of sums of real features that are added to at a time
+INDICES = 2**31 - 1  # that SciPy's sparse matrices count with, int32
 KEYS = 2**16  # rows times groups l counted at a time, 512 kB: beyond the cache, half the speed
 
 
@@ -41,11 +44,12 @@ def add_labels(codes: Codes, y: NDArray[np.int64], counts: NDArray[np.int64]) ->
 
 
 def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
-    """counts[p, a, b] += rows with codes a and b in the groups of pair p; in place.
+    """counts[p, a−1, b−1] += rows with codes a and b in the groups of pair p; in place.
 
-    ``codes`` (E, n) below V = ``size``; ``counts`` (E(E−1)/2, V, V). Equals the blocks below the
-    diagonal of ``Phi.T @ Phi``. A few groups j at a time are read as one number in base V, counted
-    against group l in one histogram and told apart by its marginals, which saves increments.
+    ``codes`` (E, n) below V = ``size``; ``counts`` (E(E−1)/2, V−1, V−1). Equals the blocks below
+    the diagonal of ``Phi.T @ Phi`` without their first rows and columns. A few groups j at a time
+    are read as one number in base V, counted against group l in one histogram and told apart by its
+    marginals, which saves increments.
     Memory beside the result: about 1 MB and 8 bytes a row.
 
     Threads do not pay: ``np.bincount``, where the time goes, keeps the interpreter's lock.
@@ -105,30 +109,51 @@ def _add_marginals(table: Counts, js: range, ls: range, size: int, counts: Count
         kept = min(ls.stop, j) - ls.start
         if kept > 0:
             first = pair_count(j) + ls.start
-            counts[first : first + kept] += parts[:kept].sum(axis=(1, 3))
+            counts[first : first + kept] += parts[:kept].sum(axis=(1, 3))[:, 1:, 1:]
 
 
 # ---------------------------------------------------------------- hybrid: real features and codes
 
 
 def add_sums(codes: Codes, values: NDArray[Any], sums: NDArray[Any]) -> None:
-    """sums[j, a] += sum of the rows with code a in group j (Φᵀx); sums (E, V, d), in place.
+    """sums[j, a−1] += sum of the rows with code a ≥ 1 in group j (Φᵀx); (E, V−1, d), in place.
 
     ``values`` (n, d), n·d additions a group: float64, or integers, whose sums of n rows must fit
     their type. A few groups at a time, so that their sums stay in the cache.
     """
-    (rows, dim), (groups, size, _) = values.shape, sums.shape
-    together = max(1, SUM_BYTES // (size * dim * values.itemsize))
+    (rows, dim), (groups, size) = values.shape, (len(sums), sums.shape[1] + 1)
+    fitting = (SUM_BYTES // (size * dim * values.itemsize), INDICES // max(rows, 1))
+    together = max(1, min(fitting))
     for first in range(0, groups, together):
         part = codes[first : first + together]
         places = part.T + np.arange(len(part), dtype=np.int32) * size
         starts = np.arange(rows + 1, dtype=np.int32) * len(part)
         ones = np.ones(part.size, dtype=values.dtype)
         turned = csc_matrix((ones, places.ravel(), starts), shape=(len(part) * size, rows))
-        sums[first : first + together] += (turned @ values).reshape(-1, size, dim)
+        sums[first : first + together] += (turned @ values).reshape(-1, size, dim)[:, 1:]
 
 
 # ---------------------------------------------------------------- the matrix that they stand for
+
+
+def with_margins(labels: Counts, pairs: Counts, j: int) -> Counts:
+    """The blocks of group j with all groups before it, (j, V, V), from pairs without codes 0.
+
+    Each row of a block adds up to the rows with that code in group j, each column to those of the
+    other group: n_j = Σ_c labels[j, :, c] fills in what `add_pairs` leaves out.
+    """
+    size = labels.shape[1]
+    block = np.empty((j, size, size), dtype=np.int64)
+    block[:, 1:, 1:] = pairs[pair_count(j) : pair_count(j + 1)]
+    block[:, 0, 1:] = labels[:j, 1:].sum(axis=2) - block[:, 1:, 1:].sum(axis=1)
+    block[:, :, 0] = labels[j].sum(axis=1)
+    block[:, :, 0] -= block[:, :, 1:].sum(axis=2)
+    return block
+
+
+def _rows_of(labels: Counts, pairs: Counts, j: int) -> Counts:
+    """Those rows of ΦᵀΦ that belong to group j, left of its own block: (V, j·V)."""
+    return with_margins(labels, pairs, j).transpose(1, 0, 2).reshape(labels.shape[1], -1)
 
 
 def fill_lower(labels: Counts, pairs: Counts, out: NDArray[np.float64]) -> None:
@@ -137,10 +162,8 @@ def fill_lower(labels: Counts, pairs: Counts, out: NDArray[np.float64]) -> None:
     ``labels`` (E, V, C) of `add_labels`; its sums over classes are the diagonal.
     """
     groups, size, _ = labels.shape
-    for j in range(groups):
-        rows = out[j * size : (j + 1) * size]
-        block = pairs[pair_count(j) : pair_count(j + 1)]
-        rows[:, : j * size] = block.transpose(1, 0, 2).reshape(size, j * size)
+    for j in range(1, groups):
+        out[j * size : (j + 1) * size, : j * size] = _rows_of(labels, pairs, j)
     out.flat[:: len(out) + 1] = labels.sum(axis=2).ravel()
 
 
@@ -149,7 +172,6 @@ def quadratic(labels: Counts, pairs: Counts, W: NDArray[np.float64]) -> float:
     groups, size, _ = labels.shape
     total = float((labels.sum(axis=2).reshape(-1, 1) * W**2).sum())
     for j in range(1, groups):
-        block = pairs[pair_count(j) : pair_count(j + 1)]
-        rows = block.transpose(1, 0, 2).reshape(size, j * size).astype(np.float64)
+        rows = _rows_of(labels, pairs, j).astype(np.float64)
         total += 2.0 * float((W[j * size : (j + 1) * size] * (rows @ W[: j * size])).sum())
     return total

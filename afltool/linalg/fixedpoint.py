@@ -88,7 +88,10 @@ def _remedy(largest: float) -> str:
     bits = largest_bits(largest)
     if bits is None:
         return "no number of fraction bits holds it: use --dtype float32, or scale the features"
-    return f"--fraction-bits {bits} would hold it, or use --dtype float32"
+    return (
+        f"--fraction-bits {bits} would hold it (rows after these were not looked at: if a larger "
+        "one comes, fewer are needed), or use --dtype float32"
+    )
 
 
 def largest_bits(largest: float) -> int | None:

@@ -11,57 +11,99 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm, dsyrk, sgemm, ssyrk
-from scipy.sparse import csr_matrix
+from scipy.sparse import csc_matrix
 
 from ..errors import InvalidDataError
-from .fixedpoint import FixedPoint, Rows, check_int64, exact_rows
+from .fixedpoint import FixedPoint, Rows, check_int64, dim, exact_rows
 from .triangle import length, pack
 
 PIECE = 512  # rows: 2 MB of 512 features in float64
+BUFFER_BYTES = 64 << 20  # of float64 rows; blocks are half as large, see `store.features`
+LARGEST = 2**15  # of |x̂|: int16, and the constant feature 2^bits
 
 
-def gram(X: Rows, intercept: bool = False) -> NDArray[Any]:
-    """XᵀX as a packed triangle; int64 for fixed-point rows, in units of 2^(−2 bits), else float64.
+class Products:
+    """The sums XᵀX and XᵀY over blocks of rows, every block through the same float64 buffer.
 
-    Equals ``np.tril(X.T @ X)``, row by row. Cost n·d² multiply–adds and n·d float64 of memory.
-    With ``intercept`` a constant feature 1 (2^bits in fixed point, as exact as any other) is
-    appended as the last column.
+    A buffer of its own for each block would cost as much in page faults as the conversion. BLAS
+    adds each block to the triangle in place; for fixed-point rows all of it is exact, because the
+    triangle moves to int64 before a sum could leave 2^53.
     """
-    if isinstance(X, FixedPoint):
-        return _integer_gram(_with_constant(X.values, 2**X.bits, intercept))
-    real = _with_constant(np.asarray(X, dtype=np.float64), 1.0, intercept)
-    return pack(_syrk(real))
 
+    def __init__(self, d: int, classes: int, bits: int | None, intercept: bool = False) -> None:
+        self.bits, self.classes, self.rows = bits, classes, 0
+        self._constant = [1.0 if bits is None else 2.0**bits] if intercept else []
+        width = d + intercept
+        self._buffer = np.empty((0, width))
+        self._upper = np.zeros((width, width), order="F")
+        self._moved = np.zeros(0 if bits is None else length(width), dtype=np.int64)
+        self._room = exact_rows(LARGEST)  # rows until the triangle has to move
+        # Sums of n int16 numbers stay below n · 2^15: float64 holds them exactly up to 2^38 rows.
+        self._sums = np.zeros((classes, width))
 
-def cross(X: Rows, y: NDArray[np.int64], classes: int, intercept: bool = False) -> NDArray[Any]:
-    """XᵀY (d, C), the per-class sums of rows; int64 in units of 2^−bits for fixed point.
+    @classmethod
+    def like(cls, X: Rows, classes: int, intercept: bool = False) -> Products:
+        """Empty sums for rows like X."""
+        return cls(dim(X), classes, X.bits if isinstance(X, FixedPoint) else None, intercept)
 
-    ``y`` holds labels 0 … classes−1. Equals ``X.T @ np.eye(classes)[y]``, without the one-hot
-    matrix: n·d additions.
-    """
-    check_labels(y, classes)
-    if isinstance(X, FixedPoint):
-        values = _with_constant(X.values, 2**X.bits, intercept)
-        return _class_sums(values.astype(np.int64), y, classes)
-    return _class_sums(_with_constant(np.asarray(X, np.float64), 1.0, intercept), y, classes)
+    def add(self, X: Rows, y: NDArray[np.int64]) -> Products:
+        """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""
+        check_labels(y, self.classes)
+        values = X.values if isinstance(X, FixedPoint) else X
+        self.rows += len(y)
+        if self.bits is not None:
+            check_int64(self.rows, LARGEST)
+        step = min(self._largest_step(), exact_rows(LARGEST))
+        for start in range(0, len(y), step):
+            self._add(values[start : start + step], y[start : start + step])
+        return self
+
+    def result(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """gram as a packed triangle and cross (d, C); int64 for fixed point, else float64.
+
+        They equal ``np.tril(X.T @ X)`` row by row and ``X.T @ np.eye(classes)[y]``, in units of
+        2^(−2 bits) and 2^−bits for fixed point.
+        """
+        sums = np.ascontiguousarray(self._sums.T)
+        if self.bits is None:
+            return pack(self._upper.T), sums
+        self._move()
+        return self._moved, sums.astype(np.int64)
+
+    def _largest_step(self) -> int:
+        return max(PIECE, BUFFER_BYTES // (8 * self._buffer.shape[1]))
+
+    def _add(self, values: NDArray[Any], y: NDArray[np.int64]) -> None:
+        n, d = values.shape
+        if len(self._buffer) < n:
+            self._buffer = np.empty((n, self._buffer.shape[1]))
+            self._buffer[:, d:] = self._constant
+        real = self._buffer[:n]
+        for start in range(0, n, PIECE):  # summed while the cache still holds what was converted
+            part = slice(start, start + PIECE)
+            np.copyto(real[part, :d], values[part])
+            self._sums += _class_sums(real[part], y[part], self.classes)
+        if self._room < n and self.bits is not None:
+            self._move()
+        self._room -= n
+        # C-contiguous rows go to Fortran's BLAS uncopied, as a transpose.
+        dsyrk(1.0, real.T, beta=1.0, c=self._upper, overwrite_c=1)
+
+    def _move(self) -> None:
+        self._moved += pack(self._upper.T).astype(np.int64)
+        self._upper[:] = 0.0
+        self._room = exact_rows(LARGEST)
 
 
 def gram_and_cross(
     X: Rows, y: NDArray[np.int64], classes: int, intercept: bool = False
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """`gram` and `cross` of one block of rows, with one conversion to float64."""
-    if not isinstance(X, FixedPoint):
-        return gram(X, intercept), cross(X, y, classes, intercept)
-    check_labels(y, classes)
-    values = _with_constant(X.values, 2**X.bits, intercept)
-    real = np.empty(values.shape)
-    # Class sums stay below n · 2^15, so float64 holds them exactly up to 2^38 rows.
-    sums = np.zeros((values.shape[1], classes))
-    for start in range(0, len(y), PIECE):  # summed while the cache still holds what was converted
-        piece = real[start : start + PIECE]
-        np.copyto(piece, values[start : start + PIECE])
-        sums += _class_sums(piece, y[start : start + PIECE], classes)
-    return _integer_gram(values, real), sums.astype(np.int64)
+    """XᵀX as a packed triangle and XᵀY (d, C) of rows with labels, see `Products.result`.
+
+    With ``intercept`` a constant feature 1 (2^bits in fixed point, as exact as any other) is
+    appended as the last column.
+    """
+    return Products.like(X, classes, intercept).add(X, y).result()
 
 
 def real_gram(X: NDArray[Any]) -> NDArray[np.float64]:
@@ -72,14 +114,33 @@ def real_gram(X: NDArray[Any]) -> NDArray[np.float64]:
     """
     if not len(X):
         return np.zeros(length(X.shape[1]))
-    product = ssyrk if X.dtype == np.float32 else dsyrk
-    return np.asarray(pack(product(1.0, X.T, trans=0, lower=0).T), dtype=np.float64)
+    syrk = ssyrk if X.dtype == np.float32 else dsyrk
+    return np.asarray(pack(syrk(1.0, X.T, trans=0, lower=0).T), dtype=np.float64)
 
 
 def real_cross(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
     """XᵀY (d, C) of float32 or float64 rows, as float64; the sums as in `real_gram`."""
     check_labels(y, classes)
-    return np.asarray(_class_sums(X, y, classes), dtype=np.float64)
+    return np.ascontiguousarray(_class_sums(X, y, classes).T, dtype=np.float64)
+
+
+def product(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
+    """A B in C order, float32 or float64, by the library that the other products here use.
+
+    NumPy and SciPy bring an OpenBLAS each, with threads that wait for work by spinning: products by
+    one between products by the other take 1.8 times as long on two cores.
+    """
+    if not A.size or not B.size:
+        return np.asarray(A @ B)
+    (a, turned_a), (b, turned_b) = _fortran(B.T), _fortran(A.T)
+    gemm = sgemm if A.dtype == np.float32 else dgemm
+    found: NDArray[Any] = gemm(1.0, a, b, trans_a=turned_a, trans_b=turned_b).T
+    return found
+
+
+def _fortran(M: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """M, or its transpose and 1: whichever BLAS takes without a copy."""
+    return (M, 0) if M.flags.f_contiguous else (M.T, 1)
 
 
 def add_product(target: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
@@ -89,8 +150,8 @@ def add_product(target: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
     """
     if not target.size or not A.size:
         return
-    product = sgemm if target.dtype == np.float32 else dgemm
-    found = product(1.0, B.T, A.T, beta=1.0, c=target.T, trans_a=1, overwrite_c=1)
+    gemm = sgemm if target.dtype == np.float32 else dgemm
+    found = gemm(1.0, B.T, A.T, beta=1.0, c=target.T, trans_a=1, overwrite_c=1)
     if not np.shares_memory(found, target):
         target[:] = found.T
 
@@ -106,39 +167,8 @@ def check_labels(y: NDArray[np.int64], classes: int) -> None:
         )
 
 
-def _integer_gram(values: NDArray[Any], real: NDArray[Any] | None = None) -> NDArray[np.int64]:
-    n, d = values.shape
-    largest = _largest(values)
-    check_int64(n, largest)
-    if real is None:
-        real = values.astype(np.float64)
-    total = np.zeros(length(d), dtype=np.int64)
-    step = max(exact_rows(largest), 1)
-    for start in range(0, n, step):
-        total += pack(_syrk(real[start : start + step])).astype(np.int64)
-    return total
-
-
-def _largest(values: NDArray[Any]) -> int:
-    if not values.size:
-        return 0
-    return max(int(values.max()), -int(values.min()))
-
-
-def _syrk(X: NDArray[Any]) -> NDArray[Any]:
-    """Lower triangle (in C order) of XᵀX; C-contiguous rows go to Fortran's BLAS uncopied."""
-    if not len(X):
-        return np.zeros((X.shape[1], X.shape[1]))
-    return dsyrk(1.0, X.T, trans=0, lower=0).T
-
-
 def _class_sums(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[Any]:
+    """YᵀX (C, d): each row added to the sum of its class, n·d additions."""
     n = len(y)
-    one_hot = csr_matrix((np.ones(n, X.dtype), y, np.arange(n + 1)), shape=(n, classes))
-    return np.ascontiguousarray((one_hot.T.tocsr() @ X).T)
-
-
-def _with_constant(values: NDArray[Any], one: float, intercept: bool) -> NDArray[Any]:
-    if not intercept:
-        return values
-    return np.hstack([values, np.full((len(values), 1), one, dtype=values.dtype)])
+    one_hot = csc_matrix((np.ones(n, X.dtype), y, np.arange(n + 1)), shape=(classes, n))
+    return np.asarray(one_hot @ X)

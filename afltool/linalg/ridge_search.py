@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from ..errors import NumericalError
+from . import accelerator
 
 F64 = NDArray[np.float64]
 
@@ -62,16 +63,18 @@ def solve_at(system: System, ridge: float, held: Callable[[F64], float] | None =
     """
     penalty = system.penalty(ridge)
     factor = _factor(system.matrix(), penalty, ridge)
-    W: F64 = linalg.cho_solve((factor, False), system.H, check_finite=False)
+    W = factor.solve(system.H)
     error = system.target - float((W * system.H).sum() + (penalty[:, None] * W**2).sum())
     error, rows = max(error, 0.0), system.rows
     left = rows - (len(W) - _trace(factor, penalty))
-    point = {
+    point: dict[str, Any] = {
         "ridge": ridge,
         "gcv": rows * error / left**2 if left > 1e-9 * rows else None,
         "training_mse": error / rows,
         "degrees_of_freedom": rows - left,
     }
+    if factor.device != "cpu":  # another device, other last bits
+        point["device"] = factor.device
     if held is not None:
         point["validation_mse"] = held(W)
     return Found(W, point)
@@ -109,17 +112,40 @@ def search(
     return best, sorted(path, key=lambda point: float(point["ridge"]))
 
 
-def _factor(A: F64, penalty: F64, ridge: float) -> F64:
-    """The Cholesky factor R, A + P = RᵀR, Fortran-ordered, in the memory of A."""
-    A.flat[:: len(A) + 1] += penalty
-    try:
+class _Factor:
+    """A = L Lᵀ in the memory of A; the same verbs as `accelerator.Factor`."""
+
+    device = "cpu"
+
+    def __init__(self, A: F64) -> None:
         cholesky_in_place(A)
+        self._upper = A.T  # Lᵀ, Fortran-ordered
+
+    def solve(self, B: F64) -> F64:
+        found: F64 = linalg.cho_solve((self._upper, False), B, check_finite=False)
+        return found
+
+    def half(self, B: F64) -> F64:
+        found: F64 = linalg.solve_triangular(self._upper, B, trans="T", check_finite=False)
+        return found
+
+
+Factor = _Factor | accelerator.Factor
+
+
+def _factor(A: F64, penalty: F64, ridge: float) -> Factor:
+    """A + P factored, on the GPU where there is one that it fits on; A may be overwritten."""
+    A.flat[:: len(A) + 1] += penalty
+    device = accelerator.gpu()
+    try:
+        if accelerator.fits(device, accelerator.factor_bytes(len(A)), "the factor"):
+            return accelerator.Factor(A, str(device))
+        return _Factor(A)
     except linalg.LinAlgError as error:
         raise NumericalError(
             f"the matrix of codes + {ridge:g}·I ({len(A)} × {len(A)}) is not positive definite to "
             f"working precision ({error}): use a larger --ridge, or --ridge auto"
         ) from None
-    return A.T
 
 
 def cholesky_in_place(A: F64) -> None:
@@ -138,13 +164,11 @@ def cholesky_in_place(A: F64) -> None:
         A[b:, a:b] = linalg.solve_triangular(corner, A[b:, a:b].T, lower=True, check_finite=False).T
 
 
-def _trace(factor: F64, penalty: F64) -> float:
-    """tr((RᵀR)⁻¹P): exactly for small systems, else estimated with fixed random signs."""
-    side = len(factor)
+def _trace(factor: Factor, penalty: F64) -> float:
+    """tr((A + P)⁻¹P): exactly for small systems, else estimated with fixed random signs."""
+    side = len(penalty)
     if side <= EXACT_SIDE:
-        inverse = linalg.cho_solve((factor, False), np.eye(side), check_finite=False)
-        return float((np.diag(inverse) * penalty).sum())
-    signs = np.random.RandomState(0).randint(0, 2, (side, PROBES)) * 2.0 - 1.0
-    signs *= np.sqrt(penalty)[:, None]
-    half = linalg.solve_triangular(factor, signs, trans="T", check_finite=False)
-    return float((half**2).sum() / PROBES)
+        return float((np.diag(factor.solve(np.eye(side))) * penalty).sum())
+    signs = np.random.RandomState(0).randint(0, 2, (side, PROBES)) * 2 - 1
+    probes: F64 = np.sqrt(penalty)[:, None] * signs
+    return float((factor.half(probes) ** 2).sum() / PROBES)

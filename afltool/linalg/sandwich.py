@@ -7,6 +7,7 @@ element-wise division; it is a division. The normal equation is Π Ω WWᵀ + γ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +22,25 @@ EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Factors:
-    """Ω = Z Uᵀ by its factors: ``Z`` (d_F, r), ``U`` (d_Φ, r), r ≤ the number of classes."""
+    """Ω = Z Uᵀ by its factors: ``Z`` (d_F, r), ``U`` (d_Φ, r), r ≤ the columns of W.
+
+    Where r would not be smaller than d_Φ, ``U`` is None and ``Z`` is Ω itself.
+    """
 
     Z: F64
-    U: F64
+    U: F64 | None = None
 
     def dense(self) -> F64:
         """Ω itself, (d_F, d_Φ)."""
-        return self.Z @ self.U.T
+        return self.Z if self.U is None else self.Z @ self.U.T
+
+    def times(self, W: F64) -> F64:
+        """Ω W (d_F, C)."""
+        return self.Z @ (W if self.U is None else self.U.T @ W)
+
+    def typed(self, dtype: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Z and U as rows of a compute type take them."""
+        return self.Z.astype(dtype), None if self.U is None else self.U.astype(dtype)
 
 
 def eigen_form(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> F64:
@@ -56,14 +68,34 @@ def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> Factors:
     s = np.where(s > max(W.shape) * EPS * s.max(initial=0.0), s, 0.0)
     B = (Upsilon @ Qt.T) * s
     if gamma > 0:
-        return Factors(_shifted(Pi, s**2, gamma, B), U)
-    lam, V = linalg.eigh(Pi, driver="evd")
-    return Factors(V @ _divided(V.T @ B, _positive(lam), s**2, 0.0), U)
+        Z = _shifted(Pi, s**2, gamma, B)
+    else:
+        lam, V = linalg.eigh(Pi, driver="evd")
+        Z = V @ _divided(V.T @ B, _positive(lam), s**2, 0.0)
+    return Factors(Z, U) if len(s) < len(W) else Factors(Z @ U.T)
 
 
-def bytes_needed(hidden: int) -> int:
-    """Memory of `low_rank` beside Π itself: a working copy of it, float64."""
-    return 8 * hidden * hidden
+def reconstructing(
+    Pi: F64, labels: tuple[F64, F64], decoder: tuple[F64, F64], share: float, gamma: float
+) -> Factors:
+    """Ω = argmin (1−η)‖R − FΩW‖² + η‖E − FΩQ‖² + γ‖Ω‖², the paper's (88) with η = 1 − ρ.
+
+    ``labels``: FᵀR (d_F, C) and W (d_Φ, C); ``decoder``: FᵀE (d_F, d_Φ) and Q (d_Φ, d_Φ), where
+    E = Φ_0 − Φ_tQ is what the decoder Q leaves of Φ_0. Both terms have the left factor F, so it is
+    one sandwiched problem with target [√(1−η) R, √η E] and right factor [√(1−η) W, √η Q]. That
+    one is of full rank: Ω comes dense, and an SVD of it costs about 20 d_Φ³ operations.
+    """
+    a, b = np.sqrt(1.0 - share), np.sqrt(share)
+    Upsilon = np.hstack([a * labels[0], b * decoder[0]])
+    return low_rank(Pi, Upsilon, np.hstack([a * labels[1], b * decoder[1]]), gamma)
+
+
+def bytes_needed(hidden: int, width: int = 0) -> int:
+    """Memory of `low_rank` beside Π itself: a working copy of it, float64.
+
+    ``width``: d_Φ where the right factor is of full rank; its SVD and the dense Ω come to that.
+    """
+    return 8 * (hidden * hidden + 6 * width * width + 4 * hidden * width)
 
 
 def _positive(lam: F64) -> F64:

@@ -1,12 +1,13 @@
 """Softmax regression: loss, gradient and a bound on its curvature, as sums over rows.
 
 For fixed-point rows everything that is summed is an integer, so the sums do not depend on their
-order: weights are rounded to integers such that the scores X̂V̂ are exact in float64, probabilities
-and losses to multiples of 2^−24, and the gradient X̂ᵀ(P̂ − Ŷ) is an exact integer product.
+order: weights are rounded to integers such that the scores Φ̂V̂ are exact in float64, probabilities
+and losses to multiples of 2^−24, and the gradient Φ̂ᵀ(P̂ − Ŷ) is an exact integer product.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,108 +15,165 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from ..errors import NumericalError
-from .fixedpoint import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
+from .designs import Design
+from .fixedpoint import EXACT_FLOAT64, LARGEST
+from .ridge_search import cholesky_in_place
+from .triangle import pack, unpack
 
 F64 = NDArray[np.float64]
 BITS = 24  # of probabilities and losses: an error of 6e-8 each
+MOST_ROWS = EXACT_FLOAT64 // (LARGEST << BITS)  # whose residuals times features stay below 2^53
 
 
-def exact_weights(V: F64, largest_value: int = LARGEST) -> tuple[F64, int]:
-    """V ≈ V̂ · 2^−s with V̂ integral (as float64) and the largest s that keeps X̂V̂ exact.
+def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
+    """V ≈ V̂ · 2^−s with V̂ integral (as float64) and the largest s that keeps Φ̂V̂ exact.
 
-    ``largest_value``: of |x̂|. A score is a sum of d products, so d·|x̂|·|V̂| ≤ 2^53.
+    ``reach`` ≥ Σ_j |Φ̂_j| of any row, so that a score is at most reach · |V̂| ≤ 2^53.
     """
-    bound = EXACT_FLOAT64 // (len(V) * largest_value)
     largest = float(np.abs(V).max(initial=0.0))
     if not np.isfinite(largest):
         raise NumericalError("the weights are not finite: the iteration has diverged")
-    s = int(np.floor(np.log2(bound / largest))) if largest else 0
+    s = int(np.floor(np.log2(EXACT_FLOAT64 // reach / largest))) if largest else 0
     rounded: F64 = np.rint(V * 2.0**s)
     return rounded, s
 
 
-def scores(X: Rows, V: F64) -> F64:
-    """Φ V for Φ = [X, 1]: (n, C); exact products of rounded weights for fixed-point rows."""
-    if not isinstance(X, FixedPoint):
-        return np.asarray(np.asarray(X, np.float64) @ V[:-1] + V[-1], dtype=np.float64)
-    # 2^bits stands for the constant feature, in the units of the others.
-    rounded, s = exact_weights(V, max(LARGEST, 2**X.bits))
-    exact = X.values.astype(np.float64) @ rounded[:-1] + rounded[-1] * 2.0**X.bits
-    return np.asarray(exact * 2.0 ** -(s + X.bits), dtype=np.float64)
+def scores(designs: Iterable[Design], V: F64) -> F64:
+    """Φ V (n, C) of parts of one Φ; exact products of rounded weights in fixed point."""
+    out, prepared = [], None
+    for design in designs:
+        prepared = prepared or _prepared(design, V)
+        out.append(design.forward(prepared[0]) * prepared[1])
+    return np.concatenate(out)
+
+
+def _prepared(design: Design, V: F64) -> tuple[F64, float]:
+    """What Φ̂ is multiplied with, and what turns the product into scores."""
+    if design.bits is None:
+        return V, 1.0
+    rounded, s = exact_weights(V, design.reach)
+    return rounded, 2.0 ** -(s + design.bits)
 
 
 def probabilities(S: F64) -> tuple[F64, F64]:
-    """softmax(S) row by row (n, C), and −log of it."""
-    S = S - S.max(axis=1, keepdims=True)
-    E = np.exp(S)
-    Z = E.sum(axis=1, keepdims=True)
-    return E / Z, np.log(Z) - S
+    """softmax(S) row by row (n, C), and log Σ exp(S) (n,); S is overwritten by the former."""
+    top = S.max(axis=1, keepdims=True)
+    S -= top
+    np.exp(S, out=S)
+    Z = S.sum(axis=1, keepdims=True)
+    S /= Z
+    return S, (np.log(Z) + top)[:, 0]
 
 
-def targets(y: NDArray[np.int64], classes: int, smoothing: float) -> F64:
-    """One-hot labels (n, C), or (1 − ε) one-hot + ε/C."""
-    Y = np.full((len(y), classes), smoothing / classes)
-    Y[np.arange(len(y)), y] += 1.0 - smoothing
-    return Y
+def residual_and_loss(S: F64, y: NDArray[np.int64], smoothing: float = 0.0) -> tuple[F64, F64]:
+    """softmax(S) − Y (n, C) and each row's loss −Σ_c Y_c log P_c (n,); S is overwritten.
+
+    Y is one-hot, or (1 − ε) one-hot + ε/C with ``smoothing`` ε.
+    """
+    at = np.arange(len(y)), y
+    wanted = S[at]
+    if smoothing:
+        wanted = (1.0 - smoothing) * wanted + smoothing * S.mean(axis=1)
+    P, log_sum = probabilities(S)
+    if smoothing:
+        P -= smoothing / S.shape[1]
+    P[at] -= 1.0 - smoothing
+    return P, log_sum - wanted
 
 
 def gradient_and_loss(
-    X: Rows, y: NDArray[np.int64], V: F64, smoothing: float = 0.0
+    parts: Iterable[tuple[Design, NDArray[np.int64]]], V: F64, smoothing: float = 0.0
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Φᵀ(softmax(ΦV) − Y) (d+1, C) and the loss sum (1,), without the penalty.
+    """Φᵀ(softmax(ΦV) − Y) (D, C) and the loss sum (1,), without the penalty.
 
-    int64 in units of 2^−(bits + 24) and 2^−24 for fixed-point rows, else float64.
+    int64 in units of 2^−(bits + 24) and 2^−24 for fixed-point rows, else float64. ``parts`` are
+    rows and labels, at most `MOST_ROWS` at a time, so that Φ is in the cache for both products.
     """
-    P, minus_log = probabilities(scores(X, V))
-    Y = targets(y, V.shape[1], smoothing)
-    R, loss = P - Y, (Y * minus_log).sum(axis=1)
-    if not isinstance(X, FixedPoint):
-        real = np.asarray(X, np.float64)
-        return np.vstack([real.T @ R, R.sum(axis=0)]), np.array([loss.sum()])
-    R = np.rint(R * 2.0**BITS)
-    whole = np.rint(loss * 2.0**BITS).astype(np.int64).sum(dtype=np.int64)
-    return _integer_product(X, R), np.array([whole])
+    prepared, whole, total = None, True, _Sums(V.shape)
+    for design, y in parts:
+        prepared = prepared or _prepared(design, V)
+        whole = design.bits is not None
+        S = design.forward(prepared[0])
+        S *= prepared[1]
+        R, losses = residual_and_loss(S, y, smoothing)
+        if whole:
+            for a in (R, losses):
+                a *= 2.0**BITS
+                np.rint(a, out=a)
+            total.make_room(len(y))
+        total.gradient += design.backward(R)
+        total.loss += float(losses.sum())
+    return total.result(whole)
 
 
-def _integer_product(X: FixedPoint, R: F64) -> NDArray[np.int64]:
-    """[X̂, 2^bits]ᵀ R̂ in blocks whose sums stay below 2^53."""
-    out = np.zeros((X.dim + 1, R.shape[1]), dtype=np.int64)
-    step = EXACT_FLOAT64 // (LARGEST << BITS)
-    for start in range(0, len(X), step):
-        block, part = X.values[start : start + step].astype(np.float64), R[start : start + step]
-        out[:-1] += (block.T @ part).astype(np.int64)
-        out[-1] += part.sum(axis=0).astype(np.int64) << X.bits
-    return out
+class _Sums:
+    """Float64 sums; those of integers move on to int64 before they could exceed 2^53."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.gradient, self.loss = np.zeros(shape), 0.0
+        self._moved = np.zeros(shape, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        self._rows = 0
+
+    def make_room(self, rows: int) -> None:
+        """For the integers of so many rows more."""
+        assert rows <= MOST_ROWS
+        self._rows += rows
+        if self._rows > MOST_ROWS:
+            self._move()
+            self._rows = rows
+
+    def _move(self) -> None:
+        np.add(self._moved[0], self.gradient.astype(np.int64), out=self._moved[0])
+        self._moved[1][0] += int(self.loss)
+        self.gradient[:], self.loss = 0.0, 0.0
+
+    def result(self, whole: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Gradient and loss (1,), as int64 if they are ``whole``."""
+        if not whole:
+            return self.gradient, np.array([self.loss])
+        self._move()
+        return self._moved
 
 
 class Bound:
-    """B = ½G + μN diag(1, …, 1, 0), factored once: B ⊗ I is above the Hessian everywhere.
+    """B = ½G + diag(penalty), factored once: B ⊗ I is above the Hessian everywhere.
 
     The Hessian of the loss sum is at most ½ (I − 11ᵀ/C) ⊗ ΦᵀΦ (Böhning, 1992); the penalty
-    (μN/2)‖W‖², which leaves the intercept alone, adds its own curvature. B must contain it, or the
-    iteration can diverge. ``G`` (d+1, d+1) is the gram with the constant feature last.
+    (μN/2)‖W‖² adds its own curvature, and B must contain it, or the iteration can diverge.
+    ``factor``: the triangle of L, B = L Lᵀ.
     """
 
-    def __init__(self, G: F64, penalty: F64) -> None:
-        self.penalty = penalty
-        B = 0.5 * G
-        B.flat[:: len(B) + 1] += penalty
+    def __init__(self, factor: F64) -> None:
+        self.factor = factor
+
+    @classmethod
+    def of(cls, G: F64, penalty: F64) -> Bound:
+        """From the lower triangle of G (D, D), C-ordered, which is overwritten; D³/3."""
+        G *= 0.5
+        G.flat[:: len(G) + 1] += penalty
         try:
-            self._factor = linalg.cho_factor(B, lower=True, overwrite_a=True, check_finite=False)
+            cholesky_in_place(G)
         except linalg.LinAlgError:
             raise NumericalError(
                 f"½ gram + penalty ({len(G)} × {len(G)}) is not positive definite to working "
                 "precision: use a larger --penalty"
             ) from None
+        return cls(pack(G))
+
+    def solve(self, H: F64) -> F64:
+        """B⁻¹ H (D, C); 2 D² C operations."""
+        L = unpack(self.factor)
+        W: F64 = linalg.cho_solve((L, True), H, check_finite=False)
+        return W
 
     def step(self, V: F64, gradient: F64) -> F64:
         """V − B⁻¹(gradient): never increases the penalised loss (majorise–minimise)."""
-        W: F64 = V - linalg.cho_solve(self._factor, gradient, check_finite=False)
-        return W
+        return V - self.solve(gradient)
 
 
-def penalty_of(mu: float, rows: int, features: int) -> F64:
-    """Diagonal of the penalty's curvature, (features + 1,): μN, and 0 for the intercept."""
-    diagonal = np.full(features + 1, mu * rows)
-    diagonal[-1] = 0.0
+def penalty_of(mu: float, rows: int, columns: int, intercept: bool) -> F64:
+    """Diagonal of the penalty's curvature, (columns,): μN, and 0 for an intercept, the last."""
+    diagonal = np.full(columns, mu * rows)
+    if intercept:
+        diagonal[-1] = 0.0
     return diagonal

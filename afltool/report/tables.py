@@ -13,13 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import InputError
+from .rounds import rounds_table
 
 log = logging.getLogger("afltool")
 PATH_COLUMNS = ("ridge", "gcv", "validation_mse", "training_mse", "degrees_of_freedom")
-ROUND_COLUMNS = (
-    "phase", "training_mse", "training_mse_gain", "ridge", "solve_seconds", "upload_bytes",
-    "download_bytes",
-)  # fmt: skip
 SHOWN = 12  # entries of a long list that a person sees; --json has them all
 
 
@@ -36,18 +33,7 @@ def print_facts(facts: dict[str, Any]) -> None:
         table.add_row(key, value)
     Console().print(table)
     if rounds:
-        Console().print(_rounds_table(rounds))
-
-
-def _rounds_table(rounds: list[dict[str, Any]]) -> Table:
-    """One line for each round of a head, a column for each number that some round has."""
-    columns = [c for c in ROUND_COLUMNS if any(c in r for r in rounds)]
-    table = Table(title="phases")
-    for column in columns:
-        table.add_column(column.replace("_", " "), justify="left" if column == "phase" else "right")
-    for one in rounds:
-        table.add_row(*(_text(one.get(column)) for column in columns))
-    return table
+        Console().print(rounds_table(rounds))
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -90,23 +76,55 @@ def print_metrics(found: dict[str, Any]) -> None:
         label = escape(f"{i} {name}" if str(i) != name else name)
         table.add_row(label, "–" if share is None else f"{share:.2%}", *counts)
     console.print(table)
+    if "rounds" in found:
+        console.print(rounds_table(found["rounds"]))
 
 
 def print_summary(summary: dict[str, Any]) -> None:
-    """What a run found, on stderr: accuracy, bytes a client sends, seconds per stage."""
+    """What a run found, on stderr: accuracy, bytes a client sends, seconds per stage, rounds."""
     console = Console(stderr=True)
     table = Table(show_header=False, box=None)
     table.add_column(style="bold")
     table.add_column()
     table.add_row("top-1 accuracy", f"{summary['top1']:.2%} of {summary['n']} test rows")
     table.add_row("clients", str(summary["clients"]))
-    for number, sent in enumerate(summary["bytes_per_client"], start=1):
-        name = "a client sends" if number == 1 else f"… in round {number}"
-        table.add_row(name, describe_upload(sent))
-    for stage in summary["stages"]:
-        table.add_row(stage["stage"], f"{stage['seconds']:.2f} s   {stage['file']}")
+    sent, rounds = summary["bytes_per_client"], summary["rounds"]
+    if len(sent) == 1:
+        table.add_row("a client sends", describe_upload(sent[0]))
+    for name, seconds, file in _by_stage(summary["stages"]):
+        table.add_row(name, f"{seconds:.2f} s   {file}")
     table.add_row("digest of the total", summary["total_digest"])
     console.print(table)
+    if len(rounds) > 1:
+        console.print(rounds_table(rounds))
+
+
+def _by_stage(stages: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
+    """Stages in order, those of several rounds together, with the last file of each."""
+    found: dict[str, tuple[float, str]] = {}
+    for one in stages:
+        seconds, _ = found.get(one["stage"], (0.0, ""))
+        found[one["stage"]] = (seconds + one["seconds"], one["file"])
+    return [(name, *rest) for name, rest in found.items()]
+
+
+def print_status(found: dict[str, Any]) -> None:
+    """The parts of a run, its jobs if there are any, and the command that continues it."""
+    console = Console()
+    table = Table(show_header=False, box=None)
+    for part in found["parts"]:
+        table.add_row(part["name"], part["state"], escape(part["why"]))
+    for work in found["jobs"]:
+        job = "" if work["job"] is None else f"job {work['job']}"
+        failed = f", without job: {_text(list(work['failed']))}" if work["failed"] else ""
+        said = f": {work['said']} ({work['log']})" if work["said"] else ""
+        tasks = f"{work['done']} of {work['tasks']} {job}{failed}{said}"
+        table.add_row(f"{work['name']}, round {work['round']}", work["state"], escape(tasks))
+    console.print(table)
+    console.print(f"{found['state']}: {found['folder']}", highlight=False)
+    if found["continue"]:
+        console.print("to continue:", highlight=False)
+        print(found["continue"])
 
 
 def describe_upload(sent: dict[str, Any]) -> str:
@@ -124,6 +142,8 @@ def say_solution(path: Path) -> None:
     r = header["report"]
     if "phases" in r:
         _say_round(r["phases"][-1])
+    if "layers_by" in r:
+        log.info("solve: %d layers are kept, chosen by %s", r["layers"], r["layers_by"])
     if "ridge" not in r or "features" not in r:
         return
     condition = r.get("condition")
@@ -163,7 +183,12 @@ def _path_lines(path: list[dict[str, Any]], chosen: float) -> list[str]:
 
 def write_json(value: Any, path: Path) -> Path:
     """Write JSON under its final name only when it is whole."""
-    return _atomically(path, lambda p: p.write_text(json.dumps(value, indent=2) + "\n"))
+    return write_text(json.dumps(value, indent=2) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> Path:
+    """Write a text under its final name only when it is whole."""
+    return atomically(path, lambda p: p.write_text(text))
 
 
 def write_confusion(found: dict[str, Any], path: Path) -> Path:
@@ -172,10 +197,11 @@ def write_confusion(found: dict[str, Any], path: Path) -> Path:
 
     names = list(found["per_class"])
     frame = pd.DataFrame(found["confusion"], index=names, columns=names)
-    return _atomically(path, lambda p: frame.to_csv(p, index_label="true"))
+    return atomically(path, lambda p: frame.to_csv(p, index_label="true"))
 
 
-def _atomically(path: Path, write: Any) -> Path:
+def atomically(path: Path, write: Any) -> Path:
+    """``write(place)`` a file, which takes its final name only when it is whole."""
     beside = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,68 @@
+"""Rows through the layers of a deep analytic network; what was learned is handed in.
+
+    Φ_0 = σ_0(XA)      F_t = σ(Φ_t B_t)      Φ_{t+1} = Φ_t + F_t Ω_{t+1}
+
+The state of some rows is a mapping: ``phi`` (n, d_Φ), ``hidden`` (n, d_F) once F_t is known, and
+``phi0`` where an option needs Φ_0 in later layers. All are of the compute type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..linalg.fixedpoint import Rows, dim, typed
+from ..linalg.gram import add_product, product
+from ..linalg.sandwich import Factors
+from .base import Array
+from .random import Projections, activate
+from .random_options import DeepAFLOptions
+
+PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
+State = dict[str, Array]
+
+
+class Network:
+    """The random part of a head: its options and its projections, which are never stored."""
+
+    def __init__(self, options: DeepAFLOptions) -> None:
+        self.options = options
+        self._random = Projections(options.projection, options.seed)
+
+    def begin(self, X: Rows) -> State:
+        """Φ_0 of rows X (n, d)."""
+        o = self.options
+        A = self._random(0, dim(X), o.widths[0])
+        state = {PHI: activate(o.sigma0, A(typed(X, o.compute)))}
+        if o.from_phi0 or o.reconstruction:
+            state[PHI0] = state[PHI].copy()
+        return state
+
+    def hidden(self, state: State, t: int) -> Array:
+        """F_t = σ(Φ_t B_t), or σ(Φ_0 B_t) in the variant (89)."""
+        o = self.options
+        source = state[PHI0] if o.from_phi0 else state[PHI]
+        if o.identity_projection:
+            return activate(o.sigma, source.copy())
+        return activate(o.sigma, self._random(t + 1, *o.widths)(source))
+
+    def step(self, state: State, t: int, omegas: Sequence[Factors]) -> None:
+        """Φ_t → Φ_{t+1}, in place where it can be; ``omegas`` are Ω_1, Ω_2, …"""
+        hidden = state.pop(HIDDEN, None)
+        hidden = self.hidden(state, t) if hidden is None else hidden
+        if self.options.identity_omega:
+            state[PHI] = hidden if self.options.no_skip else state[PHI] + hidden
+            return
+        Z, U = omegas[t].typed(hidden.dtype)
+        if self.options.no_skip:
+            state[PHI] = np.zeros_like(state[PHI])
+        if U is None:
+            add_product(state[PHI], hidden, Z.T)
+        else:
+            add_product(state[PHI], product(hidden, Z), U)
+
+    def all_layers(self, X: Rows) -> Array:
+        """Z = [Φ_0, F_0, …, F_{T−1}] of the variant (89)."""
+        state = self.begin(X)
+        return np.hstack([state[PHI], *(self.hidden(state, t) for t in range(self.options.depth))])

@@ -1,0 +1,95 @@
+"""Rows as the softmax regression multiplies with them: Φ V and Φᵀ R of a few rows at a time.
+
+Φ is [X, 1] for features and [X, one-hot codes] for codes, which are looked up and scattered by a
+sparse product; their one-hot matrix is never filled. Columns of fixed-point rows are integers in
+units of 2^−bits, ones among them 2^bits, so products with integers are exact in any order.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from .codes import Codes
+from .fixedpoint import LARGEST, FixedPoint, Rows
+
+F64 = NDArray[np.float64]
+FEW = 64  # rows of one product: OpenBLAS has kernels for small ones, twice as fast
+
+
+class Design(Protocol):
+    """Φ of some rows, and what its products need to know of it.
+
+    ``bits``: columns are integers in units of 2^−bits; None: reals in units of one. ``reach``: no
+    row has Σ_j |Φ̂_j| beyond it, in those units. ``columns``: their number D.
+    """
+
+    bits: int | None
+    reach: int
+    columns: int
+
+    def forward(self, V: F64) -> F64:
+        """Φ̂ V (n, C) of V (D, C)."""
+        ...
+
+    def backward(self, R: F64) -> F64:
+        """Φ̂ᵀ R (D, C) of R (n, C)."""
+        ...
+
+
+class Dense:
+    """[X, 1] of rows X (n, d), with the constant feature last."""
+
+    def __init__(self, X: Rows) -> None:
+        self.bits, self.values = _values(X)
+        self._one = 2.0 ** (self.bits or 0)
+        self.columns = self.values.shape[1] + 1
+        self.reach = self.columns * max(LARGEST, int(self._one))
+
+    def forward(self, V: F64) -> F64:
+        out = np.empty((len(self.values), V.shape[1]))
+        for at in range(0, len(out), FEW):
+            np.matmul(self.values[at : at + FEW], V[:-1], out=out[at : at + FEW])
+        out += self._one * V[-1]
+        return out
+
+    def backward(self, R: F64) -> F64:
+        out = np.zeros((self.columns, R.shape[1]))
+        for at in range(0, len(R), FEW):
+            out[:-1] += self.values[at : at + FEW].T @ R[at : at + FEW]
+        out[-1] = self._one * R.sum(axis=0)
+        return out
+
+
+class Coded:
+    """[X, one-hot codes] of codes (E, n) below V = ``size``; without X the codes alone."""
+
+    def __init__(self, codes: Codes, size: int, X: Rows | None = None) -> None:
+        groups, rows = codes.shape
+        self.bits, self.values = (0, np.empty((rows, 0))) if X is None else _values(X)
+        self._one = 2.0 ** (self.bits or 0)
+        self._raw = self.values.shape[1]
+        self.columns = self._raw + groups * size
+        self.reach = self._raw * LARGEST + groups * int(self._one)
+        places = codes.T + np.arange(groups, dtype=np.int32) * np.int32(size)
+        starts = np.arange(rows + 1, dtype=np.int32) * groups
+        ones = np.full(places.size, self._one)
+        self._hot = csr_matrix((ones, places.ravel(), starts), shape=(rows, groups * size))
+
+    def forward(self, V: F64) -> F64:
+        out: F64 = self._hot @ V[self._raw :]
+        return out + self.values @ V[: self._raw] if self._raw else out
+
+    def backward(self, R: F64) -> F64:
+        scattered: F64 = self._hot.T @ R
+        return np.vstack([self.values.T @ R, scattered]) if self._raw else scattered
+
+
+def _values(X: Rows) -> tuple[int | None, F64]:
+    """Bits and float64 values of rows; integers for fixed point."""
+    if isinstance(X, FixedPoint):
+        return X.bits, X.values.astype(np.float64)
+    return None, np.asarray(X, dtype=np.float64)

@@ -1,0 +1,84 @@
+"""A picture of accuracy against the bytes that a client sends, a line for each family of heads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidDataError
+from .plots import _GREY, _figure
+
+# Okabe & Ito's colours and a mark of its own for each family, so that grey prints read as well.
+_STYLES = (
+    ("#000000", "o"), ("#0072B2", "s"), ("#D55E00", "^"), ("#009E73", "D"),
+    ("#CC79A7", "v"), ("#56B4E9", "P"), ("#E69F00", "X"),
+)  # fmt: skip
+
+
+def plot_frontier(
+    points: Sequence[Mapping[str, Any]],
+    path: str | os.PathLike[str],
+    budgets: Sequence[float] = (),
+) -> Path:
+    """Draw ``points`` with bars of their standard error, and each family's best so far as a line.
+
+    A point has ``family``, ``megabytes`` (> 0), ``top1`` (a fraction) and ``standard_error`` (None
+    for one run alone). ``budgets``, in megabytes, are vertical lines where they are in sight.
+    Returns ``path``; raises `InvalidDataError` without points or for bytes that a logarithmic axis
+    cannot show.
+    """
+    if not points or not all(p["megabytes"] > 0 for p in points):
+        raise InvalidDataError(
+            f"frontier: expected points of more than 0 bytes, found {len(points)} points"
+        )
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    families = list(dict.fromkeys(p["family"] for p in points))
+    with _figure(path, 8.0, 5.0) as figure:
+        axes = figure.add_subplot()
+        most = max(p["megabytes"] for p in points)
+        for budget in (b for b in budgets if b < 2 * most):
+            axes.axvline(budget, color=_GREY, linewidth=0.8, linestyle=":")
+        for number, family in enumerate(families):
+            ours = sorted(
+                (p for p in points if p["family"] == family), key=lambda p: p["megabytes"]
+            )
+            _family(axes, ours, family, *_STYLES[number % len(_STYLES)])
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("MB that a client sends, all rounds")
+        axes.set_ylabel("top-1 on test rows, %")
+        axes.grid(color="0.92")
+        axes.legend(frameon=False)
+    return Path(path)
+
+
+def frontier(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of ``points``, in ascending ``megabytes``, that are better than all smaller ones.
+
+    >>> points = [{"megabytes": m, "top1": t} for m, t in ((1, 0.5), (2, 0.4), (3, 0.6))]
+    >>> [p["megabytes"] for p in frontier(points)]
+    [1, 3]
+    """
+    best: list[Mapping[str, Any]] = []
+    for point in points:
+        if not best or point["top1"] > best[-1]["top1"]:
+            best.append(point)
+    return best
+
+
+def _family(axes: Any, points: Sequence[Mapping[str, Any]], name: str, hue: str, mark: str) -> None:
+    x = [p["megabytes"] for p in points]
+    y = [100 * p["top1"] for p in points]
+    bars = [100 * (p["standard_error"] or 0.0) for p in points]
+    axes.errorbar(x, y, bars, fmt=mark, color=hue, markersize=5, capsize=2, label=name)
+    line = frontier(points)
+    if len(line) > 1:
+        axes.plot(
+            [p["megabytes"] for p in line], [100 * p["top1"] for p in line],
+            color=hue, linewidth=1,
+        )  # fmt: skip

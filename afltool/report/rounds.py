@@ -1,0 +1,246 @@
+"""The rounds of a head: a table, a file and a picture of what each cost and what it brought.
+
+A round is one entry of ``phases`` in a head's report (`heads.base.note_round`), perhaps with
+accuracies beside it, and ``kept`` where the head in the end is the one of that round. Which
+figures there are is the head's affair; what is not there is left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from ..errors import UsageError
+from .plots import _BLUE, _GREY, _ORANGE, _PALE, _figure, _plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Round = dict[str, Any]
+SHOWN = 25  # rows of the table that a person sees; CSV and JSON have them all
+TICKS = 14  # names of rounds that fit below a picture
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _megabytes(value: float) -> str:
+    return f"{value / 1e6:.3g}" if value < 1e9 else f"{value / 1e6:,.0f}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.2%}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+# Title and form of the figures that fit beside each other on a terminal; files have all of them.
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "phase": ("round", str),
+    "rows": ("rows", str),
+    "clients": ("clients", str),
+    "ridge": ("ridge", _number),
+    "training_mse": ("training\nerror", _number),
+    "validation_mse": ("held-out\nerror", _number),
+    "reconstruction_mse": ("left of\nΦ_0", _number),
+    "loss": ("loss", _number),
+    "validation_loss": ("held-out\nloss", _number),
+    "top1": ("top-1", _share),
+    "gather_seconds": ("gather\ns", _seconds),
+    "solve_seconds": ("solve\ns", _seconds),
+    "upload_bytes": ("up\nMB", _megabytes),
+    "download_bytes": ("down\nMB", _megabytes),
+}
+CONSTANT = ("rows", "clients", "ridge")  # said only where they change
+SUMS = ("gather_seconds", "solve_seconds", "upload_bytes", "download_bytes")
+
+
+def rounds_table(rounds: Sequence[Round]) -> Table:
+    """One line for each round, or for some of very many, and the sums over all."""
+    title = "rounds (error: squared, a row; bytes: of one client)"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, show_footer=len(rounds) > 1)
+    columns = [name for name in COLUMNS if _worth_a_column(name, rounds)]
+    shown = _spread(rounds)
+    for name in columns:
+        side: Literal["left", "right"] = "left" if name == "phase" else "right"
+        table.add_column(COLUMNS[name][0], _foot(name, rounds), justify=side, no_wrap=True)
+    for one in shown:
+        cells = [_cell(name, one) for name in columns]
+        table.add_row(cells[0] + " ←" * _chosen(one, rounds), *cells[1:])
+    notes = [f"{len(shown)} of {len(rounds)} rounds"] * (len(shown) < len(rounds))
+    notes += ["←: the round whose head is kept"] * any(_chosen(one, rounds) for one in shown)
+    table.caption = "; ".join(notes) or None
+    return table
+
+
+def _foot(name: str, rounds: Sequence[Round]) -> str:
+    if name not in SUMS:
+        return "all" if name == "phase" else ""
+    return COLUMNS[name][1](sum(one.get(name) or 0 for one in rounds))
+
+
+def _cell(name: str, one: Round) -> str:
+    return "–" if one.get(name) is None else COLUMNS[name][1](one[name])
+
+
+def _chosen(one: Round, rounds: Sequence[Round]) -> bool:
+    """Whether the head is that of this round, and not of the last one as ever."""
+    return bool(one.get("kept")) and one is not rounds[-1]
+
+
+def _worth_a_column(name: str, rounds: Sequence[Round]) -> bool:
+    values = {one.get(name) for one in rounds} - {None}
+    return len(values) > 1 if name in CONSTANT else bool(values)
+
+
+def _spread(rounds: Sequence[Round]) -> list[Round]:
+    """At most `SHOWN` rounds, evenly spread, the last one among them.
+
+    Of many rounds those that made a solved head are shown, if some did.
+    """
+    if len(rounds) <= SHOWN:
+        return list(rounds)
+    telling = [one for one in rounds if "training_mse" in one or "top1" in one] or list(rounds)
+    at = np.unique(np.linspace(0, len(telling) - 1, min(SHOWN, len(telling))).round().astype(int))
+    return [telling[i] for i in at]
+
+
+def check_table(path: Path) -> None:
+    """Refuse a table that is neither CSV nor parquet, before the work that fills it."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"{path}: a table of rounds is a .csv or .parquet file")
+
+
+def write_rounds(rounds: Sequence[Round], path: Path) -> Path:
+    """All figures of all rounds as CSV or parquet, a row each."""
+    import pandas as pd
+
+    from .tables import atomically
+
+    frame = pd.DataFrame(list(rounds))
+    check_table(path)
+    write = frame.to_csv if path.suffix == ".csv" else frame.to_parquet
+    try:
+        return atomically(path, lambda place: write(place, index=False))
+    except ImportError:
+        raise UsageError("writing parquet needs pyarrow: pip install 'afltool[import]'") from None
+
+
+# ------------------------------------------------------------ picture
+
+
+def plot_rounds(rounds: Sequence[Round], path: str | os.PathLike[str], title: str = "") -> Path:
+    """Draw error, accuracy, seconds and bytes of each round, as far as they are known.
+
+    ``rounds``: at least one; see above. Returns ``path``.
+    """
+    panels = [draw for draw, names in _PANELS if any(_has(rounds, name) for name in names)]
+    with _figure(path, 8.0, 0.9 + 1.9 * len(panels)) as figure:
+        found = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, draw in zip(found, panels, strict=True):
+            draw(axes, rounds)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(color="0.9", linewidth=0.6)
+            axes.set_axisbelow(True)
+        found[0].set_xlim(-1, max(len(rounds), 2))
+        found[0].set_title(_plain(title), loc="left", fontsize=10)
+        _name_rounds(found[-1], [one["phase"] for one in rounds])
+    return Path(path)
+
+
+def _has(rounds: Sequence[Round], name: str) -> bool:
+    return any(one.get(name) is not None for one in rounds)
+
+
+def _values(
+    rounds: Sequence[Round], name: str, scale: float = 1.0
+) -> tuple[list[int], list[float]]:
+    """Where a figure is known, and what it is there."""
+    at = [i for i, one in enumerate(rounds) if one.get(name) is not None]
+    return at, [rounds[i][name] * scale for i in at]
+
+
+def _errors(axes: Axes, rounds: Sequence[Round]) -> None:
+    size = 3.5 if len(rounds) < 60 else 2
+    for name, label, colour, dash in (
+        ("training_mse", "training", _BLUE, "-"),
+        ("validation_mse", "held-out clients", _ORANGE, "--"),
+        ("loss", "loss", _BLUE, "-"),
+        ("validation_loss", "loss, held-out clients", _ORANGE, "--"),
+    ):
+        if _has(rounds, name):
+            axes.plot(
+                *_values(rounds, name), "o" + dash, color=colour, label=label, markersize=size
+            )
+    squared = _has(rounds, "training_mse")
+    axes.set_ylabel("squared error\na row" if squared else "loss a row")
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    """Above the panel, where it hides nothing."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), fontsize=8, frameon=False, ncols=2)
+
+
+def _accuracies(axes: Axes, rounds: Sequence[Round]) -> None:
+    at, top1 = _values(rounds, "top1", 100)
+    axes.plot(at, top1, "o-", color=_BLUE, markersize=3.5 if len(rounds) < 60 else 2)
+    kept = [i for i in at if rounds[i].get("kept")] or at[-1:]
+    value = rounds[kept[-1]]["top1"] * 100
+    axes.plot(kept[-1:], [value], "o", color=_ORANGE, markersize=6)
+    axes.set_title(f"kept: {value:.2f}", loc="right", fontsize=8, color=_ORANGE)
+    axes.margins(y=0.2)
+    axes.set_ylabel("top-1, %")
+
+
+def _times(axes: Axes, rounds: Sequence[Round]) -> None:
+    solve = np.array([one.get("solve_seconds") or 0.0 for one in rounds])
+    gather = np.array([one.get("gather_seconds") or 0.0 for one in rounds])
+    at = np.arange(len(rounds))
+    if gather.any():
+        axes.bar(at, gather, color=_PALE, label="gathering")
+        axes.bar(at, solve, bottom=gather, color=_GREY, label="solving")
+        _legend(axes)
+        axes.set_ylabel("seconds")
+        return
+    axes.bar(at, solve, color=_GREY)
+    axes.set_ylabel("seconds\nof the solve")
+
+
+def _bytes(axes: Axes, rounds: Sequence[Round]) -> None:
+    at = np.arange(len(rounds))
+    for name, label, colour, shift in (
+        ("upload_bytes", "sent", _BLUE, -0.2),
+        ("download_bytes", "received", _ORANGE, 0.2),
+    ):
+        size = [(one.get(name) or 0) / 1e6 for one in rounds]
+        axes.bar(at + shift, size, width=0.4, color=colour, label=label)
+    _legend(axes)
+    axes.set_ylabel("MB of\none client")
+
+
+_PANELS = (
+    (_errors, ("training_mse", "loss")),
+    (_accuracies, ("top1",)),
+    (_times, ("solve_seconds",)),
+    (_bytes, ("upload_bytes",)),
+)
+
+
+def _name_rounds(axes: Axes, names: Sequence[str]) -> None:
+    """Every name of few rounds, every so many of many; an even step, as two kinds may alternate."""
+    step = max(1, -(-len(names) // TICKS))
+    at = range(0, len(names), step + (step > 1 and step % 2))
+    turned = 45 if len(at) > 5 else 0
+    side: dict[str, Any] = {"ha": "right", "rotation_mode": "anchor"} if turned else {}
+    axes.set_xticks(at, [_plain(names[i]) for i in at], rotation=turned, fontsize=8, **side)
+    axes.set_xlabel("round")

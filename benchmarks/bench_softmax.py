@@ -1,0 +1,309 @@
+"""The softmax head: seconds of a round, rounds to the optimum, accuracy for a number of bytes.
+
+    python benchmarks/bench_softmax.py speed [ROWS] [CLASSES]
+    python benchmarks/bench_softmax.py rounds TRAIN.h5 TEST.h5
+    python benchmarks/bench_softmax.py choose TRAIN.h5 RESULTS.jsonl NAME [PENALTY …]
+    python benchmarks/bench_softmax.py final TRAIN.h5 TEST.h5 RESULTS.jsonl [MEGABYTES …]
+
+speed: one round (gradient and loss of all rows) against one pass of its two products, Φ·V and Φᵀ·R,
+on float64 rows in memory, whole and in blocks of the fastest size; in turn, least seconds.
+
+choose: every kind of features and penalty is fitted on nine tenths of the clients (Dirichlet 0.1,
+100 clients); the loss of the others after each round is written down beside the bytes that a client
+sends: the mean size of the files of every tenth client, in each phase. final: the features, penalty
+and rounds with the least held-out loss within a budget, from all clients, seeds 0 to 2, on the test
+rows, which have chosen nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import machine
+
+from afltool.files import save_statistics
+from afltool.heads import make_head
+from afltool.heads.base import Carried, Head
+from afltool.linalg import softmax as sm
+from afltool.linalg.fixedpoint import FixedPoint, Rows
+from afltool.partitions import assign
+from afltool.statistics import Client, ClientId, Context, Statistics, Sum
+from afltool.store.features import open_features
+
+BLOCK, MOST = 4096, 100
+Array = np.ndarray
+Options = dict[str, Any]
+
+# ---------------------------------------------------------------- what is tried
+
+
+def random(width: int, beside: bool, activation: str = "tanh") -> Options:
+    given = {"features": "random", "width": width, "activation": activation}
+    return {**given, "with_linear": True} if beside else given
+
+
+def codes(experts: int, beside: bool, group: int = 3) -> Options:
+    given = {"features": "safle", "experts": experts, "group_size": group}
+    return {**given, "with_linear": True} if beside else given
+
+
+TRIED: dict[str, Options] = {
+    "raw": {},
+    **{f"random {w}": random(w, False) for w in (1536, 2048, 3072, 4096)},
+    **{f"gelu {w}": random(w, False, "gelu") for w in (2048, 3072)},
+    **{f"random {w} beside raw": random(w, True) for w in (512, 768, 1792, 3072)},
+    **{f"codes {e}": codes(e, False) for e in (512, 1024)},
+    **{f"codes {e} beside raw": codes(e, True) for e in (128, 256, 512)},
+}
+PENALTIES = (1e-3, 3e-3, 1e-2)
+
+
+@dataclass
+class Data:
+    """Rows and labels in memory."""
+
+    X: Rows
+    y: Array
+    space: dict[str, Any]
+    classes: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: str) -> Data:
+        with open_features(Path(path)) as rows:
+            X = rows.rows(0, len(rows))
+            return cls(X, rows.labels, rows.header["space"], rows.classes)
+
+    def some(self, rows: Array) -> Data:
+        return replace(self, X=self.X[rows], y=self.y[rows])
+
+    def blocks(self) -> Iterator[tuple[Rows, Array]]:
+        for at in range(0, len(self.y), BLOCK):
+            yield self.X[at : at + BLOCK], self.y[at : at + BLOCK]
+
+
+class Site:
+    """Whoever gathers statistics of some rows; keeps what they carry from round to round."""
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+        self.carried: list[Carried | None] = [None] * len(list(data.blocks()))
+
+    def gather(self, head: Head) -> Statistics:
+        if not str(head.phase()).startswith("gradient"):
+            return self._known(head, head.collect(self.data.blocks()))
+        running: Sum | None = None
+        for k, (X, y) in enumerate(self.data.blocks()):
+            one, left = head.gather(X, y, self.carried[k] or None)
+            self.carried[k] = left or None
+            running = Sum(one) if running is None else running.add(one)
+        assert running is not None
+        return self._known(head, running.result())
+
+    def _known(self, head: Head, found: Statistics) -> Statistics:
+        context = Context(self.data.space, self.data.classes, head.binding())
+        return replace(found, context=context, clients={ClientId("all"): Client(found.rows)})
+
+
+def started(data: Data, options: Options) -> Head:
+    return make_head("softmax", options).bind(data.space["dim"], len(data.classes))
+
+
+def dealt(data: Data) -> tuple[Array, Array]:
+    """Client of each row, and whether each client is held out."""
+    ids = np.char.mod("%06d", np.arange(len(data.y))).astype("S")
+    found = assign(
+        ids, data.y, len(data.classes), scheme="dirichlet", clients=100, alpha=0.1, held_out=0.1
+    )
+    return found.client, found.held_out
+
+
+# ---------------------------------------------------------------- accuracy for bytes
+
+
+def choose(train: str, results: str, name: str, *penalties: str) -> None:
+    data = Data.read(train)
+    owner, held_out = dealt(data)
+    kept, held = (Site(data.some(held_out[owner] == which)) for which in (False, True))
+    totals: list[Statistics] = []
+    sent = weighed(data, owner, TRIED[name])
+    for penalty in map(float, penalties or PENALTIES):
+        begun = time.perf_counter()
+        head = started(data, {**TRIED[name], "penalty": penalty, "rounds": MOST})
+        head = fitted(head, kept, held, totals)
+        losses = [p["validation_loss"] for p in head.report["phases"][len(totals) :]]
+        entry = {"name": name, "penalty": penalty, "bytes": sent, "losses": losses}
+        with Path(results).open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+        print(f"{name:20} μ {penalty:g}: {min(losses):.5f} after {int(np.argmin(losses))} rounds, "
+              f"{time.perf_counter() - begun:.0f} s, {sent}", flush=True)  # fmt: skip
+
+
+def fitted(
+    head: Head, kept: Site, held: Site | None = None, totals: list[Statistics] | None = None
+) -> Head:
+    """The head after all phases."""
+    *_, last = fitting(head, kept, held, totals)
+    return last
+
+
+def fitting(
+    head: Head, kept: Site, held: Site | None = None, totals: list[Statistics] | None = None
+) -> Iterator[Head]:
+    """The head after each phase; ``totals`` of the first ones, kept there, know no penalty."""
+    totals = [] if totals is None else totals
+    for number in count():
+        phase = head.phase()
+        if phase is None:
+            return
+        if phase.startswith("gradient"):
+            head = head.absorb(kept.gather(head), held and held.gather(head))
+        else:
+            if number == len(totals):
+                totals.append(kept.gather(head))
+            head = head.absorb(totals[number])
+        yield head
+
+
+def weighed(data: Data, owner: Array, options: Options) -> dict[str, float]:
+    """Mean bytes of a client's file: of all first phases together, and of a gradient round."""
+    head = started(data, {**options, "rounds": 1})
+    sites = [Site(data.some(owner == k)) for k in range(0, 100, 10)]
+    pooled = Site(data.some(owner % 10 == 0))
+    found = {"first": 0.0, "round": 0.0, "down": 0.0}
+    while head.phase() is not None:
+        kind = "round" if str(head.phase()).startswith("gradient") else "first"
+        with tempfile.TemporaryDirectory() as folder:
+            sizes = [
+                save_statistics(Path(folder) / f"{k}.h5", site.gather(head), {}).stat().st_size
+                for k, site in enumerate(sites)
+            ]
+        found[kind] += float(np.mean(sizes))
+        head = head.absorb(pooled.gather(head))
+    found["down"] = head.report["phases"][-2]["download_bytes"]
+    return found
+
+
+def candidates(results: str) -> Iterator[tuple[float, float, str, float, int]]:
+    """(held-out loss, bytes sent, name, penalty, rounds) of every number of rounds."""
+    for line in Path(results).read_text().splitlines():
+        entry = json.loads(line)
+        for rounds, loss in enumerate(entry["losses"]):  # of the point that so many rounds made
+            sent = entry["bytes"]["first"] + rounds * entry["bytes"]["round"]
+            if rounds:
+                yield loss, sent, entry["name"], entry["penalty"], rounds
+
+
+def final(train: str, test: str, results: str, *budgets: str) -> None:
+    data, fresh = Data.read(train), Data.read(test)
+    for budget in budgets or ("12", "25", "50"):
+        within = [c for c in candidates(results) if c[1] <= float(budget) * 1e6]
+        loss, sent, name, penalty, rounds = min(within)
+        options = {**TRIED[name], "penalty": penalty, "rounds": rounds}
+        scores = []
+        for seed in range(3) if TRIED[name] else (0,):
+            seeded = {**options, "seed": seed} if TRIED[name] else options
+            head = fitted(started(data, seeded), Site(data))
+            scores.append(accuracy(head, fresh))
+            print(f"{budget} MB, seed {seed}: {100 * scores[-1]:.2f}", file=sys.stderr, flush=True)
+        shown = ", ".join(f"{100 * s:.2f}" for s in scores)
+        print(
+            f"{budget} MB: {name}, μ {penalty:g}, {rounds} rounds, held-out loss {loss:.4f}, "
+            f"{sent / 1e6:.1f} MB up a client: {shown}; mean {100 * np.mean(scores):.2f}",
+            flush=True,
+        )
+
+
+def accuracy(head: Head, data: Data) -> float:
+    right = sum(int((head.scores(X).argmax(axis=1) == y).sum()) for X, y in data.blocks())
+    return right / len(data.y)
+
+
+# ---------------------------------------------------------------- rounds to the optimum
+
+
+def rounds(train: str, test: str) -> None:
+    """Objective and test accuracy after each round, with momentum and without; μ = 1e-3."""
+    data, fresh = Data.read(train), Data.read(test)
+    site, totals = Site(data), list[Statistics]()
+    print(machine())
+    for number, head in enumerate(fitting(started(data, {"rounds": 300}), site, None, totals)):
+        if number in (0, 5, 10, 20, 40, 80, 160, 300):
+            now = head.so_far()
+            assert now is not None
+            print(f"{number} rounds: top-1 {100 * accuracy(now, fresh):.2f}", flush=True)
+    values = {"with": objectives(head)}
+    plain = started(data, {"rounds": 170, "no_momentum": True})
+    values["without"] = objectives(fitted(plain, site, None, totals))
+    optimum = min(values["with"])
+    norm = head.report["phases"][-1]["gradient_norm"]
+    print(f"optimum {optimum:.6f}, gradient norm {norm:.1e} after 300 rounds with momentum")
+    for name, found in values.items():
+        within = next((i for i, v in enumerate(found) if v <= 1.01 * optimum), None)
+        above = (f"{i}: {100 * (found[i] / optimum - 1):.2f}" for i in (0, 5, 10, 20, 40, 80, 160))
+        print(f"{name} momentum: {within} rounds to within 1 %; per cent above:", *above)
+
+
+def objectives(head: Head) -> list[float]:
+    return [p["objective"] for p in head.report["phases"] if "objective" in p]
+
+
+# ---------------------------------------------------------------- seconds of a round
+
+
+def speed(rows: str = "60000", classes: str = "10") -> None:
+    n, d, C = int(rows), 1280, int(classes)
+    rng = np.random.default_rng(0)
+    X = FixedPoint(np.abs(300 * rng.normal(size=(n, d))).astype(np.int16), 9)
+    y, V = rng.integers(0, C, n), 0.1 * rng.normal(size=(d + 1, C))
+    head = started(Data(X, y, {"dim": d}, tuple(map(str, range(C)))), {})
+    one = X[:100], y[:100]
+    head = head.absorb(Site(Data(*one, {"dim": d, "fraction_bits": 9}, ())).gather(head))
+    F, R = X.values.astype(np.float64), rng.normal(size=(n, C))
+    kinds: dict[str, Callable[[], object]] = {
+        "a round": lambda: head.collect((X[at : at + BLOCK], y[at : at + BLOCK])
+                                        for at in range(0, n, BLOCK)),
+        "two products, whole": lambda: (F @ V[:-1], F.T @ R),
+        **{f"two products, {b} rows": lambda b=b: products(F, V[:-1], R, b)  # type: ignore[misc]
+           for b in (64, 256, 1024)},
+        "softmax alone": lambda: softmaxes(R, y),
+    }  # fmt: skip
+    took: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(7):
+        for name, work in kinds.items():
+            begun = time.process_time()
+            work()
+            took[name].append(time.process_time() - begun)
+    print(machine())
+    print(f"{n} × {d} int16 rows, {C} classes; least processor seconds of 7")
+    mine = min(took["a round"])
+    for name, times in took.items():
+        print(f"{name:24} {min(times):.3f}  a round is {mine / min(times):.2f} times")
+
+
+def products(F: Array, V: Array, R: Array, step: int) -> Array:
+    total = np.zeros_like(V)
+    for at in range(0, len(F), step):
+        F[at : at + step] @ V
+        total += F[at : at + step].T @ R[at : at + step]
+    return total
+
+
+def softmaxes(S: Array, y: Array) -> None:
+    for at in range(0, len(S), BLOCK):
+        sm.residual_and_loss(S[at : at + BLOCK].copy(), y[at : at + BLOCK])
+
+
+if __name__ == "__main__":
+    commands: dict[str, Callable[..., None]] = {
+        "speed": speed, "rounds": rounds, "choose": choose, "final": final,
+    }  # fmt: skip
+    commands[sys.argv[1] if len(sys.argv) > 1 else "speed"](*sys.argv[2:])

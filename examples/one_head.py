@@ -1,0 +1,166 @@
+"""What `frontier.py` finds out about one head: bytes, the held-out clients' error, accuracy."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from afltool.files import save_statistics
+from afltool.heads import make_head
+from afltool.heads.base import Head
+from afltool.linalg.fixedpoint import Rows
+from afltool.partitions import assign
+from afltool.statistics import Context, Statistics, total
+from afltool.store.features import Features
+
+BLOCK = 4096  # rows at a time
+WEIGHED = 5  # clients whose files are weighed, evenly spaced in the order of their sizes
+Options = dict[str, Any]
+
+
+@dataclass
+class Data:
+    """Everything in memory: rows of the training file with their clients, and the test rows."""
+
+    X: Rows
+    y: np.ndarray
+    test: Rows
+    truth: np.ndarray
+    space: dict[str, Any]
+    classes: tuple[str, ...]
+    client: np.ndarray
+    held_out: np.ndarray
+
+    @classmethod
+    def of(cls, train: Features, test: Features, clients: int, alpha: float) -> Data:
+        labels = train.labels
+        dealt = assign(
+            train.row_ids, labels, len(train.classes),
+            scheme="dirichlet", clients=clients, alpha=alpha, held_out=0.1,
+        )  # fmt: skip
+        return cls(
+            train.rows(0, len(train)), labels, test.rows(0, len(test)), test.labels,
+            train.header["space"], train.classes, dealt.client, dealt.held_out,
+        )  # fmt: skip
+
+    def blocks(self, rows: np.ndarray) -> list[tuple[Rows, np.ndarray]]:
+        parts = (rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK))
+        return [(self.X[part], self.y[part]) for part in parts]
+
+
+class Road:
+    """The rounds of a head over some rows, which stay in memory with what they carry along."""
+
+    def __init__(self, data: Data, rows: np.ndarray) -> None:
+        self.data, self.blocks = data, data.blocks(rows)
+        self.carried: list[Any] = [None] * len(self.blocks)
+
+    def statistics(self, head: Head) -> Statistics:
+        if type(head).gather is Head.gather:  # nothing to carry: counted block by block, in place
+            found = head.collect(iter(self.blocks))
+        else:
+            found = total(self._gathered(head))
+        context = Context(self.data.space, self.data.classes, head.binding())
+        return replace(found, context=context)
+
+    def _gathered(self, head: Head) -> Iterator[Statistics]:
+        follows = head.previous() is not None
+        for k, (X, y) in enumerate(self.blocks):
+            before = self.carried[k] if follows else None
+            one, self.carried[k] = head.gather(X, y, before)
+            yield one
+
+
+def started(data: Data, name: str, options: Options) -> Head:
+    dim = int(data.space["dim"])
+    return make_head(name, options).bind(dim, len(data.classes))
+
+
+def solved(data: Data, head: Head, rows: np.ndarray, held: Road | None = None) -> tuple[Head, Any]:
+    """The head at its end, the seconds of all solves and the number of rounds."""
+    road, seconds, rounds = Road(data, rows), 0.0, 0
+    while head.phase() is not None:
+        sums = road.statistics(head)
+        validation = held and held.statistics(head)
+        begun = time.perf_counter()
+        head = head.absorb(sums, validation)
+        seconds, rounds = seconds + time.perf_counter() - begun, rounds + 1
+    return head, {"solve_seconds": seconds, "rounds": rounds}
+
+
+# ---------------------------------------------------------------- the three results of a head
+
+
+def weigh(data: Data, name: str, options: Options, rounds: int) -> dict[str, Any]:
+    """Bytes of a client's files, round by round, as the mean of a few clients of the federation."""
+    sizes = np.bincount(data.client, minlength=len(data.held_out))
+    places = np.linspace(0, len(sizes) - 1, WEIGHED + 2)[1:-1].round().astype(int)
+    roads = [
+        Road(data, np.flatnonzero(data.client == k))
+        for k in np.argsort(sizes, kind="stable")[places]
+    ]
+    head, found = started(data, name, options), []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "client.h5"
+        for number in range(rounds):
+            parts, sent = [], []
+            for road in roads:
+                parts.append(road.statistics(head))
+                sent.append(save_statistics(path, parts[-1], {}).stat().st_size)
+            found.append(float(np.mean(sent)))
+            if number + 1 < rounds:
+                head = head.absorb(total(parts))
+    return {"bytes_by_round": found}
+
+
+def choose(data: Data, name: str, options: Options) -> dict[str, Any]:
+    """Solve without the held-out clients; their error, after each layer where there are layers."""
+    apart = data.held_out[data.client]
+    kept, held = np.flatnonzero(~apart), np.flatnonzero(apart)
+    path = isinstance(options.get("ridge"), str)  # several ridges, of which the clients choose one
+    validation = Road(data, held) if path else None
+    head, facts = solved(data, started(data, name, options), kept, validation)
+    measure = log_loss if name == "softmax" else squared_error
+    errors = sum(
+        np.array([measure(scores, y) for scores in depths(head, X)]) for X, y in data.blocks(held)
+    )
+    ridge = head.report["ridge"] if path else options.get("ridge")
+    errors = (errors / len(held)).tolist()
+    return {"held_out_error": errors, "ridge": ridge, "rounds": facts["rounds"]}
+
+
+def test(data: Data, name: str, options: Options, seed: int) -> dict[str, Any]:
+    """Solve from all clients with one seed; accuracy on the test rows, after each layer."""
+    options = {**options, "seed": seed} if has_seed(name, options) else options
+    head, facts = solved(data, started(data, name, options), np.arange(len(data.y)))
+    hits: Any = 0
+    for start in range(0, len(data.truth), BLOCK):
+        part = slice(start, start + BLOCK)
+        every = depths(head, data.test[part])
+        hits = hits + np.array([(s.argmax(1) == data.truth[part]).sum() for s in every])
+    return {"top1": (hits / len(data.truth)).tolist(), "solve_seconds": facts["solve_seconds"]}
+
+
+def has_seed(name: str, options: Options) -> bool:
+    return make_head(name, options).options.as_dict().get("seed") is not None
+
+
+def depths(head: Head, X: Rows) -> list[np.ndarray]:
+    """Scores after each layer; of a head without layers one alone."""
+    return list(head.round_scores(X))
+
+
+def squared_error(scores: np.ndarray, y: np.ndarray) -> float:
+    return float(((scores - np.eye(scores.shape[1])[y]) ** 2).sum())
+
+
+def log_loss(scores: np.ndarray, y: np.ndarray) -> float:
+    top = scores.max(axis=1, keepdims=True)
+    logs = top[:, 0] + np.log(np.exp(scores - top).sum(axis=1))
+    return float((logs - scores[np.arange(len(y)), y]).sum())

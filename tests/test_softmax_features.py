@@ -1,0 +1,402 @@
+"""The softmax head on raw features, random ones and codes: options, partitions, oracles, files."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+from sklearn.linear_model import LogisticRegression
+
+import afltool
+from afltool.errors import InvalidDataError, MismatchError, UsageError
+from afltool.files import load_head
+from afltool.heads import make_head
+from afltool.heads.fixed_lift import FixedLift, table
+from afltool.heads.random import activate, projection
+from afltool.heads.random_options import ACTIVATIONS, RandomFeaturesOptions
+from afltool.linalg import codes as cd
+from afltool.linalg.fixedpoint import FixedPoint, real
+from afltool.partitions import assign
+from afltool.stages.run_config import make_config
+from afltool.statistics import Client, ClientId, Context, total
+
+DIM, CLASSES = 6, 4
+KINDS = {
+    "raw": {},
+    "random": {"features": "random", "width": 20},
+    "random beside raw": {"features": "random", "width": 20, "with_linear": True},
+    "codes": {"features": "safle", "buckets": 4, "group_size": 2, "experts": 9},
+    "codes beside raw": {
+        "features": "safle", "buckets": 4, "group_size": 2, "experts": 9, "with_linear": True,
+    },
+}  # fmt: skip
+WITHOUT_A_ROUND_FOR_THRESHOLDS = {"features": "safle", "thresholds": "range:-2:2"}
+
+
+def rows(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, n)
+    X = np.random.default_rng(9).normal(size=(CLASSES, DIM))[y] + rng.normal(size=(n, DIM))
+    return FixedPoint(np.rint(X * 512).astype(np.int16), 9), y
+
+
+def gathered(head, X, y, client="a"):
+    """One client's statistics for the head's phase."""
+    bits = X.bits if isinstance(X, FixedPoint) else None
+    context = Context({"fraction_bits": bits}, tuple("abcd"), head.binding())
+    who = {ClientId(client): Client(len(y))}
+    return replace(head.statistics(X, y), context=context, clients=who)
+
+
+def heads(X, y, **options):
+    """The head before every phase and after the last, of one client."""
+    head = make_head("softmax", options).bind(DIM, CLASSES)
+    yield head
+    while head.phase() is not None:
+        head = head.absorb(gathered(head, X, y))
+        yield head
+
+
+def solved(X, y, **options):
+    return list(heads(X, y, **options))[-1]
+
+
+def features(head, X):
+    """Φ of rows as dense reals, made by other means: of random features and codes."""
+    o = head.options
+    beside = [real(X)] if o.with_linear else []
+    ones = [np.ones((len(X), 1))]
+    if o.features == "random":
+        made = projection(o.projection, o.seed, 0, DIM, o.width)
+        z = np.rint((real(X) @ made.A.astype(float) + made.a) * 4096) / 4096
+        return np.hstack([np.rint(np.tanh(z) * 512) / 512, *beside, *ones])
+    if o.features == "raw":
+        return np.hstack([real(X), *ones])
+    digits = cd.digits_per_feature(o.bucketing, o.buckets) * DIM
+    dealt = cd.deal(digits, o.experts, o.group_size, o.seed)
+    coder = cd.coder(head.arrays()["thresholds"], o.bucketing, o.buckets, dealt)
+    hot = [np.eye(coder.size)[row] for row in coder.codes(X)]
+    return np.hstack([*beside, *hot])
+
+
+def objective(W, F, y, mu, free):
+    S = F @ W
+    loss = (logsumexp(S, axis=1) - S[np.arange(len(y)), y]).mean()
+    return loss + 0.5 * mu * (W[: len(W) - free] ** 2).sum()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_phi_times_the_weights(kind):
+    X, y = rows()
+    head = solved(X, y, rounds=3, **KINDS[kind])
+    expected = features(head, X) @ head.arrays()["weights"]
+    assert np.allclose(head.scores(X), expected, atol=1e-6)
+    assert (head.scores(X).argmax(1) == y).mean() > 0.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_limit_is_scikit_learns_on_the_same_features(kind):
+    """Without an intercept where the features are codes, which add up to one in each group."""
+    X, y = rows()
+    mu = 1e-2
+    head = solved(X, y, rounds=1000, penalty=mu, tolerance=1e-7, **KINDS[kind])
+    F, free = features(head, X), int("codes" not in kind)
+    kept = F[:, :-1] if free else F
+    oracle = LogisticRegression(
+        C=1 / (mu * len(y)), tol=1e-10, max_iter=20_000, fit_intercept=bool(free)
+    ).fit(kept, y)
+    W = np.vstack([oracle.coef_.T, oracle.intercept_]) if free else oracle.coef_.T
+    best = objective(W, F, y, mu, free)
+    assert np.isclose(objective(head.arrays()["weights"], F, y, mu, free), best, rtol=1e-6)
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.integers(0, 10**6),
+    st.sampled_from([1e-4, 1e-2, 1.0]),
+    st.integers(3, 60),
+)
+def test_the_objective_never_rises_without_momentum(kind, seed, penalty, n):
+    X, y = rows(n, seed)
+    head = solved(X, y, rounds=8, penalty=penalty, no_momentum=True, **KINDS[kind])
+    values = [p["objective"] for p in head.report["phases"] if "objective" in p]
+    assert len(values) == 8
+    assert all(b <= a + 1e-6 for a, b in itertools.pairwise(values))
+
+
+DEALT = (("iid", 10, {}), ("shards", 10, {"shards_per_client": 1}),
+         ("dirichlet", 10, {"alpha": 0.01}), ("dirichlet", 1000, {"alpha": 0.01}))  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_sum_is_an_integer_and_the_same_for_every_partition(kind):
+    X, y = rows()
+    ids = np.char.mod("%03d", np.arange(len(y))).astype("S")
+    for head in heads(X, y, rounds=1, **KINDS[kind]):
+        if head.phase() is None:
+            break
+        pooled = gathered(head, X, y)
+        assert pooled.exact
+        for scheme, K, more in DEALT:
+            owner = assign(ids, y, CLASSES, scheme=scheme, clients=K, **more).client
+            parts = [gathered(head, X[owner == k], y[owner == k], f"c{k}") for k in range(K)]
+            assert total(parts[::-1]).digest() == pooled.digest()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float_features_agree_up_to_rounding(kind):
+    """Codes and their products are exact all the same; losses agree to 1e-6, predictions mostly."""
+    X, y = rows()
+    options = {"rounds": 5, **KINDS[kind]}
+    if "codes" in kind:  # thresholds of real features lie on another grid
+        options["thresholds"] = "range:-2:2"
+    exact, rounded = solved(X, y, **options), solved(real(X), y, **options)
+    losses = [[p["loss"] for p in h.report["phases"] if "loss" in p] for h in (exact, rounded)]
+    # Random features of fixed-point rows are rounded to 2^−9, those of float rows are not.
+    assert np.allclose(*losses, rtol=1e-3 if "random" in kind else 1e-6)
+    same = exact.scores(X).argmax(1) == rounded.scores(real(X)).argmax(1)
+    assert same.mean() >= 0.99
+
+
+def test_float_random_features_are_the_same_for_every_split_up_to_rounding():
+    X, y = rows()
+    X = real(X).astype(np.float32)
+    owner = np.random.default_rng(0).integers(0, 30, 300)
+    heads = [make_head("softmax", {"features": "random", "width": 20, "rounds": 5})] * 2
+    heads = [h.bind(DIM, CLASSES) for h in heads]
+    while heads[0].phase() is not None:
+        parts = [gathered(heads[1], X[owner == k], y[owner == k], f"c{k}") for k in range(30)]
+        heads = [
+            heads[0].absorb(gathered(heads[0], X, y)),
+            heads[1].absorb(total(replace(p, context=parts[0].context) for p in parts)),
+        ]
+    a, b = (h.report["phases"][-1]["loss"] for h in heads)
+    assert np.isclose(a, b, rtol=1e-9)
+    assert np.allclose(heads[0].scores(X), heads[1].scores(X), atol=1e-8)
+
+
+# ---------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"features": "raw", "width": 9}, "--width belongs to --features random"),
+        ({"features": "raw", "seed": 0}, "--seed belongs to --features random or safle"),
+        ({"features": "random", "experts": 9}, "--experts belongs to --features safle"),
+        ({"features": "safle", "compute": "float64"}, "--compute belongs to --features random"),
+        ({"features": "raw", "with_linear": True}, "--with-linear belongs to"),
+        ({"features": "sine"}, "--features is one of raw, random, safle; found 'sine'"),
+        ({"features": "safle", "buckets": 1}, "--buckets is 2 to 256"),
+        ({"features": "random", "width": 0}, "--width is a whole number ≥ 1"),
+        ({"patience": -1}, "--patience"),
+        ({"tolerance": float("nan")}, "--tolerance"),
+    ],
+)
+def test_options_that_do_not_belong_are_refused_by_name(given, named):
+    with pytest.raises(UsageError, match=named):
+        make_head("softmax", given)
+
+
+def test_options_mean_the_same_given_or_left_out():
+    long = {"features": "safle", "bucketing": "overlap", "group_size": 3, "seed": 0}
+    assert (
+        make_head("softmax", long).digest() == make_head("softmax", {"features": "safle"}).digest()
+    )
+    for kind in KINDS.values():
+        options = make_head("softmax", kind).options
+        assert make_head("softmax", options.as_dict()).options == options
+
+
+# ---------------------------------------------------------------- the lift to fixed point
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("kind", ["linear-uniform", "gaussian"])
+def test_lifted_rows_are_the_random_features_rounded(activation, kind):
+    X, _ = rows()
+    options = RandomFeaturesOptions(width=15, activation=activation, projection=kind)
+    lift = FixedLift(options, DIM, 9)
+    made = projection(kind, 0, 0, DIM, 15)
+    z = real(X) @ made.A.astype(float) + (0 if made.a is None else made.a)
+    found, wanted = lift(X) / 512, activate(activation, z)
+    assert np.abs(found - wanted).max() <= (1 / 2 + 1.2 / 16) / 512  # of the value, of its argument
+    for step in (1, 7, 100):
+        again = [lift(X[at : at + step]) for at in range(0, 300, step)]
+        assert np.array_equal(np.concatenate(again), lift(X))
+
+
+@pytest.mark.parametrize(
+    ("activation", "digest"),
+    [
+        ("tanh", "532a2f457f5301dd"),
+        ("gelu", "0e75638e6c2820d0"),
+        ("sigmoid", "6bfcbadd11820c8a"),
+        ("hardswish", "c141632da470b649"),
+    ],
+)
+def test_the_tables_are_the_same_on_every_machine(activation, digest):
+    """What makes digests of random features agree between machines: made on an AMD EPYC."""
+    found = hashlib.sha256(table(activation, 9).astype("<i2").tobytes()).hexdigest()
+    assert found[:16] == digest
+
+
+def test_random_features_beyond_the_fixed_point_are_refused_never_clipped():
+    X = FixedPoint(np.full((2, DIM), 32767, np.int16), 9)
+    wide = RandomFeaturesOptions(width=40, activation="relu", projection="gaussian", seed=1)
+    with pytest.raises(InvalidDataError, match=r"before --activation relu is beyond ±64"):
+        FixedLift(wide, DIM, 9)(X)
+    assert np.abs(FixedLift(replace(wide, activation="tanh"), DIM, 9)(X)).max() == 512
+    with pytest.raises(InvalidDataError, match="--fraction-bits 14 or fewer"):
+        table("tanh", 15)
+
+
+# ---------------------------------------------------------------- over files
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("softmax")
+    for name, seed, n in (("train", 0, 400), ("test", 1, 100)):
+        X, y = rows(n, seed)
+        np.savez(folder / f"{name}.npz", x=real(X), y=y)
+        afltool.import_embeddings(folder / f"{name}.npz", folder / f"{name}.h5")
+    return folder
+
+
+def carried_out(files, out, **options):
+    given = {
+        "train_features": files / "train.h5",
+        "test_features": files / "test.h5",
+        "head": "softmax",
+        **options,
+    }
+    return afltool.run(make_config(given), out)
+
+
+PARTITIONS = (
+    {"scheme": "iid", "clients": 1},
+    {"scheme": "shards", "shards_per_client": 1, "clients": 10, "keep_clients": True},
+    {"scheme": "dirichlet", "alpha": 0.01, "clients": 1000},
+)
+FACTS = {"phase", "rows", "clients", "upload_bytes", "download_bytes", "solve_seconds"}
+OF_A_ROUND = {"loss", "objective", "gradient_norm", "validation_loss", "restarted"}
+
+
+@pytest.mark.parametrize("kind", ["raw", "random beside raw", "codes beside raw"])
+def test_over_files_the_rounds_are_the_same_for_every_partition(files, tmp_path, kind):
+    options = KINDS[kind]
+    digests = set()
+    for i, partition in enumerate(PARTITIONS):
+        folder = carried_out(files, tmp_path / str(i), rounds=2, **options, **partition)
+        paths = sorted(folder.glob("05-head*.h5"), key=lambda p: (len(p.name), p.name))
+        digests.add(tuple(afltool.info(p)["digest"] for p in paths))
+    assert len(digests) == 1
+    names = ["histogram", "codes"] if "codes" in kind else ["gram"]
+    phases = afltool.info(paths[-1])["report"]["phases"]
+    assert [p["phase"] for p in phases] == [*names, "gradient-1", "gradient-2"]
+    assert all(p.keys() >= FACTS and p["rows"] == 400 for p in phases)
+    assert all(p.keys() >= OF_A_ROUND for p in phases[-2:])
+    sent = load_head(paths[-2])[0].arrays()["point"]
+    assert phases[-2]["download_bytes"] == sent.nbytes
+    uploads = json.loads((folder / "summary.json").read_text())["bytes_per_client"]
+    assert [u["arrays_at_most"] for u in uploads][-1] >= phases[-1]["upload_bytes"]
+    assert json.loads((folder / "06-metrics.json").read_text())["top1"] > 0.5
+
+
+def test_a_cache_of_random_features_changes_the_work_and_nothing_else(files, tmp_path, monkeypatch):
+    options = {"features": "random", "width": 20, "rounds": 3, "clients": 5}
+    plain = carried_out(files, tmp_path / "plain", **options)
+    lifted = []
+    lift = FixedLift.__call__
+    monkeypatch.setattr(
+        FixedLift, "__call__", lambda self, X: lifted.append(len(X)) or lift(self, X)
+    )
+    cached = carried_out(files, tmp_path / "cached", cache=tmp_path / "cache", **options)
+    assert sum(lifted) == 2 * 400 + 100  # the gram, the first gradient, the test rows
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    same = [afltool.info(f / "05-head-4.h5")["digest"] for f in (plain, cached)]
+    assert same[0] == same[1]
+
+
+def test_the_rounds_so_far_make_a_head_at_any_time(files, tmp_path):
+    folder = carried_out(files, tmp_path / "RUN", rounds=3, features="random", width=20)
+    assert load_head(folder / "03-head0.h5")[0].so_far() is None
+    X, y = rows(100, 1)
+    right = []
+    for suffix in ("", "-2", "-3", "-4"):
+        head = load_head(folder / f"05-head{suffix}.h5")[0]
+        now = head.so_far()
+        assert now.phase() is None
+        assert (head.phase() is None) == (now is head)
+        right.append(objective(now.arrays()["weights"], features(head, X), y, 0.0, 1))
+    assert right[-1] < right[0]
+    assert right[-1] == pytest.approx(right[-2], abs=0.05)
+
+
+def test_thresholds_of_a_file_end_up_in_the_head(files, tmp_path):
+    options = {"features": "safle", "experts": 9, "group_size": 2, "buckets": 4}
+    from_rows = tmp_path / "of-rows.h5"
+    afltool.head("softmax", from_rows, options={**options, "thresholds": str(files / "train.h5")})
+    head = load_head(from_rows)[0]
+    assert head.phase() == "codes"
+    assert head.options.thresholds.startswith("features:")
+    federated = carried_out(files, tmp_path / "F", rounds=2, clients=3, features="safle",
+                            experts=9, group_size=2, buckets=4)  # fmt: skip
+    mine = carried_out(files, tmp_path / "M", clients=3, head=str(from_rows))
+    arrays = [load_head(f)[0].arrays() for f in (federated / "05-head-2.h5", mine / "05-head.h5")]
+    assert np.array_equal(arrays[0]["thresholds"], arrays[1]["thresholds"])
+    assert np.array_equal(arrays[0]["point"], arrays[1]["point"])
+
+
+def test_clients_may_miss_rounds_but_not_the_first(files, tmp_path):
+    """A round sums over whoever is there and says so; who was not in the gram is refused."""
+    train, clients = files / "train.h5", tmp_path / "clients.h5"
+    afltool.partition(train, clients, clients=8, alpha=1.0)
+    head = afltool.head("softmax", tmp_path / "head0.h5", options={"rounds": 3})
+    for number, only in enumerate(("0-6", "0-3", "2-6", "1,5")):
+        stats, total = tmp_path / f"stats{number}", tmp_path / f"total{number}.h5"
+        if number == 2:
+            late = afltool.local_stats(
+                train, head, tmp_path / "late.h5", partition=clients, sum=True
+            )
+            with pytest.raises(MismatchError, match="1 of 8 clients, such as 7"):
+                afltool.solve(late, tmp_path / "x.h5")
+        afltool.local_stats(train, head, stats, partition=clients, only=only)
+        head = afltool.solve(afltool.aggregate([stats], total), tmp_path / f"head{number + 1}.h5")
+    phases = afltool.info(head)["report"]["phases"]
+    assert [p["clients"] for p in phases] == [7, 4, 5, 2]
+    assert afltool.evaluate(head, files / "test.h5")["top1"] > 0.5
+
+
+def test_the_commands_take_the_features_of_the_head(files, tmp_path, cli):
+    head = tmp_path / "head0.h5"
+    done = cli("head", "softmax", "--features", "random", "--width", 20, "--rounds", 2, "-o", head)
+    assert done.exit_code == 0, done.output
+    bad = cli("head", "softmax", "--features", "safle", "--width", 20, "-o", tmp_path / "x.h5")
+    assert bad.exit_code == 2
+    assert "--width belongs to --features random" in bad.stderr
+    afltool.partition(files / "train.h5", tmp_path / "clients.h5", clients=5, alpha=0.1)
+    common = ["--partition", tmp_path / "clients.h5", "--sum"]
+    short = ["--head", "softmax", "--features", "random", "--width", 20, "--rounds", 2]
+    for name, which in (("file", ["--head", head]), ("short", short)):
+        out = tmp_path / f"{name}.h5"
+        done = cli("local-stats", files / "train.h5", *which, *common, "-o", out)
+        assert done.exit_code == 0, done.output
+    same = {afltool.info(tmp_path / f"{n}.h5")["digest"] for n in ("file", "short")}
+    assert len(same) == 1
+    done = cli(
+        "run", "--train-features", files / "train.h5", "--test-features", files / "test.h5",
+        "--head", "softmax", "--features", "random", "--width", 20, "--rounds", 2,
+        "--clients", 5, "-o", tmp_path / "RUN",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert afltool.info(tmp_path / "RUN" / "04-total.h5")["digest"] in same
