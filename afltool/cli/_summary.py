@@ -1,0 +1,66 @@
+"""One line of JSON on stderr when a command ends, for whoever reads the logs of many tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+# What Slurm says of a task, and the name that the line has for it.
+SLURM = {
+    "SLURM_JOB_ID": "job",
+    "SLURM_ARRAY_JOB_ID": "array_job",
+    "SLURM_ARRAY_TASK_ID": "array_task",
+    "SLURM_RESTART_COUNT": "restarts",
+}
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A command under way, from the moment that the options were read."""
+
+    command: str
+    begun: float
+
+
+_watch: Watch | None = None
+
+
+def begin(command: str) -> None:
+    """`end` will write the line of this command."""
+    global _watch
+    _watch = Watch(command, time.monotonic())
+
+
+def end(exit_code: int) -> None:
+    """Write the line if it was asked for: what was done, how it ended, seconds and peak memory."""
+    if _watch is None:
+        return
+    found = {
+        "command": _watch.command,
+        "exit_code": exit_code,
+        "seconds": round(time.monotonic() - _watch.begun, 3),
+        "cpu_seconds": round(time.process_time(), 3),
+        "peak_mb": round(peak_bytes() / 1e6, 1),
+        "host": platform.node(),
+        **{name: int(os.environ[key]) for key, name in SLURM.items() if _number(key)},
+    }
+    print(json.dumps(found), file=sys.stderr, flush=True)
+
+
+def peak_bytes() -> int:
+    """Largest resident memory of this process so far; not of the one that started it."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _number(key: str) -> bool:
+    return os.environ.get(key, "").isdigit()

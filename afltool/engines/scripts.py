@@ -1,0 +1,208 @@
+"""The bash scripts of a run: one for each step, what they share, and what submits them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from .plan import Step
+from .site import Site
+
+_COMMON = """\
+# Sourced by the scripts of this folder: where the run is, the site's environment, how a stage runs.
+RUN={run}
+HEAD={head}
+{setup}set -uo pipefail
+
+# of_round N: the files of round N of a head (most heads have one round).
+of_round() {{
+    round=$1 suffix= head=$HEAD
+    [ "$1" -lt 2 ] || suffix=-$1 head=$RUN/05-head.h5
+    [ "$1" -lt 3 ] || head=$RUN/05-head-$(($1 - 1)).h5
+    total=$RUN/04-total$suffix.h5
+    held_out=$RUN/04-held-out$suffix.h5
+    solved=$RUN/05-head$suffix.h5
+    parts=$RUN/slurm/parts/round-$1
+}}
+
+# files FOLDER FIRST LAST: the parts of these numbers, in the array "files".
+files() {{
+    local i
+    files=()
+    for i in $(seq "$2" "$3"); do files+=("$1/$i.h5"); done
+}}
+
+# stage NAME OPTIONS…: a command of afltool, in a process that signals to the job are passed on to.
+# Slurm sends SIGUSR1 before the time limit, SIGTERM at scancel: the command ends with exit code 75
+# and what it has finished is kept. Its last line is one of JSON: seconds, peak memory, exit code.
+child='' asked=''
+trap 'asked=USR1; [ -z "$child" ] || kill -USR1 "$child"' USR1
+trap 'asked=TERM; [ -z "$child" ] || kill -TERM "$child"' TERM
+stage() {{
+    local code
+    [ -z "$asked" ] || finish 75
+    afltool --summary "$@" &
+    child=$!
+    while wait "$child"; code=$?; [ "$code" -gt 128 ] && kill -0 "$child" 2>/dev/null; do :; done
+    child=''
+    [ "$code" = 0 ] || finish "$code"
+}}
+
+# finish CODE: end this task. What a second try may mend goes back into the queue, this task alone:
+#   75        stopped before the time limit; the next try goes on from there
+#   3         a file is not there or busy: network file systems show some late
+#   over 128  killed by a signal, perhaps for its memory
+finish() {{
+    local code=$1 tries=0 wait job=$SLURM_JOB_ID
+    [ -z "${{SLURM_ARRAY_TASK_ID:-}}" ] || job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+    [ "$code" != 75 ] || tries=100
+    [ "$code" != 3 ] || tries=3
+    [ "$code" -le 128 ] || tries=5
+    [ "$asked" != TERM ] || tries=0   # cancelled; or preempted, then Slurm puts it back itself
+    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt "$tries" ]; then
+        echo "exit code $code: this task goes back into the queue" >&2
+        for wait in 1 2 5 10 20 20 20 20; do   # the controller may be starting again
+            scontrol requeue "$job" && break
+            sleep "$wait"
+        done
+    fi
+    exit "$code"
+}}
+"""
+
+_SUBMIT = """\
+#!/bin/bash
+# Submits what is missing of this run and not in the queue yet. The solve job calls it for the next
+# round; call it again after a failure: bash {run}/slurm/submit.sh
+source {run}/slurm/common.sh
+set -e
+cd "$RUN/slurm"
+# What Slurm says of the job that calls this must not be said of those that it submits.
+unset "${{!SLURM_ARRAY@}}" "${{!SLURM_CPUS@}}" "${{!SLURM_JOB@}}" "${{!SLURM_RESTART@}}"
+mkdir -p jobs log
+exec 9>jobs/lock
+flock 9 || true   # one at a time, where the file system has locks
+for wait in 1 2 5 10 20 20 0; do   # the controller may be starting again
+    if scontrol ping | grep -q UP; then break; fi
+    sleep "$wait"
+done
+
+# enqueue NAME AFTER OPTIONS…: submit NAME.sh, unless its job of this round is in the queue; $job is
+# its number. jobs/NAME-ROUND lists the jobs that it has had.
+enqueue() {{
+    local name=$1 after=$2 wait
+    shift 2
+    job=$(tail -n 1 "jobs/$name-$round" 2>/dev/null || true)
+    if [ -n "$job" ] && squeue -h -j "$job" -t PD,R,CG,S -o %i 2>/dev/null | grep -q .
+    then return; fi
+    [ -z "$after" ] || set -- "--dependency=afterok:$after" --kill-on-invalid-dep=yes "$@"
+    for wait in 1 5 20 0; do
+        job=$(sbatch --parsable --job-name="$name-$round" "$@" "$name.sh" "$round") && break
+        [ "$wait" -gt 0 ] && sleep "$wait"
+    done
+    [ -n "$job" ] || {{ echo "$name was not submitted" >&2; exit 3; }}
+    job=${{job%%;*}}
+    echo "$job" >>"jobs/$name-$round"
+    echo "$name: job $job, round $round"
+}}
+
+# one NAME AFTER FILE: submit the job that makes FILE, if it is missing. What needs FILE waits for
+# $job, which is AFTER if there is nothing to do.
+one() {{
+    job=$2
+    [ -e "$3" ] || enqueue "$1" "$2"
+}}
+
+# many NAME AFTER FOLDER TASKS LIMIT ENDING: the same for the tasks I whose FOLDER/I.h5 is missing.
+many() {{
+    local i missing=()
+    job=$2
+    for ((i = 0; i < $4; i++)); do [ -e "$3/$i$6" ] || missing+=("$i"); done
+    [ "${{#missing[@]}}" = 0 ] && return
+    if [ "${{#missing[@]}}" = "$4" ]; then missing=("0-$(($4 - 1))"); fi
+    enqueue "$1" "$2" --array="$(IFS=,; echo "${{missing[*]}}")$5"
+}}
+
+of_round 1
+{before}
+while [ -e "$solved" ]; do of_round $((round + 1)); done
+if [ "$round" -gt 1 ] && [ "$(afltool info "$head" --field phase)" = null ]; then
+    one 06-evaluate "$test" "$RUN/06-metrics.json"
+    exit
+fi
+job=''
+if [ ! -e "$total" ]; then
+{sums}
+fi
+one 05-solve "$job" "$solved"
+"""
+
+
+def common(folder: Path, head: Path | None, site: Site) -> str:
+    """common.sh."""
+    lines = [*([f"module load {site.modules.replace(',', ' ')}"] if site.modules else [])]
+    if site.venv is not None:
+        lines.append(f"source {_quoted(site.venv / 'bin' / 'activate')}")
+    setup = "".join(line + "\n" for line in [*lines, *site.setup])
+    first = "$RUN/03-head0.h5" if head is None else _quoted(head)
+    return _COMMON.format(run=_quoted(folder), head=first, setup=setup)
+
+
+def script(step: Step, folder: Path, site: Site, start: Path) -> str:
+    """The job script of a step."""
+    s = site.of(step.stage)
+    one = "%A_%a" if step.tasks else "%j"
+    options = {
+        "job-name": step.name,
+        "output": folder / "slurm" / "log" / f"%x-{one}.log",
+        "open-mode": "append",
+        "chdir": start,
+        "partition": s.partition_name,
+        "account": s.account,
+        "qos": s.qos,
+        "time": s.time,
+        "mem": s.memory,
+        "cpus-per-task": s.cpus,
+        "gres": f"gpu:{s.gpus}" if s.gpus else None,
+        "signal": f"B:USR1@{s.warn}",
+    }
+    header = [f"#SBATCH --{k}={_quoted(v)}" for k, v in options.items() if v is not None]
+    lines = ["#!/bin/bash", f"# {step.about}", *header, "#SBATCH --requeue"]
+    lines += [f"source {_quoted(folder / 'slurm' / 'common.sh')}", 'of_round "${1:-1}"', ""]
+    return "\n".join([*lines, step.body]) + "\n"
+
+
+def submitting(steps: list[Step], folder: Path, site: Site) -> str:
+    """submit.sh."""
+    limit = f"%{site.at_once}" if site.at_once else ""
+    lines = ["train='' test=''"]
+    sums: list[str] = []
+    after = '"$clients"'
+    for step in steps:
+        if step.name.startswith("01-extract"):
+            split = step.name.removeprefix("01-extract-")
+            place = f'"$RUN/01-features-{split}.h5"'
+            lines += [f"if [ ! -e {place} ]; then",
+                      f"    {_many(step, limit, chr(34) * 2)}",
+                      f'    one 01-merge-{split} "$job" {place}',
+                      f"    {split}=$job",
+                      "fi"]  # fmt: skip
+        elif step.stage == "partition":
+            lines += [f'one {step.name} "$train" "$RUN/{step.output}"', "clients=$job"]
+        elif step.tasks:
+            sums.append(f"    {_many(step, limit, after)}")
+            after = '"$job"'
+        elif step.stage == "aggregate":
+            sums.append(f'    one {step.name} "$job" "$total"')
+    before, rest = "\n".join(lines), "\n".join(sums)
+    return _SUBMIT.format(run=_quoted(folder), before=before, sums=rest)
+
+
+def _many(step: Step, limit: str, after: str) -> str:
+    place = step.output.replace("slurm/parts/round-{round}", "$parts")
+    place = place if place.startswith("$") else f"$RUN/{place}"
+    return f'many {step.name} {after} "{place}" {step.tasks} "{limit}" {step.ending}'
+
+
+def _quoted(value: object) -> str:
+    return shlex.quote(str(value))

@@ -1,0 +1,18 @@
+#!/bin/bash
+# Statistics of the clients' rows; task I sums part I of 100 of the clients.
+#SBATCH --job-name=04-local-stats
+#SBATCH --output=/scratch/run/slurm/log/%x-%A_%a.log
+#SBATCH --open-mode=append
+#SBATCH --chdir=/
+#SBATCH --partition=cpu
+#SBATCH --account=physics
+#SBATCH --time=01:00:00
+#SBATCH --mem=4G
+#SBATCH --cpus-per-task=1
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+source /scratch/run/slurm/common.sh
+of_round "${1:-1}"
+
+stage local-stats "$RUN/01-features-train.h5" --partition "$RUN/02-clients.h5" --head "$head" \
+    --only "$SLURM_ARRAY_TASK_ID/100" --sum -o "$parts/level-0-of-100/$SLURM_ARRAY_TASK_ID.h5"

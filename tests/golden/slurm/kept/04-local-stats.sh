@@ -1,0 +1,17 @@
+#!/bin/bash
+# Statistics of each client; task I makes those of part I of 2 of the clients.
+#SBATCH --job-name=04-local-stats
+#SBATCH --output=/scratch/run/slurm/log/%x-%A_%a.log
+#SBATCH --open-mode=append
+#SBATCH --chdir=/
+#SBATCH --time=01:00:00
+#SBATCH --mem=4G
+#SBATCH --cpus-per-task=1
+#SBATCH --signal=B:USR1@120
+#SBATCH --requeue
+source /scratch/run/slurm/common.sh
+of_round "${1:-1}"
+
+stage local-stats "$RUN/01-features-train.h5" --partition "$RUN/02-clients.h5" --head "$head" \
+    --only "$SLURM_ARRAY_TASK_ID/2" -o "$RUN/04-stats$suffix"
+mkdir -p "$parts/done-of-2" && touch "$parts/done-of-2/$SLURM_ARRAY_TASK_ID.done"

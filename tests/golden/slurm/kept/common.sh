@@ -1,0 +1,59 @@
+# Sourced by the scripts of this folder: where the run is, the site's environment, how a stage runs.
+RUN=/scratch/run
+HEAD=/data/head0.h5
+set -uo pipefail
+
+# of_round N: the files of round N of a head (most heads have one round).
+of_round() {
+    round=$1 suffix= head=$HEAD
+    [ "$1" -lt 2 ] || suffix=-$1 head=$RUN/05-head.h5
+    [ "$1" -lt 3 ] || head=$RUN/05-head-$(($1 - 1)).h5
+    total=$RUN/04-total$suffix.h5
+    held_out=$RUN/04-held-out$suffix.h5
+    solved=$RUN/05-head$suffix.h5
+    parts=$RUN/slurm/parts/round-$1
+}
+
+# files FOLDER FIRST LAST: the parts of these numbers, in the array "files".
+files() {
+    local i
+    files=()
+    for i in $(seq "$2" "$3"); do files+=("$1/$i.h5"); done
+}
+
+# stage NAME OPTIONS…: a command of afltool, in a process that signals to the job are passed on to.
+# Slurm sends SIGUSR1 before the time limit, SIGTERM at scancel: the command ends with exit code 75
+# and what it has finished is kept. Its last line is one of JSON: seconds, peak memory, exit code.
+child='' asked=''
+trap 'asked=USR1; [ -z "$child" ] || kill -USR1 "$child"' USR1
+trap 'asked=TERM; [ -z "$child" ] || kill -TERM "$child"' TERM
+stage() {
+    local code
+    [ -z "$asked" ] || finish 75
+    afltool --summary "$@" &
+    child=$!
+    while wait "$child"; code=$?; [ "$code" -gt 128 ] && kill -0 "$child" 2>/dev/null; do :; done
+    child=''
+    [ "$code" = 0 ] || finish "$code"
+}
+
+# finish CODE: end this task. What a second try may mend goes back into the queue, this task alone:
+#   75        stopped before the time limit; the next try goes on from there
+#   3         a file is not there or busy: network file systems show some late
+#   over 128  killed by a signal, perhaps for its memory
+finish() {
+    local code=$1 tries=0 wait job=$SLURM_JOB_ID
+    [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+    [ "$code" != 75 ] || tries=100
+    [ "$code" != 3 ] || tries=3
+    [ "$code" -le 128 ] || tries=5
+    [ "$asked" != TERM ] || tries=0   # cancelled; or preempted, then Slurm puts it back itself
+    if [ "${SLURM_RESTART_COUNT:-0}" -lt "$tries" ]; then
+        echo "exit code $code: this task goes back into the queue" >&2
+        for wait in 1 2 5 10 20 20 20 20; do   # the controller may be starting again
+            scontrol requeue "$job" && break
+            sleep "$wait"
+        done
+    fi
+    exit "$code"
+}

@@ -1,0 +1,224 @@
+"""Stages as tasks of a batch system: parts of the clients, trees of sums, threads, summaries."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import embeddings, installed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import afltool
+from afltool.errors import UsageError
+from afltool.stages.local_stats import draw_clients
+
+
+def parts_of(road, head, at, count, **more):
+    """The clients in ``count`` parts, a file each."""
+    files = [at / f"{i}.h5" for i in range(count)]
+    for i, file in enumerate(files):
+        afltool.local_stats(
+            road.train, head, file, partition=road.clients, only=f"{i}/{count}", sum=True, **more
+        )
+    return files
+
+
+# ------------------------------------------------------------ parts of the clients
+
+
+@settings(max_examples=15, deadline=None)
+@given(count=st.integers(1, 9))
+def test_parts_pool_to_the_whole(road, tmp_path_factory, count):
+    """Every client is in one part; the sum has the digest of all clients at once."""
+    at = tmp_path_factory.mktemp("parts")
+    files = parts_of(road, road.head0, at, count)
+    total = afltool.aggregate(files, at / "total.h5")
+    flat = afltool.local_stats(
+        road.train, road.head0, at / "flat.h5", partition=road.clients, sum=True
+    )
+    assert afltool.info(total)["digest"] == afltool.info(flat)["digest"]
+    assert afltool.info(total)["recipe"] == afltool.info(flat)["recipe"]
+    names = [name for f in files for name in afltool.info(f)["client_names"]]
+    assert sorted(names) == [str(k) for k in range(6)]
+
+
+def test_every_tree_is_the_same_file_and_is_not_made_twice(road, tmp_path):
+    """(a + b) + c, a + (b + c), a + b + c and the clients' own files: one digest, one recipe."""
+    a, b, c = parts_of(road, road.head0, tmp_path, 3)
+    total = tmp_path / "total.h5"
+    afltool.aggregate([afltool.aggregate([a, b], tmp_path / "ab.h5"), c], total)
+    first = total.stat().st_mtime_ns
+    afltool.aggregate([a, afltool.aggregate([b, c], tmp_path / "bc.h5")], total)
+    afltool.aggregate([c, a, b], total)
+    afltool.aggregate([road.stats], total)
+    afltool.local_stats(road.train, road.head0, total, partition=road.clients, sum=True)
+    assert total.stat().st_mtime_ns == first
+
+
+def test_a_sum_that_lacks_a_client_is_another_one(road, tmp_path):
+    a, b, c = parts_of(road, road.head0, tmp_path, 3)
+    total = afltool.aggregate([a, b, c], tmp_path / "total.h5")
+    for files in ([a, b], [a, c]):
+        with pytest.raises(UsageError, match=r"was made differently: options\.clients"):
+            afltool.aggregate(files, total)
+    with pytest.raises(UsageError, match="was made differently"):
+        afltool.aggregate([a, b], total, add=[c], subtract=[a])
+
+
+def test_clients_held_out_have_parts_of_their_own_and_empty_parts_are_neutral(road, tmp_path):
+    clients = afltool.partition(
+        road.train, tmp_path / "c.h5", alpha=0.5, clients=6, held_out=0.2, seed=1
+    )
+    kept, held = [], []
+    for i in range(6):
+        kept.append(tmp_path / f"kept-{i}.h5")
+        held.append(tmp_path / f"held-{i}.h5")
+        afltool.local_stats(
+            road.train, road.head0, kept[-1], partition=clients, only=f"{i}/6", sum=True,
+            held_out=held[-1],
+        )  # fmt: skip
+    flat = {"out": tmp_path / "flat.h5", "held_out": tmp_path / "flat-held.h5"}
+    afltool.local_stats(road.train, road.head0, partition=clients, sum=True, **flat)
+    for files, whole in ((kept, flat["out"]), (held, flat["held_out"])):
+        assert 0 in [afltool.info(f)["clients"] for f in files], "the premise: some are empty"
+        total = afltool.aggregate(files, tmp_path / f"total-{whole.name}")
+        assert afltool.info(total)["digest"] == afltool.info(whole)["digest"]
+
+
+def test_parts_of_those_that_take_part(road, tmp_path):
+    share = {"participation": 0.5, "participation_seed": 3}
+    files = parts_of(road, road.head0, tmp_path, 2, **share)
+    total = afltool.aggregate(files, tmp_path / "total.h5")
+    flat = afltool.local_stats(
+        road.train, road.head0, tmp_path / "flat.h5", partition=road.clients, sum=True, **share
+    )
+    assert afltool.info(total)["clients"] == 3
+    assert afltool.info(total)["digest"] == afltool.info(flat)["digest"]
+
+
+@given(st.integers(1, 50), st.floats(0.01, 1), st.integers(0, 99), st.integers(0, 9))
+def test_a_draw_is_of_its_size_keeps_the_held_out_and_differs_by_layer(n, share, seed, layer):
+    held = np.arange(n) % 4 == 3
+    drawn = draw_clients(held, share, seed, f"block-{layer}")
+    assert drawn == sorted(set(drawn))
+    assert set(np.flatnonzero(held)) <= set(drawn)
+    training = int((~held).sum())
+    assert len(drawn) - held.sum() == (training if share == 1 else max(1, round(share * training)))
+    assert drawn == draw_clients(held, share, seed, f"weights-{layer}")
+
+
+@pytest.mark.parametrize("only", ["2/2", "-1/2", "1/0", "a/2", "1/2/3"])
+def test_a_part_that_there_is_not_is_refused(road, tmp_path, only):
+    with pytest.raises(UsageError, match=r"--only is I/N with I from 0 to N−1"):
+        afltool.local_stats(
+            road.train, "linear", tmp_path / "x.h5", partition=road.clients, only=only, sum=True
+        )
+
+
+# ------------------------------------------------------------ a tree over many clients
+
+
+@pytest.mark.slow
+def test_ten_thousand_clients_in_a_tree(tmp_path):
+    """100 parts of 100 clients, ten at a time: two levels, the total of the flat sum."""
+    train = afltool.import_embeddings(
+        embeddings(tmp_path / "e.npz", 20_000, d=4), tmp_path / "f.h5"
+    )
+    clients = afltool.partition(train, tmp_path / "c.h5", scheme="iid", clients=10_000)
+    level = []
+    for i in range(100):
+        level.append(tmp_path / f"0-{i}.h5")
+        afltool.local_stats(
+            train, "linear", level[-1], partition=clients, only=f"{i}/100", sum=True
+        )
+    depth = 0
+    while len(level) > 1:
+        depth += 1
+        level = [
+            afltool.aggregate(level[i : i + 10], tmp_path / f"{depth}-{i}.h5")
+            for i in range(0, len(level), 10)
+        ]
+    assert depth == 2
+    flat = afltool.local_stats(train, "linear", tmp_path / "t.h5", partition=clients, sum=True)
+    ours, theirs = afltool.info(level[0]), afltool.info(flat)
+    assert ours["clients"] == 10_000
+    assert (ours["digest"], ours["recipe"]) == (theirs["digest"], theirs["recipe"])
+
+
+@pytest.mark.slow
+def test_a_task_of_the_tree_needs_no_more_memory_for_more_files(tmp_path):
+    """Sums of 4 and of 64 files of 512 features: at most 10 MB more (a file holds 1.3 MB)."""
+    train = afltool.import_embeddings(
+        embeddings(tmp_path / "e.npz", 2000, d=512), tmp_path / "f.h5"
+    )
+    clients = afltool.partition(train, tmp_path / "c.h5", scheme="iid", clients=640)
+    files = [tmp_path / f"{i}.h5" for i in range(64)]
+    for i, file in enumerate(files):
+        afltool.local_stats(train, "linear", file, partition=clients, only=f"{i}/64", sum=True)
+    peaks = []
+    for count in (4, 64):
+        done = installed("--summary", "aggregate", *files[:count], "-o", tmp_path / f"t{count}.h5")
+        peaks.append(json.loads(done.stderr.splitlines()[-1])["peak_mb"])
+    assert peaks[1] < peaks[0] + 10
+
+
+# ------------------------------------------------------------ how a command behaves in a job
+
+
+def test_the_last_line_of_a_command_is_its_summary(road, tmp_path):
+    job = {"SLURM_JOB_ID": "12", "SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3"}
+    done = installed("--summary", "aggregate", road.stats, "-o", tmp_path / "t.h5", env=job)
+    line = json.loads(done.stderr.splitlines()[-1])
+    assert done.stdout == f"{tmp_path / 't.h5'}\n"
+    assert {k: line[k] for k in ("command", "exit_code", "job", "array_job", "array_task")} == {
+        "command": "aggregate", "exit_code": 0, "job": 12, "array_job": 9, "array_task": 3,
+    }  # fmt: skip
+    assert 0 < line["cpu_seconds"] < 60
+    assert 0 <= line["seconds"] < 60
+    assert 20 < line["peak_mb"] < 500
+    failed = installed("--summary", "info", tmp_path / "missing.h5")
+    assert json.loads(failed.stderr.splitlines()[-1])["exit_code"] == failed.returncode == 3
+
+
+@pytest.mark.parametrize(("cores", "own", "threads"), [("1", None, 1), ("2", "1", 1)])
+def test_a_jobs_processors_are_its_threads(cores, own, threads):
+    """BLAS and PyTorch alike; OMP_NUM_THREADS of the user comes first."""
+    code = (
+        "from afltool.cli import use_given_cores; use_given_cores(); import torch, numpy\n"
+        "from threadpoolctl import threadpool_info\n"
+        "pools = {p['num_threads'] for p in threadpool_info() if p['user_api'] == 'blas'}\n"
+        "print(torch.get_num_threads(), *pools)"
+    )
+    env = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    env |= {"SLURM_CPUS_PER_TASK": cores, **({} if own is None else {"OMP_NUM_THREADS": own})}
+    found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    torch, *blas = found.stdout.split()
+    assert int(torch) == threads, found.stderr
+    assert {int(n) for n in blas} == {threads}
+
+
+def test_files_are_read_whatever_locks_are_held(road, tmp_path):
+    """Network file systems have none, or stale ones."""
+    with road.total.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        done = installed("aggregate", road.total, "-o", tmp_path / "t.h5")
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_field_for_scripts(road, cli):
+    assert cli("info", road.head, "--field", "phase").stdout == "null\n"
+    assert cli("info", road.head0, "--field", "phase").stdout != "null\n"
+    assert (
+        cli("info", road.total, "--field", "digest").stdout.strip()
+        == (afltool.info(road.total)["digest"])
+    )
+    assert cli("info", road.total, "--field", "context.space.dim").stdout == "8\n"
+    wrong = cli("info", road.total, "--field", "context.spice")
+    assert wrong.exit_code == 2
+    assert "has no field 'context.spice'" in wrong.stderr

@@ -1,0 +1,395 @@
+"""`slurm`: its scripts line by line, what they do when a stage ends, a run with a stand-in queue.
+
+The stand-in takes jobs by `sbatch` and runs them one after another, so the scripts are carried out
+everywhere; a real Slurm carries them out in test_slurm_real.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import afltool
+from afltool.engines import slurm
+from afltool.engines.plan import steps, tree
+from afltool.engines.site import Site, make_site
+from afltool.errors import CorruptFileError, OutputExistsError, UsageError
+from afltool.stages.run_config import make_config, options_of, read_config, to_toml
+
+GOLDEN = Path(__file__).with_name("golden") / "slurm"
+SITE = """\
+partition-name = "cpu"
+account = "physics"
+modules = ["python/3.11", "cuda/12.4"]
+venv = "/home/me/venv"
+setup = ["export AFLTOOL_DATA=/scratch/data"]
+
+[extract]
+partition-name = "gpu"
+time = "08:00:00"
+memory = "16G"
+cpus = 8
+
+[solve]
+memory = "64G"
+"""
+RUNS = {
+    "images": [
+        *["--backbone", "resnet18", "--data", "cifar100", "--clients", 10_000, "--head", "linear"],
+        *["--ridge", "auto", "--gpus", 1, "--shards", 32, "--at-once", 16, "--fan-in", 8],
+        *["--clients-per-task", 100, "--threads", 4],
+    ],
+    "rounds": [
+        *[
+            "--train-features",
+            "/data/my train.h5",
+            "--test-features",
+            "/data/test.h5",
+            "--head",
+            "safle",
+        ],
+        *["--held-out", 0.1, "--participation", 0.5, "--clients", 200, "--cache", "/scratch/cache"],
+    ],
+    "kept": [
+        *[
+            "--train-features",
+            "/data/train.h5",
+            "--test-features",
+            "/data/test.h5",
+            "--keep-clients",
+        ],
+        *["--head", "/data/head0.h5", "--scheme", "iid"],
+    ],
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_scripts_are_these_line_by_line(name, cli, tmp_path, monkeypatch):
+    """AFLTOOL_WRITE_GOLDEN=1 pytest writes them anew; read the difference before committing it."""
+    monkeypatch.chdir("/")
+    site = tmp_path / "site.toml"
+    site.write_text(SITE if name == "images" else "")
+    args = [*RUNS[name], "-o", "/scratch/run", "--site", site, "--print"]
+    texts = json.loads(cli("slurm", *args, "--json").stdout)
+    if os.environ.get("AFLTOOL_WRITE_GOLDEN"):
+        (GOLDEN / name).mkdir(parents=True, exist_ok=True)
+        for script, text in texts.items():
+            (GOLDEN / name / script).write_text(text)
+    assert {p.name for p in (GOLDEN / name).iterdir()} == set(texts)
+    for script, text in texts.items():
+        assert text.splitlines() == (GOLDEN / name / script).read_text().splitlines(), script
+        assert max(map(len, text.splitlines())) <= 110, script
+        assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0, script
+    assert cli("slurm", *args).stdout.count("#####") == len(texts)
+    assert not Path("/scratch/run").exists()
+
+
+@given(st.integers(1, 20_000), st.integers(1, 200), st.integers(2, 64))
+def test_the_tree_has_logarithmic_depth_and_every_task_at_most_fan_in_files(clients, each, fan_in):
+    config = make_config({"data": "digits", "backbone": "resnet18", "clients": clients})
+    site = Site(clients_per_task=each, fan_in=fan_in)
+    sizes = tree(config, site)
+    assert sizes[0] * each >= clients > (sizes[0] - 1) * each
+    for below, above in pairwise(sizes):
+        assert above * fan_in >= below > (above - 1) * fan_in
+    assert sizes[-1] <= fan_in
+    assert fan_in ** (len(sizes) - 1) <= max(1, sizes[0] * fan_in), "no level too many"
+    planned = steps(config, site)
+    assert len({s.name for s in planned}) == len(planned)
+
+
+# ------------------------------------------------------------ what a site says
+
+
+def test_a_site_file_gives_defaults_and_options_win(tmp_path, monkeypatch):
+    path = tmp_path / "site.toml"
+    path.write_text(SITE)
+    site = make_site({"account": "mine", "gpus": 2}, path)
+    assert (site.account, site.modules, site.venv) == (
+        "mine", "python/3.11,cuda/12.4", Path("/home/me/venv"),
+    )  # fmt: skip
+    extract, solve = site.of("extract"), site.of("solve")
+    assert (extract.partition_name, extract.cpus, extract.gpus) == ("gpu", 8, 2)
+    assert (solve.partition_name, solve.memory, solve.gpus) == ("cpu", "64G", 0)
+    monkeypatch.setenv("AFLTOOL_SITE", str(path))
+    assert make_site({}) == make_site({}, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("acount = 'a'", r"'acount' is no option of a site; did you mean 'account'"),
+        ("cpus = 'two'", r"cpus takes a whole number; found 'two'"),
+        ("cpus = 0", r"--cpus is at least 1; found 0"),
+        ("fan-in = 1", r"--fan-in is at least 2; found 1"),
+        ("time = 'long'", r"--time is like 90, 01:30:00 or 2-12:00; found 'long'"),
+        ("[solve]\nmemory = 'lots'", r"--memory is like 4000M or 4G; found 'lots'"),
+        ("[slove]\nmemory = '4G'", r"\[slove\] is no stage"),
+        ("[solve]\nshards = 4", r"'shards' is no option of a site"),
+        ("account = 'a b'", r"--account is one word; found 'a b'"),
+        ("setup = 'module load x'", r"setup is a list of lines"),
+        ("at-once = 0", r"--at-once is at least 1"),
+        ("cpus = ", r"not valid TOML"),
+    ],
+)
+def test_a_wrong_site_is_refused(text, message, tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    with pytest.raises((UsageError, CorruptFileError), match=message):
+        make_site({}, path)
+
+
+# ------------------------------------------------------------ the options of a run, kept
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "data": st.sampled_from(["digits", "imagefolder:/a b/ü"]),
+            "backbone": st.text(min_size=1),
+        },
+        optional={
+            "alpha": st.floats(1e-6, 1e6),
+            "clients": st.integers(1, 10**6),
+            "keep_clients": st.booleans(),
+            "cache": st.text("ab/ '\"\\", min_size=1).map(Path),
+            "ridge": st.sampled_from(["auto", "1e-3:1e3:5", "2"]),
+            "no_momentum": st.booleans(),
+        },
+    )
+)
+def test_options_written_as_toml_are_read_as_the_same_run(tmp_path_factory, given_options):
+    path = tmp_path_factory.mktemp("toml") / "run.toml"
+    config = make_config(given_options)
+    path.write_text(to_toml(config))
+    assert make_config(read_config(path)) == config
+    assert make_config(options_of(config)) == config
+
+
+def run_of(road, **more):
+    return make_config(
+        {"train_features": road.train, "test_features": road.test, "clients": 6, **more}
+    )
+
+
+def test_preparing_again_is_nothing_new_and_another_run_is_refused(road, tmp_path):
+    at = tmp_path / "run"
+    script = slurm.prepare(run_of(road), Site(), at)
+    before = {p: p.read_text() for p in script.parent.glob("*.sh")}
+    assert slurm.prepare(run_of(road), Site(), at) == script
+    assert {p: p.read_text() for p in script.parent.glob("*.sh")} == before
+    with pytest.raises(OutputExistsError, match=r"run\.toml is of a run with other options: alpha"):
+        slurm.prepare(run_of(road, alpha=7.0), Site(), at)
+    slurm.prepare(run_of(road), Site(clients_per_task=1, fan_in=2, time="5"), at)
+    assert "--time=5" in (at / "slurm" / "05-solve.sh").read_text()
+    assert (at / "slurm" / "04-aggregate-2.sh").exists()
+    slurm.prepare(run_of(road), Site(), at)
+    assert {p.name for p in script.parent.glob("*.sh")} == {p.name for p in before}
+
+
+def test_wrong_options_are_refused_before_anything_is_written(road, cli, tmp_path):
+    args = ["--train-features", road.train, "--test-features", road.test, "-o", tmp_path / "run"]
+    assert cli("slurm", *args, "--print", "--submit").exit_code == 2
+    assert cli("slurm", *args, "--fan-in", 1).exit_code == 2
+    assert cli("slurm", *args, "--head", "safle", "--buckets", 1).exit_code == 2
+    assert not list(tmp_path.glob("run/slurm/*.sh"))
+
+
+def test_without_slurm_submitting_says_so(road, cli, tmp_path, monkeypatch):
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    for name in ("bash", "sleep", "mkdir", "grep", "flock", "tail"):
+        (empty / name).symlink_to(subprocess.check_output(["which", name], text=True).strip())
+    (empty / "sleep").unlink()
+    (empty / "sleep").write_text("#!/bin/bash\n")
+    (empty / "sleep").chmod(0o755)
+    monkeypatch.setenv("PATH", str(empty))
+    done = cli(
+        "slurm", "--train-features", road.train, "--test-features", road.test, "--submit",
+        "-o", tmp_path / "run",
+    )  # fmt: skip
+    assert done.exit_code == 3
+    assert "is sbatch on this machine's PATH?" in done.stderr
+
+
+# ------------------------------------------------------------ a job's script alone
+
+
+STUB = """#!/bin/bash
+trap 'echo told >>"$STUB/signals"; exit 75' USR1 TERM
+echo "$*" >>"$STUB/calls"
+touch "$STUB/started"
+for i in $(seq "${WAIT:-0}"); do sleep 0.05; done
+[ "${CODE:-0}" -le 128 ] || kill -9 $$
+exit "${CODE:-0}"
+"""
+
+
+@pytest.fixture
+def job(road, tmp_path):
+    """Starts a job script with stand-ins for afltool and scontrol; says what they were told."""
+    stub = tmp_path / "stub"
+    stub.mkdir()
+    for name, text in (
+        ("afltool", STUB),
+        ("scontrol", '#!/bin/bash\necho "$*" >>"$STUB/requeued"\n'),
+    ):
+        (stub / name).write_text(text)
+        (stub / name).chmod(0o755)
+    slurm.prepare(run_of(road, held_out=0.2), Site(clients_per_task=2, fan_in=2), tmp_path / "run")
+    environment = {
+        **os.environ, "PATH": f"{stub}:{os.environ['PATH']}", "STUB": str(stub),
+        "SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1",
+    }  # fmt: skip
+
+    def start(name, **more):
+        script = tmp_path / "run" / "slurm" / f"{name}.sh"
+        env = {**environment, **{k: str(v) for k, v in more.items()}}
+        return subprocess.Popen(["bash", str(script)], env=env, stderr=subprocess.DEVNULL)
+
+    def said(name):
+        path = stub / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    start.said, start.folder = said, stub
+    return start
+
+
+def test_a_task_calls_its_stages_with_its_part(job, tmp_path):
+    assert job("04-aggregate-1").wait() == 0
+    parts = tmp_path / "run" / "slurm" / "parts" / "round-1"
+    assert job.said("calls") == [
+        f"--summary aggregate {parts}/held-level-0-of-3/2.h5 "
+        f"-o {parts}/held-level-1-of-3-by-2/1.h5",
+        f"--summary aggregate {parts}/level-0-of-3/2.h5 -o {parts}/level-1-of-3-by-2/1.h5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "restarts", "again"),
+    [(0, 0, False), (75, 0, True), (75, 99, True), (75, 100, False), (3, 2, True), (3, 3, False),
+     (137, 4, True), (137, 5, False), (1, 0, False), (2, 0, False), (4, 0, False), (5, 0, False)],
+)  # fmt: skip
+def test_what_a_second_try_may_mend_goes_back_into_the_queue_alone(job, code, restarts, again):
+    task = job("04-local-stats", CODE=code, SLURM_RESTART_COUNT=restarts)
+    assert task.wait() == code
+    assert job.said("requeued") == (["requeue 7_1"] if again else [])
+
+
+@pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
+def test_a_signal_to_the_script_stops_its_stage_and_only_a_warning_requeues(job, number, again):
+    task = job("04-local-stats", WAIT=200)
+    while not (job.folder / "started").exists():
+        time.sleep(0.01)
+    task.send_signal(number)
+    assert task.wait() == 75
+    assert job.said("signals") == ["told"]
+    assert job.said("requeued") == (["requeue 7_1"] if again else [])
+
+
+def test_a_job_that_is_no_array_is_requeued_by_its_own_number(job):
+    task = job("02-partition", CODE=75, SLURM_ARRAY_TASK_ID="", SLURM_ARRAY_JOB_ID="")
+    assert task.wait() == 75
+    assert job.said("requeued") == ["requeue 9"]
+
+
+# ------------------------------------------------------------ a whole run, one job after another
+
+
+class StandIn:
+    """`sbatch` puts jobs into a file; `work` runs them in order, the tasks of an array too."""
+
+    def __init__(self, at: Path) -> None:
+        self.at, self.number, self.done = at, 0, []
+        at.mkdir()
+        for name, text in {
+            "sbatch": 'printf "%s\\t" "$PWD" "$@" >>"$QUEUE/jobs"; echo >>"$QUEUE/jobs"\n'
+            'wc -l <"$QUEUE/jobs"',
+            "scontrol": "echo UP",
+            "squeue": "",
+        }.items():
+            (at / name).write_text(f"#!/bin/bash\n{text}\n")
+            (at / name).chmod(0o755)
+        path = f"{at}:{os.environ['PATH']}"
+        self.env = {**os.environ, "PATH": path, "QUEUE": str(at)}
+
+    def jobs(self) -> list[str]:
+        path = self.at / "jobs"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def submit(self, script: Path) -> None:
+        subprocess.run(["bash", str(script)], env=self.env, check=True, capture_output=True)
+
+    def work(self) -> None:
+        while self.number < len(self.jobs()):
+            folder, *words = self.jobs()[self.number].strip().split("\t")
+            self.number += 1
+            array = next((w.split("=")[1] for w in words if w.startswith("--array")), None)
+            for task in [None] if array is None else _numbers(array):
+                self.run(Path(folder), words, task)
+
+    def run(self, folder: Path, words: list[str], task: int | None) -> None:
+        script, *arguments = [w for w in words if not w.startswith("--")]
+        more = {"SLURM_JOB_ID": str(self.number)}
+        if task is not None:
+            more |= {"SLURM_ARRAY_JOB_ID": str(self.number), "SLURM_ARRAY_TASK_ID": str(task)}
+        done = subprocess.run(
+            ["bash", script, *arguments], cwd=folder, env={**self.env, **more},
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        self.done.append((script, task, json.loads(done.stderr.strip().splitlines()[-1])))
+
+
+def _numbers(array: str) -> list[int]:
+    found: list[int] = []
+    for part in array.split("%")[0].split(","):
+        low, _, high = part.partition("-")
+        found += range(int(low), int(high or low) + 1)
+    return found
+
+
+def test_jobs_make_the_files_of_a_run_and_only_what_is_missing_is_submitted(road, tmp_path):
+    """Two rounds and a tree: equal digests; `run` finds everything done, and nothing is missing."""
+    config = run_of(road, head="safle", experts=4, group_size=2, buckets=4)
+    at, queue = tmp_path / "run", StandIn(tmp_path / "queue")
+    script = slurm.prepare(config, Site(clients_per_task=3, fan_in=2), at)
+    queue.submit(script)
+    queue.work()
+    laptop = afltool.run(config, tmp_path / "laptop")
+    for name in ("02-clients.h5", "04-total.h5", "04-total-2.h5", "05-head-2.h5"):
+        assert afltool.info(at / name)["digest"] == afltool.info(laptop / name)["digest"], name
+    rounds = [script for script, _, _ in queue.done]
+    assert rounds.count("05-solve.sh") == 2
+    assert rounds.count("04-local-stats.sh") == 4
+    assert rounds[-1] == "06-evaluate.sh"
+    line = queue.done[1][2]
+    assert (line["command"], line["exit_code"], line["array_task"]) == ("local-stats", 0, 0)
+    assert 20 < line["peak_mb"] < 1000
+
+    times = {p: p.stat().st_mtime_ns for p in at.glob("0*.h5")}
+    afltool.run(config, at)
+    assert {p: p.stat().st_mtime_ns for p in at.glob("0*.h5")} == times
+    assert {p.name for p in at.iterdir()} == {p.name for p in laptop.iterdir()} | {"slurm"}
+
+    before = len(queue.jobs())
+    queue.submit(script)
+    assert len(queue.jobs()) == before
+    (at / "04-total-2.h5").unlink()
+    (at / "05-head-2.h5").unlink()
+    (at / "slurm/parts/round-2/level-0-of-2/1.h5").unlink()
+    queue.submit(script)
+    new = [re.sub(r"\s+", " ", job) for job in queue.jobs()[before:]]
+    assert len(new) == 3, "a task of the clients, the top of the tree, the solve"
+    assert "--array=1 04-local-stats.sh 2" in new[0]
+    assert f"--dependency=afterok:{before + 1} " in new[1]

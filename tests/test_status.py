@@ -1,0 +1,156 @@
+"""`status`: what is done, missing, unfinished, damaged or stale, and the command that continues."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import afltool
+from afltool.engines import slurm
+from afltool.engines.site import Site
+from afltool.engines.status import status
+from afltool.errors import InputError
+from afltool.stages.run_config import make_config
+
+
+def config(road, **more):
+    return make_config(
+        {"train_features": road.train, "test_features": road.test, "clients": 6, **more}
+    )
+
+
+@pytest.fixture
+def run(road, tmp_path):
+    return afltool.run(config(road), tmp_path / "a run")
+
+
+def states(folder):
+    return {p["name"]: p["state"] for p in status(folder)["parts"]}
+
+
+def test_a_run_that_is_done_needs_nothing(run):
+    found = status(run)
+    assert (found["state"], found["continue"], found["jobs"]) == ("done", None, [])
+    assert set(states(run).values()) == {"done"}
+    assert set(states(run)) == {p.name for p in run.glob("0*")} - {
+        "06-confusion.csv",
+        "06-rounds.csv",
+    }
+
+
+@pytest.mark.parametrize("lost", ["02-clients.h5", "05-head.h5"])
+def test_what_is_missing_is_made_by_the_command_that_is_given(lost, run, cli):
+    (run / lost).unlink()
+    found = status(run)
+    assert found["state"] in ("unfinished", "stale")
+    assert states(run)[lost] == "missing"
+    subprocess.run(["bash", "-c", found["continue"]], check=True, capture_output=True)
+    assert status(run)["state"] == "done"
+    shown = cli("status", run)
+    assert shown.exit_code == 0
+    assert json.loads(cli("status", run, "--json").stdout) == status(run)
+
+
+def test_what_was_made_of_something_else_is_stale(road, run, tmp_path):
+    """Another partition: the total is not of it, and what was made of the total is not either."""
+    shutil.copy(road.clients, run / "02-clients.h5")
+    assert states(run)["02-clients.h5"] == "done"
+    for name in ("04-total.h5", "05-head.h5", "06-metrics.json"):
+        assert states(run)[name] == "stale"
+    assert "02-clients.h5" in {p["name"]: p["why"] for p in status(run)["parts"]}["04-total.h5"]
+    (run / "02-clients.h5").unlink()
+    other = afltool.import_embeddings(road.embeddings, tmp_path / "o.h5", fraction_bits=8)
+    os.replace(other, run / "01-features-train.h5")
+    assert states(run)["04-total.h5"] == "stale"
+
+
+def test_a_total_that_lacks_clients_is_stale(road, run):
+    (run / "04-total.h5").unlink()
+    afltool.local_stats(
+        road.train, run / "03-head0.h5", run / "04-total.h5", partition=run / "02-clients.h5",
+        only="0-4", sum=True,
+    )  # fmt: skip
+    why = {p["name"]: p["why"] for p in status(run)["parts"]}["04-total.h5"]
+    assert why == "it lacks 1 clients of the partition"
+
+
+def test_damage_and_what_was_being_written_are_seen(run):
+    total = run / "04-total.h5"
+    data = total.read_bytes()
+    total.write_bytes(data[: len(data) // 2])
+    assert states(run)["04-total.h5"] == "damaged"
+    assert status(run)["continue"].startswith("rm ")
+    total.rename(run / "04-total.h5.partial")
+    assert states(run)["04-total.h5"] == "unfinished"
+    (run / "06-metrics.json").write_text("{")
+    assert states(run)["06-metrics.json"] == "damaged"
+
+
+def test_rounds_are_shown_as_far_as_they_are(road, tmp_path):
+    run = afltool.run(config(road, head="safle", experts=4, group_size=2), tmp_path / "run")
+    assert states(run)["05-head-2.h5"] == "done"
+    (run / "05-head-2.h5").unlink()
+    assert states(run)["05-head-2.h5"] == "missing"
+    assert states(run)["04-total-2.h5"] == "done"
+
+
+QUEUES = {
+    "running": ("7|0|RUNNING|None\n7|1|PENDING|Resources\n", "running", None),
+    "pending": ("7|0|PENDING|Dependency\n", "pending", None),
+    "held": (
+        "7|1|PENDING|launch failed requeued held\n8|N/A|PENDING|Dependency\n",
+        "held",
+        "scontrol release 7",
+    ),
+    "failed": ("", "failed", "submit.sh"),
+}
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_jobs_are_as_the_queue_says(name, road, tmp_path, monkeypatch):
+    rows, state, command = QUEUES[name]
+    stub = tmp_path / "bin"
+    stub.mkdir()
+    (stub / "squeue").write_text(f"#!/bin/bash\nprintf '{rows}'\n")
+    (stub / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stub}:{os.environ['PATH']}")
+    run = tmp_path / "run"
+    slurm.prepare(config(road), Site(clients_per_task=2), run)
+    afltool.partition(road.train, run / "02-clients.h5", alpha=0.1, clients=6)
+    for folder in ("jobs", "log"):
+        (run / "slurm" / folder).mkdir()
+    (run / "slurm/jobs/04-local-stats-1").write_text("3\n7\n")
+    (run / "slurm/jobs/04-aggregate-1").write_text("8\n")
+    (run / "slurm/log/04-local-stats-1-7_0.log").write_text("error: no space left\n{}\n")
+    found = status(run)
+    work = next(w for w in found["jobs"] if w["name"] == "04-local-stats")
+    assert (found["state"], work["state"], work["tasks"], work["job"]) == (state, state, 3, 7)
+    assert found["continue"] is command or command in found["continue"]
+    if name == "failed":
+        assert work["said"] == "error: no space left"
+        assert work["failed"] == (0, 1, 2)
+
+
+def test_without_slurm_jobs_are_unknown_and_files_are_not(road, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    slurm.prepare(config(road), Site(), run)
+    (run / "slurm/jobs").mkdir()
+    (run / "slurm/jobs/02-partition-1").write_text("1\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = status(run)
+    assert found["queue"] == "unknown"
+    assert {w["name"]: w["state"] for w in found["jobs"]}["02-partition"] == "unknown"
+    assert found["state"] == "unfinished"
+    assert found["continue"].endswith("submit.sh")
+
+
+def test_other_folders_are_refused(tmp_path, cli):
+    with pytest.raises(InputError, match="there is no folder"):
+        status(tmp_path / "nothing")
+    with pytest.raises(InputError, match="is not the folder of a run"):
+        status(tmp_path)
+    assert cli("status", tmp_path).exit_code == 3
