@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         layers_picture,
         partition_picture,
         ridge_path_picture,
+        rounds_picture,
     )
     from .stages.pipeline import run
     from .stages.run_config import RunConfig
@@ -58,6 +59,7 @@ _WHERE = {
     "confusion_picture": "stages.pictures:confusion_picture",
     "ridge_path_picture": "stages.pictures:ridge_path_picture",
     "layers_picture": "stages.pictures:layers_picture",
+    "rounds_picture": "stages.pictures:rounds_picture",
 }
 
 __all__ = [
@@ -75,6 +77,7 @@ __all__ = [
     "partition",
     "partition_picture",
     "ridge_path_picture",
+    "rounds_picture",
     "run",
     "solve",
     "verify",

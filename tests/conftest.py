@@ -22,6 +22,9 @@ import afltool
 from afltool import progress
 
 COMMAND = Path(sys.executable).with_name("afltool")
+# Commands that are told to a user begin with `afltool`; tests run them as in an activated
+# environment, however the test runner was started.
+os.environ["PATH"] = f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def embeddings(path: Path, n: int, d: int = 8, classes: int = 4, seed: int = 0, **arrays: Any):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -94,7 +95,7 @@ def makers(road, at):
     """Every command that makes files: its arguments, and its result."""
     embedded, train, stats = road.embeddings, road.train, road.stats
     silo = ["local-stats", train, "--client", "a", "--head", "linear"]
-    features = ["--features", train, "--test-features", road.test]
+    features = ["--train-features", train, "--test-features", road.test]
     return {
         "import": (["import", embedded, "-o", at / "f.h5"], at / "f.h5"),
         "partition": (
@@ -158,7 +159,7 @@ def test_an_extraction_prints_its_path_or_json_and_is_found_in_the_store(tmp_pat
         "--data", f"imagefolder:{tmp_path}/images", "--store", tmp_path / "store",
     ]  # fmt: skip
     done = cli(*args)
-    (path,) = (tmp_path / "store").iterdir()
+    (path,) = (tmp_path / "store").glob("*.h5")
     assert (done.exit_code, done.stdout) == (0, f"{path}\n")
     before = path.stat().st_mtime_ns
     assert json.loads(cli(*args, "--json").stdout)["rows"] == 6
@@ -295,3 +296,36 @@ def test_no_command_asks_anything(road, tmp_path):
     assert done.returncode == 2
     assert out.read_text() == "something else"
     assert os.listdir(tmp_path) == ["o.h5"]
+
+
+# ---------------------------------------------------------------- signals before the work
+
+SIGNAL_AT_IMPORT = """
+import os, sys
+module, number = sys.argv.pop(1), int(sys.argv.pop(1))
+class AtImport:
+    def find_spec(self, name, *_):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), number)
+sys.meta_path.insert(0, AtImport())
+from afltool.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "afltool.cli.road", "h5py"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_modules_load_is_no_traceback(module, number, tmp_path):
+    args = [module, str(int(number)), "solve", str(tmp_path / "x.h5"), "-o", str(tmp_path / "y.h5")]
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNAL_AT_IMPORT, *args],
+        capture_output=True, text=True, timeout=60, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    if number == signal.SIGINT:
+        assert done.returncode == 130
+        assert done.stderr.startswith("interrupted")
+    else:  # a handler that finishes the work under way is set up once there can be work
+        assert done.returncode in (-signal.SIGTERM, 75, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -68,7 +69,7 @@ def test_every_head_file_names_its_next_phase(heads):
 
 def test_run_is_all_of_it(data, heads, tmp_path):
     words = [
-        "run", "--features", data / "train.h5", "--test-features", data / "test.h5",
+        "run", "--train-features", data / "train.h5", "--test-features", data / "test.h5",
         "--head", "deepafl", "--layers", LAYERS, "--width", WIDTH, "--clients", 8,
         "-o", tmp_path / "RUN", "--json",
     ]  # fmt: skip
@@ -137,7 +138,7 @@ def test_a_total_is_solved_only_with_its_own_head(data, heads, tmp_path):
 
 def test_random_features_are_one_round(data, tmp_path):
     command(
-        "run", "--features", data / "train.h5", "--test-features", data / "test.h5",
+        "run", "--train-features", data / "train.h5", "--test-features", data / "test.h5",
         "--head", "random-features", "--width", 40, "--with-linear", "--clients", 8,
         "-o", tmp_path / "RUN",
     )  # fmt: skip
@@ -150,7 +151,7 @@ def test_random_features_are_one_round(data, tmp_path):
 
 def test_partial_participation_draws_clients_for_each_layer(data, tmp_path):
     words = [
-        "run", "--features", data / "train.h5", "--test-features", data / "test.h5",
+        "run", "--train-features", data / "train.h5", "--test-features", data / "test.h5",
         "--head", "deepafl", "--layers", 2, "--width", 9, "--clients", 8, "--held-out", 0.25,
         "--participation", 0.5, "-o", tmp_path / "RUN",
     ]  # fmt: skip
@@ -204,7 +205,7 @@ def test_a_cache_of_other_rows_or_another_head_is_not_taken(data, heads, tmp_pat
 
 def test_the_rounds_are_a_table_and_json(data, heads):
     shown = command("info", heads[-1]).stdout
-    assert "phases" in shown
+    assert "rounds (error: squared" in shown
     assert "weights-2" in shown
     rounds = json.loads(command("info", heads[-1], "--json").stdout)["report"]["phases"]
     assert [r["phase"] for r in rounds] == PHASES
@@ -215,12 +216,12 @@ def test_the_rounds_are_a_picture(data, heads, tmp_path):
     command("plot", "layers", heads[-1], "-o", tmp_path / "layers.png")
     assert (tmp_path / "layers.png").read_bytes()[:4] == b"\x89PNG"
     done = command("plot", "layers", data / "head0.h5", "-o", tmp_path / "x.png", code=2)
-    assert "before its first" in done.stderr
+    assert "before its first round" in done.stderr
 
 
 def test_held_out_clients_choose_the_ridge_of_each_layer(data, tmp_path):
     words = [
-        "run", "--features", data / "train.h5", "--test-features", data / "test.h5",
+        "run", "--train-features", data / "train.h5", "--test-features", data / "test.h5",
         "--head", "deepafl", "--layers", 1, "--width", 9, "--clients", 8, "--held-out", 0.25,
         "--ridge", "1e-2:1e2:5", "-o", tmp_path / "RUN",
     ]  # fmt: skip
@@ -231,3 +232,156 @@ def test_held_out_clients_choose_the_ridge_of_each_layer(data, tmp_path):
     for one in chosen:
         best = min(one["ridge_path"], key=lambda p: p["validation_mse"])
         assert one["ridge"] == best["ridge"]
+
+
+# ---------------------------------------------------------------- what each round brought
+
+
+def test_each_round_is_what_a_head_of_fewer_layers_says(data, heads, tmp_path):
+    found = json.loads(
+        command("evaluate", heads[-1], data / "test.h5", "--each-round", "--json").stdout
+    )
+    assert [one["phase"] for one in found["rounds"]] == PHASES
+    told = {one["phase"]: one["top1"] for one in found["rounds"] if "top1" in one}
+    for layers in range(LAYERS + 1):
+        run = tmp_path / f"run{layers}"
+        command(
+            "run", "--train-features", data / "train.h5", "--test-features", data / "test.h5",
+            "--head", "deepafl", "--layers", layers, "--width", WIDTH, "--clients", 8, "-o", run,
+        )  # fmt: skip
+        few = json.loads((run / "summary.json").read_text())
+        assert told[f"weights-{layers}"] == few["top1"]
+    assert found["top1"] == told["weights-2"]
+    assert [one.get("kept") for one in found["rounds"]] == [False, None, False, None, True]
+    plain = json.loads(command("evaluate", heads[-1], data / "test.h5", "--json").stdout)
+    assert plain == {k: v for k, v in found.items() if k != "rounds"}
+
+
+def test_a_head_that_is_not_solved_can_be_asked_for_its_rounds(data, heads):
+    words = ("evaluate", heads[2], data / "test.h5")
+    found = json.loads(command(*words, "--each-round", "--json").stdout)
+    assert [one["phase"] for one in found["rounds"]] == PHASES[:2]
+    assert found["top1"] == found["rounds"][0]["top1"]
+    done = command("evaluate", heads[0], data / "test.h5", "--each-round", code=2)
+    assert "not solved yet" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def each_round(data, tmp_path_factory):
+    """A run that looks at every round, with held-out clients that choose the layers."""
+    folder = tmp_path_factory.mktemp("each") / "RUN"
+    done = command(
+        "run", "--train-features", data / "train.h5", "--test-features", data / "test.h5",
+        "--head", "deepafl", "--layers", 6, "--width", WIDTH, "--clients", 8, "--ridge", "1e-3",
+        "--block-ridge", "1e-4", "--held-out", 0.25, "--each-round", "-o", folder,
+    )  # fmt: skip
+    return folder, done
+
+
+def test_a_run_tells_every_round(data, each_round):
+    folder, done = each_round
+    summary = json.loads((folder / "summary.json").read_text())
+    rounds = summary["rounds"]
+    assert [one["phase"] for one in rounds] == [one["phase"] for one in summary["bytes_per_client"]]
+    for one, sent in zip(rounds, summary["bytes_per_client"], strict=True):
+        assert one["clients"] == 6
+        assert one["upload_bytes"] == sent["arrays_at_most"] > 0
+        assert one["download_bytes"] == sent["download"] > 0
+        assert one["solve_seconds"] >= 0
+        assert one["gather_seconds"] >= 0
+    written = pd.read_csv(folder / "06-rounds.csv")
+    assert written["phase"].tolist() == [one["phase"] for one in rounds]
+    assert np.allclose(written["training_mse"].dropna(), [
+        one["training_mse"] for one in rounds if "training_mse" in one
+    ])  # fmt: skip
+    assert "rounds (error: squared" in done.stderr
+
+
+def test_held_out_clients_choose_the_layers_of_a_run(data, each_round):
+    folder, _ = each_round
+    last = sorted(folder.glob("05-head*.h5"), key=lambda p: p.stat().st_mtime_ns)[-1]
+    report = afltool.info(last)["report"]
+    errors = [one["validation_mse"] for one in report["phases"] if "validation_mse" in one]
+    assert len(errors) == 7
+    assert report["layers"] == int(np.argmin(errors)) < 6
+    assert report["layers_by"] == "held-out clients"
+    head = load_head(last)[0]
+    assert len(head.weights) == report["layers"] + 1
+    rounds = json.loads((folder / "summary.json").read_text())["rounds"]
+    kept = [one for one in rounds if one.get("kept")]
+    assert [one["phase"] for one in kept] == [f"weights-{report['layers']}"]
+    found = json.loads(command("evaluate", last, data / "test.h5", "--json").stdout)
+    assert kept[0]["top1"] == found["top1"]
+    known = [one for one in rounds if "top1" in one]
+    assert len(known) == 6  # the layer beyond the last that was not kept is in no file
+
+
+def test_solve_says_which_layers_are_kept(data, each_round, tmp_path):
+    folder, _ = each_round
+    done = command(
+        "solve", folder / "04-total-13.h5", "--validate", folder / "04-held-out-13.h5",
+        "-o", tmp_path / "h.h5",
+    )  # fmt: skip
+    assert "layers are kept, chosen by held-out clients" in done.stderr
+    assert (
+        load_head(tmp_path / "h.h5")[0].digest() == load_head(folder / "05-head-13.h5")[0].digest()
+    )
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_rounds_leave_as_a_table(data, heads, tmp_path, suffix):
+    place = tmp_path / f"rounds{suffix}"
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    shown = command("evaluate", heads[-1], data / "test.h5", "--rounds", place).stdout
+    assert "top-1" in shown
+    frame = pd.read_csv(place) if suffix == ".csv" else pd.read_parquet(place)
+    assert frame["phase"].tolist() == PHASES
+    assert frame["top1"].notna().tolist() == [True, False, True, False, True]
+    done = command("evaluate", heads[-1], data / "test.h5", "--rounds", tmp_path / "x.txt", code=2)
+    assert ".csv or .parquet" in done.stderr
+
+
+def test_rounds_of_a_run_an_evaluation_and_a_head_are_pictures(data, heads, each_round, tmp_path):
+    metrics = tmp_path / "metrics.json"
+    command("evaluate", heads[-1], data / "test.h5", "--each-round", "-o", metrics)
+    for number, source in enumerate((each_round[0], metrics, heads[1])):
+        place = tmp_path / f"{number}.png"
+        command("plot", "rounds", source, "-o", place)
+        assert place.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_what_tells_no_rounds_is_no_picture(data, tmp_path):
+    place = tmp_path / "x.png"
+    for source, code, said in (
+        (tmp_path, 3, "is the run finished?"),
+        (tmp_path / "no.json", 3, "there is no file"),
+        (data / "head0.h5", 2, "before its first round"),
+        (data / "train.h5", 2, "expected a head file"),
+    ):
+        done = command("plot", "rounds", source, "-o", place, code=code)
+        assert said in done.stderr
+    for text in ("{", "[]", '{"rounds": [1]}', '{"top1": 0.5, "n": 2}'):
+        (tmp_path / "bad.json").write_text(text)
+        done = command("plot", "rounds", tmp_path / "bad.json", "-o", place, code=3)
+        assert "tells no rounds" in done.stderr
+    assert not place.exists()
+
+
+def test_every_head_tells_its_rounds(data, tmp_path):
+    """The report is the stage's work, not the head's."""
+    for name, more, phases in (
+        ("linear", ["--ridge", 1], ["gram"]),
+        ("random-features", ["--width", 12, "--ridge", 1], ["gram"]),
+        ("safle", ["--experts", 3, "--ridge", 1], ["histogram", "codes"]),
+    ):
+        command(
+            "run", "--train-features", data / "train.h5", "--test-features", data / "test.h5",
+            "--head", name, *more, "--clients", 8, "--each-round", "-o", tmp_path / name,
+        )  # fmt: skip
+        summary = json.loads((tmp_path / name / "summary.json").read_text())
+        rounds = summary["rounds"]
+        assert [one["phase"] for one in rounds] == phases
+        assert rounds[-1]["top1"] == summary["top1"]
+        assert all(one["rows"] == 240 and one["clients"] == 8 for one in rounds)
+        assert all(one["upload_bytes"] > 0 and one["download_bytes"] > 0 for one in rounds)

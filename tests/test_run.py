@@ -28,7 +28,7 @@ def features(tmp_path_factory):
 
 
 def config(features, **more):
-    given = {"features": features[0], "test_features": features[1], "clients": 12, **more}
+    given = {"train_features": features[0], "test_features": features[1], "clients": 12, **more}
     return make_config(given)
 
 
@@ -44,6 +44,8 @@ def test_the_folder_shows_the_road_and_the_summary_tells_it(features, tmp_path):
         "05-head.h5",
         "06-confusion.csv",
         "06-metrics.json",
+        "06-rounds.csv",
+        "run.toml",
         "summary.json",
     ]
     summary = json.loads((run / "summary.json").read_text())
@@ -125,7 +127,7 @@ def test_images_go_through_the_store(tmp_path):
 def test_options_come_from_toml_and_the_command_line_wins(features, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(
-        f'features = "{features[0]}"\ntest-features = "{features[1]}"\n'
+        f'train-features = "{features[0]}"\ntest-features = "{features[1]}"\n'
         '[partition]\nclients = 5\nalpha = 1\nscheme = "dirichlet"\n[head]\nridge = "auto"\n'
     )
     found = make_config({**read_config(path), "clients": 7})
@@ -138,8 +140,8 @@ def test_options_come_from_toml_and_the_command_line_wins(features, tmp_path):
     ("text", "message"),
     [
         ("cleints = 5", r"'cleints' is no option of run; did you mean 'clients'"),
-        ("clients = 'many'", r"clients is int; found 'many'"),
-        ("clients = true", r"clients is int; found True"),
+        ("clients = 'many'", r"clients takes a whole number; found 'many'"),
+        ("clients = true", r"clients takes a whole number; found True"),
         ("[a]\nclients = 1\n[b]\nclients = 2", r"gives 'clients' more than once"),
         ("clients = ", r"not valid TOML"),
     ],
@@ -155,4 +157,4 @@ def test_a_run_needs_data(tmp_path):
     with pytest.raises(UsageError, match="needs --data and --backbone"):
         make_config({})
     with pytest.raises(UsageError, match="go together"):
-        make_config({"features": tmp_path})
+        make_config({"train_features": tmp_path})

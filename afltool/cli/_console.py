@@ -15,6 +15,7 @@ import typer
 
 from .. import progress
 from ..errors import AflError
+from . import leave
 
 PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
 
@@ -49,6 +50,8 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def guarded(*args: Any, **options: Any) -> Any:
         try:
+            if signal.getsignal(signal.SIGINT) is leave:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             return function(*args, **options)
         except AflError as error:
             _stop(f"{error}", error.exit_code)

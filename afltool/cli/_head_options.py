@@ -13,15 +13,18 @@ import typer
 from ..heads import OPTIONS
 
 
-def head_parameters(names: Iterable[str], skip: Iterable[str] = ()) -> list[inspect.Parameter]:
+def head_parameters(
+    names: Iterable[str], skip: Iterable[str] = (), at_solve: bool = False
+) -> list[inspect.Parameter]:
     """One keyword parameter for each option of these heads; None stands for 'not given'.
 
-    Where heads say different things of an option, its help says which head says what.
+    ``at_solve``: only those that `solve` may still change, without their defaults. Where heads say
+    different things of an option, its help says which head says what.
     """
     found: dict[str, inspect.Parameter] = {}
     texts: dict[str, dict[str, list[str]]] = {}
     for name in names:
-        for parameter in parameters_of(OPTIONS[name], "Head"):
+        for parameter in parameters_of(OPTIONS[name], "Head", at_solve):
             if parameter.name not in skip:
                 first = found.setdefault(parameter.name, parameter)
                 said = texts.setdefault(first.name, {})
@@ -38,16 +41,19 @@ def _option_of(parameter: inspect.Parameter) -> Any:
     return parameter.annotation.__metadata__[0]
 
 
-def parameters_of(cls: Any, panel: str) -> list[inspect.Parameter]:
+def parameters_of(cls: Any, panel: str, at_solve: bool = False) -> list[inspect.Parameter]:
     """A keyword parameter for every field of an options class that has a help text."""
     hints = get_type_hints(cls)
-    return [_parameter(f, hints[f.name], panel) for f in fields(cls) if "help" in f.metadata]
+    shown = [f for f in fields(cls) if "help" in f.metadata]
+    if at_solve:
+        shown = [f for f in shown if f.metadata.get("at_solve")]
+    return [_parameter(f, hints[f.name], panel, not at_solve) for f in shown]
 
 
-def _parameter(f: Field[Any], hint: Any, panel: str) -> inspect.Parameter:
+def _parameter(f: Field[Any], hint: Any, panel: str, with_default: bool) -> inspect.Parameter:
     option = typer.Option(
         "--" + f.name.replace("_", "-"),
-        help=f.metadata["help"] + _default(f.default),
+        help=f.metadata["help"] + (_default(f.default) if with_default else ""),
         rich_help_panel=panel,
     )
     return inspect.Parameter(
@@ -69,7 +75,7 @@ def _simple(hint: Any) -> Any:
 def _default(value: Any) -> str:
     if value is None or value is False:
         return ""
-    return f" [default: {value:g}]" if isinstance(value, (int, float)) else f" [default: {value}]"
+    return f" (default: {value:g})" if isinstance(value, (int, float)) else f" (default: {value})"
 
 
 def with_head_options(
@@ -77,17 +83,25 @@ def with_head_options(
     names: Iterable[str],
     skip: Iterable[str] = (),
     more: Iterable[inspect.Parameter] = (),
+    at_solve: bool = False,
 ) -> Callable[..., Any]:
     """``function(…, head_options: dict)`` as a command with each option spelled out.
 
-    ``more`` are further parameters that end in the same dict.
+    ``more`` are further parameters that end in the same dict; they win over options of the same
+    name. Where the function has a parameter of that name, an argument's, both are kept.
+    ``at_solve`` as `head_parameters`.
     """
-    added = [*more, *head_parameters(names, skip)]
+    further = list(more)
+    skipped = {*skip, *(p.name for p in further)}
+    theirs = [*further, *head_parameters(names, skipped, at_solve)]
     own = inspect.signature(function, eval_str=True)
     kept = [p for p in own.parameters.values() if p.name != "head_options"]
+    taken = {p.name for p in kept}
+    inner = {p.name + "_" * (p.name in taken): p for p in theirs}
+    added = [p.replace(name=name) for name, p in inner.items()]
 
     def wrapper(**given: Any) -> Any:
-        chosen = {p.name: given.pop(p.name) for p in added}
+        chosen = {p.name: given.pop(name) for name, p in inner.items()}
         chosen = {name: value for name, value in chosen.items() if value is not None}
         return function(**given, head_options=chosen)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import _console, data, look, road
+from . import _console, _summary, batch, data, look, road
 
 app = typer.Typer(
     name="afltool",
@@ -36,15 +36,23 @@ _HELP = (
 
 @app.callback(help=_HELP)
 def afltool(
+    context: typer.Context,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors and results.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")] = False,
+    summary: Annotated[
+        bool,
+        typer.Option("--summary", help="End with one line of JSON on stderr: seconds, memory …"),
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     _console.set_up(quiet, verbose)
+    if summary:
+        _summary.begin(str(context.invoked_subcommand))
 
 
 data.add_to(app)
 road.add_to(app)
 look.add_to(app)
+batch.add_to(app)

@@ -55,7 +55,8 @@ def extract(
         str,
         typer.Option(
             "--data",
-            help="digits, fashion-mnist, cifar10, cifar100, tiny-imagenet, imagefolder:PATH.",
+            help="digits, fashion-mnist, cifar10, cifar100, tiny-imagenet, imagefolder:PATH, "
+            "table:FILE.",
         ),
     ] = "cifar10",
     split: Annotated[str, typer.Option("--split", help="train or test.")] = "train",
@@ -67,6 +68,10 @@ def extract(
         typer.Option("--weights", help="default (ImageNet), random, a weights name, or a file."),
     ] = "default",
     seed: Annotated[int, typer.Option("--seed", help="Seed of random weights.")] = 0,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", help="A layer or graph node instead of the classifier's input."),
+    ] = None,
     preprocess: Annotated[
         str,
         typer.Option("--preprocess", help="paper: resize, mean 0.5, std 0.5; weights: their own."),
@@ -76,7 +81,10 @@ def extract(
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option("--shard", help="I/N: part I (from 0) of N; merge puts them together."),
+        typer.Option(
+            "--shard",
+            help="I/N: part I (from 0) of N; slurm: of the job. merge puts them together.",
+        ),
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", help="At most so many images, spread over classes.")
@@ -89,6 +97,9 @@ def extract(
     precision: Annotated[
         str, typer.Option("--precision", help="The backbone's arithmetic: fp32, bf16, fp16.")
     ] = "fp32",
+    plain: Annotated[
+        bool, typer.Option("--plain", help="The bits of a plain PyTorch loop; slower.")
+    ] = False,
     workers: Annotated[
         int | None, typer.Option("--workers", help="Threads that decode images (one a core).")
     ] = None,
@@ -122,6 +133,7 @@ def extract(
         out,
         weights=weights,
         seed=seed,
+        node=node,
         preprocess=preprocess,
         image_size=image_size,
         classes=_names(classes),
@@ -130,6 +142,7 @@ def extract(
         dtype=dtype,
         fraction_bits=fraction_bits,
         precision=precision,
+        plain=plain,
         batch_size=batch_size,
         device=device,
         workers=workers,
@@ -155,10 +168,13 @@ def merge(
 
 
 def import_(
-    embeddings: Annotated[Path, typer.Argument(help=".npz with x and y, or .npy with --labels.")],
+    embeddings: Annotated[
+        Path, typer.Argument(help=".npz, .parquet or .safetensors with x and y; or .npy.")
+    ],
     out: Out,
     labels: Annotated[
-        Path | None, typer.Option("--labels", help="Labels of a .npy: .npy, or one a line.")
+        Path | None,
+        typer.Option("--labels", help="Labels of a file without y: .npy, or one a line."),
     ] = None,
     classes: Classes = None,
     dtype: DType = "int16",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from ._console import command
 from ._types import Json, print_json
 
 plot = typer.Typer(
-    no_args_is_help=True, help="Draw pictures: partition, confusion, ridge-path, layers."
+    no_args_is_help=True, help="Draw pictures: partition, confusion, ridge-path, rounds."
 )
 Picture = Annotated[Path, typer.Option("--out", "-o", help="PNG file.")]
 
@@ -22,18 +23,28 @@ def add_to(app: typer.Typer) -> None:
     plot.command("partition")(command(plot_partition))
     plot.command("confusion")(command(plot_confusion))
     plot.command("ridge-path")(command(plot_ridge_path))
+    plot.command("rounds")(command(plot_rounds))
     plot.command("layers")(command(plot_layers))
     app.add_typer(plot, name="plot")
 
 
 def info(
     file: Annotated[Path, typer.Argument(help="Any file that afltool wrote.")],
+    name: Annotated[
+        str | None,
+        typer.Option("--field", help="Only this one, such as digest or report.ridge, for scripts."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """What is in a file, where it comes from, its digest."""
+    from ..stages.inspect import field
     from ..stages.inspect import info as look
 
     found = look(file)
+    if name is not None:
+        value = field(found, name)
+        typer.echo(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        return
     if as_json:
         print_json(found)
         return
@@ -88,10 +99,18 @@ def plot_ridge_path(
     typer.echo(str(ridge_path_picture(file, out)))
 
 
-def plot_layers(
-    file: Annotated[Path, typer.Argument(help="A head of layers.")], out: Picture
-) -> None:
-    """Training error layer by layer, and how long each solve took."""
-    from ..stages.pictures import layers_picture
+Rounds = Annotated[
+    Path, typer.Argument(help="A run folder, what evaluate --each-round -o wrote, or a head.")
+]
 
-    typer.echo(str(layers_picture(file, out)))
+
+def plot_rounds(source: Rounds, out: Picture) -> None:
+    """Error, accuracies, seconds and bytes of every round of a head."""
+    from ..stages.pictures import rounds_picture
+
+    typer.echo(str(rounds_picture(source, out)))
+
+
+def plot_layers(source: Rounds, out: Picture) -> None:
+    """The same as plot rounds, for heads of layers."""
+    plot_rounds(source, out)

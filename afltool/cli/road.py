@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(heads, name="head")
     app.command("local-stats")(command(with_head_options(local_stats, OPTIONS)))
     app.command("aggregate")(command(aggregate))
-    app.command("solve")(command(solve))
+    app.command("solve")(command(with_head_options(solve, OPTIONS, at_solve=True)))
     app.command("evaluate")(command(evaluate))
     app.command("run")(
         command(with_head_options(run, OPTIONS, {"seed"}, parameters_of(RunConfig, "Run")))
@@ -57,8 +57,15 @@ def local_stats(
         str | None, typer.Option("--client", help="A real silo: the whole file is this client.")
     ] = None,
     only: Annotated[
-        str | None, typer.Option("--only", help="Some clients of the partition: 0-9 or 3,7-8.")
+        str | None,
+        typer.Option("--only", help="Some clients: 0-9 or 3,7-8; I/N: part I (from 0) of N."),
     ] = None,
+    participation: Annotated[
+        float, typer.Option("--participation", help="Share of the clients that is drawn.")
+    ] = 1.0,
+    participation_seed: Annotated[
+        int, typer.Option("--participation-seed", help="Seed of that draw (and a head's layer).")
+    ] = 0,
     sum_: Annotated[
         bool, typer.Option("--sum", help="One file: the sum of these clients.")
     ] = False,
@@ -86,6 +93,8 @@ def local_stats(
         partition=partition,
         client=client,
         only=only,
+        participation=participation,
+        participation_seed=participation_seed,
         sum=sum_,
         held_out=held_out,
         min_rows=min_rows,
@@ -109,6 +118,9 @@ def aggregate(
     law: Annotated[
         str, typer.Option("--law", help="sum, or pairwise (AFL's Theorem 1; slow, for checking).")
     ] = "sum",
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Refuse a sum that lacks clients of the partition.")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -122,6 +134,7 @@ def aggregate(
         subtract=subtract or [],
         held_out=held_out,
         law=law,
+        complete=complete,
         overwrite=overwrite,
     )
     show(path, as_json)
@@ -130,21 +143,14 @@ def aggregate(
 def solve(
     total: Annotated[Path, typer.Argument(help="A total (or any statistics).")],
     out: Out,
-    ridge: Annotated[
-        str | None, typer.Option("--ridge", help="λ ≥ 0, auto, or LO:HI:COUNT to choose from.")
-    ] = None,
+    head_options: dict[str, Any],
     ridge_path: Annotated[
         str | None, typer.Option("--ridge-path", help="LO:HI:COUNT: choose λ from a whole path.")
     ] = None,
     validate: Annotated[
-        Path | None, typer.Option("--validate", help="Sum over held-out clients, to choose λ by.")
+        Path | None,
+        typer.Option("--validate", help="Sum over held-out clients, to choose λ (and layers) by."),
     ] = None,
-    min_norm: Annotated[
-        bool, typer.Option("--min-norm", help="Rank deficient: take the minimum-norm solution.")
-    ] = False,
-    keep_gamma: Annotated[
-        bool, typer.Option("--keep-gamma", help="Leave the clients' γ in (the paper's ablation).")
-    ] = False,
     head: Annotated[
         Path | None, typer.Option("--head", help="The head the total was gathered for, if asked.")
     ] = None,
@@ -156,15 +162,16 @@ def solve(
     from ..errors import UsageError
     from ..stages.solve import solve as stage
 
-    if ridge is not None and ridge_path is not None:
+    if ridge_path is not None and "ridge" in head_options:
         raise UsageError("give --ridge or --ridge-path, not both")
-    given = {"ridge": ridge or ridge_path, "min_norm": min_norm, "keep_gamma": keep_gamma}
+    if ridge_path is not None:
+        head_options = {**head_options, "ridge": ridge_path}
     path = stage(
         total,
         out,
         head=head,
         validate=validate,
-        options={name: value for name, value in given.items() if value},
+        options=head_options,
         threads=threads,
         overwrite=overwrite,
     )
@@ -184,13 +191,25 @@ def evaluate(
     confusion: Annotated[
         Path | None, typer.Option("--confusion", help="Also write the confusion matrix as CSV.")
     ] = None,
+    each_round: Annotated[
+        bool, typer.Option("--each-round", help="Also after every round that the file holds.")
+    ] = False,
+    rounds: Annotated[
+        Path | None,
+        typer.Option("--rounds", help="Also write the table of rounds, .csv or .parquet."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Top-1 and top-5 accuracy, per class, and the confusion matrix."""
+    from ..report.rounds import check_table, write_rounds
     from ..report.tables import print_metrics, write_confusion, write_json
     from ..stages.evaluate import evaluate as stage
 
-    found = stage(head, features)
+    if rounds is not None:
+        check_table(rounds)
+    found = stage(head, features, each_round=each_round or rounds is not None)
+    if rounds is not None:
+        write_rounds(found["rounds"], rounds)
     if out is not None:
         write_json(found, out)
     if confusion is not None:

@@ -8,10 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UsageError
 from ..files import clients_of, context_of, load_partition, verify
-from ..statistics import Statistics
+from ..heads import make_head
+from ..statistics import Context, Statistics
 from ..store import schema
-from ..store.hdf5 import checked_dataset, damage_as_error, get_array, read_header, reading
+from ..store.hdf5 import (
+    checked_dataset,
+    damage_as_error,
+    describe_additive,
+    get_array,
+    read_header,
+    reading,
+)
 
 
 def info(path: str | Path) -> dict[str, Any]:
@@ -23,6 +32,17 @@ def info(path: str | Path) -> dict[str, Any]:
         more = _BY_KIND[header["kind"]](path, header)
     ends = {k: header[k] for k in ("recipe", "provenance")}
     return {**common, "bytes": path.stat().st_size, **more, **ends}
+
+
+def field(found: dict[str, Any], name: str) -> Any:
+    """One entry of what `info` found; dots lead into nested ones."""
+    value: Any = found
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            have = ", ".join(value) if isinstance(value, dict) else "no names"
+            raise UsageError(f"{found['path']} has no field {name!r}: there are {have}")
+        value = value[part]
+    return value
 
 
 def check(path: str | Path) -> dict[str, Any]:
@@ -66,7 +86,7 @@ def _partition(path: Path, header: dict[str, Any]) -> dict[str, Any]:
 def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     with reading(path, "statistics") as (file, _):
         counts = get_array(path, file, schema.CLASS_COUNTS)
-        arrays = {name: _array(path, file, name) for name in file[schema.ARRAYS]}
+        arrays = {name: describe_additive(path, file, name) for name in file[schema.ARRAYS]}
     clients = clients_of(header)
     gammas = Statistics("", {}, counts, clients=clients).gammas
     found = {
@@ -83,19 +103,24 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "gammas": {f"{g:g}": n for g, n in sorted(gammas.items())},
         "context": context_of(header).as_dict(),
     }
+    against = _compared(context_of(header), found["stored_bytes"], len(clients))
+    found |= {"compared_with": against} if against else {}
     if len(clients) == 1:
         dim = context_of(header).space["dim"] if "gram" in arrays else None
         found["reveals"] = what_it_reveals(found["rows"], counts, dim)
     return found
 
 
-def _array(path: Path, file: Any, name: str) -> dict[str, Any]:
-    a = checked_dataset(path, file, f"{schema.ARRAYS}/{name}")
+def _compared(context: Context, stored: int, clients: int) -> dict[str, Any]:
+    """What the head compares such statistics with: bytes, and how many times those in the file."""
+    binding, dim = context.head, context.space.get("dim")
+    if "options" not in binding or dim is None:
+        return {}
+    head = make_head(binding["name"], binding["options"]).bind(dim, len(context.classes))
+    against = head.yardsticks(binding["phase"], clients)
     return {
-        "shape": list(a.shape),
-        "type": a.dtype.str,
-        "bytes": a.size * a.dtype.itemsize,
-        "stored_bytes": a.id.get_storage_size(),  # fewer where they are compressed
+        name: {"bytes": size, "times": round(size / max(stored, 1), 2)}
+        for name, size in against.items()
     }
 
 

@@ -8,8 +8,11 @@ nor on the number of rows.
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
+from ..digest import canonical_json
 from ..errors import InputError, InvalidDataError, MismatchError, UsageError
 from ..files import (
     Partition,
@@ -31,10 +35,12 @@ from ..files import (
 from ..heads.base import Block, Head
 from ..statistics import Client, ClientId, Context, Statistics, difference
 from ..store.features import Features, open_features
-from ..store.hdf5 import need_space
+from ..store.hdf5 import LEAST_BYTES, free_space, need_space
 from ._carrying import Carrying, Numbered
+from ._options import parse_shard
 
 log = logging.getLogger("afltool")
+FILE_BYTES = 16 << 10  # at most, of a client file beside arrays, classes and space
 BUFFER_BYTES = 256 << 20  # rows of one group of clients, as stored
 
 
@@ -46,6 +52,8 @@ def local_stats(
     partition: str | Path | None = None,
     client: str | None = None,
     only: str | None = None,
+    participation: float = 1.0,
+    participation_seed: int = 0,
     sum: bool = False,
     held_out: str | Path | None = None,
     min_rows: int = 0,
@@ -56,10 +64,11 @@ def local_stats(
     """Compute statistics of simulated clients (``partition``) or of one real silo (``client``).
 
     Writes one file a client into the folder ``out``; with ``sum`` one file, their sum. Clients
-    that the partition holds out are then summed into ``held_out`` instead. ``head`` is a head file
-    or a head's name with ``head_options``. Files that are there and were made of the same inputs
-    are kept. ``cache``: a folder for what rows become in a head of many rounds, so that the next
-    round starts there and not from the features. Returns ``out``.
+    that the partition holds out are then summed into ``held_out`` instead. ``only`` names clients
+    ('0-9,12') or a part of them ('I/N'); ``participation`` is the share of them that takes part.
+    ``head`` is a head file or a head's name with ``head_options``. Files that are there and were
+    made of the same inputs are kept. ``cache``: a folder for what rows become in a head of many
+    rounds, so that the next round starts there and not from the features. Returns ``out``.
     """
     out = Path(out)
     with open_features(Path(features)) as rows:
@@ -70,7 +79,10 @@ def local_stats(
             _check_same_space(rows, header, head)
         bound = bound.bind(rows.dim, len(rows.classes))
         dealt = _whole_file(rows, client) if partition is None else _dealt(rows, partition, client)
-        chosen = _chosen(dealt, only)
+        if not 0 < participation <= 1:
+            raise UsageError(f"--participation is above 0, at most 1; found {participation}")
+        drawn = draw_clients(dealt.held_out, participation, participation_seed, bound.phase())
+        chosen = _chosen(drawn, only, len(dealt.names))
         _check_min_rows(dealt, chosen, min_rows)
         head_file = None if header is None else str(Path(head).resolve())
         carrying = None if cache is None else _carrying(Path(cache), rows, dealt, chosen, bound)
@@ -166,10 +178,32 @@ def _check_same_rows(
     )
 
 
-def _chosen(dealt: _Dealt, only: str | None) -> list[int]:
+def draw_clients(
+    held_out: NDArray[np.bool_], share: float, seed: int, phase: str | None
+) -> list[int]:
+    """The clients of a round: one draw for each layer of a head, by the number of its phase.
+
+    Every held-out client stays; with a share of 1 nothing is drawn.
+    """
+    if share == 1:
+        return list(range(len(held_out)))
+    layer = re.search(r"\d+$", phase or "")
+    rng = np.random.default_rng([seed, int(layer[0]) if layer else 0])
+    training = np.flatnonzero(~held_out)
+    drawn = rng.permutation(training)[: max(1, round(share * len(training)))]
+    return sorted([*drawn.tolist(), *np.flatnonzero(held_out).tolist()])
+
+
+def _chosen(drawn: Sequence[int], only: str | None, clients: int) -> list[int]:
+    """Those of the drawn clients that ``only`` names by number, or part I of N of them."""
     if only is None:
-        return list(range(len(dealt.names)))
-    return parse_ranges(only, len(dealt.names))
+        return list(drawn)
+    if "/" in only:
+        part, parts = parse_shard(only, "--only")
+        n = len(drawn)
+        return list(drawn[n * part // parts : n * (part + 1) // parts])
+    named = set(parse_ranges(only, clients))
+    return [k for k in drawn if k in named]
 
 
 def parse_ranges(text: str, clients: int) -> list[int]:
@@ -184,7 +218,9 @@ def parse_ranges(text: str, clients: int) -> list[int]:
         try:
             first, last = int(low), int(high if dash else low)
         except ValueError:
-            raise UsageError(f"--only takes clients such as 0-9 or 3,7-8; found {text!r}") from None
+            raise UsageError(
+                f"--only takes clients such as 0-9 or 3,7-8, or a part I/N; found {text!r}"
+            ) from None
         if not 0 <= first <= last < clients:
             raise UsageError(
                 f"--only {text}: the {clients} clients are numbered 0 to {clients - 1}"
@@ -235,13 +271,17 @@ class _Job:
                 "for their sum"
             )
         kept = [k for k in chosen if not self.dealt.held_out[k]]
-        for clients, path in ((kept, out), (held, held_out)):
-            if path is not None and not up_to_date(path, self.recipe(clients), self.overwrite):
-                save_statistics(path, self.sum_of(clients), self.recipe(clients), self.head_file)
+        for clients, path in ((held, held_out), (kept, out)):  # what others wait for comes last
+            made_by = self.recipe(clients)
+            if path is not None and not up_to_date(path, made_by, self.overwrite):
+                begun = time.perf_counter()
+                found = self.sum_of(clients)
+                took = round(time.perf_counter() - begun, 3)
+                save_statistics(path, found, made_by, self.head_file, took)
         return out
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
-        names = [self.dealt.names[k] for k in clients]
+        names = sorted(self.dealt.names[k] for k in clients)
         options = {"clients": names, "gamma": self.gamma}
         inputs = {
             "features": self.rows.header["digest"],
@@ -266,16 +306,26 @@ class _Job:
         """Say how much disk will be taken before it is, and refuse when there is less."""
         if files < 2:
             return
-        empty = self.head.collect([self.no_rows()])
-        size = files * sum(a.size * 8 for a in empty.arrays.values())
+        shapes = self.head.shapes(self.rows.bits).values()
+        beside = FILE_BYTES + len(canonical_json(self.rows.header))
+        size = files * (beside + sum(8 * prod(shape) for shape, _ in shapes))
+        # Integers are stored as narrow as their values allow, perhaps compressed; reals are not.
+        least = files * (LEAST_BYTES + sum(8 * prod(s) for s, kind in shapes if kind == "f"))
         log.info(
             "local-stats: %d files of at most %.1f MB, %.1f MB in all, into %s",
             files, size / files / 1e6, size / 1e6, out,
         )  # fmt: skip
         try:
-            need_space(out, size, f"{files} client files")
+            need_space(out, least, f"{files} client files, at the least")
         except InputError as error:
             raise InputError(f"{error}; or add the clients up at once with --sum") from None
+        free = free_space(out)
+        if size > free:
+            log.warning(
+                "the disk of %s has %.1f MB free, which may not suffice: files that are finished "
+                "are kept, the same command goes on; --sum adds the clients up at once",
+                out, free / 1e6,
+            )  # fmt: skip
 
     def no_rows(self) -> Block:
         return self.rows.rows(0, 0), self.dealt.labels[:0]
@@ -349,6 +399,8 @@ class _Job:
     def labelled(self, statistics: Statistics, clients: Sequence[int]) -> Statistics:
         """The same statistics, with whose they are and what they may be added to."""
         header, sizes = self.rows.header, self.dealt.sizes()
+        held = int(self.dealt.held_out.sum())
+        dealt_to = (len(self.dealt.names) - held, held) if self.dealt.partition else (0, 0)
         context = Context(header["space"], tuple(header["classes"]), self.head.binding())
         who = {
             ClientId(self.dealt.names[k], self.dealt.partition): Client(
@@ -357,6 +409,7 @@ class _Job:
                 header["digest"],
                 self.dealt.rows_digest,
                 bool(self.dealt.held_out[k]),
+                dealt_to[int(self.dealt.held_out[k])],
             )
             for k in clients
         }

@@ -39,7 +39,8 @@ def partition(
     """Deal the rows of a feature file to clients; see `afltool.partitions.assign` for the schemes.
 
     ``table``: for the schemes by-attribute and file, a CSV, parquet or JSON table with a column
-    ``row`` (row ids) and the column named by ``column`` (for file: ``client``).
+    ``row`` (row ids) and the column named by ``column`` (for file: ``client``). A table of images,
+    as `extract` takes it, has ``path`` instead of ``row`` and may name other images as well.
     """
     path, out = Path(features), Path(out)
     with open_features(path) as rows:
@@ -111,21 +112,24 @@ def _attribute(
         raise UsageError("by-attribute needs --column NAME: whose values are the clients")
     frame = read_table(Path(table))
     name = column or "client"
+    of_images = "row" not in frame.columns and "path" in frame.columns
+    if of_images:
+        frame = frame.rename(columns={"path": "row"})
     missing = [c for c in ("row", name) if c not in frame.columns]
     if missing:
         raise InvalidDataError(
             f"{table} has the columns {', '.join(map(str, frame.columns))}; expected 'row' and "
             f"{name!r}"
         )
-    return _by_row(Path(table), frame, name, ids)
+    return _by_row(Path(table), frame, name, ids, of_images)
 
 
 def read_table(path: Path) -> pd.DataFrame:
     """A CSV, parquet or JSON (records) table; `CorruptFileError` says what is wrong with it."""
     readers: dict[str, Any] = {
-        ".csv": lambda p: pd.read_csv(p, dtype={"row": str}),
+        ".csv": lambda p: pd.read_csv(p, dtype={"row": str, "path": str}),
         ".parquet": pd.read_parquet,
-        ".json": lambda p: pd.read_json(p, orient="records", dtype={"row": str}),
+        ".json": lambda p: pd.read_json(p, orient="records", dtype={"row": str, "path": str}),
     }
     if path.suffix not in readers:
         raise UsageError(f"{path}: a table is a .csv, .parquet or .json file")
@@ -140,7 +144,10 @@ def read_table(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _by_row(path: Path, frame: pd.DataFrame, name: str, ids: NDArray[np.bytes_]) -> NDArray[Any]:
+def _by_row(
+    path: Path, frame: pd.DataFrame, name: str, ids: NDArray[np.bytes_], others: bool
+) -> NDArray[Any]:
+    """The values of the rows ``ids``; ``others``: the table may have more rows than these."""
     values = frame.set_index(frame["row"].astype(str))[name]
     if not values.index.is_unique:
         twice = values.index[values.index.duplicated()][0]
@@ -148,7 +155,7 @@ def _by_row(path: Path, frame: pd.DataFrame, name: str, ids: NDArray[np.bytes_])
     names = [i.decode() for i in ids.tolist()]
     missing = [n for n in names if n not in values.index]
     strangers = len(values) - (len(names) - len(missing))
-    if missing or strangers:
+    if missing or (strangers and not others):
         example = f", such as {missing[0]!r}" if missing else ""
         raise MismatchError(
             f"{path} must have each of the {len(names)} rows once: {len(missing)} are missing"

@@ -11,8 +11,8 @@ import numpy as np
 from ..errors import CorruptFileError, InputError, UsageError
 from ..files import load_head, load_partition
 from ..partitions import summary
-from ..report.layers import plot_layers
 from ..report.plots import plot_confusion, plot_partition, plot_ridge_path
+from ..report.rounds import plot_rounds
 
 
 def partition_picture(path: str | Path, out: str | Path) -> Path:
@@ -64,13 +64,45 @@ def ridge_path_picture(path: str | Path, out: str | Path) -> Path:
     return Path(out)
 
 
-def layers_picture(path: str | Path, out: str | Path) -> Path:
-    """Training error and solve time of a head of layers, as far as it has come."""
-    head, _ = load_head(Path(path))
-    rounds = head.report.get("phases")
+def rounds_picture(path: str | Path, out: str | Path) -> Path:
+    """Error, accuracies, seconds and bytes of every round.
+
+    ``path``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies).
+    """
+    path = Path(path)
+    rounds, title = _rounds_of_json(path) if _is_json(path) else _rounds_of_head(path)
     if not rounds:
-        raise UsageError(f"{path} is not a head of layers, or is before its first phase")
-    return plot_layers(rounds, out)
+        raise UsageError(f"{path} is before its first round: there is nothing to draw")
+    return plot_rounds(rounds, out, title)
+
+
+def _is_json(path: Path) -> bool:
+    return path.is_dir() or path.suffix == ".json"
+
+
+def _rounds_of_json(path: Path) -> tuple[list[dict[str, Any]], str]:
+    place = path / "summary.json" if path.is_dir() else path
+    if not place.is_file():
+        hint = "is the run finished?" if path.is_dir() else "evaluate --each-round -o writes one"
+        raise InputError(f"there is no file {place}: {hint}")
+    try:
+        found = json.loads(place.read_text())
+        rounds, title = found["rounds"], f"top-1 {found['top1']:.2%} of {found['n']:,} rows"
+        assert all(isinstance(one["phase"], str) for one in rounds)
+    except (ValueError, TypeError, KeyError, AssertionError):
+        raise CorruptFileError(
+            f"{place} tells no rounds: expected a run's summary.json, or what "
+            "afltool evaluate … --each-round -o writes"
+        ) from None
+    return rounds, title
+
+
+def _rounds_of_head(path: Path) -> tuple[list[dict[str, Any]], str]:
+    head, _ = load_head(path)
+    return head.report.get("phases", []), f"{head.name} head"
+
+
+layers_picture = rounds_picture  # the name that it had when only heads of layers had rounds
 
 
 _CURVES = {

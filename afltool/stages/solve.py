@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..errors import InputError, MismatchError, UsageError
+from ..errors import InputError, InvalidDataError, MismatchError, UsageError
 from ..files import load_head, load_statistics, recipe, save_head, up_to_date
 from ..heads import make_head
-from ..heads.base import Head
+from ..heads.base import Head, note_round
 from ..statistics import Statistics, difference
-from ..store.hdf5 import read_header
+from ..store.hdf5 import damage_as_error, read_header
 
 log = logging.getLogger("afltool")
 
@@ -42,8 +43,12 @@ def solve(
         raise UsageError(f"--threads is at least 1; found {threads}")
     statistics = load_statistics(Path(total))
     held = None if validate is None else _held_out(Path(validate), statistics)
-    start = _head_of(statistics, total, head).with_options(**(options or {}))
-    start = start.bind(statistics.context.space["dim"], len(statistics.context.classes))
+    with damage_as_error(Path(total)):
+        start = _head_of(statistics, total, head).with_options(**(options or {}))
+        start = start.bind(statistics.context.space["dim"], len(statistics.context.classes))
+    _check_arrays(start, statistics, Path(total))
+    if held is not None and validate is not None:
+        _check_arrays(start, held, Path(validate))
     made_by = recipe(
         "solve",
         {**start.options.as_dict(), "threads": threads},
@@ -54,9 +59,12 @@ def solve(
             "validate": held.digest() if held else None,
         },
     )
+    _say_one_class(statistics, Path(total))
     if not up_to_date(out, made_by, overwrite):
+        begun = time.perf_counter()
         with threadpool_limits(threads):
             solved = start.absorb(statistics, held)
+        _note(start, solved, statistics, time.perf_counter() - begun)
         clients = len(statistics.clients)
         save_head(out, solved, made_by, statistics.context, threads=threads, clients=clients)
         _say(solved, out)
@@ -90,6 +98,26 @@ def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None
     return head
 
 
+def _check_arrays(head: Head, statistics: Statistics, path: Path) -> None:
+    with damage_as_error(path):
+        try:
+            head.check_total(statistics)
+        except InvalidDataError as error:
+            raise InvalidDataError(f"{path}: {error}") from None
+
+
+def _say_one_class(statistics: Statistics, path: Path) -> None:
+    """All rows of one class: legal (a site may be alone for now), and no classifier."""
+    counts, classes = statistics.class_counts, statistics.context.classes
+    present = counts.nonzero()[0]
+    if len(present) == 1 < len(classes):
+        log.warning(
+            "%s: all %d rows are of the class %r, the other %d of %d classes have none; a head "
+            "solved from them predicts this class for everything: add clients that have others",
+            path, statistics.rows, classes[present[0]], len(classes) - 1, len(classes),
+        )  # fmt: skip
+
+
 def _held_out(path: Path, total: Statistics) -> Statistics:
     held = load_statistics(path)
     where = difference(total.context.as_dict(), held.context.as_dict())
@@ -102,6 +130,13 @@ def _held_out(path: Path, total: Statistics) -> Statistics:
             "validation needs clients that the head has not seen"
         )
     return held
+
+
+def _note(start: Head, solved: Head, total: Statistics, seconds: float) -> None:
+    """The round in the head's report, where the head has not written it itself."""
+    if len(solved.report.get("phases", [])) <= len(start.report.get("phases", [])):
+        found = {k: solved.report[k] for k in ("ridge", "training_mse") if k in solved.report}
+        note_round(start, solved, total, seconds, **found)
 
 
 def _say(head: Head, out: Path) -> None:
