@@ -18,6 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -44,8 +45,8 @@ def cut(X: Array) -> list[Array]:
 class Ours:
     """The head as local-stats and solve drive it, one block of rows after another."""
 
-    def __init__(self, X: Array, y: Array, compute: str) -> None:
-        options = {"layers": 99, "width": WIDTH, "compute": compute, "ridge": LAMBDA}
+    def __init__(self, X: Array, y: Array, **more: Any) -> None:
+        options = {"layers": 99, "width": WIDTH, "ridge": LAMBDA, **more}
         self.head: Head = make_head("deepafl", options).bind(DIM, int(y.max()) + 1)
         self.blocks = list(zip(cut(X), cut(y), strict=True))
         self.carried: list[Carried | None] = [None] * len(self.blocks)
@@ -178,11 +179,12 @@ def main() -> None:
     X = X.astype(np.float32)
     B = projection("linear-uniform", 0, 1, WIDTH, WIDTH).A
     F = cut(rng.normal(size=(rows, WIDTH)).astype(np.float32))
-    ours, theirs = Ours(X, y, "float32"), Straightforward(X, y)
+    ours, theirs = Ours(X, y), Straightforward(X, y)
     kinds = {
         "floor": lambda: floor(F, B),
         "float32 products": ours.layer,
-        "float64 throughout": Ours(X, y, "float64").layer,
+        "float32, --incremental": Ours(X, y, incremental=True).layer,
+        "float64 throughout": Ours(X, y, compute="float64").layer,
         "straightforward": theirs.layer,
         "straightforward, lean": Lean(X, y).layer,
     }
@@ -196,7 +198,7 @@ def main() -> None:
     for name, times in took.items():
         median = float(np.median(times))
         print(
-            f"{name:22} {min(times):6.2f} (median {median:5.2f})  {min(times) / least:5.2f} × floor"
+            f"{name:23} {min(times):6.2f} (median {median:5.2f})  {min(times) / least:5.2f} × floor"
             f"  {min(times) / min(took['float32 products']):5.2f} × float32 products"
         )
     equal = (ours.predicted() == theirs.predicted()).mean()

@@ -53,8 +53,8 @@ def lift(width: int) -> tuple:
 CONFIGURATIONS: list[tuple[str, str, Options]] = [
     ("AFL", "linear", {"ridge": "0.1:10000:6"}),
     *(lift(width) for width in (512, 1024, 2048, 3072)),
-    ("DeepAFL", "deepafl", {"layers": 20, "preset": "cifar10"}),
-    ("DeepAFL", "deepafl", {"layers": 20, "preset": "cifar10", "width": 512}),
+    ("DeepAFL", "deepafl", {"layers": 20, "preset": "cifar10", "incremental": True}),
+    ("DeepAFL", "deepafl", {"layers": 20, "width": 512, "preset": "cifar10", "incremental": True}),
     *(safle(e, 3) for e in (512, 1024, 1600)),
     *(safle(e, 4) for e in (512, 768)),
     *(safle(e, 5) for e in (256, 512)),
@@ -69,7 +69,7 @@ CONFIGURATIONS: list[tuple[str, str, Options]] = [
 SMALL = [
     ("AFL", "linear", {"ridge": "1e-2:1e2:5"}),
     ("random features", "random-features", {"width": 200, "ridge": "1:1000:4"}),
-    ("DeepAFL", "deepafl", {"layers": 3, "width": 64}),
+    ("DeepAFL", "deepafl", {"layers": 3, "width": 64, "incremental": True}),
     *(("SAFLe", "safle", {"experts": e, "group_size": 2, "ridge": "1:100:3"}) for e in (32, 128)),
     ("SAFLe hybrid", "safle", {"experts": 64, "with_linear": True, "ridge": "1:100:3"}),
     ("softmax", "softmax", {"rounds": 5}),

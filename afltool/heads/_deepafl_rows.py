@@ -47,20 +47,22 @@ class Network:
             return activate(o.sigma, source.copy())
         return activate(o.sigma, self._random(t + 1, *o.widths)(source))
 
-    def step(self, state: State, t: int, omegas: Sequence[Factors]) -> None:
-        """Φ_t → Φ_{t+1}, in place where it can be; ``omegas`` are Ω_1, Ω_2, …"""
+    def step(self, state: State, t: int, omegas: Sequence[Factors]) -> Array:
+        """Φ_t → Φ_{t+1} = Φ_t + P Uᵀ, in place where it can be; ``omegas`` are Ω_1, Ω_2, …
+
+        Returns P = F_t Z (n, r) for Ω_{t+1} = Z Uᵀ; F_t itself where Ω is dense or not learned.
+        """
         hidden = state.pop(HIDDEN, None)
         hidden = self.hidden(state, t) if hidden is None else hidden
         if self.options.identity_omega:
             state[PHI] = hidden if self.options.no_skip else state[PHI] + hidden
-            return
+            return hidden
         Z, U = omegas[t].typed(hidden.dtype)
         if self.options.no_skip:
             state[PHI] = np.zeros_like(state[PHI])
-        if U is None:
-            add_product(state[PHI], hidden, Z.T)
-        else:
-            add_product(state[PHI], product(hidden, Z), U)
+        P = hidden if U is None else product(hidden, Z)
+        add_product(state[PHI], P, Z.T if U is None else U)
+        return P
 
     def all_layers(self, X: Rows) -> Array:
         """Z = [Φ_0, F_0, …, F_{T−1}] of the variant (89)."""

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..digest import Digest
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..linalg import softmax as sm
-from ..statistics import Client, ClientId, Statistics
+from ..statistics import Statistics, mark
 
 F64 = NDArray[np.float64]
 
@@ -112,9 +111,3 @@ class Progress:
         if validation.rows == 0:
             raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
         return self._real(validation)[1] / validation.rows
-
-
-def mark(who: ClientId, client: Client) -> str:
-    """Tells a client and its rows from others; head files go to everybody, so no more than that."""
-    known = [who.partition, who.name, client.rows, client.source]
-    return Digest().json("client", known).hex()[:16]

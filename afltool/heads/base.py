@@ -87,6 +87,11 @@ class Head(ABC):
         """
         return self.statistics(X, y), {}
 
+    @property
+    def same_clients(self) -> bool:
+        """Whether every round has to be of the same clients, with the same rows."""
+        return False
+
     def previous(self) -> Head | None:
         """The head one phase earlier; None before the first."""
         return None
@@ -158,6 +163,10 @@ class Head(ABC):
         """Everything that was learned so far, by name."""
         return {}
 
+    def learned(self) -> dict[str, Array]:
+        """Of `arrays` what clients need, and what the digest is of; the rest is for the server."""
+        return self.arrays()
+
     def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
         """This head with the learned state of a file (the inverse of `arrays`)."""
         return self
@@ -224,7 +233,7 @@ class Head(ABC):
         if self.phase() is not None:
             options = {k: v for k, v in self.options.as_dict().items() if k != "gamma"}
             digest.json("options", options)
-        for name, array in sorted(self.arrays().items()):
+        for name, array in sorted(self.learned().items()):
             digest.array(name, array, array_kind(array))
         return digest.hex()
 
@@ -241,8 +250,8 @@ def note_round(
     Bytes are those of the arrays that one client sends at the most (the total's numbers are the
     larger ones) and then gets; ``seconds`` is the server's solve. ``facts``: the head's own.
     """
-    known = before.arrays()
-    new = [a for name, a in after.arrays().items() if a is not known.get(name)]
+    known = before.learned()
+    new = [a for name, a in after.learned().items() if a is not known.get(name)]
     entry = {
         "phase": total.phase,
         "rows": total.rows,

@@ -11,6 +11,7 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
 symmetric matrix and one matrix with C columns: ΦᵀΦ and ΦᵀY for W_t = (G + λI)⁻¹H (13), or FᵀF and
 Fᵀ(Y − ΦW) for Ω (16)–(18), which is kept as its two thin factors. Nothing random is stored or sent.
 With held-out clients the number of layers is chosen by their squared error, see `_best`.
+With ``incremental`` the rounds weights-1, weights-2, … send thin matrices, see `_deepafl_kept`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ..linalg.gram import check_labels, product, real_cross, real_gram
 from ..linalg.sandwich import Factors
 from ..linalg.triangle import length
 from ..statistics import Statistics
+from . import _deepafl_kept as keeping
 from ._deepafl_rows import HIDDEN, PHI, PHI0, Network, State
 from ._deepafl_solve import ENERGY, RECONSTRUCTION, solve_block, solve_weights
 from .base import Array, Carried, Head, Shape, expect_shape, note_round
@@ -37,6 +39,7 @@ from .replay import replayed
 
 F64 = NDArray[np.float64]
 JOINT = "joint"  # the only phase of --single-round
+FIRST = "same_clients"  # in the report: who was in the first round of --incremental
 
 
 class DeepAFLHead(Head):
@@ -50,6 +53,7 @@ class DeepAFLHead(Head):
         self.weights: tuple[F64, ...] = ()  # W_0, W_1, …  (d_Φ, C)
         self.blocks: tuple[Factors, ...] = ()  # Ω_1, Ω_2, …
         self.decoders: tuple[F64, ...] = ()  # Q_0, Q_1, … (d_Φ, d_Φ) of (88), until it is solved
+        self.kept: keeping.Keeping = {}  # the server's sums of --incremental, until it is solved
         self.finished = False  # no more layers, be it before the last
         self.network = Network(options)
 
@@ -81,16 +85,19 @@ class DeepAFLHead(Head):
         if self.classes is None or phase is None:
             raise UsageError("only a head that is bound and not solved gathers statistics")
         check_labels(y, self.classes)
-        weights = phase.startswith("weights")
+        t, weights = self._layers, phase.startswith("weights")
         if phase == JOINT:
-            state, weights = {PHI: self.network.all_layers(X)}, True
-        elif carried is None:
-            state = self._at(X, self._layers)
+            state = {PHI: self.network.all_layers(X)}
+            arrays = self._of_weights(state, y)
         else:
-            state = dict(carried)
-            if weights:
-                self.network.step(state, self._layers - 1, self.blocks)
-        arrays = self._of_weights(state, y) if weights else self._of_block(state, y)
+            state = self._at(X, t - (weights and t > 0)) if carried is None else dict(carried)
+            P = self.network.step(state, t - 1, self.blocks) if weights and t else None
+            if not weights:
+                arrays = self._of_block(state, y)
+            elif P is not None and self.options.incremental:
+                arrays = self._of_movement(state, P, y)
+            else:
+                arrays = self._of_weights(state, y)
         counts = np.bincount(y, minlength=self.classes).astype(np.int64)
         return Statistics(phase, arrays, counts), state
 
@@ -100,6 +107,13 @@ class DeepAFLHead(Head):
         if self.classes is None or phase is None:
             raise UsageError("only a head that is bound and not solved gathers statistics")
         phi, hidden = self.options.widths
+        if self.options.incremental and phase.startswith("weights") and self.blocks:
+            U = self.blocks[-1].U
+            rank = hidden if U is None else U.shape[-1]
+            return {
+                keeping.MOVED: ((phi, rank), "f"),
+                CROSS: ((rank, self.classes), "f"),
+            }
         side = phi if phase.startswith("weights") else hidden
         side = phi + self.options.depth * hidden if phase == JOINT else side
         found: dict[str, Shape] = {GRAM: ((length(side),), "f"), CROSS: ((side, self.classes), "f")}
@@ -123,13 +137,42 @@ class DeepAFLHead(Head):
         begun = time.perf_counter()
         if phase == JOINT:
             return replayed(self, total, validation)
-        weights = total.phase.startswith("weights")
-        after, facts = (
-            solve_weights(self, total, validation) if weights else solve_block(self, total)
-        )
+        if total.phase.startswith("weights"):
+            whole, seen = self._completed(total, validation)
+            after, facts = solve_weights(self, whole, seen)
+            if self.options.incremental:
+                after.kept = keeping.after_weights(whole, seen)
+        else:
+            self._check_same_clients(total, validation)
+            after, facts = solve_block(self, total)
+            after.kept = keeping.after_block(self.kept, total, validation)
         note_round(self, after, total, time.perf_counter() - begun, **facts)
         after.report["rows"] = total.rows
-        return after._best() if weights else after
+        if self.options.incremental:
+            after.report[FIRST] = self.report.get(FIRST, keeping.clients_of(total, validation))
+        return after if len(after.blocks) > len(self.blocks) else after._best()
+
+    @property
+    def same_clients(self) -> bool:
+        return self.options.incremental
+
+    def _completed(
+        self, total: Statistics, validation: Statistics | None
+    ) -> tuple[Statistics, Statistics | None]:
+        """The sums ΦᵀΦ and ΦᵀY that were given, or that what was given stands for."""
+        if not (self.same_clients and self.blocks):
+            return total, validation
+        self._check_same_clients(total, validation)
+        known = self.kept[keeping.TRAINED], self.kept.get(keeping.HELD_OUT)
+        omega, compute = self.blocks[-1], self.options.compute
+        whole = known[0].completed(total, omega, compute)
+        if known[1] is None or validation is None:
+            return whole, None
+        return whole, known[1].completed(validation, omega, compute)
+
+    def _check_same_clients(self, total: Statistics, validation: Statistics | None) -> None:
+        if self.same_clients:
+            keeping.same_clients(self.report.get(FIRST), total, validation)
 
     def scores(self, X: Rows) -> F64:
         """Φ_T W_T (n, C), products in the compute type."""
@@ -148,7 +191,7 @@ class DeepAFLHead(Head):
 
     # ------------------------------------------------------------ state, as files hold it
 
-    def arrays(self) -> dict[str, Array]:
+    def learned(self) -> dict[str, Array]:
         found: dict[str, Array] = {f"weights-{t}": W for t, W in enumerate(self.weights)}
         found |= {f"decoder-{t}": Q for t, Q in enumerate(self.decoders)}
         for t, block in enumerate(self.blocks, start=1):
@@ -156,6 +199,9 @@ class DeepAFLHead(Head):
             if block.U is not None:
                 found[f"block-{t}-right"] = block.U
         return found
+
+    def arrays(self) -> dict[str, Array]:
+        return {**self.learned(), **keeping.to_arrays(self.kept)}
 
     def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> DeepAFLHead:
         """The head of a file; `InvalidDataError` when its arrays are not those of its phase."""
@@ -171,6 +217,7 @@ class DeepAFLHead(Head):
             Factors(named[f"block-{t}-left"], named.get(f"block-{t}-right"))
             for t in range(1, blocks + 1)
         )
+        head.kept = keeping.from_arrays(named)
         learned = 0 if self.options.identity_omega else known - 1
         head.finished = phase is None and known > 0 and blocks == learned
         head._check_shapes()
@@ -183,7 +230,7 @@ class DeepAFLHead(Head):
     def previous(self) -> DeepAFLHead | None:
         """The head one phase earlier, without what was learned last; None if that is not known."""
         o, head = self.options, copy(self)
-        head.finished = False
+        head.finished, head.kept = False, {}
         if o.single_round:
             head.blocks = head.weights = ()
             return head if self.weights else None
@@ -209,7 +256,8 @@ class DeepAFLHead(Head):
         """The solved head of so many layers: the same as one that was begun with so many."""
         head = copy(self)
         head.weights, head.blocks = self.weights[: layers + 1], self.blocks[:layers]
-        head.decoders, head.finished = (), True
+        head.decoders, head.finished, head.kept = (), True, {}
+        head.report = {k: v for k, v in self.report.items() if k != FIRST}
         return head
 
     def _best(self) -> DeepAFLHead:
@@ -227,7 +275,7 @@ class DeepAFLHead(Head):
         if self.phase() is not None and not tired:
             return self
         head = self._cut(best)
-        head.report = {**self.report, "layers": best, "layers_by": "held-out clients"}
+        head.report = {**head.report, "layers": best, "layers_by": "held-out clients"}
         return head
 
     def _check_shapes(self) -> None:
@@ -243,6 +291,12 @@ class DeepAFLHead(Head):
             expect_shape(f"block-{t}-left", block.Z, (hidden, rank))
             if block.U is not None:
                 expect_shape(f"block-{t}-right", block.U, (phi, rank))
+        if self.options.incremental and self.weights and not self.finished:
+            assert self.classes is not None
+            if keeping.TRAINED not in self.kept:
+                raise InvalidDataError("the head lacks the sums that --incremental builds on")
+            block_last = len(self.blocks) == len(self.weights)
+            keeping.check_shapes(self.kept, (phi, hidden), self.classes, block_last)
 
     # ------------------------------------------------------------ client side
 
@@ -262,6 +316,12 @@ class DeepAFLHead(Head):
             found[RECONSTRUCTION] = product(phi.T, state[PHI0]).astype(np.float64)
             found[ENERGY] = np.array([(state[PHI0].astype(np.float64) ** 2).sum()])
         return found
+
+    def _of_movement(self, state: State, P: Array, y: NDArray[np.int64]) -> dict[str, Array]:
+        """Φᵀ P and PᵀY, from which the server knows ΦᵀΦ and ΦᵀY; see `_deepafl_kept`."""
+        assert self.classes is not None
+        moved = product(state[PHI].T, P).astype(np.float64)
+        return {keeping.MOVED: moved, CROSS: real_cross(P, y, self.classes)}
 
     def _of_block(self, state: State, y: NDArray[np.int64]) -> dict[str, Array]:
         """Π = FᵀF and Υ = FᵀR with R = Y − ΦW; for (88) also Fᵀ(Φ_0 − ΦQ)."""

@@ -116,6 +116,11 @@ class DeepAFLOptions(Options):
     reconstruction: float = option(
         0.0, "1 − ρ of (88), 0 to 1: every Ω_t also keeps what reconstructs Φ_0, with this weight"
     )
+    incremental: bool = option(
+        False,
+        "send what changes of ΦᵀΦ, not all of it: about half the bytes and one symmetric product "
+        "less in every layer; all rounds must be of the same clients",
+    )
     patience: int | None = option(
         None, "with held-out clients: stop after so many layers without a smaller error on them"
     )
@@ -140,6 +145,12 @@ class DeepAFLOptions(Options):
         if self.patience is not None:
             _at_least("patience", self.patience, 1)
         self._check_identities()
+        for name in ("no_skip", "identity_omega", "reconstruction", "single_round"):
+            if self.incremental and getattr(self, name):
+                raise UsageError(
+                    f"--incremental is not for --{name.replace('_', '-')}: there nothing of ΦᵀΦ is "
+                    "left to build on, or all of it is known"
+                )
         if self.single_round and (not self.from_phi0 or self.no_skip or self.identity_omega):
             raise UsageError(
                 "--single-round is for --from-phi0 with learned layers and their skip connections: "

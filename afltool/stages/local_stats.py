@@ -81,6 +81,12 @@ def local_stats(
         dealt = _whole_file(rows, client) if partition is None else _dealt(rows, partition, client)
         if not 0 < participation <= 1:
             raise UsageError(f"--participation is above 0, at most 1; found {participation}")
+        if participation < 1 and bound.same_clients:
+            raise UsageError(
+                f"this {bound.name} head needs the same clients in every round; found "
+                f"--participation {participation:g}: leave it out, or begin a head without "
+                "--incremental"
+            )
         drawn = draw_clients(dealt.held_out, participation, participation_seed, bound.phase())
         chosen = _chosen(drawn, only, len(dealt.names))
         _check_min_rows(dealt, chosen, min_rows)
