@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 
+from .. import memory
+
 
 def main() -> None:
     """Entry point of the installed command."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is in the background
         signal.signal(signal.SIGINT, leave)
     use_given_cores()
+    memory.keep_freed()
     from . import _summary
     from .app import app
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..digest import Digest
 from ..errors import InvalidDataError, MismatchError, UsageError
+from ..linalg.gram import product
 from ..linalg.sandwich import Factors
 from ..linalg.triangle import length, pack, unpack
 from ..statistics import Statistics, mark
@@ -54,8 +55,8 @@ class Kept:
         left, right = omega.typed(compute)
         Z = np.eye(len(Pi)) if right is None else left.astype(np.float64)  # dense: P = F, U = Ωᵀ
         U = (left.T if right is None else right).astype(np.float64)
-        mixed = (M - 0.5 * (U @ (Z.T @ (Pi @ Z)))) @ U.T
-        arrays = {GRAM: pack(G + mixed + mixed.T), CROSS: self.cross + U @ N}
+        mixed = product(M - 0.5 * product(U, product(Z.T, product(Pi, Z))), U.T)
+        arrays = {GRAM: pack(G + mixed + mixed.T), CROSS: self.cross + product(U, N)}
         return replace(total, arrays=arrays)
 
 

@@ -34,7 +34,7 @@ class Network:
         """Φ_0 of rows X (n, d)."""
         o = self.options
         A = self._random(0, dim(X), o.widths[0])
-        state = {PHI: activate(o.sigma0, A(typed(X, o.compute)))}
+        state = {PHI: A(typed(X, o.compute), o.sigma0)}
         if o.from_phi0 or o.reconstruction:
             state[PHI0] = state[PHI].copy()
         return state
@@ -45,7 +45,7 @@ class Network:
         source = state[PHI0] if o.from_phi0 else state[PHI]
         if o.identity_projection:
             return activate(o.sigma, source.copy())
-        return activate(o.sigma, self._random(t + 1, *o.widths)(source))
+        return self._random(t + 1, *o.widths)(source, o.sigma)
 
     def step(self, state: State, t: int, omegas: Sequence[Factors]) -> Array:
         """Φ_t → Φ_{t+1} = Φ_t + P Uᵀ, in place where it can be; ``omegas`` are Ω_1, Ω_2, …

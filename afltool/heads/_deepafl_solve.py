@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .. import memory
 from ..errors import InvalidDataError
 from ..linalg import ridge as rr
+from ..linalg.gram import product
 from ..linalg.sandwich import bytes_needed, low_rank, reconstructing
 from ..linalg.triangle import unpack
 from ..statistics import Statistics
@@ -81,5 +82,5 @@ def solve_block(head: DeepAFLHead, total: Statistics) -> tuple[DeepAFLHead, dict
     after = copy(head)
     after.blocks = (*head.blocks, omega)
     M = omega.times(W)  # F Ω W = F M
-    gain = 2.0 * float((M * Upsilon).sum()) - float((M * (Pi @ M)).sum())
+    gain = 2.0 * float((M * Upsilon).sum()) - float((M * product(Pi, M)).sum())
     return after, {"training_mse_gain": gain / total.rows}

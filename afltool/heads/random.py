@@ -10,6 +10,7 @@ All further steps are single IEEE operations (+, −, ×, ÷, √, rounding), wh
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..linalg.gram import product
 
 Array = NDArray[Any]
 F64 = NDArray[np.float64]
+AT_ONCE = 256  # rows whose bias and σ are taken together, while the cache holds them
 LEAK = 0.01  # slope of LeakyReLU below zero, and
 SHRINK = 0.5  # threshold of Softshrink: torch's defaults
 
@@ -31,12 +33,10 @@ class Projection:
     A: NDArray[np.float32]
     a: NDArray[np.float32] | None
 
-    def __call__(self, X: Array) -> Array:
-        """X (n, fan_in) float32 or float64 → (n, fan_out) of the same type."""
+    def __call__(self, X: Array, activation: str = "none") -> Array:
+        """σ(XA + a): X (n, fan_in) float32 or float64 → (n, fan_out) of the same type."""
         out: Array = product(X, self.A.astype(X.dtype, copy=False))
-        if self.a is not None:
-            out += self.a
-        return out
+        return activate(activation, out, self.a)
 
 
 def projection(kind: str, seed: int, stream: int, fan_in: int, fan_out: int) -> Projection:
@@ -134,26 +134,40 @@ def _log(x: F64) -> F64:
     return 2.0 * t * series + k * 0.6931471805599453
 
 
-def activate(name: str, X: Array) -> Array:
-    """σ(X), element by element; X (n, d) float32 or float64 may be overwritten."""
-    if name == "none":
+def activate(name: str, X: Array, bias: NDArray[np.float32] | None = None) -> Array:
+    """σ(X + bias), element by element, in place; X (n, d) float32 or float64, C-contiguous.
+
+    One thread does it: PyTorch's others would wait for more by spinning, in the way of those of the
+    products that follow, which costs more than they save.
+    """
+    parts = [X[start : start + AT_ONCE] for start in range(0, len(X), AT_ONCE)]
+    if name in ("none", "tanh"):
+        for part in parts:
+            if bias is not None:
+                part += bias
+            if name == "tanh":
+                np.tanh(part, out=part)
         return X
-    if name == "tanh":
-        return np.asarray(np.tanh(X, out=X))
     import torch  # here, so that a command that sees no rows starts without it
 
-    t = torch.from_numpy(X)
-    match name:
-        case "gelu":  # x Φ(x), the exact form, not its tanh approximation
-            return torch.nn.functional.gelu(t).numpy()
-        case "relu":
-            return torch.relu_(t).numpy()
-        case "leaky-relu":
-            return torch.nn.functional.leaky_relu_(t, LEAK).numpy()
-        case "hardswish":
-            return torch.nn.functional.hardswish(t).numpy()
-        case "softshrink":
-            return torch.nn.functional.softshrink(t, SHRINK).numpy()
-        case "sigmoid":
-            return torch.sigmoid_(t).numpy()
-    raise AssertionError(name)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for part in parts:
+            t = torch.from_numpy(part)
+            if bias is not None:
+                t += torch.from_numpy(bias)
+            _IN_PLACE[name](torch, t)
+    finally:
+        torch.set_num_threads(threads)
+    return X
+
+
+_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {  # PyTorch, a tensor
+    "gelu": lambda torch, t: torch.ops.aten.gelu_(t),  # x Φ(x), not its tanh approximation
+    "relu": lambda torch, t: torch.relu_(t),
+    "leaky-relu": lambda torch, t: torch.nn.functional.leaky_relu_(t, LEAK),
+    "hardswish": lambda torch, t: torch.nn.functional.hardswish(t, inplace=True),
+    "softshrink": lambda torch, t: t.copy_(torch.nn.functional.softshrink(t, SHRINK)),
+    "sigmoid": lambda torch, t: torch.sigmoid_(t),
+}

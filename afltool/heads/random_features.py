@@ -21,7 +21,7 @@ from ..statistics import Statistics
 from .base import Array, Block, Head, Shape, expect_shape
 from .least_squares import CROSS, GRAM
 from .linear import PHASE, LinearHead
-from .random import Projections, activate
+from .random import Projections
 from .random_options import RandomFeaturesOptions
 
 
@@ -97,7 +97,7 @@ class RandomFeaturesHead(LinearHead):
         """σ(XA + a), X if asked, and the constant feature if asked, in the compute type."""
         o = self.options
         rows = typed(X, o.compute)
-        parts = [activate(o.activation, self._random(0, dim(X), o.width)(rows))]
+        parts = [self._random(0, dim(X), o.width)(rows, o.activation)]
         parts += [rows] if o.with_linear else []
         parts += [np.ones((len(rows), 1), rows.dtype)] if o.intercept else []
         return np.hstack(parts) if len(parts) > 1 else parts[0]

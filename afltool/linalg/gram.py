@@ -134,7 +134,10 @@ def product(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(A @ B)
     (a, turned_a), (b, turned_b) = _fortran(B.T), _fortran(A.T)
     gemm = sgemm if A.dtype == np.float32 else dgemm
-    found: NDArray[Any] = gemm(1.0, a, b, trans_a=turned_a, trans_b=turned_b).T
+    room = np.empty((B.shape[1], len(A)), A.dtype, order="F")  # SciPy's own would be zeroed first
+    found: NDArray[Any] = gemm(
+        1.0, a, b, c=room, trans_a=turned_a, trans_b=turned_b, overwrite_c=1
+    ).T
     return found
 
 

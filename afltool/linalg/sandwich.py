@@ -15,6 +15,7 @@ from scipy import linalg
 from scipy.linalg import lapack
 
 from ..errors import NumericalError
+from .gram import product
 
 F64 = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
@@ -32,11 +33,11 @@ class Factors:
 
     def dense(self) -> F64:
         """Ω itself, (d_F, d_Φ)."""
-        return self.Z if self.U is None else self.Z @ self.U.T
+        return self.Z if self.U is None else product(self.Z, self.U.T)
 
     def times(self, W: F64) -> F64:
         """Ω W (d_F, C)."""
-        return self.Z @ (W if self.U is None else self.U.T @ W)
+        return product(self.Z, W if self.U is None else product(self.U.T, W))
 
     def typed(self, dtype: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Z and U as rows of a compute type take them."""
@@ -66,13 +67,13 @@ def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> Factors:
     """
     U, s, Qt = linalg.svd(W, full_matrices=False)
     s = np.where(s > max(W.shape) * EPS * s.max(initial=0.0), s, 0.0)
-    B = (Upsilon @ Qt.T) * s
+    B = product(Upsilon, Qt.T) * s
     if gamma > 0:
         Z = _shifted(Pi, s**2, gamma, B)
     else:
         lam, V = linalg.eigh(Pi, driver="evd")
-        Z = V @ _divided(V.T @ B, _positive(lam), s**2, 0.0)
-    return Factors(Z, U) if len(s) < len(W) else Factors(Z @ U.T)
+        Z = product(V, _divided(product(V.T, B), _positive(lam), s**2, 0.0))
+    return Factors(Z, U) if len(s) < len(W) else Factors(product(Z, U.T))
 
 
 def reconstructing(
