@@ -327,7 +327,8 @@ class DeepAFLHead(Head):
         """Π = FᵀF and Υ = FᵀR with R = Y − ΦW; for (88) also Fᵀ(Φ_0 − ΦQ)."""
         phi = state[PHI]
         state[HIDDEN] = hidden = self.network.hidden(state, self._layers)
-        residual = -product(phi, self.weights[-1].astype(phi.dtype))
+        residual = product(phi, self.weights[-1].astype(phi.dtype))
+        np.negative(residual, out=residual)
         residual[np.arange(len(y)), y] += 1
         found: dict[str, Array] = {GRAM: real_gram(hidden)}
         found[CROSS] = product(hidden.T, residual).astype(np.float64)

@@ -115,7 +115,8 @@ def real_gram(X: NDArray[Any]) -> NDArray[np.float64]:
     if not len(X):
         return np.zeros(length(X.shape[1]))
     syrk = ssyrk if X.dtype == np.float32 else dsyrk
-    return np.asarray(pack(syrk(1.0, X.T, trans=0, lower=0).T), dtype=np.float64)
+    room = np.empty((X.shape[1], X.shape[1]), X.dtype, order="F")
+    return np.asarray(pack(syrk(1.0, X.T, c=room, overwrite_c=1).T), dtype=np.float64)
 
 
 def real_cross(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
