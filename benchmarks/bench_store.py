@@ -23,7 +23,8 @@ from afltool.store.features import open_features, writing_features
 
 BLOCK = 4096
 HEADER = {
-    "recipe": {"stage": "import", "options": {}, "inputs": {}}, "provenance": {}, "classes": ["a", "b"], "source": {},
+    "recipe": {"stage": "import", "options": {}, "inputs": {}},
+    "provenance": {}, "classes": ["a", "b"], "source": {},
     "space": {"dtype": "int16", "fraction_bits": 9},
 }  # fmt: skip
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 from damage import HEADER
 
 from afltool.errors import CorruptFileError
@@ -60,6 +64,41 @@ def test_the_sizes_of_the_kernel_change_nothing(monkeypatch, cells, keys):
     monkeypatch.setattr(ct, "CELLS", cells)
     monkeypatch.setattr(ct, "KEYS", keys)
     assert np.array_equal(counted(codes, 4), expected)
+
+
+def torch_with(threads):
+    """PyTorch, as far as the kernel knows it, with so many threads."""
+    used = {name: getattr(torch, name) for name in ("ones", "int32", "from_numpy")}
+    return SimpleNamespace(**used, get_num_threads=lambda: threads)
+
+
+@pytest.mark.parametrize("size", [3, 8, 32])
+def test_law_threads_and_libraries_count_the_same(monkeypatch, size):
+    codes = random_codes(23, 3000, size)
+    monkeypatch.setattr(ct, "_torch", lambda increments: None)
+    expected = counted(codes, size)
+    for threads in (1, 2, 5):
+        fake = torch_with(threads)
+        monkeypatch.setattr(ct, "_torch", lambda increments, fake=fake: fake)
+        assert np.array_equal(counted(codes, size), expected)
+
+
+def test_an_error_in_a_thread_is_raised(monkeypatch):
+    def fails(*args):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(ct, "_torch", lambda increments: torch_with(3))
+    monkeypatch.setattr(ct, "_add_marginals", fails)
+    with pytest.raises(MemoryError, match="no room"):
+        counted(random_codes(23, 100, 8), 8)
+
+
+def test_pytorch_is_loaded_when_there_is_enough_to_count(monkeypatch):
+    monkeypatch.setattr(ct, "_counted", 0)
+    monkeypatch.delitem(sys.modules, "torch")
+    assert ct._torch(ct.WORTH_LOADING - 1) is None
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert ct._torch(0) is torch
 
 
 def test_counts_add_up_in_place():
