@@ -296,6 +296,14 @@ def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
                 head = head.bind(header["dim"], len(header["classes"]))
         except AflError as error:
             raise CorruptFileError(f"{path} is damaged: {error}") from None
+        strange = sorted(named.keys() ^ head.arrays().keys())
+        if strange:
+            raise CorruptFileError(
+                f"{path} is damaged: a {head.name} head of phase {head.phase()!r} does not hold "
+                f"{strange[0]!r}"
+                if strange[0] in named
+                else f"{path} is damaged: the array {strange[0]!r} of its head is absent"
+            )
         head.report = header["report"]
         hdf5.check_digest(path, header, head.digest())
     return head, header

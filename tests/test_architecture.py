@@ -122,6 +122,7 @@ ONLY = {
         "stages._decoding",
         "heads.random",
         "linalg.accelerator",
+        "linalg.counts",
     },
     "pyarrow": {"datasets", "stages._embeddings"},
     "safetensors": {"backbones", "stages._embeddings"},
