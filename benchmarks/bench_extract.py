@@ -1,18 +1,21 @@
 """extract against the plain loop (DataLoader, fp32, contiguous, batch 256), end to end.
 
-python benchmarks/bench_extract.py [BACKBONE] [SIZE] [IMAGES] [--rounds 3] [--compile]
+python benchmarks/bench_extract.py [BACKBONE] [SIZE] [IMAGES] [--rounds 3] [--alone] [--compile]
                                                                      resnet18 224 512
 
 Also what share of the machine's arithmetic it uses: multiplications and additions of the network
 an image, counted by PyTorch, times images a second, against a large matrix product in the same run.
-With --compile also whether torch.compile would pay.
+With --alone also what each step from the plain network to extract's brings, with --compile whether
+torch.compile would pay.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -96,18 +99,21 @@ def most_operations(side: int = 2048) -> float:
     return 2 * side**3 / min(seconds)
 
 
-def compiled(backbone: str, size: int, batch: int = 16) -> None:
-    """The prepared network alone, as it is and compiled, in turn."""
+def alone(backbone: str, size: int, with_compiler: bool) -> None:
+    """Images a second of the network alone, step by step from plain to what extract runs."""
     module = load_backbone(backbone, weights="random", image_size=size).module
-    ready = prepare_for_inference(module, image_size=size)
-    begun = time.perf_counter()
-    fast = torch.compile(ready)
-    x = torch.rand(batch, 3, size, size)
-    with torch.inference_mode():
-        fast(x)
-        print(f"torch.compile takes {time.perf_counter() - begun:.0f} s once")
-        plainly, quickly = alternately(lambda: ready(x), lambda: fast(x), repeats=20)
-    print(f"network alone {batch / plainly:.1f} images/s, compiled {batch / quickly:.1f}")
+    last = copy.deepcopy(module).to(memory_format=torch.channels_last)
+    ready = prepare_for_inference(copy.deepcopy(module), image_size=size)
+    forms = {"plain": module, "channels last": last, "and folded batch norms (extract)": ready}
+    if with_compiler:
+        forms["and torch.compile"] = torch.compile(ready)
+    for batch in (16, 256):
+        x = torch.rand(batch, 3, size, size)
+        nhwc = x.contiguous(memory_format=torch.channels_last)
+        steps = [partial(one, x if name == "plain" else nhwc) for name, one in forms.items()]
+        with torch.inference_mode():
+            for name, took in zip(forms, alternately(*steps, repeats=5), strict=True):
+                print(f"network alone, batches of {batch:3}: {batch / took:6.1f} images/s  {name}")
 
 
 def main() -> None:
@@ -116,6 +122,7 @@ def main() -> None:
     parser.add_argument("size", nargs="?", type=int, default=224)
     parser.add_argument("images", nargs="?", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--compile", action="store_true")
     a = parser.parse_args()
     keep_freed()  # as the command does
@@ -139,8 +146,8 @@ def main() -> None:
         f"{a.backbone} at {a.size} ({per_image / 1e9:.2f} Gflop an image): median ratio "
         f"{ratio:.2f} (goal: at least 1.6)"
     )
-    if a.compile:
-        compiled(a.backbone, a.size)
+    if a.alone or a.compile:
+        alone(a.backbone, a.size, a.compile)
 
 
 if __name__ == "__main__":
