@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .stages.aggregate import aggregate
+    from .stages.convert import convert
     from .stages.evaluate import evaluate
     from .stages.extract import extract
     from .stages.head import head
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "extract": "stages.extract:extract",
     "import_embeddings": "stages.imports:import_embeddings",
+    "convert": "stages.convert:convert",
     "merge": "stages.merge:merge",
     "partition": "stages.partition:partition",
     "head": "stages.head:head",
@@ -66,6 +68,7 @@ __all__ = [
     "RunConfig",
     "aggregate",
     "confusion_picture",
+    "convert",
     "evaluate",
     "extract",
     "head",

@@ -11,6 +11,7 @@ Every configuration of `CONFIGURATIONS` is
    of softmax heads), summed over their rows, also chooses the ridge; test rows choose nothing;
 3. tested: solved from all clients with that ridge, for every seed, and scored on the test rows.
 
+With --fraction-bits 9 3 every head is tried on features converted to each of these as well.
 Each result is a small JSON file in OUT/cache, so a sweep can be stopped, gone on with, and done in
 pieces (--only). At the end stand OUT/frontier.csv, OUT/frontier.png and the best of each family for
 every budget. Bytes are uploads alone; every head also downloads what the next round needs.
@@ -161,6 +162,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path)
     parser.add_argument("features", type=Path, nargs="*", help="TRAIN.h5 TEST.h5")
     parser.add_argument("--only", default="", help="configurations that hold this text")
+    parser.add_argument("--fraction-bits", type=int, nargs="+", default=[None],
+                        help="features are converted to each of these first")  # fmt: skip
     parser.add_argument("--cached", action="store_true", help="only what an earlier run left")
     parser.add_argument("--budgets", type=float, nargs="+", default=[12.0, 25.0, 50.0])
     parser.add_argument("--solve-seconds", type=float, default=60.0)
@@ -175,20 +178,25 @@ def main() -> None:
     a.out.mkdir(parents=True, exist_ok=True)
     files, configurations = (a.features, CONFIGURATIONS) if a.features else (digits(a.out), SMALL)
     with open_features(files[0]) as train, open_features(files[1]) as test_rows:
-        data = Data.of(train, test_rows, a.clients, a.alpha)
-        what = [train.header["digest"], test_rows.header["digest"], a.clients, a.alpha]
-    cache = Cache(a.out / "cache", what, a.cached)
+        whole = Data.of(train, test_rows, a.clients, a.alpha)
+        task = [train.header["digest"], test_rows.header["digest"], a.clients, a.alpha]
     wanted = [one for one in configurations if a.only in json.dumps(one)]
     rows = []
-    for one in wanted:
-        with suppress(NotThere):
-            rows += sweep(data, cache, one, a.seeds)
+    for bits in a.fraction_bits:
+        data = whole.converted(bits)
+        own = data.bits == whole.bits
+        cache = Cache(a.out / "cache", task if own else [*task, data.bits], a.cached)
+        for one in wanted:
+            with suppress(NotThere):
+                found = sweep(data, cache, one, a.seeds)
+                rows += [{**row, "fraction_bits": data.bits} for row in found]
     table = pd.DataFrame(rows)
     table.to_csv(a.out / "frontier.csv", index=False)
     best = pd.concat([best_within(table, b, a.solve_seconds) for b in a.budgets])
     best.to_csv(a.out / "best.csv", index=False)
-    columns = ["budget", "family", "megabytes", "top1", "standard_error", "options", "layers"]
-    print(best[columns].to_string(index=False))
+    columns = ["budget", "family", "fraction_bits", "megabytes", "top1", "standard_error",
+               "options", "layers"]  # fmt: skip
+    print("nothing is within a budget" if best.empty else best[columns].to_string(index=False))
     print(plot_frontier(table.to_dict("records"), a.out / "frontier.png", a.budgets))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from afltool.files import save_statistics
 from afltool.heads import make_head
 from afltool.heads.base import Head
-from afltool.linalg.fixedpoint import Rows
+from afltool.linalg.fixedpoint import FixedPoint, Rows, encode, real
 from afltool.partitions import assign
 from afltool.statistics import Context, Statistics, total
 from afltool.store.features import Features
@@ -48,6 +48,18 @@ class Data:
             train.rows(0, len(train)), labels, test.rows(0, len(test)), test.labels,
             train.header["space"], train.classes, dealt.client, dealt.held_out,
         )  # fmt: skip
+
+    @property
+    def bits(self) -> int | None:
+        return self.space["fraction_bits"]
+
+    def converted(self, bits: int | None) -> Data:
+        """The same rows with other fraction bits, as `afltool convert` makes them."""
+        if bits in (None, self.bits):
+            return self
+        X, test = (FixedPoint(encode(real(x), bits), bits) for x in (self.X, self.test))
+        space = {**self.space, "dtype": "int16", "fraction_bits": bits}
+        return replace(self, X=X, test=test, space=space)
 
     def blocks(self, rows: np.ndarray) -> list[tuple[Rows, np.ndarray]]:
         parts = (rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK))

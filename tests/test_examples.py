@@ -113,6 +113,11 @@ def test_the_frontier_of_the_digits_and_that_it_goes_on(tmp_path):
         fits = table[(table.family == family) & (table.megabytes <= budget)]
         assert one.held_out_error.item() == fits.held_out_error.min()
     assert (tmp_path / "frontier.png").stat().st_size > 10_000
+    both = run(*command, *small, "--only", '"linear"', "--fraction-bits", "9", "3")
+    assert both.count("choose [") == 1, "9 are the files' own and were done"
+    nine, three = pd.read_csv(tmp_path / "frontier.csv").to_dict("records")
+    assert (nine["fraction_bits"], three["fraction_bits"]) == (9, 3)
+    assert three["megabytes"] < nine["megabytes"]
     next((tmp_path / "cache").glob("weigh-*.json")).unlink()
     left = run(*command, *small, "--cached")
     assert "weigh [" not in left

@@ -1,4 +1,4 @@
-"""Commands that make features and deal them out: extract, import, merge, partition."""
+"""Commands that make features and deal them out: extract, import, convert, merge, partition."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from ._types import (
 def add_to(app: typer.Typer) -> None:
     app.command("extract")(command(extract))
     app.command("import")(command(import_))
+    app.command("convert")(command(convert))
     app.command("merge")(command(merge))
     app.command("partition")(command(partition))
 
@@ -198,6 +199,21 @@ def import_(
         backbone=backbone,
         overwrite=overwrite,
     )
+    show(path, as_json)
+
+
+def convert(
+    features: Annotated[Path, typer.Argument(help="A feature file.")],
+    out: Out,
+    dtype: DType = "int16",
+    fraction_bits: Bits = 9,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Write a feature file in another number format; fewer bits make smaller statistics."""
+    from ..stages.convert import convert as stage
+
+    path = stage(features, out, dtype=dtype, fraction_bits=fraction_bits, overwrite=overwrite)
     show(path, as_json)
 
 
