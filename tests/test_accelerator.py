@@ -58,6 +58,44 @@ def test_the_largest_count_is_exact(device):
 
 
 @on_devices
+def test_sides_and_addresses_are_those_that_int8_products_want(monkeypatch, device):
+    """CUDA refuses fewer than 17 rows and sides off 8, and has been wrong off 4."""
+    seen, product = [], torch._int_mm
+
+    def watched(a, b):
+        seen.append((*a.shape, *b.shape, a.data_ptr(), b.data_ptr()))
+        return product(a, b)
+
+    monkeypatch.setattr(torch, "_int_mm", watched)
+    monkeypatch.setattr(accelerator, "TILE", 50)
+    for groups, rows, size in ((9, 77, 8), (1, 1, 2), (3, 100, 102)):
+        counted(codes_of(groups, rows, size), size, device)
+    assert len(seen) > 4
+    assert all(rows > 16 for rows, *_ in seen)
+    assert all(number % 16 == 0 for call in seen for number in call)
+
+
+@on_devices
+@pytest.mark.parametrize("tile", [1, 2, 4])
+@pytest.mark.parametrize("row", [0, 33, 69])
+def test_a_wrong_product_is_refused(monkeypatch, device, tile, row):
+    """One count off by one, in one of four tiles."""
+    product, calls = torch._int_mm, []
+
+    def wrong(a, b):
+        found = product(a, b)
+        calls.append(1)
+        found[row, row] += len(calls) == tile
+        return found
+
+    monkeypatch.setattr(torch, "_int_mm", wrong)
+    monkeypatch.setattr(accelerator, "TILE", 70)
+    with pytest.raises(NumericalError, match=r"1 of 70 rows .* CUDA_VISIBLE_DEVICES="):
+        counted(codes_of(40, 300, 8), 8, device)
+    assert len(calls) == tile
+
+
+@on_devices
 def test_factors_solve_as_lapack_does(device):
     p = known_problem(60, 25, 3, 100.0, seed=0)
     lower = np.tril(p.G)
