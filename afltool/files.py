@@ -27,6 +27,7 @@ from .heads import OPTIONS, make_head
 from .heads.base import Head, Source
 from .statistics import Client, ClientId, Context, Statistics, difference
 from .store import hdf5, schema
+from .store.arrays import damage_as_error
 from .store.features import open_features
 from .store.provenance import provenance
 
@@ -125,7 +126,7 @@ def save_partition(path: Path, p: Partition, made_by: Mapping[str, Any]) -> Path
 def load_partition(path: Path) -> Partition:
     """Read a partition file; its digest is checked."""
     header, arrays = hdf5.read_file(path, "partition")
-    with hdf5.damage_as_error(path):
+    with damage_as_error(path):
         held_out = np.zeros(len(header["names"]), dtype=bool)
         held_out[header["held_out"]] = True
         p = Partition(
@@ -184,7 +185,7 @@ def save_statistics(
 def load_statistics(path: Path) -> Statistics:
     """Read a statistics file; its digest is checked."""
     header, arrays = hdf5.read_file(path, "statistics")
-    with hdf5.damage_as_error(path):
+    with damage_as_error(path):
         prefix = schema.ARRAYS + "/"
         s = Statistics(
             header["phase"],
@@ -287,7 +288,7 @@ def save_head(
 def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
     """Read a head and its header; its digest is checked."""
     header, arrays = hdf5.read_file(path, "head")
-    with hdf5.damage_as_error(path):
+    with damage_as_error(path):
         prefix = schema.ARRAYS + "/"
         named = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
         try:

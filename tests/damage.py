@@ -8,7 +8,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from afltool.store import hdf5
+from afltool.store import atomic, hdf5
+from afltool.store.arrays import put_array
 
 # The least that a statistics file says of itself.
 HEADER = {
@@ -73,14 +74,14 @@ def forge(
     found, old = hdf5.read_file(source, hdf5.read_header(source)["kind"])
     kind = found.pop("kind")
     named = {name.replace("__", "/"): value for name, value in arrays.items()}
-    with hdf5.writing(target) as file:
+    with atomic.writing(target) as file:
         for name, value in {**old, **named}.items():
             if isinstance(value, tuple):
                 shape, dtype = value
                 chunks = tuple(min(256, n) for n in shape)
                 file.create_dataset(name, shape, dtype, chunks=chunks, fletcher32=True)
             else:
-                hdf5.put_array(file, name, np.asarray(value))
+                put_array(file, name, np.asarray(value))
         hdf5.put_header(file, kind, {**found, **(header or {})} if whole is None else whole)
     return target
 
@@ -88,9 +89,9 @@ def forge(
 def unfinished(path: Path) -> Path:
     """What a writer leaves that is killed before the end; returns its path."""
     try:
-        with hdf5.writing(path, go_on=lambda _: False) as file:
-            hdf5.put_array(file, "class_counts", np.zeros(4))
+        with atomic.writing(path, go_on=lambda _: False) as file:
+            put_array(file, "class_counts", np.zeros(4))
             file.flush()
             raise KeyboardInterrupt
     except KeyboardInterrupt:
-        return hdf5.partial_path(path)
+        return atomic.partial_path(path)

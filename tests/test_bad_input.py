@@ -14,7 +14,7 @@ from damage import cut, datasets, flip, forge, middle_of, unfinished
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.store import hdf5
+from afltool.store import atomic
 from afltool.store.features import features_digest, open_features
 
 KINDS = ("features", "partition", "statistics", "head")
@@ -76,7 +76,7 @@ def each_reader(kind, path, road, tmp_path, skip=()):
 def nothing_at(out):
     """Neither a file nor an unfinished one; a folder of client files may have been made."""
     assert not out.is_file()
-    assert not hdf5.partial_path(out).exists()
+    assert not atomic.partial_path(out).exists()
     assert not out.is_dir() or not list(out.iterdir())
 
 
@@ -592,7 +592,7 @@ def test_no_space_left(stage, foreseen, road, small_disk, tmp_path, cli, monkeyp
     args = writers(road, out)[stage]
     with monkeypatch.context() as patch:
         if not foreseen:
-            patch.setattr(hdf5, "need_space", lambda *_: None)
+            patch.setattr(atomic, "need_space", lambda *_: None)
         done = cli(*args)
         refused(done, INPUT, out, "no space left", "free some space")
         if foreseen:
@@ -634,7 +634,7 @@ def test_no_space_left_while_extracting_is_resumable(small_disk, tmp_path, cli, 
 
     refused(cli(*args(out)), INPUT, "no space left", out, "it takes 0.1 MB")
     with monkeypatch.context() as patch:
-        patch.setattr(hdf5, "need_space", lambda *_: None)
+        patch.setattr(atomic, "need_space", lambda *_: None)
         refused(cli(*args(out)), INPUT, "no space left", out)
     assert not out.exists()
     filler.unlink()

@@ -29,7 +29,8 @@ from afltool.files import (
 from afltool.heads import make_head
 from afltool.linalg.triangle import pack
 from afltool.statistics import Client, ClientId, Context, Statistics
-from afltool.store import hdf5, schema
+from afltool.store import atomic, hdf5, schema
+from afltool.store.arrays import put_array
 from afltool.store.features import open_features, writing_features
 
 D = 5
@@ -81,7 +82,7 @@ def given_up(path, **options):
     with pytest.raises(KeyboardInterrupt):
         write(path, **options)
     assert not path.exists()
-    return hdf5.partial_path(path)
+    return atomic.partial_path(path)
 
 
 # ---------------------------------------------------------------- writing and going on
@@ -119,7 +120,7 @@ def test_an_abandoned_file_is_gone_on_with(tmp_path, stop):
     given_up(path, key="k", stop=stop)
     assert write(path, key="k") == stop
     assert verify(path)["digest"] == verify(whole)["digest"]
-    assert not hdf5.partial_path(path).exists()
+    assert not atomic.partial_path(path).exists()
     with h5py.File(path, "r") as file:
         assert not {schema.PROGRESS, schema.RESUME_KEY} & set(file.attrs)
 
@@ -219,19 +220,19 @@ def test_two_writers_at_once_are_refused(tmp_path):
 
 def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path):
     path = tmp_path / "f.h5"
-    with hdf5.writing(path) as file:
-        hdf5.put_array(file, "class_counts", np.zeros(3, "<i8"))
+    with atomic.writing(path) as file:
+        put_array(file, "class_counts", np.zeros(3, "<i8"))
         assert not path.exists()
-        assert hdf5.partial_path(path).exists()
+        assert atomic.partial_path(path).exists()
     assert path.exists()
-    assert not hdf5.partial_path(path).exists()
+    assert not atomic.partial_path(path).exists()
 
 
 def test_a_failed_overwrite_leaves_the_old_file(road, tmp_path):
     path = tmp_path / "f.h5"
     path.write_bytes(road.total.read_bytes())
-    with suppress(KeyboardInterrupt), hdf5.writing(path) as file:
-        hdf5.put_array(file, "class_counts", np.zeros(3))
+    with suppress(KeyboardInterrupt), atomic.writing(path) as file:
+        put_array(file, "class_counts", np.zeros(3))
         raise KeyboardInterrupt
     assert path.read_bytes() == road.total.read_bytes()
     assert [p.name for p in tmp_path.iterdir()] == ["f.h5"]

@@ -20,8 +20,9 @@ from ..errors import AflError, InputError
 from ..files import rows_digest
 from ..stages.pipeline import OPTIONS_FILE
 from ..stages.run_config import make_config, read_config
+from ..store.atomic import partial_path
 from ..store.features import open_features
-from ..store.hdf5 import partial_path, read_header
+from ..store.hdf5 import read_header
 from . import queue
 from .slurm import FOLDER, PLAN, SUBMIT
 

@@ -16,7 +16,8 @@ from ..errors import AflError, InputError, UsageError
 from ..files import clients_of, expand, load_statistics, recipe, save_statistics, up_to_date
 from ..folding import pairwise_total
 from ..statistics import Client, ClientId, Statistics, Sum
-from ..store.hdf5 import damage_as_error, read_header
+from ..store.arrays import damage_as_error
+from ..store.hdf5 import read_header
 
 log = logging.getLogger("afltool")
 Paths = Sequence[str | Path]

@@ -13,14 +13,8 @@ from ..files import clients_of, context_of, load_partition, verify
 from ..heads import make_head
 from ..statistics import Context, Statistics
 from ..store import schema
-from ..store.hdf5 import (
-    checked_dataset,
-    damage_as_error,
-    describe_additive,
-    get_array,
-    read_header,
-    reading,
-)
+from ..store.arrays import checked_dataset, damage_as_error, describe_additive, get_array
+from ..store.hdf5 import read_header, reading
 
 
 def info(path: str | Path) -> dict[str, Any]:

@@ -34,8 +34,9 @@ from ..files import (
 )
 from ..heads.base import Block, Head
 from ..statistics import Client, ClientId, Context, Statistics, difference
+from ..store.atomic import free_space, need_space
 from ..store.features import Features, open_features
-from ..store.hdf5 import LEAST_BYTES, free_space, need_space
+from ..store.hdf5 import LEAST_BYTES
 from ._carrying import Carrying, Numbered
 from ._options import parse_shard
 

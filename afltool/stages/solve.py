@@ -15,7 +15,8 @@ from ..files import load_head, load_statistics, recipe, save_head, up_to_date
 from ..heads import make_head
 from ..heads.base import Head, note_round
 from ..statistics import Statistics, difference
-from ..store.hdf5 import damage_as_error, read_header
+from ..store.arrays import damage_as_error
+from ..store.hdf5 import read_header
 
 log = logging.getLogger("afltool")
 

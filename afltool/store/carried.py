@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from . import schema
-from .hdf5 import need_space
+from .atomic import need_space
 
 Array = NDArray[Any]
 KNOWN = "known"  # which rows have entries, bool (n,)

@@ -18,19 +18,9 @@ from ..digest import Digest, canonical_json
 from ..errors import CorruptFileError, InvalidDataError
 from ..linalg.fixedpoint import FixedPoint, Rows, check_finite, encode
 from . import schema
-from .hdf5 import (
-    Header,
-    check_digest,
-    checked_dataset,
-    damage_as_error,
-    get_array,
-    get_attribute,
-    put_array,
-    put_attribute,
-    put_header,
-    reading,
-    writing,
-)
+from .arrays import checked_dataset, damage_as_error, get_array, get_attribute, put_array
+from .atomic import put_attribute, writing
+from .hdf5 import Header, check_digest, put_header, reading
 
 BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
 
