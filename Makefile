@@ -13,7 +13,7 @@ test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2  # one thread a worker: two pools on two cores thrash
 
 test-slow: $(VENV)/.dev
-	$(BIN)/pytest -q -m slow
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 2 --dist loadfile --durations=10
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

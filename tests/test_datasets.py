@@ -721,9 +721,8 @@ def test_a_file_that_may_not_be_read_is_like_a_corrupt_one(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_long_listing_is_fast_and_small(tmp_path):
-    """100,000 files here; a million within 10 s and 2 GB in proportion."""
-    import time
+def test_a_long_listing_is_small(tmp_path):
+    """100,000 files in 200 MB; `test_extract_scale` has the processor seconds of a million."""
     import tracemalloc
 
     for label in range(10):
@@ -731,13 +730,9 @@ def test_a_long_listing_is_fast_and_small(tmp_path):
         folder.mkdir(parents=True)
         for i in range(10_000):
             (folder / f"picture_{i:06d}.jpg").touch()
-    start = time.perf_counter()
-    dataset = open_dataset(f"imagefolder:{tmp_path}", "train")
-    seconds = time.perf_counter() - start
     tracemalloc.start()
-    open_dataset(f"imagefolder:{tmp_path}", "train")
+    dataset = open_dataset(f"imagefolder:{tmp_path}", "train")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(dataset) == 100_000
-    assert seconds < 3
     assert peak < 200e6

@@ -195,12 +195,12 @@ def test_min_size_is_reached_or_refused_with_alpha_clients_and_chance(scheme: st
     args = (row_ids(5000), balanced(5000, 10), 10)
     result = assign(*args, scheme=scheme, clients=20, alpha=0.5, min_size=20)
     assert np.bincount(result.client, minlength=20).min() >= 20
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(
         NumericalError, match=r"0 of 1000 draws at α = 0\.01 and K = 100 clients.*smallest client 0"
     ):
         assign(*args, scheme=scheme, clients=100, alpha=0.01, min_size=1)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     with pytest.raises(NumericalError, match="0 of 7 draws"):
         assign(*args, scheme=scheme, clients=100, alpha=0.01, min_size=1, max_draws=7)
     with pytest.raises(UsageError, match="need 6000 rows, found 5000"):
