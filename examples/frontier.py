@@ -60,8 +60,9 @@ CONFIGURATIONS: list[tuple[str, str, Options]] = [
     *(safle(e, 2) for e in (1024, 2048, 3200)),
     *(safle(e, 4) for e in (512, 768)),
     *(safle(e, 5) for e in (256, 512)),
-    *(safle(1024, 3, buckets) for buckets in (2, 4, 16)),
-    *(safle(e, 3, hybrid=True) for e in (256, 448, 512, 768, 1024, 1600, 2400)),
+    *(safle(e, 3, buckets) for e in (1024, 1600) for buckets in (2, 4, 16)),
+    *(safle(e, 3, hybrid=True) for e in (256, 448, 512, 768, 1024, 1600, 2048)),
+    *(safle(e, 3, buckets, hybrid=True) for e in (512, 1024) for buckets in (2, 4)),
     *(safle(e, 2, hybrid=True) for e in (1024, 2048)),
     ("softmax", "softmax", {}),
     ("softmax", "softmax", {"features": "random", "width": 1024, "with_linear": True}),
@@ -191,6 +192,8 @@ def main() -> None:
             with suppress(NotThere):
                 found = sweep(data, cache, one, a.seeds)
                 rows += [{**row, "fraction_bits": data.bits} for row in found]
+    if not rows:
+        raise SystemExit(f"no configuration holds {a.only!r}, or none of them is done")
     table = pd.DataFrame(rows)
     table.to_csv(a.out / "frontier.csv", index=False)
     best = pd.concat([best_within(table, b, a.solve_seconds) for b in a.budgets])

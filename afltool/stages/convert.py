@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
-from ..errors import InvalidDataError
+from ..errors import InvalidDataError, UsageError
 from ..files import recipe, up_to_date
 from ..linalg.fixedpoint import real
 from ..store.features import Features, open_features, writing_features
@@ -36,6 +36,8 @@ def convert(
     check_format(dtype, fraction_bits)
     bits = fraction_bits if dtype == "int16" else None
     with open_features(path) as rows:
+        if out.exists() and out.samefile(path):
+            raise UsageError(f"{out} is what is to be converted: choose another -o")
         space = {**rows.header["space"], "dtype": dtype, "fraction_bits": bits}
         made_by = recipe("convert", {"space": space}, {"features": rows.header["digest"]})
         if up_to_date(out, made_by, overwrite):
