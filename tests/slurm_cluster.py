@@ -156,9 +156,6 @@ class Cluster:
             assert time.monotonic() < end, f"no {what} in {seconds} s: {self.log('slurmctld')}"
             time.sleep(0.2)
 
-    def until_empty(self, seconds: float) -> None:
-        self.until(lambda: self.answers() and not self.queue(), "empty queue", seconds)
-
     def answers(self) -> bool:
         return "UP" in self.call("scontrol", "ping", check=False)
 

@@ -98,10 +98,26 @@ def finish(cluster, run, seconds=150):
     while (found := look(cluster, run))["state"] != "done" or cluster.running():
         assert time.monotonic() < end, found
         if found["state"] == "done" and not cluster.of_jobs():
-            Faults(cluster, seed=0).node("DOWN")
-            Faults(cluster, seed=0).node("RESUME")
+            put_away(cluster)
         time.sleep(1)
     return found
+
+
+def put_away(cluster):
+    """End the jobs whose end Slurm has not heard of."""
+    Faults(cluster, seed=0).node("DOWN")
+    Faults(cluster, seed=0).node("RESUME")
+
+
+def empty(cluster, seconds=120):
+    """Wait until nothing is queued; a job without a process for 20 s is put away."""
+    end, lost = time.monotonic() + seconds, 0
+    while not cluster.answers() or cluster.queue():
+        assert time.monotonic() < end, (cluster.queue(), cluster.log("slurmctld"))
+        lost = 0 if cluster.of_jobs() else lost + 1
+        if lost == 20:
+            put_away(cluster)
+        time.sleep(1)
 
 
 def digests(run):
@@ -229,7 +245,7 @@ def test_a_cancelled_run_stays_cancelled_until_it_is_continued(cluster, options,
     cluster.until(lambda: cluster.of_jobs("--summary local-stats"), "stage", 60)
     array = (run / "slurm/jobs/04-local-stats-1").read_text().split()[-1]
     cluster.call("scancel", array)
-    cluster.until_empty(60)
+    empty(cluster)
     found = look(cluster, run)
     assert found["state"] == "failed"
     failed = {w["name"]: w for w in found["jobs"]}["04-local-stats"]
