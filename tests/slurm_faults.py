@@ -101,6 +101,11 @@ class Faults:
         self.node("RESUME")
         return True
 
+    def put_away(self) -> None:
+        """End the jobs whose end Slurm has not heard of; it asks after half an hour by itself."""
+        self.node("DOWN")
+        self.node("RESUME")
+
     def node(self, state: str) -> None:
         c = self.cluster
         c.call(
@@ -165,8 +170,7 @@ def disturb(cluster: Cluster, run: Path, faults: Faults, wanted: int, patience: 
         if "drain" in cluster.call("sinfo", "-h", "-o", "%T", check=False):
             faults.node("RESUME")  # Slurm drains a node that could not start a job
         if cluster.running() and time.monotonic() - alone > 10:
-            faults.node("DOWN")  # it has not heard of the end of a job, and asks after half an hour
-            faults.node("RESUME")
+            faults.put_away()
         found = look(cluster, run)
         if found["state"] == "done":
             return continued

@@ -98,15 +98,9 @@ def finish(cluster, run, seconds=150):
     while (found := look(cluster, run))["state"] != "done" or cluster.running():
         assert time.monotonic() < end, found
         if found["state"] == "done" and not cluster.of_jobs():
-            put_away(cluster)
+            Faults(cluster, seed=0).put_away()
         time.sleep(1)
     return found
-
-
-def put_away(cluster):
-    """End the jobs whose end Slurm has not heard of."""
-    Faults(cluster, seed=0).node("DOWN")
-    Faults(cluster, seed=0).node("RESUME")
 
 
 def empty(cluster, seconds=120):
@@ -116,7 +110,7 @@ def empty(cluster, seconds=120):
         assert time.monotonic() < end, (cluster.queue(), cluster.log("slurmctld"))
         lost = 0 if cluster.of_jobs() else lost + 1
         if lost == 20:
-            put_away(cluster)
+            Faults(cluster, seed=0).put_away()
         time.sleep(1)
 
 

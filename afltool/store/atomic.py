@@ -146,7 +146,7 @@ class _Disk(io.FileIO):
             raise self._failure
 
 
-class _File(h5py.File):  # type: ignore[misc]
+class _File(h5py.File):  # type: ignore[misc]  # h5py has no types: to mypy its File is Any
     """An HDF5 file on a `_Disk`, whose flush tells whether the disk has taken all."""
 
     def __init__(self, disk: _Disk, mode: str, **options: Any) -> None:
