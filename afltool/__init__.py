@@ -20,7 +20,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .estimator import AnalyticClassifier
+    from .runs.config import RunConfig
+    from .runs.pipeline import run
     from .stages.aggregate import aggregate
+    from .stages.baseline import baseline
     from .stages.convert import convert
     from .stages.evaluate import evaluate
     from .stages.extract import extract
@@ -28,21 +32,21 @@ if TYPE_CHECKING:
     from .stages.imports import import_embeddings
     from .stages.inspect import check as verify
     from .stages.inspect import info
+    from .stages.keys import keys, roster
     from .stages.local_stats import local_stats
+    from .stages.masks import mask_offer, mask_reveal
     from .stages.merge import merge
     from .stages.partition import partition
     from .stages.pictures import (
         confusion_picture,
-        layers_picture,
         partition_picture,
         ridge_path_picture,
         rounds_picture,
     )
-    from .stages.pipeline import run
-    from .stages.run_config import RunConfig
     from .stages.solve import solve
 
 _WHERE = {
+    "AnalyticClassifier": "estimator:AnalyticClassifier",
     "extract": "stages.extract:extract",
     "import_embeddings": "stages.imports:import_embeddings",
     "convert": "stages.convert:convert",
@@ -51,22 +55,28 @@ _WHERE = {
     "head": "stages.head:head",
     "local_stats": "stages.local_stats:local_stats",
     "aggregate": "stages.aggregate:aggregate",
+    "keys": "stages.keys:keys",
+    "roster": "stages.keys:roster",
+    "mask_offer": "stages.masks:mask_offer",
+    "mask_reveal": "stages.masks:mask_reveal",
     "solve": "stages.solve:solve",
     "evaluate": "stages.evaluate:evaluate",
-    "run": "stages.pipeline:run",
-    "RunConfig": "stages.run_config:RunConfig",
+    "baseline": "stages.baseline:baseline",
+    "run": "runs.pipeline:run",
+    "RunConfig": "runs.config:RunConfig",
     "info": "stages.inspect:info",
     "verify": "stages.inspect:check",
     "partition_picture": "stages.pictures:partition_picture",
     "confusion_picture": "stages.pictures:confusion_picture",
     "ridge_path_picture": "stages.pictures:ridge_path_picture",
-    "layers_picture": "stages.pictures:layers_picture",
     "rounds_picture": "stages.pictures:rounds_picture",
 }
 
 __all__ = [
+    "AnalyticClassifier",
     "RunConfig",
     "aggregate",
+    "baseline",
     "confusion_picture",
     "convert",
     "evaluate",
@@ -74,12 +84,15 @@ __all__ = [
     "head",
     "import_embeddings",
     "info",
-    "layers_picture",
+    "keys",
     "local_stats",
+    "mask_offer",
+    "mask_reveal",
     "merge",
     "partition",
     "partition_picture",
     "ridge_path_picture",
+    "roster",
     "rounds_picture",
     "run",
     "solve",
@@ -91,4 +104,16 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'afltool' has no attribute {name!r}")
     module, attribute = _WHERE[name].split(":")
-    return getattr(import_module(f".{module}", __name__), attribute)
+    found = getattr(import_module(f".{module}", __name__), attribute)
+    return found if isinstance(found, type) else _guarded(found)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _guarded(stage: Any) -> Any:
+    """The stage as a command runs it: it does not write a file that it reads."""
+    from .inputs import distinct_files
+
+    return distinct_files()(stage)

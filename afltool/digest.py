@@ -11,10 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import InvalidDataError
+
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal texts."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """JSON with sorted keys and no spaces: equal values give equal texts.
+
+    Raises:
+        InvalidDataError: a text in it is not Unicode, so that no header and no digest can hold it.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        around = text[max(0, error.start - 40) : error.start + 20]
+        raise InvalidDataError(f"a name is not Unicode text: {around!r}; rename it") from None
+    return text
 
 
 class Digest:

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from .errors import InvalidDataError, UsageError
 from .linalg.pairwise import Party, fold, party, without_gamma
-from .linalg.ridge import real_cross, real_gram
+from .linalg.ridge import cross_matrix, gram_matrix
 from .linalg.triangle import length, pack
 from .statistics import Statistics, Sum
 
 
-def pairwise_total(parts: Iterable[Statistics]) -> Statistics:
+def pairwise_total(parts: Iterable[Statistics], repeats: bool = False) -> Statistics:
     """Fold clients one after another by Theorem 1, then remove Kγ by (16).
 
     Takes phases whose arrays are gram and cross. The result holds float64 arrays in real units.
-    Each client's γ (head option ``gamma``) makes its matrix invertible.
+    Each client's γ (head option ``gamma``) makes its matrix invertible. ``repeats``: see `Sum`.
     """
     counts: list[Sum] = []  # carries clients and row counts, with the checks of a sum
 
@@ -28,7 +28,7 @@ def pairwise_total(parts: Iterable[Statistics]) -> Statistics:
                     f"{', '.join(sorted(part.arrays))}: use --law sum"
                 )
             bare = replace(part, arrays={})
-            counts[:] = [counts[0].add(bare) if counts else Sum(bare)]
+            counts[:] = [counts[0].add(bare) if counts else Sum(bare, repeats)]
             bits = part.context.space.get("fraction_bits") if part.exact else None
             gamma = sum(g * n for g, n in part.gammas.items())
             part.check_finite()
@@ -38,7 +38,7 @@ def pairwise_total(parts: Iterable[Statistics]) -> Statistics:
                     f"gram {gram.shape} and cross {cross.shape} of {_who(part)} do not fit: "
                     "expected d(d+1)/2 numbers beside d rows; make the statistics again"
                 )
-            yield party(real_gram(gram, bits), real_cross(cross, bits), gamma)
+            yield party(gram_matrix(gram, bits), cross_matrix(cross, bits), gamma)
 
     G, H = without_gamma(fold(parties()))
     return replace(counts[0].result(), arrays={"gram": pack(G), "cross": H})

@@ -1,41 +1,83 @@
-"""What a solve will need, said before it starts and refused with numbers; freed blocks kept."""
+"""The one policy of memory: work asks before it starts, and is refused with the numbers.
+
+`need` is for solves, `check_backed` for files that claim more than they hold; `keep_freed` tunes
+the C library.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import logging
 import os
+import resource
 from pathlib import Path
 
-from .errors import NumericalError
+from .errors import CorruptFileError, NumericalError, UsageError
 
 log = logging.getLogger("afltool")
 WORTH_SAYING = 1 << 30
+UNBACKED = 300 << 20  # bytes of arrays that any file may claim: a gram of 8,192 features
+BACKING = 64  # times its own bytes that a file may claim beyond that
+ALLOWED = "AFLTOOL_FILE_GB"  # environment: gigabytes that the arrays of any file may take
 KEPT = 256 << 20  # bytes of freed memory that a command keeps for its next blocks of rows
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
-def need(size: int, what: str) -> None:
-    """Refuse with `NumericalError` when fewer than ``size`` bytes of memory are available."""
+def need(size: int, what: str, advice: str = "use a smaller problem") -> None:
+    """Refuse with `NumericalError` when fewer than ``size`` bytes of memory are available.
+
+    Every solve asks before it allocates anything large; ``advice`` names the options to change.
+    """
     free = available()
     if free is not None and size > free:
         raise NumericalError(
             f"{what} needs about {size / 1e9:.2f} GB of memory and {free / 1e9:.2f} GB are free: "
-            "use a smaller problem (--width, --experts, --group-size) or a larger machine"
+            f"{advice}, or a larger machine"
         )
     if size >= WORTH_SAYING:
         log.info("%s: about %.2f GB of memory", what, size / 1e9)
 
 
+def check_backed(claimed: int, held: int, what: str) -> None:
+    """Refuse numbers that take ``claimed`` bytes of memory and only ``held`` bytes of a file.
+
+    A few hundred kilobytes can claim gigabytes of zeros. Honest sums do so only where a client has
+    next to no rows and the head is very large; whoever has such clients says so in the environment.
+    """
+    given = os.environ.get(ALLOWED, "")
+    try:
+        allowed = int(float(given or 0) * 1e9)
+    except (ValueError, OverflowError):
+        raise UsageError(f"${ALLOWED} is a number of gigabytes; found {given!r}") from None
+    limit = max(UNBACKED, BACKING * held, allowed)
+    if claimed > limit:
+        raise CorruptFileError(
+            f"{what} not plausible: {held / 1e6:.1f} MB in it claim {claimed / 1e9:.2f} GB of "
+            f"numbers, and up to {limit / 1e9:.2f} GB are read; if it is of a client with hardly "
+            f"any rows and of a very large head, set {ALLOWED}={claimed / 1e9 + 0.1:.1f}"
+        )
+
+
 def available() -> int | None:
-    """Bytes that this process may still take: of the machine and of its control group."""
-    found = [free for free in (_machine(), _group()) if free is not None]
+    """Bytes that this process may still take: of the machine, its control group, its own limits."""
+    found = [free for free in (_machine(), _group(), _limits()) if free is not None]
     return min(found, default=None)
 
 
-def physical() -> int:
-    """Bytes of memory that this machine has, free or not."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _limits() -> int | None:
+    """What ``ulimit -v`` and ``ulimit -d`` leave."""
+    limits = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    used = {line.split(":")[0]: 1024 * int(line.split()[1]) for line in lines if "kB" in line}
+    left = [
+        resource.getrlimit(limit)[0] - used.get(name, 0)
+        for name, limit in limits.items()
+        if resource.getrlimit(limit)[0] != resource.RLIM_INFINITY
+    ]
+    return max(min(left), 0) if left else None
 
 
 def _machine() -> int | None:

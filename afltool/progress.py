@@ -1,8 +1,8 @@
-"""How long work says where it stands, and how it is asked to stop.
+"""Progress of long work, and requests to stop it.
 
-A stage opens ``task(...)`` and advances it; who listens is decided elsewhere (the command line
-draws a bar or prints plain lines, a library user hears nothing). ``stop_point()`` marks the places
-where a stage can be left without losing work: it raises `StoppedError` when a signal has come.
+A stage opens ``task(...)`` and advances it. The command line shows the task as a bar or as plain
+lines; in a library nothing is shown. A stage calls ``stop_point()`` where it can end without losing
+work; the call raises `StoppedError` when a signal has come.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Task(Protocol):
 
 
 class Reporter(Protocol):
-    """Whoever shows progress: gets a title, the total number of units and their name."""
+    """Shows progress; gets a title, the total number of units and their name."""
 
     def start(self, title: str, total: int, unit: str, done: int) -> Task: ...
 
@@ -60,19 +60,19 @@ def task(title: str, total: int, unit: str, done: int = 0) -> Iterator[Task]:
 
 
 def request_stop(reason: str) -> None:
-    """Ask the running stage to stop at its next safe place (called by signal handlers)."""
+    """Ask the running stage to stop at its next safe place. Signal handlers call this."""
     global _stop_reason
     _stop_reason = reason
 
 
 def clear_stop() -> None:
-    """Forget a request, for programs that go on in the same process."""
+    """Forget a request. For programs that start another stage in the same process."""
     global _stop_reason
     _stop_reason = None
 
 
 def stop_requested() -> bool:
-    """Whether somebody has asked for a stop."""
+    """Whether a stop was asked for."""
     return _stop_reason is not None
 
 

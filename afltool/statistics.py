@@ -16,6 +16,7 @@ from .digest import Digest, array_kind, narrowest
 from .errors import InvalidDataError, MismatchError, NumericalError
 
 Array = NDArray[Any]
+MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 holds their sums
 
 
 @dataclass(frozen=True, order=True)
@@ -33,7 +34,7 @@ class ClientId:
 class Client:
     """What is recorded about one client: rows, γ (never inside the gram), where the rows lie."""
 
-    rows: int
+    rows: int | None  # None: not told, as under masks
     gamma: float = 0.0
     source: str = ""  # digest of the feature file
     rows_digest: str = ""  # which rows the partition deals, whatever the backbone
@@ -47,6 +48,25 @@ def mark(who: ClientId, client: Client) -> str:
     return Digest().json("client", known).hex()[:16]
 
 
+def sources_of(clients: Mapping[ClientId, Client]) -> dict[str, ClientId]:
+    """A client of each feature file that clients with rows come from."""
+    return {c.source: who for who, c in clients.items() if c.source and c.rows != 0}
+
+
+def same_source(
+    known: Mapping[str, ClientId], clients: Mapping[ClientId, Client]
+) -> tuple[ClientId, ClientId] | None:
+    """One of ``known`` (`sources_of`) and one of ``clients`` that have rows in common; or None.
+
+    Two clients of one feature file share rows unless one partition dealt them.
+    """
+    for who, client in clients.items():
+        other = known.get(client.source) if client.rows != 0 else None
+        if other is not None and (not who.partition or other.partition != who.partition):
+            return other, who
+    return None
+
+
 @dataclass(frozen=True)
 class Context:
     """What must be equal for two statistics to be added; plain JSON values."""
@@ -54,9 +74,11 @@ class Context:
     space: Mapping[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     head: Mapping[str, Any] = field(default_factory=dict)
+    noise: Mapping[str, Any] = field(default_factory=dict)  # of differential privacy, if any
 
     def as_dict(self) -> dict[str, Any]:
-        return {"space": self.space, "classes": list(self.classes), "head": self.head}
+        found = {"space": self.space, "classes": list(self.classes), "head": self.head}
+        return {**found, "noise": self.noise} if self.noise else found
 
 
 @dataclass(frozen=True)
@@ -72,10 +94,11 @@ class Statistics:
     - commutative      a + b = b + a
     - zero             a + a.zero() = a
     - pooling          statistics(rows of a and b together) = a + b
-    - subtraction      (a + b) − b = a
+    - subtraction      (a + b) − b = a, and a − a = a.zero() exactly
 
     Adding what does not belong together (another context, phase or shape; a client that is already
-    in it) raises `MismatchError` naming what differs, integer overflow `NumericalError`.
+    in it, or its rows) raises `MismatchError` naming what differs, integer overflow
+    `NumericalError`.
     """
 
     phase: str
@@ -145,22 +168,29 @@ class Sum:
     array([2, 4, 6])
     """
 
-    def __init__(self, first: Statistics) -> None:
-        self._like = first
+    def __init__(self, first: Statistics, repeats: bool = False) -> None:
+        """``repeats``: add clients although their rows are in the sum by another name."""
+        self._like, self._repeats = first, repeats
         self._arrays = {name: a.copy() for name, a in first.arrays.items()}
         self._bounds = {name: _largest(a) for name, a in first.arrays.items()}
         self._counts = first.class_counts.copy()
         self._clients = dict(first.clients)
         self._dealt = {c.rows_digest: who.partition for who, c in first.clients.items()}
+        self._sources = sources_of(first.clients)
 
     def add(self, other: Statistics) -> Sum:
         """Add statistics of other clients."""
         self._check_addable(other)
         self._check_new(other)
+        rows = int(self._counts.sum()) + other.rows
+        if rows > MOST_ROWS:
+            raise NumericalError(f"the sum would be of {rows} rows, more than 2^53")
         for name, array in self._arrays.items():
             self._combine(name, array, other.arrays[name], np.add)
         self._counts += other.class_counts
         self._clients.update(other.clients)
+        for source, who in sources_of(other.clients).items():
+            self._sources.setdefault(source, who)
         return self
 
     def subtract(self, other: Statistics) -> Sum:
@@ -170,8 +200,14 @@ class Sum:
         for name, array in self._arrays.items():
             self._combine(name, array, other.arrays[name], np.subtract)
         self._counts -= other.class_counts
+        if (
+            not self._counts.any() and not other.context.noise
+        ):  # no rows: what is left of reals is rounding
+            for array in self._arrays.values():
+                array[...] = 0
         for who in other.clients:
             del self._clients[who]
+        self._sources = sources_of(self._clients)
         return self
 
     def result(self) -> Statistics:
@@ -226,6 +262,13 @@ class Sum:
                     f"client {who} and clients in the sum come from two partitions of the same "
                     "rows, which would be counted twice; use the clients of one partition"
                 )
+        both = None if self._repeats else same_source(self._sources, other.clients)
+        if both is not None:
+            raise MismatchError(
+                f"clients {both[0]} and {both[1]} have the rows of the same feature file (digest "
+                f"{other.clients[both[1]].source[:12]}), which would be counted twice; give each "
+                "file once, or --allow-repeats if you mean it"
+            )
 
     def _check_known(self, other: Statistics) -> None:
         for who, client in other.clients.items():
@@ -234,10 +277,7 @@ class Sum:
                     f"client {who} cannot be subtracted: it is not among the "
                     f"{len(self._clients)} clients of this total (or was taken out before)"
                 )
-            # Files of the time before it lack dealt_to, which changes nothing of a sum.
-            where = difference(
-                vars(replace(self._clients[who], dealt_to=0)), vars(replace(client, dealt_to=0))
-            )
+            where = difference(vars(self._clients[who]), vars(client))
             if where:
                 raise MismatchError(f"client {who} cannot be subtracted: {where}")
         if (self._counts < other.class_counts).any():

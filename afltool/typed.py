@@ -20,11 +20,15 @@ _WORDS = {
 def typed(annotation: Any, name: str, value: Any) -> Any:
     """The value of an option, of the type that its field says, such as 'float | None', or refused.
 
-    A whole number does where a real one is wanted, and a text where a path is.
+    A whole number does where a real one is wanted, a text where a path is, and a list or a tuple
+    where there may be several values ('tuple[Path, ...]').
     """
     kinds = [kind.strip() for kind in str(annotation).split("|")]
     if value is None and "None" in kinds:
         return None
+    several = [kind[6:-6] for kind in kinds if kind.startswith("tuple[")]
+    if several and isinstance(value, (list, tuple)):
+        return tuple(typed(several[0], name, one) for one in value)
     if isinstance(value, bool):
         if "bool" in kinds:
             return value
@@ -32,9 +36,15 @@ def typed(annotation: Any, name: str, value: Any) -> Any:
         return float(value)
     elif isinstance(value, Integral) and "int" in kinds:
         return int(value)
-    elif isinstance(value, (str, Path)) and "Path" in kinds:
+    elif isinstance(value, (str, Path)) and "Path" in kinds and _may_be_a_path(str(value)):
         return Path(value)
     elif isinstance(value, (str, Path)) and "str" in kinds:
         return str(value)
     words = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
+    if several:
+        words = " or ".join(filter(None, [words, f"a list ({_WORDS[several[0]]} each)"]))
     raise UsageError(f"--{name.replace('_', '-')} takes {words}; found {value!r}")
+
+
+def _may_be_a_path(text: str) -> bool:
+    return text != "" and "\0" not in text

@@ -3,9 +3,8 @@
     python benchmarks/bench_counts.py [ROWS] [E] [V] [CANDIDATE …]        default: 8192 512 32 all
 
 Every candidate counts the same random codes; all but numba come with the package. numba is tried
-where it is installed (PYTHONPATH=FOLDER after pip install --target FOLDER numba), products of int8
-and fp16 on a GPU where there is one. The kernel is timed first and last, and the results are
-compared on a corner of the matrix.
+where it is installed (PYTHONPATH=FOLDER after pip install --target FOLDER numba). The kernel is
+timed first and last, and the results are compared on a corner of the matrix.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from measure import machine
 from scipy.linalg.blas import ssyrk
 from scipy.sparse import csr_matrix
 
-from afltool.linalg import accelerator
 from afltool.linalg.counts import add_pairs, pair_count
 
 Codes = np.ndarray
@@ -41,27 +39,6 @@ def dense_float32(codes: Codes, size: int) -> np.ndarray:
         phi = one_hot(codes[:, start : start + step], size, torch.float32).numpy()
         total = ssyrk(1.0, phi.T, beta=1.0, c=total, lower=1, overwrite_c=1)
     return total[size + 1 : 2 * size, 1:size]
-
-
-def torch_int8(codes: Codes, size: int, device: str = "cpu") -> np.ndarray:
-    """What afltool does on a GPU: blocks of the lower triangle by int8 products, int32 sums."""
-    pairs = np.zeros((pair_count(len(codes)), size - 1, size - 1), np.int64)
-    accelerator.add_pairs(codes, size, pairs, device)
-    return pairs[0]
-
-
-def gpu_int8(codes: Codes, size: int) -> np.ndarray:
-    return torch_int8(codes, size, "cuda")
-
-
-def gpu_fp16(codes: Codes, size: int) -> np.ndarray:
-    """Products of fp16, exact for blocks of up to 2048 rows; the whole square, sums of int32."""
-    columns = len(codes) * size
-    total = torch.zeros((columns, columns), dtype=torch.int32, device="cuda")
-    for start in range(0, codes.shape[1], 2048):
-        phi = one_hot(codes[:, start : start + 2048], size, torch.float16).cuda()
-        total += (phi.t() @ phi).int()
-    return total.cpu().numpy()[size + 1 : 2 * size, 1:size]
 
 
 def sparse(codes: Codes, size: int) -> np.ndarray:
@@ -113,9 +90,7 @@ def main(rows: int = 8192, groups: int = 512, size: int = 32, *only: str) -> Non
     print(machine(), f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     print("load of the last minute:", Path("/proc/loadavg").read_text().split()[0])
     codes = np.random.default_rng(0).integers(0, size, (groups, rows)).astype(np.uint8)
-    candidates = [kernel, numba_kernel(), sparse, torch_int8, dense_float32]
-    if torch.cuda.is_available():
-        candidates += [gpu_int8, gpu_fp16]
+    candidates = [kernel, numba_kernel(), sparse, dense_float32]
     chosen = [c for c in candidates if c and (not only or c.__name__ in only)]
     print(f"{rows} rows, E = {groups}, V = {size}: seconds, processor seconds of all threads")
     seconds, results = {}, []

@@ -27,10 +27,10 @@ from measure import machine
 from scipy.linalg.blas import sgemm, ssyrk
 
 from afltool.heads import make_head
-from afltool.heads.base import Carried, Head
-from afltool.heads.random import activate, projection
+from afltool.heads.base import Head
+from afltool.heads.carried import Remembered
+from afltool.heads.projections import activate, projection
 from afltool.memory import keep_freed
-from afltool.statistics import Sum
 
 WIDTH, DIM, BLOCK = 1024, 1280, 4096
 LAMBDA, GAMMA = 1.0, 0.1
@@ -50,24 +50,20 @@ class Ours:
         options = {"layers": 99, "width": WIDTH, "ridge": LAMBDA, **more}
         self.head: Head = make_head("deepafl", options).bind(DIM, int(y.max()) + 1)
         self.blocks = list(zip(cut(X), cut(y), strict=True))
-        self.carried: list[Carried | None] = [None] * len(self.blocks)
+        self.carried: Remembered = Remembered()
         self.round()
 
     def round(self) -> None:
-        running: Sum | None = None
-        for k, (X, y) in enumerate(self.blocks):
-            one, self.carried[k] = self.head.gather(X, y, self.carried[k])
-            running = Sum(one) if running is None else running.add(one)
-        assert running is not None
-        self.head = self.head.absorb(running.result())
+        total, self.carried = self.head.gather(self.blocks, carried=self.carried)
+        self.head = self.head.absorb(total)
 
     def layer(self) -> None:
         self.round()
         self.round()
 
     def predicted(self) -> Array:
-        phi = np.concatenate([one["phi"] for one in self.carried])
-        return (phi @ self.head.weights[-1].astype(phi.dtype)).argmax(1)
+        phi = np.concatenate([one["phi"] for one in self.carried.blocks])
+        return (phi @ self.head.learned.weights[-1].astype(phi.dtype)).argmax(1)
 
 
 class Straightforward:

@@ -53,8 +53,10 @@ def gather(folder: str, head: str, *more: str) -> str:
 def make_files(folder: Path, rows: int, width: int) -> None:
     """Random features of so many rows, and heads in the last two phases of each of `LAYERS`."""
     import afltool
-    from afltool.files import load_statistics, recipe, save_head
     from afltool.heads import make_head
+    from afltool.store.heads import save_head
+    from afltool.store.recipes import recipe
+    from afltool.store.statistics import load_statistics
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, DIM)).astype(np.float32)
@@ -70,7 +72,7 @@ def make_files(folder: Path, rows: int, width: int) -> None:
         layers = int(number) - (name == "block")
         if layers in LAYERS:
             save_head(folder / f"{name[0]}{layers}.h5", head, recipe("bench", {}, {}), context)
-        head = head.absorb(head.statistics(some, labels))
+        head = head.absorb(head.gather([(some, labels)])[0])
 
 
 if __name__ == "__main__":

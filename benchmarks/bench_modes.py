@@ -91,7 +91,7 @@ def accuracy(
         return rows if bits is None else FixedPoint(encode(rows, bits), bits)
 
     parts = ((wrap(X[i : i + BLOCK]), y[i : i + BLOCK]) for i in range(0, len(X), BLOCK))
-    total = replace(head.collect(parts), context=Context({"fraction_bits": bits}))
+    total = replace(head.gather(parts)[0], context=Context({"fraction_bits": bits}))
     return score_metrics(head.absorb(total).scores(wrap(T)), t).top1
 
 

@@ -60,7 +60,7 @@ def main() -> None:
         name = ", ".join(str(v) if k == "scheme" else f"{k}={v}" for k, v in options.items())
         print(f"{seconds:7.2f} s  {name}{note}", flush=True)
     start = time.perf_counter()
-    summary(found.client, found.labels, len(found.names), args.classes)
+    summary(found.client, found.effective_labels, len(found.names), args.classes)
     print(f"{time.perf_counter() - start:7.2f} s  summary")
 
 

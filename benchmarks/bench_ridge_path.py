@@ -1,25 +1,30 @@
-"""A path of 25 ridges with cross-validation from one eigendecomposition, against 25 solves."""
+"""A path of 25 ridges with cross-validation from one eigendecomposition, against 25 solves.
+
+python benchmarks/bench_ridge_path.py [D,CLASSES …]        default: 512,100 1280,10 1280,100
+"""
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 from measure import alternately, machine
 
 from afltool.linalg.ridge import Spectral, cholesky_solve
+from afltool.linalg.ridge_choice import SpectralSystem, choose
 
 
-def main() -> None:
+def main(*sizes: str) -> None:
     print(machine())
     ridges = np.logspace(-3, 3, 25)
-    for d, classes in ((512, 100), (1280, 10), (1280, 100)):
+    for size in sizes or ("512,100", "1280,10", "1280,100"):
+        d, classes = map(int, size.split(","))
         rng = np.random.default_rng(0)
         X = rng.normal(size=(2 * d, d))
         G, H = X.T @ X, rng.normal(size=(d, classes))
 
         def path(G: np.ndarray = G, H: np.ndarray = H, n: int = 2 * d) -> None:
-            spectral = Spectral.of(G, H)
-            best = min(ridges, key=lambda r: spectral.gcv(float(r), 1e6, n))
-            spectral.weights(float(best))
+            choose(SpectralSystem(Spectral.of(G, H), 1e6, n), ridges).weights()
 
         def solves(G: np.ndarray = G, H: np.ndarray = H) -> None:
             for r in ridges:
@@ -33,4 +38,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from measure import digits, machine
 
-from afltool.heads import make_head
-from afltool.heads.base import Head, Source
+from afltool.heads import head_class, make_options
+from afltool.heads.base import Head, Source, binding
 from afltool.linalg.codes import levels
 from afltool.linalg.fixedpoint import real
 from afltool.metrics import score_metrics
@@ -62,9 +62,9 @@ def solved(train: Features, options: dict[str, Any]) -> tuple[Head, float, float
     while head.phase() is not None:
         blocks = ((X, train.labels[start : start + len(X)]) for start, X in train.blocks())
         begun = time.perf_counter()
-        found = head.collect(blocks)
+        found = head.gather(blocks)[0]
         gathered = time.perf_counter()
-        context = Context(train.header["space"], train.classes, head.binding())
+        context = Context(train.header["space"], train.classes, binding(head))
         head = head.absorb(replace(found, context=context))
         gathering += gathered - begun
         solving += time.perf_counter() - gathered
@@ -74,11 +74,11 @@ def solved(train: Features, options: dict[str, Any]) -> tuple[Head, float, float
 def started(train: Features, options: dict[str, Any]) -> Head:
     """The head with its thresholds, unless they are to be found together."""
     where = options.get("thresholds", "file")
-    head = make_head("safle", {**options, "thresholds": "file" if where == "exact" else where})
-    if where in ("file", "exact"):
-        blocks = (X for _, X in train.blocks())
-        source = Source("features", train.header["digest"], blocks)
-        head = head.with_source("thresholds", source)
+    made = make_options("safle", {**options, "thresholds": "file" if where == "exact" else where})
+    blocks = (X for _, X in train.blocks())
+    source = Source("features", train.header["digest"], blocks)
+    sources = {"thresholds": source} if where in ("file", "exact") else {}
+    head = head_class("safle")(made, sources)
     if where == "exact":
         x = np.concatenate([real(X).astype(np.float32) for _, X in train.blocks()])
         shares = levels(head.options.bucketing, head.options.buckets)

@@ -27,15 +27,16 @@ import numpy as np
 from measure import digits, machine
 
 from afltool.digest import narrowest
-from afltool.files import save_statistics
-from afltool.heads import make_head
-from afltool.heads.base import Head, Source
+from afltool.heads import make_options
+from afltool.heads.base import Head, Source, binding
+from afltool.heads.safle.head import SafleHead
 from afltool.linalg.counts import with_margins
 from afltool.partitions import assign
 from afltool.statistics import Context, Statistics
 from afltool.store import sparse
 from afltool.store.features import Features, open_features
 from afltool.store.packing import deflated
+from afltool.store.statistics import save_statistics
 
 BLOCK = 1 << 20
 RANKS = (0, 19, 50, 67, 99)  # of the clients in the order of their sizes
@@ -76,7 +77,7 @@ def one(head: Head, hybrid: Head, train: Features, rows: np.ndarray) -> list[flo
     values = np.concatenate([train.stored(int(r), int(r) + 1) for r in rows])
     X, y, space = train.wrap(values), train.labels[rows], train.header["space"]
     found = [
-        replace(h.collect([(X, y)]), context=Context(space, train.classes, h.binding()))
+        replace(h.gather([(X, y)])[0], context=Context(space, train.classes, binding(h)))
         for h in (head, hybrid)
     ]
     labels, pairs = (found[0].arrays[name] for name in ("labels", "pairs"))
@@ -106,9 +107,10 @@ def main(train_file: str, *shapes: str) -> None:
             experts, size = map(int, shape.split(","))
             options = {"thresholds": "file", "experts": experts, "group_size": size}
             heads = [
-                make_head("safle", {**options, "with_linear": linear})
-                .with_source("thresholds", source)
-                .bind(train.dim, len(train.classes))
+                SafleHead(
+                    make_options("safle", {**options, "with_linear": linear}),
+                    {"thresholds": source},
+                ).bind(train.dim, len(train.classes))
                 for linear in (False, True)
             ]
             side = experts * 2**size

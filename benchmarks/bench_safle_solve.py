@@ -17,7 +17,7 @@ import numpy as np
 from measure import fresh, machine, peak_mb
 from threadpoolctl import threadpool_info
 
-from afltool.heads._safle_system import CountedSystem
+from afltool.heads.safle.system import CountedSystem
 from afltool.linalg.counts import add_labels, add_pairs, pair_count, quadratic
 from afltool.statistics import Statistics
 

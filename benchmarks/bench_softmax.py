@@ -30,14 +30,15 @@ from typing import Any
 import numpy as np
 from measure import machine
 
-from afltool.files import save_statistics
 from afltool.heads import make_head
-from afltool.heads.base import Carried, Head
+from afltool.heads.base import Head, binding
+from afltool.heads.carried import Carried, Remembered
 from afltool.linalg import softmax as sm
 from afltool.linalg.fixedpoint import FixedPoint, Rows
 from afltool.partitions import assign
-from afltool.statistics import Client, ClientId, Context, Statistics, Sum
+from afltool.statistics import Client, ClientId, Context, Statistics
 from afltool.store.features import open_features
+from afltool.store.statistics import save_statistics
 
 BLOCK, MOST = 4096, 100
 Array = np.ndarray
@@ -95,22 +96,12 @@ class Site:
 
     def __init__(self, data: Data) -> None:
         self.data = data
-        self.carried: list[Carried | None] = [None] * len(list(data.blocks()))
+        self.carried: Carried = Remembered()
 
     def gather(self, head: Head) -> Statistics:
-        if not str(head.phase()).startswith("gradient"):
-            return self._known(head, head.collect(self.data.blocks()))
-        running: Sum | None = None
-        for k, (X, y) in enumerate(self.data.blocks()):
-            one, left = head.gather(X, y, self.carried[k] or None)
-            self.carried[k] = left or None
-            running = Sum(one) if running is None else running.add(one)
-        assert running is not None
-        return self._known(head, running.result())
-
-    def _known(self, head: Head, found: Statistics) -> Statistics:
-        context = Context(self.data.space, self.data.classes, head.binding())
-        return replace(found, context=context, clients={ClientId("all"): Client(found.rows)})
+        who = {ClientId("all"): Client(len(self.data.y))}
+        found, self.carried = head.gather(self.data.blocks(), who, self.carried)
+        return replace(found, context=Context(self.data.space, self.data.classes, binding(head)))
 
 
 def started(data: Data, options: Options) -> Head:
@@ -223,7 +214,11 @@ def final(train: str, test: str, results: str, *budgets: str) -> None:
 
 
 def accuracy(head: Head, data: Data) -> float:
-    right = sum(int((head.scores(X).argmax(axis=1) == y).sum()) for X, y in data.blocks())
+    """Of the last solved head that a head holds."""
+    right = 0
+    for X, y in data.blocks():
+        *_, (_, scores) = head.round_scores(X)
+        right += int((scores.argmax(axis=1) == y).sum())
     return right / len(data.y)
 
 
@@ -237,9 +232,7 @@ def rounds(train: str, test: str) -> None:
     print(machine())
     for number, head in enumerate(fitting(started(data, {"rounds": 300}), site, None, totals)):
         if number in (0, 5, 10, 20, 40, 80, 160, 300):
-            now = head.so_far()
-            assert now is not None
-            print(f"{number} rounds: top-1 {100 * accuracy(now, fresh):.2f}", flush=True)
+            print(f"{number} rounds: top-1 {100 * accuracy(head, fresh):.2f}", flush=True)
     values = {"with": objectives(head)}
     plain = started(data, {"rounds": 170, "no_momentum": True})
     values["without"] = objectives(fitted(plain, site, None, totals))
@@ -269,7 +262,7 @@ def speed(rows: str = "60000", classes: str = "10") -> None:
     head = head.absorb(Site(Data(*one, {"dim": d, "fraction_bits": 9}, ())).gather(head))
     F, R = X.values.astype(np.float64), rng.normal(size=(n, C))
     kinds: dict[str, Callable[[], object]] = {
-        "a round": lambda: head.collect((X[at : at + BLOCK], y[at : at + BLOCK])
+        "a round": lambda: head.gather((X[at : at + BLOCK], y[at : at + BLOCK])
                                         for at in range(0, n, BLOCK)),
         "two products, whole": lambda: (F @ V[:-1], F.T @ R),
         **{f"two products, {b} rows": lambda b=b: products(F, V[:-1], R, b)  # type: ignore[misc]

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from afltool.cli._help import OF_HEADS
 from afltool.cli.app import app
 
 PAGE = Path(__file__).with_name("commands.md")
@@ -28,11 +29,13 @@ def page() -> str:
     """The reference: purpose, arguments and options of every command."""
     lines = ["# Commands", "", "Made by `python docs/make_commands.py`; do not edit.", ""]
     lines += ["Global options come first: `afltool -q COMMAND …` (`--quiet`), `-v` (`--verbose`),"]
-    lines += ["`--version`, `-h`.", ""]
+    lines += ["`--version`. Every command takes `-h` and `--help-all`.", ""]
     for name, command in commands(typer.main.get_command(app), "afltool"):
         lines += [f"## {name}", "", " ".join((command.help or "").split()), ""]
         lines += ["| option | meaning | default |", "| --- | --- | --- |"]
-        lines += [row(p) for p in command.params if p.name not in ("help",)]
+        lines += [row(p) for p in command.params if p.rich_help_panel != OF_HEADS]
+        if any(p.rich_help_panel == OF_HEADS for p in command.params):
+            lines += ["", "Beside these, the options of the head: see `afltool head` below."]
         lines += [""]
     return "\n".join(lines)
 

@@ -12,6 +12,7 @@ Row "published" is the paper's table, from its text.
 from __future__ import annotations
 
 import argparse
+from functools import reduce
 
 import numpy as np
 import scipy.linalg
@@ -62,10 +63,22 @@ def deviations(seed: int, K: int, rows: int, features: int) -> list[float]:
     central = scipy.linalg.lstsq(X, Y)[0]
     parts = zip(np.array_split(X, K), np.array_split(Y, K), strict=True)
     sums = [(x.T @ x, x.T @ y) for x, y in parts]
-    without = fold((_unregularised(G, H) for G, H in sums), printed=True).W
+    without = reduce(merge_printed, (_unregularised(G, H) for G, H in sums)).W
     G, H = without_gamma(fold(party(G, H, 1.0) for G, H in sums))
     total = cholesky_solve(sum(G for G, _ in sums), sum(H for _, H in sums), 0.0)
     return [float(np.abs(central - W).sum()) for W in (without, cholesky_solve(G, H, 0.0), total)]
+
+
+def merge_printed(u: Party, v: Party) -> Party:
+    """The law as the paper prints it, signs corrected: W = 𝒲_u W_u + 𝒲_v W_v, by inverses.
+
+    The package merges by one solve instead, which is the same and loses fewer digits.
+    """
+    R_u, R_v, R = np.linalg.inv(u.C), np.linalg.inv(v.C), np.linalg.inv(u.C + v.C)
+    one = np.eye(len(R))
+    A, B = R_u @ v.C, R_v @ u.C
+    W = (one - A + A @ R @ v.C) @ u.W + (one - B + B @ R @ u.C) @ v.W
+    return Party(u.C + v.C, W, u.gamma + v.gamma)
 
 
 def _unregularised(G: np.ndarray, H: np.ndarray) -> Party:

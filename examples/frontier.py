@@ -201,7 +201,9 @@ def main() -> None:
     columns = ["budget", "family", "fraction_bits", "megabytes", "top1", "standard_error",
                "options", "layers"]  # fmt: skip
     print("nothing is within a budget" if best.empty else best[columns].to_string(index=False))
-    print(plot_frontier(table.to_dict("records"), a.out / "frontier.png", a.budgets))
+    print(
+        plot_frontier(table.to_dict("records"), a.out / "frontier.png", a.budgets, overwrite=True)
+    )
 
 
 if __name__ == "__main__":

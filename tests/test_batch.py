@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import afltool
 from afltool.errors import UsageError
+from afltool.heads import make_options
 from afltool.stages.local_stats import draw_clients
 
 
@@ -105,12 +106,22 @@ def test_parts_of_those_that_take_part(road, tmp_path):
 @given(st.integers(1, 50), st.floats(0.01, 1), st.integers(0, 99), st.integers(0, 9))
 def test_a_draw_is_of_its_size_keeps_the_held_out_and_differs_by_layer(n, share, seed, layer):
     held = np.arange(n) % 4 == 3
-    drawn = draw_clients(held, share, seed, f"block-{layer}")
+    drawn = draw_clients(held, share, seed, layer)
     assert drawn == sorted(set(drawn))
     assert set(np.flatnonzero(held)) <= set(drawn)
     training = int((~held).sum())
     assert len(drawn) - held.sum() == (training if share == 1 else max(1, round(share * training)))
-    assert drawn == draw_clients(held, share, seed, f"weights-{layer}")
+    assert drawn == draw_clients(held, share, seed, layer)
+
+
+def test_the_rounds_of_a_layer_share_a_draw():
+    def drawn(name, *phases):
+        return [make_options(name).draw_of(phase) for phase in phases]
+
+    phases = ("weights-0", "block-1", "weights-1", "block-2", "weights-2", "joint")
+    assert drawn("deepafl", *phases) == [0, 0, 1, 1, 2, 0]
+    assert drawn("softmax", "gram", "gradient-1", "gradient-2") == [0, 1, 2]
+    assert drawn("safle", "histogram", "codes") == [0, 0]
 
 
 @pytest.mark.parametrize("only", ["2/2", "-1/2", "1/0", "a/2", "1/2/3"])

@@ -102,7 +102,7 @@ def makers(road, at):
             ["partition", train, "--scheme", "iid", "--clients", 3, "-o", at / "c.h5"], at / "c.h5",
         ),
         "head": (["head", "linear", "-o", at / "h0.h5"], at / "h0.h5"),
-        "local-stats": ([*silo, "-o", at / "s"], at / "s"),
+        "local-stats": ([*silo, "-o", at / "s"], at / "s" / "client-a.h5"),
         "local-stats --sum": ([*silo, "--sum", "-o", at / "s.h5"], at / "s.h5"),
         "aggregate": (["aggregate", stats, "-o", at / "t.h5"], at / "t.h5"),
         "solve": (["solve", road.total, "-o", at / "h.h5"], at / "h.h5"),
@@ -123,7 +123,7 @@ def test_every_result_as_json(road, tmp_path, cli):
         done = cli(*args, "--json")
         found = json.loads(done.stdout)
         assert done.exit_code == 0, name
-        assert (found[0]["path"] if name == "local-stats" else found["path"]).startswith(str(out))
+        assert found["path"] == str(out), name
     for args in (
         ["info", road.total],
         ["verify", road.total, road.stats],
@@ -315,7 +315,7 @@ main()
 
 
 @pytest.mark.parametrize("module", ["typer", "afltool.cli.road", "h5py"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_while_modules_load_is_no_traceback(module, number, tmp_path):
     args = [module, str(int(number)), "solve", str(tmp_path / "x.h5"), "-o", str(tmp_path / "y.h5")]
     done = subprocess.run(
@@ -324,8 +324,9 @@ def test_a_signal_while_modules_load_is_no_traceback(module, number, tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert "Traceback" not in done.stderr
-    if number == signal.SIGINT:
-        assert done.returncode == 130
+    before_the_work = module != "h5py"
+    if number == signal.SIGINT or before_the_work:
+        assert done.returncode == (130 if number == signal.SIGINT else 75)
         assert done.stderr.startswith("interrupted")
-    else:  # a handler that finishes the work under way is set up once there can be work
-        assert done.returncode in (-signal.SIGTERM, 75, 3)
+    else:  # it is heard at the next safe place; here the command ends before, as x.h5 is missing
+        assert done.returncode in (75, 3)

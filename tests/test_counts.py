@@ -166,10 +166,3 @@ def test_a_file_that_claims_more_than_deflate_can_hold_is_refused(tmp_path, monk
     monkeypatch.setattr(hdf5.schema, "DEFLATE_RATIO", 10)
     with pytest.raises(CorruptFileError, match="claims the shape"):
         hdf5.read_file(path, "statistics")
-
-
-def test_a_compressed_array_beyond_the_memory_is_refused(tmp_path, monkeypatch):
-    path = written(tmp_path / "c.h5", np.zeros((2000, 32, 32), np.uint8))
-    monkeypatch.setattr("os.sysconf", lambda name: 1)
-    with pytest.raises(CorruptFileError, match="more than the memory"):
-        hdf5.read_file(path, "statistics")

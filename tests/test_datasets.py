@@ -37,12 +37,13 @@ from PIL import Image
 from afltool.datasets import (
     CorruptImageError,
     ImageDataset,
-    arrays,
+    cifar,
     default_data_root,
-    folders,
+    fashion_mnist,
     open_dataset,
     read_checksums,
     read_classes,
+    tiny_imagenet,
 )
 from afltool.datasets.pictures import decode
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
@@ -166,9 +167,9 @@ def test_digits_are_split_by_a_fixed_rule():
 @pytest.fixture
 def fashion(tmp_path, monkeypatch):
     """Small Fashion-MNIST files, and a table of checksums that knows them."""
-    monkeypatch.setattr(arrays, "DEBIAN_FASHION_MNIST", tmp_path / "debian")
+    monkeypatch.setattr(fashion_mnist, "DEBIAN_FASHION_MNIST", tmp_path / "debian")
     sums = write_fashion_mnist(tmp_path / "FashionMNIST" / "raw", 30, 20)
-    monkeypatch.setattr(arrays, "FASHION_MNIST_MD5", sums)
+    monkeypatch.setattr(fashion_mnist, "FASHION_MNIST_MD5", sums)
     return tmp_path
 
 
@@ -199,7 +200,7 @@ def test_fashion_mnist_of_debian_is_found(fashion):
 
 def test_fashion_mnist_with_another_checksum_is_refused(fashion, monkeypatch):
     name = "train-labels-idx1-ubyte"
-    monkeypatch.setitem(arrays.FASHION_MNIST_MD5, name, "0" * 32)
+    monkeypatch.setitem(fashion_mnist.FASHION_MNIST_MD5, name, "0" * 32)
     with pytest.raises(CorruptFileError, match=f"{name}.*expected the MD5 0000"):
         open_dataset("fashion-mnist", "train", data_root=fashion)
     # Stated checksums are those of the files as they lie there, packed.
@@ -276,7 +277,7 @@ def test_cifar100_has_its_fine_classes(tmp_path):
 
 def test_cifar_is_checked_before_it_is_unpickled(tmp_path, monkeypatch):
     write_cifar10(tmp_path, 50, 20)
-    monkeypatch.setattr(arrays, "load_pickle", lambda file: pytest.fail("unpickled"))
+    monkeypatch.setattr(cifar, "load_pickle", lambda file: pytest.fail("unpickled"))
     with pytest.raises(CorruptFileError, match="data_batch_1: expected the MD5 c99cafc1"):
         open_dataset("cifar10", "train", data_root=tmp_path)
     sums = md5_of(tmp_path / "cifar-10-batches-py")
@@ -314,8 +315,8 @@ def test_a_pickle_can_hold_arrays_only(tmp_path, content, capfd):
 
 def test_a_pickle_of_another_byte_order_keeps_its_values_and_numpys_dtypes(tmp_path):
     values = np.array([1, 256, 65535], ">u2")
-    file = arrays.RawFile(tmp_path, python2_pickle(values))
-    np.testing.assert_array_equal(arrays.load_pickle(file), values)
+    file = cifar.RawFile(tmp_path, python2_pickle(values))
+    np.testing.assert_array_equal(cifar.load_pickle(file), values)
     assert np.dtype("u2").byteorder == "="
 
 
@@ -560,12 +561,12 @@ def test_tiny_imagenet_is_fetched_checked_and_unpacked_whole(tmp_path, published
     md5 = hashlib.md5(archive.read_bytes()).hexdigest()
     root = tmp_path / "root"
     root.mkdir()
-    monkeypatch.setattr(folders, "TINY_IMAGENET_URL", f"{address}/{archive.name}")
+    monkeypatch.setattr(tiny_imagenet, "TINY_IMAGENET_URL", f"{address}/{archive.name}")
     with pytest.raises(InputError, match=r"expected the folder .*Fetch tiny-imagenet-200\.zip"):
         open_dataset("tiny-imagenet", "train", data_root=root)  # the published MD5
     for file in root.iterdir():
         file.unlink()
-    monkeypatch.setattr(folders, "TINY_IMAGENET_MD5", md5)
+    monkeypatch.setattr(tiny_imagenet, "TINY_IMAGENET_MD5", md5)
     dataset = open_dataset("tiny-imagenet", "train", data_root=root)
     assert dataset.load(0).size == (64, 64)
     assert {p.name for p in root.iterdir()} == {"tiny-imagenet-200", "tiny-imagenet-200.zip"}
@@ -674,7 +675,7 @@ def bomb(side: int) -> bytes:
     ("data", "reason"),
     [
         (b"", "empty"),
-        (b"this is text", "not an image of a known format"),
+        (b"this is text", "expected one of the formats BMP, GIF, JPEG"),
         (encoded(Image.fromarray(GREY).resize((256, 256)), "JPEG")[:1500], "truncated"),
         (encoded(Image.fromarray(GREY).resize((256, 256)))[:200], "."),
         (encoded(Image.fromarray(GREY))[:20], "."),

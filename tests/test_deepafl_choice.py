@@ -6,11 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from problems import sums
 from test_deepafl import C, D, fitted, rows
 
 from afltool.errors import InvalidDataError, UsageError
 from afltool.heads import make_head
-from afltool.heads.random import activate, projection
+from afltool.heads.carried import Remembered
+from afltool.heads.projections import activate, projection
 from afltool.statistics import Sum
 
 
@@ -18,7 +20,7 @@ def with_held_out(X, y, V, v, **options):
     """The solved head whose rounds also see the statistics of held-out rows."""
     head = make_head("deepafl", {"width": 12, "compute": "float64", **options}).bind(D, C)
     while head.phase() is not None:
-        head = head.absorb(head.statistics(X, y), head.statistics(V, v))
+        head = head.absorb(sums(head, X, y), sums(head, V, v))
     return head
 
 
@@ -63,7 +65,7 @@ def test_reconstruction_does_not_depend_on_the_partition():
     whole = fitted(X, y, layers=6, reconstruction=0.2)
     owner = np.random.default_rng(0).integers(0, 7, len(y))
     head = fitted(X, y, owner, layers=6, reconstruction=0.2)
-    for mine, theirs in zip(head.weights, whole.weights, strict=True):
+    for mine, theirs in zip(head.learned.weights, whole.learned.weights, strict=True):
         assert np.abs(mine - theirs).max() < 1e-7 * np.abs(theirs).max()
 
 
@@ -82,24 +84,22 @@ def test_a_reconstructing_head_is_restored_at_every_phase():
     options = {"width": 7, "layers": 2, "reconstruction": 0.5}
     head = make_head("deepafl", options).bind(D, C)
     while head.phase() is not None:
-        after = head.absorb(head.statistics(X, y))
+        after = head.absorb(sums(head, X, y))
         again = make_head("deepafl", options).restore(after.phase(), after.arrays()).bind(D, C)
         assert again.digest() == after.digest()
         if after.phase() is not None:
-            assert after.previous().digest() == head.digest()
-            assert again.statistics(X, y).digest() == after.statistics(X, y).digest()
+            assert sums(again, X, y).digest() == sums(after, X, y).digest()
         head = after
     assert not any(name.startswith("decoder") for name in head.arrays())
-    assert head.previous() is None
 
 
 def test_what_is_carried_serves_the_reconstruction_too():
     X, y = rows(60)
     head = make_head("deepafl", {"width": 7, "layers": 2, "reconstruction": 0.5}).bind(D, C)
-    carried = None
+    carried = Remembered()
     while head.phase() is not None:
-        kept, carried = head.gather(X, y, carried)
-        assert kept.digest() == head.statistics(X, y).digest()
+        kept, carried = head.gather([(X, y)], carried=carried)
+        assert kept.digest() == sums(head, X, y).digest()
         head = head.absorb(kept)
 
 
@@ -109,7 +109,7 @@ def test_the_single_round_form_reconstructs_as_well():
     options |= {"from_phi0": True, "reconstruction": 0.3}
     layered = fitted(X, y, **options)
     head = make_head("deepafl", {**options, "single_round": True}).bind(D, C)
-    once = head.absorb(head.statistics(X, y))
+    once = head.absorb(sums(head, X, y))
     assert np.allclose(once.scores(X), layered.scores(X), rtol=1e-8, atol=1e-8)
 
 
@@ -142,14 +142,14 @@ def test_held_out_rows_choose_the_number_of_layers():
     (X, y), (V, v) = overfitting()
     head = with_held_out(X, y, V, v, **OVERFITTING)
     by_hand = []
-    for scores in fitted(X, y, **OVERFITTING).round_scores(V):
+    for _, scores in fitted(X, y, **OVERFITTING).round_scores(V):
         by_hand.append(((np.eye(C)[v] - scores) ** 2).sum() / len(v))
     told = [r["validation_mse"] for r in head.report["phases"] if "validation_mse" in r]
     assert np.allclose(told, by_hand, rtol=1e-9)
     best = int(np.argmin(by_hand))
     assert 0 < best < 9, "the premise: neither the first nor the last is the best"
     assert head.report["layers"] == best
-    assert len(head.weights) == best + 1
+    assert len(head.learned.weights) == best + 1
     few = with_held_out(X, y, V, v, **{**OVERFITTING, "layers": best})
     assert np.array_equal(head.scores(V), few.scores(V))
     assert head.digest() == few.digest()
@@ -161,7 +161,6 @@ def test_a_cut_head_is_restored_from_its_arrays():
     again = make_head("deepafl", head.options.as_dict()).restore(None, head.arrays())
     assert again.phase() is None
     assert np.array_equal(again.bind(D, C).scores(X), head.scores(X))
-    assert head.previous() is None
     broken = {name: a for name, a in head.arrays().items() if not name.startswith("block-2")}
     with pytest.raises(InvalidDataError, match="a head of phase None holds the arrays of phase"):
         make_head("deepafl", head.options.as_dict()).restore(None, broken)
@@ -175,14 +174,14 @@ def test_patience_ends_the_rounds_early_with_the_same_choice():
     stop = next(t for t, (a, b) in enumerate(pairwise(errors), 1) if b >= a)
     assert len(early.report["phases"]) == 2 * stop + 1
     assert early.report["layers"] == stop - 1
-    with pytest.raises(UsageError, match="--patience is a whole number ≥ 1"):
+    with pytest.raises(UsageError, match="--patience is at least 1"):
         make_head("deepafl", {"patience": 0})
 
 
 def test_layers_without_held_out_rows_are_all_kept():
     (X, y), _ = overfitting()
     head = fitted(X, y, **OVERFITTING)
-    assert len(head.weights) == 10
+    assert len(head.learned.weights) == 10
     assert "layers" not in head.report
 
 
@@ -199,20 +198,17 @@ def test_one_upload_and_one_of_held_out_rows_choose_the_layers_too():
     assert not any(sent[1:])
 
 
-def test_so_far_is_the_network_of_the_layers_that_are_known():
+def test_the_rounds_so_far_are_the_networks_of_the_layers_that_are_known():
     X, y = rows()
     head = make_head("deepafl", {"width": 9, "layers": 3, "compute": "float64"}).bind(D, C)
-    assert head.so_far() is None
-    assert head.solved_rounds() == []
+    assert not list(head.round_scores(X))
     while head.phase() is not None:
-        head = head.absorb(head.statistics(X, y))
-        known = len(head.weights) - 1
+        head = head.absorb(sums(head, X, y))
+        known = len(head.learned.weights) - 1
         few = fitted(X, y, width=9, layers=known)
-        assert head.so_far().digest() == few.digest()
-        assert np.array_equal(head.so_far().scores(X), few.scores(X))
-        assert head.solved_rounds() == [f"weights-{t}" for t in range(known + 1)]
-        *_, last = head.round_scores(X)
-        assert np.array_equal(last, few.scores(X))
+        names, scores = zip(*head.round_scores(X), strict=True)
+        assert list(names) == [f"weights-{t}" for t in range(known + 1)]
+        assert np.array_equal(scores[-1], few.scores(X))
 
 
 def test_the_report_counts_rows_clients_and_bytes_of_every_round():
@@ -232,6 +228,33 @@ def test_sums_of_parts_choose_like_their_whole():
     (X, y), (V, v) = overfitting()
     head = make_head("deepafl", {"width": 12, "compute": "float64", **OVERFITTING}).bind(D, C)
     while head.phase() is not None:
-        seen = Sum(head.statistics(V[:100], v[:100])).add(head.statistics(V[100:], v[100:]))
-        head = head.absorb(head.statistics(X, y), seen.result())
+        seen = Sum(sums(head, V[:100], v[:100])).add(sums(head, V[100:], v[100:]))
+        head = head.absorb(sums(head, X, y), seen.result())
     assert head.report["layers"] == with_held_out(X, y, V, v, **OVERFITTING).report["layers"]
+
+
+def test_what_the_layers_are_chosen_by_is_part_of_the_head_until_it_is_solved():
+    """The same total with other held-out rows: the same weights, and another choice to come."""
+    (X, y), (V, v) = overfitting()
+    head = make_head("deepafl", {"width": 12, "compute": "float64", **OVERFITTING}).bind(D, C)
+    one, other, none = (
+        head.absorb(sums(head, X, y), held) for held in (sums(head, V, v), sums(head, X, y), None)
+    )
+    assert np.array_equal(one.learned.weights[0], other.learned.weights[0])
+    assert len({one.digest(), other.digest(), none.digest()}) == 3
+    again = make_head("deepafl", head.options.as_dict()).restore("block-1", one.arrays())
+    assert again.digest() == one.digest()
+    again.report = {}  # nothing is read back from it
+    again = again.bind(D, C)
+    while again.phase() is not None:
+        again = again.absorb(sums(again, X, y), sums(again, V, v))
+    assert again.report["layers"] == with_held_out(X, y, V, v, **OVERFITTING).report["layers"]
+
+
+def test_layers_are_all_kept_where_held_out_rows_were_missing_once():
+    (X, y), (V, v) = overfitting()
+    head = make_head("deepafl", {"width": 12, "compute": "float64", **OVERFITTING}).bind(D, C)
+    while head.phase() is not None:
+        held = None if head.phase() == "weights-2" else sums(head, V, v)
+        head = head.absorb(sums(head, X, y), held)
+    assert len(head.learned.weights) == 10

@@ -64,3 +64,76 @@ def test_every_module_says_what_it_is(path):
 
 def test_the_changelog_has_an_unreleased_part():
     assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_trees_of_the_format_are_those_that_readers_check():
+    """Every member and every header field of every kind is drawn, with its mark."""
+    from afltool.store import headers, schema
+
+    text = (ROOT / "docs" / "format.md").read_text()
+    block = text.split("○ optional", 1)[1].split("```")[1]
+    drawn = {}
+    for left in (slice(0, 30), slice(30, None)):
+        kind = ""
+        for line in (one[left].rstrip() for one in block.splitlines()):
+            if line and line[0].isalpha():
+                kind = line
+                drawn[kind] = set()
+            for mark, name in re.findall(r"[├└]── ([●○]) (\S+)", line):
+                if name.startswith("/") or not line.startswith(("│       ", "    ")):
+                    drawn[kind].add((name, mark))
+    optional = (schema.SPARSE, schema.EFFECTIVE_LABELS)
+    for kind in schema.KINDS:
+        fields = {
+            (name, "○" if isinstance(p, tuple) and headers.ABSENT in p else "●")
+            for name, p in headers.BY_KIND[kind].items()
+        }
+        members = {
+            (f"/{name}", "○" if name in optional or (kind, name) == ("head", "arrays") else "●")
+            for name in (*schema.MEMBERS[kind], schema.HEADER)
+        }
+        assert drawn[kind] - {("NAME", "●"), ("NAME", "○")} == fields | members, kind
+    assert {(name, "●") for name in headers.COMMON} <= drawn["every kind"]
+
+
+# Words of the field in help texts; each is explained. A plain word of English needs no entry.
+TERMS = re.findall(r"\S+", """
+    alpha backbone class client code cross-correlation digest feature fold gamma gram head label
+    noise mask node partition participation phase preprocessing random recipe ridge rank round
+    scheme seed shard site softmax space split statistics store thresholds top-1 total
+""")  # fmt: skip
+
+
+def glossary():
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    return {
+        word.strip().lower()
+        for words in re.findall(r"^\| \*\*(.+?)\*\*", text, re.M)
+        for word in re.split(r"[,() ]+", words)
+    }
+
+
+def test_the_glossary_explains_the_words_that_the_help_uses():
+    page, known = reference().page().lower(), glossary()
+    used = [term for term in TERMS if re.search(rf"\b{term}s?\b", page)]
+    assert len(used) > 25, "the premise: the help uses these words"
+    assert not {term for term in used if term not in known}
+    for word in ("ridge", "γ", "λ", "α", "gcv"):
+        assert word in known
+
+
+def test_every_registry_that_the_docs_name_is_there():
+    from importlib import import_module
+
+    text = (ROOT / "docs" / "extending.md").read_text()
+    found = re.findall(r"`([A-Z]+)` in `afltool/([a-z_/]+?)(?:/__init__)?\.py`", text)
+    assert len(found) >= 4
+    for name, path in found:
+        assert hasattr(import_module("afltool." + path.replace("/", ".")), name), (name, path)
+
+
+def test_links_between_pages_lead_somewhere():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page}: {target}"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from helpers_images import md5_lines, write_cifar100
@@ -34,6 +35,7 @@ def test_from_python(tmp_path):
     assert accuracy > 90
 
 
+@pytest.mark.slow
 def test_cifar100_as_shell_commands(tmp_path):
     data = tmp_path / "data"
     write_cifar100(data, 400, 100, 0)
@@ -91,6 +93,7 @@ def test_the_dummy_experiment_shows_what_the_paper_shows():
     assert without[0] < 1e-8 < 1e-3 < without[2]
 
 
+@pytest.mark.slow
 def test_the_frontier_of_the_digits_and_that_it_goes_on(tmp_path):
     """Chosen by held-out clients, kept in a cache, drawn; softmax left to its own tests."""
     command = (sys.executable, ROOT / "examples" / "frontier.py", tmp_path, "--seeds", "2")
@@ -143,3 +146,18 @@ def test_the_demo_in_small(tmp_path):
     assert "The same total for all three partitions" in out
     for name in ("partition.png", "confusion.png", "ridge-path.png"):
         assert (tmp_path / "demo" / name).stat().st_size > 10_000
+
+
+def test_the_attack_on_a_small_client_finds_its_rows_and_nothing_under_masks(tmp_path, capsys):
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        from attack_small_client import main, rows_of
+    finally:
+        sys.path.pop(0)
+    assert main(tmp_path, rows=12) == (12, 0)
+    assert "12 of 12 rows found" in capsys.readouterr().out
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(-500, 500, (8, 30)), rng.integers(0, 3, 8)
+    found, labels = rows_of((X.T @ X).astype(float), X.T @ np.eye(3, dtype=int)[y])
+    wanted = {(*row, label) for row, label in zip(X.tolist(), y.tolist(), strict=True)}
+    assert {(*row, c) for row, c in zip(found.tolist(), labels.tolist(), strict=True)} == wanted

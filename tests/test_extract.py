@@ -28,11 +28,11 @@ from afltool.errors import (
     StoppedError,
     UsageError,
 )
-from afltool.files import up_to_date
-from afltool.stages import _answers
+from afltool.extraction import answers
+from afltool.options.shards import shard_of_job
 from afltool.stages import extract as stage
-from afltool.stages._options import shard_of_job
 from afltool.store.features import open_features
+from afltool.store.recipes import up_to_date
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 
@@ -267,7 +267,7 @@ def test_batches_of_another_size_move_a_feature_by_at_most_one_step(images, tmp_
 
 
 def test_a_batch_size_of_nothing_is_refused(images, tmp_path):
-    with pytest.raises(UsageError, match="--batch-size is at least 1"):
+    with pytest.raises(UsageError, match="--batch-size is 1 to 65536; found 0"):
         extract(images, tmp_path / "a.h5", batch_size=0)
 
 
@@ -277,14 +277,14 @@ def test_a_batch_size_of_nothing_is_refused(images, tmp_path):
 @pytest.fixture
 def settled(monkeypatch):
     """Files made a moment ago count as if they had been there for long."""
-    monkeypatch.setattr(_answers, "SETTLED_NS", -(10**18))
+    monkeypatch.setattr(answers, "SETTLED_NS", -(10**18))
 
 
 def forbid_the_long_way(monkeypatch):
     def fail(self):
         raise AssertionError("the recipe was made anew")
 
-    monkeypatch.setattr("afltool.stages._asked.Asked.recipe", fail)
+    monkeypatch.setattr("afltool.extraction.asked.Asked.recipe", fail)
 
 
 def test_the_second_answer_needs_no_pytorch(images, tmp_path, settled):
@@ -324,7 +324,7 @@ def test_a_remembered_answer_is_of_the_same_weights_images_and_options(
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert weights.stat().st_size == times.st_size, "the premise: size and mtime are the same"
     assert extract(images, None, **options) != first
-    monkeypatch.setattr(_answers, "version", lambda package: "another")
+    monkeypatch.setattr(answers, "version", lambda package: "another")
     forbid_the_long_way(monkeypatch)
     with pytest.raises(AssertionError, match="made anew"):
         extract(images, None, **options)
@@ -333,8 +333,8 @@ def test_a_remembered_answer_is_of_the_same_weights_images_and_options(
 def test_files_changed_a_moment_ago_are_not_trusted(tmp_path):
     states = [["x.gz", [1, 2, 3, 4, 10**18]]]
     for begun, kept in ((10**18 + 10**9, False), (10**18 + 3 * 10**9, True)):
-        _answers.remember(tmp_path, "key", {"stage": "s", "options": {}}, states, begun)
-        assert (_answers.recall(tmp_path, "key") is not None) == kept
+        answers.remember(tmp_path, "key", {"stage": "s", "options": {}}, states, begun)
+        assert (answers.recall(tmp_path, "key") is not None) == kept
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"{}", b"\xff"])

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import afltool
+from afltool.embeddings import base
 from afltool.errors import CorruptFileError, InvalidDataError, UsageError
-from afltool.stages import _embeddings
 from afltool.store.features import open_features
 
 pa = pytest.importorskip("pyarrow")
@@ -30,7 +30,7 @@ def rows():
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """37 rows of float32: no divisor of anything."""
-    monkeypatch.setattr(_embeddings, "BLOCK_BYTES", 37 * DIM * 4)
+    monkeypatch.setattr(base, "BLOCK_BYTES", 37 * DIM * 4)
 
 
 def lists(x, kind):

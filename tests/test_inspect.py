@@ -6,11 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from damage import forge
 
 import afltool
-from afltool.errors import InvalidDataError
-from afltool.files import load_statistics
+from afltool.errors import CorruptFileError, InvalidDataError
 from afltool.linalg.triangle import unpack
+from afltool.store.statistics import load_statistics
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def test_what_one_client_reveals_is_said_and_true(silo, tmp_path):
 def test_nothing_is_said_of_sums_over_several_clients(silo, tmp_path):
     path, _ = silo
     parts = [afltool.local_stats(path, "linear", tmp_path / c, client=c) for c in ("A", "B")]
-    total = afltool.aggregate(parts, tmp_path / "total.h5")
+    total = afltool.aggregate(parts, tmp_path / "total.h5", allow_repeats=True)
     assert "reveals" not in afltool.info(total)
 
 
@@ -66,3 +67,54 @@ def test_info_of_every_kind_is_json(silo, tmp_path):
         assert found["bytes"] == file.stat().st_size
     assert afltool.info(head)["phase"] is None
     assert afltool.info(stats)["gammas"] == {"0": 2}
+
+
+def test_info_checks_what_it_tells(road, tmp_path):
+    """Counts of another digest, all checksums of HDF5 right: refused, where they were shown."""
+    for kind, arrays in {
+        "statistics": {"class_counts": [1, 2, 3, 4]},
+        "head": {"arrays__weights": np.ones((8, 4))},
+        "partition": {"client": np.zeros(600, "<i4")},
+    }.items():
+        path = forge(road.of_each_kind()[kind], tmp_path / f"{kind}.h5", **arrays)
+        with pytest.raises(CorruptFileError, match="its content has the digest"):
+            afltool.info(path)
+        assert afltool.info(road.of_each_kind()[kind])["checked"] == "all"
+    assert afltool.info(road.train)["checked"].startswith("header only; afltool verify")
+
+
+def test_verify_goes_on_after_a_damaged_file_when_asked(road, tmp_path, cli):
+    broken = tmp_path / "broken.h5"
+    broken.write_bytes(road.total.read_bytes()[:-7])
+    files = [road.total, broken, tmp_path / "none.h5", road.head]
+    done = cli("verify", *files)
+    assert (done.exit_code, done.stdout) == (3, "")
+    done = cli("verify", *files, "--keep-going")
+    assert done.exit_code == 3
+    intact = [line.split(":")[0] for line in done.stdout.splitlines()]
+    assert intact == [str(road.total), str(road.head)]
+    assert str(broken) in done.stderr
+    assert "2 of 4 files cannot be used" in done.stderr
+    found = json.loads(cli("verify", *files, "--keep-going", "--json").stdout)
+    assert [one["intact"] for one in found] == [True, False, False, True]
+
+
+def test_statistics_say_nothing_of_the_site(road, tmp_path):
+    """No absolute path, host name, user or time in any byte of what a client sends."""
+    import getpass
+    import platform
+
+    from afltool.store.hdf5 import read_header
+
+    one = sorted(road.stats.iterdir())[0]
+    head1 = tmp_path / "deep" / "head0.h5"
+    afltool.head("linear", head1)
+    sent = afltool.local_stats(road.train, head1, tmp_path / "silo.h5", client="a", sum=True)
+    for path in (one, sent):
+        provenance = read_header(path, "statistics")["provenance"]
+        assert not {"time", "host", "user"} & provenance.keys()
+        text = json.dumps(read_header(path))
+        for secret in (str(road.folder), str(tmp_path), platform.node(), getpass.getuser()):
+            assert secret not in text
+    assert read_header(sent)["provenance"]["head_file"] == "head0.h5"
+    assert read_header(sent)["provenance"]["seconds"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from afltool.linalg.gram import (
     real_cross,
     real_gram,
 )
+from afltool.linalg.ridge_choice import SpectralSystem, choose
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -218,14 +220,8 @@ def test_squared_error_and_degrees_of_freedom_are_those_of_the_rows():
         assert np.isclose(ridge.squared_error(W, X.T @ X, X.T @ Y, 80.0), error, rtol=1e-10)
         hat = X @ np.linalg.solve(X.T @ X + value * np.eye(12), X.T)
         assert np.isclose(spectral.degrees_of_freedom(value), np.trace(hat), rtol=1e-10)
-        gcv = 80 * error / (80 - np.trace(hat)) ** 2
-        assert np.isclose(spectral.gcv(value, 80.0, 80), gcv, rtol=1e-10)
-
-
-def test_as_many_parameters_as_rows_leave_no_gcv():
-    X = np.eye(6)
-    spectral = ridge.Spectral.of(X.T @ X, X.T @ X)
-    assert spectral.gcv(0.0, 6.0, 6) == np.inf
+        point = choose(SpectralSystem(spectral, 80.0, 80), [value]).point
+        assert np.isclose(point["gcv"], 80 * error / (80 - np.trace(hat)) ** 2, rtol=1e-10)
 
 
 def test_a_matrix_that_is_not_positive_definite_is_refused_with_the_remedy():
@@ -245,11 +241,21 @@ def parties(K, n, d, gamma, seed=0):
     return X, Y, [pairwise.party(x.T @ x, x.T @ y, gamma) for x, y in split]
 
 
+def merge_printed(u, v):
+    """The law as printed, signs corrected: W = 𝒲_u W_u + 𝒲_v W_v, with explicit inverses."""
+    R_u, R_v, R = np.linalg.inv(u.C), np.linalg.inv(v.C), np.linalg.inv(u.C + v.C)
+    one = np.eye(len(R))
+    A, B = R_u @ v.C, R_v @ u.C
+    weight_u = one - A + A @ R @ v.C
+    weight_v = one - B + B @ R @ u.C
+    return pairwise.Party(u.C + v.C, weight_u @ u.W + weight_v @ v.W, u.gamma + v.gamma)
+
+
 def test_the_erratum_with_scalars():
     """𝒲_u = 1/3 and 𝒲_v = 2/3 for C_u = 1, C_v = 2; the signs as printed give −7/3."""
     u = pairwise.Party(np.array([[1.0]]), np.array([[1.0]]))
     v = pairwise.Party(np.array([[2.0]]), np.array([[0.0]]))
-    for merge in (pairwise.merge, pairwise.merge_printed):
+    for merge in (pairwise.merge, merge_printed):
         assert np.isclose(merge(u, v).W[0, 0], 1 / 3)
         assert np.isclose(merge(v, u).W[0, 0], 1 / 3)
         swapped = pairwise.Party(v.C, np.array([[1.0]]))
@@ -260,8 +266,8 @@ def test_the_erratum_with_scalars():
 def test_both_forms_of_the_law_agree_and_equal_the_pooled_fit(K):
     X, Y, clients = parties(K, 300, 12, 0.0)
     expected = scipy.linalg.lstsq(X, Y)[0]
-    for printed in (False, True):
-        assert np.allclose(pairwise.fold(clients, printed).W, expected, atol=1e-11)
+    for found in (pairwise.fold(clients), reduce(merge_printed, clients)):
+        assert np.allclose(found.W, expected, atol=1e-11)
 
 
 @pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0, 100.0])

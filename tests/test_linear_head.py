@@ -7,10 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.linalg
+from problems import sums
 from sklearn.linear_model import Ridge
 
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
+from afltool.heads.base import binding
+from afltool.heads.checks import with_options
 from afltool.heads.options import check_path, parse_ridge
 from afltool.linalg.fixedpoint import FixedPoint, real
 from afltool.statistics import Client, ClientId, Context
@@ -30,9 +33,9 @@ def rows(n=300, d=16, classes=4, seed=0, rank=None):
 def collected(X, y, classes=4, gamma=0.0, clients=1, **options):
     """The head and the total of ``clients`` clients."""
     head = make_head("linear", {"gamma": gamma, **options}).bind(X.dim, classes)
-    context = Context({"fraction_bits": 9}, tuple("abcd"[:classes]), head.binding())
+    context = Context({"fraction_bits": 9}, tuple("abcd"[:classes]), binding(head))
     who = {ClientId(str(k)): Client(0, gamma) for k in range(clients)}
-    return head, replace(head.statistics(X, y), context=context, clients=who)
+    return head, replace(sums(head, X, y), context=context, clients=who)
 
 
 def solved(X, y, **options):
@@ -164,7 +167,7 @@ def test_float_features_give_the_same_up_to_rounding():
     X, y = rows()
     values = real(X).astype(np.float32)
     head = make_head("linear").bind(16, 4)
-    floats = replace(head.statistics(values, y), context=Context({"fraction_bits": None}))
+    floats = replace(sums(head, values, y), context=Context({"fraction_bits": None}))
     assert not floats.exact
     assert np.allclose(head.absorb(floats).weights, solved(X, y).weights, rtol=1e-9)
 
@@ -190,7 +193,7 @@ def test_options_that_are_wrong_are_refused():
     with pytest.raises(UsageError, match="no option 'layers'"):
         make_head("linear", {"layers": 3})
     with pytest.raises(UsageError, match=r"fixes --gamma before"):
-        make_head("linear").with_options(gamma=1.0)
+        with_options(make_head("linear"), gamma=1.0)
 
 
 def test_a_head_bound_to_other_features_is_refused():
@@ -212,3 +215,14 @@ def test_the_digest_of_an_unsolved_head_is_its_options_without_gamma():
     assert make_head("linear", {"gamma": 3.0}).digest() == plain.digest()
     assert make_head("linear", {"ridge": 1.0}).digest() != plain.digest()
     assert make_head("linear", {"intercept": True}).digest() != plain.digest()
+
+
+def test_rows_and_sums_that_do_not_fit_into_memory_are_refused(monkeypatch):
+    head = make_head("linear").bind(30, 2)
+    block = FixedPoint(np.zeros((3, 30), np.int16), 9), np.zeros(3, np.int64)
+    total = head.gather([block])[0]
+    monkeypatch.setattr("afltool.memory.available", lambda: 10_000)
+    with pytest.raises(NumericalError, match="the gram of 30 features needs about"):
+        head.gather([block])
+    with pytest.raises(NumericalError, match="a linear system of 30 unknowns needs about"):
+        head.absorb(total)

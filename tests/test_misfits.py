@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from conftest import embeddings
 from damage import forge
+from problems import sums
 from test_bad_input import INPUT, MISMATCH, refused
 
 import afltool
-from afltool.files import load_head, load_statistics, save_head, save_statistics
 from afltool.heads import OPTIONS, make_head
 from afltool.linalg.fixedpoint import FixedPoint
 from afltool.statistics import Context
+from afltool.store.heads import load_head, save_head
+from afltool.store.statistics import load_statistics, save_statistics
 
 OPTIONS_OF = {
     "linear": {"intercept": True},
@@ -23,6 +25,7 @@ OPTIONS_OF = {
     "deepafl": {"layers": 1, "feature_width": 5, "hidden_width": 7},
     "safle": {"buckets": 3, "with_linear": True, "experts": 4},
     "softmax": {"rounds": 2},
+    "discriminant": {},
 }
 
 
@@ -51,7 +54,7 @@ def test_shapes_are_those_of_the_statistics(name, bits):
     head, phases = make_head(name, OPTIONS_OF[name]).bind(8, 4), 0
     space = {"dim": 8, "fraction_bits": bits}
     while head.phase() is not None:
-        found = replace(head.collect([(X, y)]), context=Context(space, tuple("abcd")))
+        found = replace(sums(head, X, y), context=Context(space, tuple("abcd")))
         said = head.shapes(bits)
         assert said == {k: (a.shape, a.dtype.kind) for k, a in found.arrays.items()}
         assert said.keys() == found.arrays.keys()
@@ -128,6 +131,8 @@ def test_a_head_whose_arrays_do_not_fit(name, road, tmp_path, cli):
         for what, arrays in misfits(found.arrays()):
             if "NaN" in what or "of reals" in what:
                 continue  # numbers that somebody made up, but numbers
+            if what == "covered shorter":
+                continue  # fewer clients are a list of clients, too; the others are then refused
             forged = _Forged(found, arrays)
             path = tmp_path / f"h{number}-{what.replace(' ', '-')}.h5"
             save_head(path, forged, {"stage": "x", "options": {}, "inputs": {}}, context)
@@ -249,19 +254,18 @@ def test_held_out_clients_are_counted_apart(road, tmp_path, cli):
     )
 
 
-def test_silos_and_files_without_the_number_are_not_counted(road, tmp_path, cli):
-    """A real silo is of no partition; files of the time before the number are added as ever."""
+def test_silos_are_not_counted(road, tmp_path, cli):
+    """A real silo is of no partition."""
     silo = afltool.local_stats(road.test, "linear", tmp_path / "s.h5", client="site", sum=True)
+    done = cli("aggregate", silo, "--complete", "-o", tmp_path / "o.h5")
+    assert done.exit_code == 0
+    assert "of the partition" not in done.stderr
     header = afltool.store.hdf5.read_header(road.total)
     del header["clients"]["dealt_to"]
     old = forge(road.total, tmp_path / "old.h5", {"clients": header["clients"]})
-    done = cli("aggregate", old, silo, "--complete", "-o", tmp_path / "o.h5")
-    assert done.exit_code == 0
-    assert "of the partition" not in done.stderr
-    one = next(iter(sorted(road.stats.iterdir())))
-    done = cli("aggregate", old, "--subtract", one, "-o", tmp_path / "less.h5")
-    assert done.exit_code == 0
-    assert afltool.info(tmp_path / "less.h5")["clients"] == 5
+    done = cli("aggregate", old, "-o", tmp_path / "p.h5")
+    assert done.exit_code == 3
+    assert "clients.dealt_to is absent" in done.stderr
 
 
 def test_what_a_disk_surely_must_hold_is_asked_for(tmp_path, cli, monkeypatch):

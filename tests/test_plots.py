@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from afltool.errors import InputError, InvalidDataError, UsageError
+from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
 from afltool.report.frontier import frontier, plot_frontier
 from afltool.report.plots import plot_confusion, plot_partition, plot_ridge_path
 from afltool.report.rounds import SHOWN, plot_rounds, rounds_table
+from afltool.store.kinds import kind_of_bytes
 
 image = pytest.importorskip("matplotlib.image")
 
@@ -80,11 +81,34 @@ def test_names_with_dollars_foreign_letters_and_great_length(tmp_path: Path) -> 
     plot_ridge_path([0.1, 1.0], {"$a": [1, 2]}, {"$a": 1.0}, tmp_path / "r.png")
 
 
-def test_an_equal_picture_has_equal_bytes_and_replaces_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "p.png"
-    path.write_bytes(b"old")
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_the_suffix_says_the_format_and_equal_pictures_are_equal_bytes(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"p.{suffix}"
     first = plot_partition(counts(10, 4), names(4), path, "t").read_bytes()
+    assert kind_of_bytes(first) == suffix.upper()
+    path.unlink()
     assert plot_partition(counts(10, 4), names(4), str(path), "t").read_bytes() == first
+    assert plot_partition(counts(10, 4), names(4), path, "t").read_bytes() == first
+
+
+def test_another_picture_is_replaced_only_when_asked_and_another_kind_never(tmp_path: Path) -> None:
+    path = plot_partition(counts(10, 4), names(4), tmp_path / "p.png", "t")
+    before = path.read_bytes()
+    with pytest.raises(OutputExistsError, match="use --overwrite"):
+        plot_partition(counts(9, 4), names(4), path, "t")
+    assert path.read_bytes() == before
+    plot_partition(counts(9, 4), names(4), path, "t", overwrite=True)
+    assert path.read_bytes() != before
+    path.write_bytes(b"my thesis")
+    with pytest.raises(OutputExistsError, match="another kind"):
+        plot_partition(counts(9, 4), names(4), path, "t", overwrite=True)
+    assert path.read_bytes() == b"my thesis"
+    for name in ("p.jpg", "p", "p.eps"):
+        with pytest.raises(UsageError, match=r"a picture is a \.png, \.svg, \.pdf file"):
+            plot_partition(counts(9, 4), names(4), tmp_path / name, "t")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_picture_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
@@ -93,8 +117,10 @@ def test_a_picture_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
     with pytest.raises(InvalidDataError, match="2 columns, one per class name, found shape"):
         plot_partition(counts(3, 4), names(2), path, "t")
     assert path.read_bytes() == b"old"
-    with pytest.raises(InputError, match="expected to write a picture there"):
-        plot_partition(counts(3, 4), names(4), tmp_path / "no" / "p.png", "t")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InputError, match="cannot write"):
+        plot_partition(counts(3, 4), names(4), tmp_path / "file" / "p.png", "t")
+    (tmp_path / "file").unlink()
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -122,9 +148,10 @@ def test_without_matplotlib_the_extra_is_named(
 
 
 def test_import_is_cheap_and_pyplot_is_never_loaded(tmp_path: Path) -> None:
+    out = str(tmp_path / "c.png")
     program = (
         "import sys; import afltool.report.plots as plots; assert 'matplotlib' not in sys.modules;"
-        f"import numpy; plots.plot_confusion(numpy.eye(2, dtype=int), 'ab', {str(tmp_path / 'c')!r}"
+        f"import numpy; plots.plot_confusion(numpy.eye(2, dtype=int), 'ab', {out!r}"
         ", 't'); assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
@@ -142,7 +169,8 @@ def test_plot_frontier_with_one_and_with_many_families(tmp_path: Path) -> None:
         points = [
             point(f"head {i}", m, 0.8 + 0.01 * i, 0.01) for i in range(number) for m in (1, 9)
         ]
-        path = plot_frontier([*points, point("alone", 3.0, 0.5)], tmp_path / "f.png", [2.0, 5e9])
+        drawn = tmp_path / f"f{number}.png"
+        path = plot_frontier([*points, point("alone", 3.0, 0.5)], drawn, [2.0, 5e9])
         assert size(path)[0] == 1200
         assert image.imread(path)[..., :3].std() > 0.05
 

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import sums
 from sklearn.linear_model import Ridge
 
 from afltool import memory
 from afltool.errors import NumericalError, UsageError
 from afltool.heads import make_head
-from afltool.heads.random import projection
-from afltool.statistics import Context
+from afltool.heads.projections import projection
+from afltool.linalg.fixedpoint import FixedPoint, encode
+from afltool.linalg.triangle import unpack
+from afltool.statistics import Context, total
 
 C, D, WIDTH = 3, 5, 20
 
@@ -32,7 +35,7 @@ def lifted(X, with_linear=False):
 def solved(X, y, **options):
     options = {"width": WIDTH, "compute": "float64", **options}
     head = make_head("random-features", options).bind(D, C)
-    return head.absorb(replace(head.statistics(X, y), context=Context({"fraction_bits": None})))
+    return head.absorb(replace(sums(head, X, y), context=Context({"fraction_bits": None})))
 
 
 @pytest.mark.parametrize("with_linear", [False, True])
@@ -56,7 +59,7 @@ def test_its_ridge_is_chosen_by_default_and_the_choice_is_kept():
 def test_it_sees_what_a_linear_head_cannot():
     (X, y), (T, t) = rows(2000), rows(2000, seed=1)
     linear = make_head("linear").bind(D, C)
-    linear = linear.absorb(linear.statistics(X, y))
+    linear = linear.absorb(sums(linear, X, y))
 
     def accuracy(head):
         return (head.scores(T).argmax(1) == t).mean()
@@ -83,7 +86,7 @@ def test_it_comes_back_from_its_arrays():
 def test_a_solve_that_does_not_fit_is_refused(monkeypatch):
     X, y = rows()
     monkeypatch.setattr(memory, "available", lambda: 1000)
-    with pytest.raises(NumericalError, match="20 random features needs about"):
+    with pytest.raises(NumericalError, match="linear system of 20 unknowns needs about"):
         solved(X, y)
 
 
@@ -91,9 +94,9 @@ def test_it_needs_to_know_its_sizes():
     X, y = rows()
     head = make_head("random-features", {"width": WIDTH})
     with pytest.raises(UsageError, match="number of classes first"):
-        head.statistics(X, y)
-    total = head.bind(D, C).statistics(X, y)
-    with pytest.raises(UsageError, match="number of features first"):
+        sums(head, X, y)
+    total = sums(head.bind(D, C), X, y)
+    with pytest.raises(UsageError, match="bind the head to a number"):
         head.absorb(total)
     with pytest.raises(UsageError, match="not solved"):
         head.scores(X)
@@ -102,12 +105,73 @@ def test_it_needs_to_know_its_sizes():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"width": 0}, "--width is a whole number ≥ 1"),
-        ({"activation": "sine"}, "--activation is one of"),
+        ({"width": 0}, "--width is at least 1; found 0"),
+        ({"activation": "sine"}, "--activation is none, gelu"),
         ({"ridge": "-2"}, "a ridge is"),
-        ({"compute": "float16"}, "--compute is one of"),
+        ({"compute": "float16"}, "--compute is float32, float64 or fixed"),
     ],
 )
 def test_options_that_are_wrong_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         make_head("random-features", options)
+
+
+# ---------------------------------------------------------------- in fixed point
+
+
+def fixed_rows(n=300, seed=0, bits=9):
+    X, y = rows(n, seed)
+    return FixedPoint(encode(X, bits), bits), y
+
+
+@pytest.mark.parametrize("with_linear", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_fixed_sums_are_the_integers_of_the_rounded_features(with_linear, intercept):
+    X, y = fixed_rows()
+    options = {"with_linear": with_linear, "intercept": intercept, "compute": "fixed"}
+    head = make_head("random-features", {"width": WIDTH, **options}).bind(D, C)
+    found = sums(head, X, y)
+    float_options = {**options, "compute": "float64", "width": WIDTH}
+    Phi = make_head("random-features", float_options).bind(D, C).lift(X)
+    rounded = np.rint(head.lift(X) * 2**9).astype(np.int64)
+    assert np.abs(rounded * 2.0**-9 - Phi).max() < 0.6 * 2.0**-9  # σ is rounded, and its argument
+    assert np.array_equal(unpack(found.arrays["gram"]), rounded.T @ rounded)
+    assert np.array_equal(found.arrays["cross"], rounded.T @ np.eye(C, dtype=int)[y])
+    assert found.exact
+    shapes = head.shapes(9)
+    assert shapes == {k: (a.shape, "i") for k, a in found.arrays.items()}
+
+
+def test_fixed_totals_are_the_same_bits_for_every_partition():
+    X, y = fixed_rows(500)
+    head = make_head("random-features", {"width": 64, "compute": "fixed"}).bind(D, C)
+    whole = sums(head, X, y).digest()
+    rng = np.random.default_rng(0)
+    for clients in (2, 7, 100):
+        owner = rng.integers(0, clients, len(y))
+        order = rng.permutation(clients)
+        parts = [sums(head, X[np.flatnonzero(owner == k)], y[owner == k]) for k in order]
+        assert total(parts).digest() == whole
+
+
+def test_a_fixed_solve_is_close_to_a_real_one():
+    (X, y), (T, t) = fixed_rows(2000), fixed_rows(2000, seed=1)
+    found = []
+    for compute in ("fixed", "float64"):
+        head = make_head("random-features", {"width": 200, "compute": compute, "ridge": 1e-2})
+        head = head.bind(D, C)
+        context = Context({"fraction_bits": 9})
+        head = head.absorb(replace(sums(head, X, y), context=context))
+        found.append(head.scores(T))
+        again = head.restore(None, head.arrays())
+        assert np.array_equal(again.scores(T), found[-1])
+    accuracies = [(s.argmax(axis=1) == t).mean() for s in found]
+    assert abs(accuracies[0] - accuracies[1]) < 0.01
+    assert np.abs(found[0] - found[1]).max() < 0.2
+
+
+def test_fixed_needs_fixed_point_rows():
+    X, y = rows()
+    head = make_head("random-features", {"width": 8, "compute": "fixed"}).bind(D, C)
+    with pytest.raises(UsageError, match="int16 features"):
+        sums(head, X, y)

@@ -12,8 +12,9 @@ from scipy import linalg
 
 import afltool
 from afltool.errors import MismatchError, UsageError
-from afltool.files import load_head, load_statistics
 from afltool.store.features import open_features
+from afltool.store.heads import load_head
+from afltool.store.statistics import load_statistics
 
 SCHEMES = {
     "iid": {"scheme": "iid"},
@@ -63,6 +64,7 @@ def test_the_partitions_that_must_agree_are_really_different(rows, tmp_path, sch
     assert max(classes) == {"iid": 5, "dirichlet": 3, "shards": 2}[scheme] or max(classes) < 5
 
 
+@pytest.mark.slow
 def test_a_thousand_client_files_add_up_to_the_pooled_total(rows, pooled, tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda _: None)  # 2,000 times: most of the time taken
     dealt = afltool.partition(rows, tmp_path / "c.h5", scheme="dirichlet", alpha=0.01, clients=1000)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
+from cache_damage import KINDS, damaged
 from typer.testing import CliRunner
 
 import afltool
 from afltool.cli.app import app
-from afltool.files import load_head
-from afltool.heads.deepafl import DeepAFLHead
+from afltool.heads.deepafl.network import Network
+from afltool.store.heads import load_head
+from afltool.store.partitions import load_partition
 
 LAYERS, WIDTH = 2, 9
 PHASES = ["weights-0", "block-1", "weights-1", "block-2", "weights-2"]
@@ -106,7 +111,8 @@ def test_a_crashed_round_repeats_alone(data, heads, tmp_path):
 def test_the_next_step_is_said(data, heads, tmp_path):
     for head, said in ((heads[0], "next phase 'block-1'"), (heads[4], "solve: done")):
         gather(data, head, tmp_path / f"{head.stem}.h5", "--sum")
-        done = command("solve", tmp_path / f"{head.stem}.h5", "-o", tmp_path / f"{head.stem}-h.h5")
+        total = tmp_path / f"{head.stem}.h5"
+        done = command("solve", total, "--head", head, "-o", tmp_path / f"{head.stem}-h.h5")
         assert said in done.stderr
 
 
@@ -131,7 +137,10 @@ def test_statistics_of_a_stale_head_are_refused(data, heads, tmp_path):
 def test_a_total_is_solved_only_with_its_own_head(data, heads, tmp_path):
     gather(data, heads[1], tmp_path / "t.h5", "--sum")
     command("solve", tmp_path / "t.h5", "--head", heads[2], "-o", tmp_path / "h.h5", code=4)
+    done = command("solve", tmp_path / "t.h5", "-o", tmp_path / "h.h5", code=3)
+    assert "does not lie beside it" in done.stderr
     command("solve", tmp_path / "t.h5", "--head", heads[1], "-o", tmp_path / "h.h5")
+    (tmp_path / heads[1].name).write_bytes(heads[1].read_bytes())
     done = command("solve", tmp_path / "t.h5", "--ridge", "2", "-o", tmp_path / "x.h5", code=2)
     assert "fixes --ridge" in done.stderr
 
@@ -162,8 +171,8 @@ def test_partial_participation_draws_clients_for_each_layer(data, tmp_path):
         assert len(names) == 3  # half of the six that are not held out
         drawn.append(tuple(names))
         assert len(afltool.info(tmp_path / "RUN" / f"04-held-out{suffix}.h5")["client_names"]) == 2
-    assert drawn[1] == drawn[2]
-    assert drawn[3] == drawn[4]
+    assert drawn[0] == drawn[1]  # W_0 and Ω_1 make the first layer,
+    assert drawn[2] == drawn[3]  # W_1 and Ω_2 the second (the paper's appendix M)
     assert len(set(drawn)) > 1
     command(*words[:-3], 2, "-o", tmp_path / "RUN", code=2)
 
@@ -171,15 +180,15 @@ def test_partial_participation_draws_clients_for_each_layer(data, tmp_path):
 @pytest.mark.parametrize("each", [False, True])
 def test_a_cache_changes_the_work_and_nothing_else(data, heads, tmp_path, each, monkeypatch):
     cache, more = tmp_path / "cache", () if each else ("--sum",)
-    begin = DeepAFLHead._at
+    begin = Network.begin
 
-    def never(self, X, layers):
+    def never(self, X):
         assert not len(X)
-        return begin(self, X, layers)
+        return begin(self, X)
 
     for number, head in enumerate(heads[:-1]):
         if number == 3:  # the features of the rows are not looked at any more
-            monkeypatch.setattr(DeepAFLHead, "_at", never)
+            monkeypatch.setattr(Network, "begin", never)
         gather(data, head, tmp_path / f"cached{number}", *more, "--cache", cache)
         assert len(list(cache.iterdir())) == 1
     monkeypatch.undo()
@@ -197,10 +206,86 @@ def test_a_cache_of_other_rows_or_another_head_is_not_taken(data, heads, tmp_pat
     gather(data, heads[1], tmp_path / "b.h5", "--sum", "--only", "0-3", "--cache", cache)
     gather(data, heads[1], tmp_path / "c.h5", "--sum", "--only", "0-3")
     assert afltool.info(tmp_path / "b.h5")["digest"] == afltool.info(tmp_path / "c.h5")["digest"]
-    (next(cache.iterdir()) / "known.npy").write_bytes(b"?")
+    for path in cache.iterdir():
+        path.write_bytes(b"?")
     gather(data, heads[1], tmp_path / "d.h5", "--sum", "--cache", cache)
     gather(data, heads[1], tmp_path / "e.h5", "--sum")
     assert afltool.info(tmp_path / "d.h5")["digest"] == afltool.info(tmp_path / "e.h5")["digest"]
+
+
+@pytest.mark.parametrize("how", KINDS)
+@pytest.mark.parametrize("each", [False, True])
+def test_a_damaged_cache_is_made_again(data, heads, tmp_path, each, how):
+    cache, more = tmp_path / "cache", () if each else ("--sum",)
+    gather(data, heads[2], tmp_path / "before", *more, "--cache", cache)
+    for path in cache.iterdir():
+        path.write_bytes(damaged(path.read_bytes(), how, random.Random(3)))
+    done = gather(data, heads[3], tmp_path / "cached", *more, "--cache", cache)
+    assert "computed again" in done.stderr
+    gather(data, heads[3], tmp_path / "plain", *more)
+    for one in sorted((tmp_path / "plain").glob("*.h5")) if each else [tmp_path / "plain"]:
+        other = tmp_path / "cached" / one.name if each else tmp_path / "cached"
+        assert afltool.info(one)["digest"] == afltool.info(other)["digest"]
+
+
+def test_an_unfinished_cache_file_is_written_anew(data, heads, tmp_path):
+    """What a killed command left is overwritten, and what follows is read as it was written."""
+    cache = tmp_path / "cache"
+    gather(data, heads[0], tmp_path / "a.h5", "--sum", "--cache", cache)
+    (whole,) = cache.iterdir()
+    whole.with_name(whole.name + ".partial").write_bytes(bytes(200_000))
+    gather(data, heads[2], tmp_path / "b.h5", "--sum", "--cache", cache)
+    assert [path.name for path in cache.iterdir()] == [whole.name]
+    assert whole.stat().st_size < 200_000
+    done = gather(data, heads[3], tmp_path / "c.h5", "--sum", "--cache", cache)
+    assert "computed again" not in done.stderr
+
+
+def test_a_full_disk_under_the_cache_is_an_error_and_leaves_nothing(data, heads, tmp_path):
+    """A limit of the size of files stands for the disk: writes fail, and no signal comes."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)); "
+        "from afltool.cli import main; sys.exit(main())"
+    )
+    words = ["local-stats", data / "train.h5", "--client", "a", "--sum", "--head", heads[1],
+             "-o", tmp_path / "a.h5", "--cache", tmp_path / "cache"]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "no space left on the disk; free some space, or leave --cache out" in done.stderr
+    assert not any((tmp_path / "cache").iterdir())
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_a_round_solved_again_with_other_held_out_clients_leaves_nothing_up_to_date(data, tmp_path):
+    """The first weights are the same; the layers that will be kept may be others."""
+    clients, stats = tmp_path / "clients.h5", tmp_path / "stats"
+    afltool.partition(data / "train.h5", clients, alpha=0.5, clients=8, held_out=0.25, seed=1)
+    held = [k for k, apart in enumerate(load_partition(clients).held_out) if apart]
+
+    def gathered(head, out):
+        command("local-stats", data / "train.h5", "--partition", clients, "--head", head,
+                "-o", out)  # fmt: skip
+
+    gathered(data / "head0.h5", stats)
+    command("aggregate", stats, "-o", tmp_path / "total.h5", "--held-out", tmp_path / "held.h5")
+    command("aggregate", stats / f"client-{held[0]}.h5", "-o", tmp_path / "one.h5")
+    solve = ["solve", tmp_path / "total.h5", "-o", tmp_path / "head1.h5", "--validate"]
+    command(*solve, tmp_path / "held.h5")
+    gathered(tmp_path / "head1.h5", tmp_path / "stats1")
+    command("aggregate", tmp_path / "stats1", "-o", tmp_path / "total1.h5",
+            "--held-out", tmp_path / "held1.h5")  # fmt: skip
+    follow = ["solve", tmp_path / "total1.h5", "-o", tmp_path / "head2.h5"]
+    command(*follow)
+    weights = load_head(tmp_path / "head1.h5")[0].arrays()["weights-0"]
+    command(*solve, tmp_path / "one.h5", "--overwrite")
+    assert np.array_equal(weights, load_head(tmp_path / "head1.h5")[0].arrays()["weights-0"])
+    done = command(*follow, "--head", tmp_path / "head1.h5", code=4)
+    assert "was gathered for another head" in done.stderr
+    again = command("local-stats", data / "train.h5", "--partition", clients, "--head",
+                    tmp_path / "head1.h5", "-o", tmp_path / "stats1", code=2)  # fmt: skip
+    assert "was made differently" in again.stderr
 
 
 def test_the_rounds_are_a_table_and_json(data, heads):
@@ -213,9 +298,9 @@ def test_the_rounds_are_a_table_and_json(data, heads):
 
 
 def test_the_rounds_are_a_picture(data, heads, tmp_path):
-    command("plot", "layers", heads[-1], "-o", tmp_path / "layers.png")
+    command("plot", "rounds", heads[-1], "-o", tmp_path / "layers.png")
     assert (tmp_path / "layers.png").read_bytes()[:4] == b"\x89PNG"
-    done = command("plot", "layers", data / "head0.h5", "-o", tmp_path / "x.png", code=2)
+    done = command("plot", "rounds", data / "head0.h5", "-o", tmp_path / "x.png", code=2)
     assert "before its first round" in done.stderr
 
 
@@ -306,7 +391,7 @@ def test_held_out_clients_choose_the_layers_of_a_run(data, each_round):
     assert report["layers"] == int(np.argmin(errors)) < 6
     assert report["layers_by"] == "held-out clients"
     head = load_head(last)[0]
-    assert len(head.weights) == report["layers"] + 1
+    assert len(head.learned.weights) == report["layers"] + 1
     rounds = json.loads((folder / "summary.json").read_text())["rounds"]
     kept = [one for one in rounds if one.get("kept")]
     assert [one["phase"] for one in kept] == [f"weights-{report['layers']}"]
@@ -361,10 +446,17 @@ def test_what_tells_no_rounds_is_no_picture(data, tmp_path):
     ):
         done = command("plot", "rounds", source, "-o", place, code=code)
         assert said in done.stderr
-    for text in ("{", "[]", '{"rounds": [1]}', '{"top1": 0.5, "n": 2}'):
+    for text, said in (
+        ("{", "is not valid JSON"),
+        ("[]", "is not JSON that afltool wrote"),
+        ("[" * 100_000, "is not valid JSON"),
+        ('{"rounds": [1]}', "tells no rounds"),
+        ('{"top1": 0.5, "n": 2}', "tells no rounds"),
+        ('{"top1": 0.5, "n": 2, "rounds": [{"phase": "a", "top1": [1]}]}', "tells no rounds"),
+    ):
         (tmp_path / "bad.json").write_text(text)
         done = command("plot", "rounds", tmp_path / "bad.json", "-o", place, code=3)
-        assert "tells no rounds" in done.stderr
+        assert said in done.stderr
     assert not place.exists()
 
 

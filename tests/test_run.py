@@ -11,7 +11,7 @@ from helpers_images import write_imagefolder
 
 import afltool
 from afltool.errors import InputError, OutputExistsError, UsageError
-from afltool.stages.run_config import make_config, read_config
+from afltool.runs.config import RunConfig, read_config
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def features(tmp_path_factory):
 
 def config(features, **more):
     given = {"train_features": features[0], "test_features": features[1], "clients": 12, **more}
-    return make_config(given)
+    return RunConfig(**given)
 
 
 def test_the_folder_shows_the_road_and_the_summary_tells_it(features, tmp_path):
@@ -114,13 +114,13 @@ def test_images_go_through_the_store(tmp_path):
         "clients": 3,
         "ridge": 1.0,
     }
-    run = afltool.run(make_config(given), tmp_path / "run")
+    run = afltool.run(RunConfig(**given), tmp_path / "run")
     kept = list((tmp_path / "store").glob("*.h5"))
     assert len(kept) == 2
     linked = (run / "01-features-train.h5").stat().st_ino
     assert linked in {p.stat().st_ino for p in kept}
     before = {p: p.stat().st_mtime_ns for p in kept}
-    afltool.run(make_config({**given, "clients": 2}), tmp_path / "other")
+    afltool.run(RunConfig(**{**given, "clients": 2}), tmp_path / "other")
     assert {p: p.stat().st_mtime_ns for p in kept} == before
 
 
@@ -130,8 +130,9 @@ def test_options_come_from_toml_and_the_command_line_wins(features, tmp_path):
         f'train-features = "{features[0]}"\ntest-features = "{features[1]}"\n'
         '[partition]\nclients = 5\nalpha = 1\nscheme = "dirichlet"\n[head]\nridge = "auto"\n'
     )
-    found = make_config({**read_config(path), "clients": 7})
-    assert (found.clients, found.alpha, found.head_options) == (7, 1.0, {"ridge": "auto"})
+    found = RunConfig(**{**read_config(path), "clients": 7})
+    dealt = found.partition
+    assert (dealt.clients, dealt.alpha, found.head_options) == (7, 1.0, {"ridge": "auto"})
     run = afltool.run(found, tmp_path / "run")
     assert afltool.info(run / "02-clients.h5")["clients"] == 7
 
@@ -150,11 +151,11 @@ def test_a_wrong_toml_is_refused(tmp_path, text, message):
     path = tmp_path / "run.toml"
     path.write_text(text)
     with pytest.raises((UsageError, InputError), match=message):
-        make_config({"data": "digits", "backbone": "resnet18", **read_config(path)})
+        RunConfig(**{"data": "digits", "backbone": "resnet18", **read_config(path)})
 
 
 def test_a_run_needs_data(tmp_path):
     with pytest.raises(UsageError, match="needs --data and --backbone"):
-        make_config({})
+        RunConfig()
     with pytest.raises(UsageError, match="go together"):
-        make_config({"train_features": tmp_path})
+        RunConfig(train_features=tmp_path)

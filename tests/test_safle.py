@@ -8,13 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import sums
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
-from afltool.heads import safle as module
-from afltool.linalg import ridge_search
+from afltool.heads.base import binding
+from afltool.heads.checks import with_options
+from afltool.heads.safle import head as module
+from afltool.linalg import ridge_choice
 from afltool.linalg.fixedpoint import FixedPoint, real
 from afltool.statistics import ClientId, Context, total
 
@@ -31,8 +34,8 @@ def rows(n=300, seed=0):
 
 
 def gathered(head, X, y):
-    context = Context({"fraction_bits": 9, "dim": DIM}, tuple("abc"), head.binding())
-    return replace(head.statistics(X, y), context=context)
+    context = Context({"fraction_bits": 9, "dim": DIM}, tuple("abc"), binding(head))
+    return replace(sums(head, X, y), context=context)
 
 
 def made(**options):
@@ -76,14 +79,14 @@ def test_lookups_are_the_explicit_ridge_regression(bucketing, with_linear):
 def test_statistics_are_the_blocks_of_the_explicit_gram(with_linear):
     X, y = rows()
     head = made(with_linear=with_linear)
-    arrays = head.statistics(X, y).arrays
+    arrays = sums(head, X, y).arrays
     assert all(a.dtype == np.int64 for a in arrays.values())
     phi = explicit(made(), X)
     assert np.array_equal(arrays["labels"].reshape(-1, CLASSES), phi.T @ np.eye(CLASSES)[y])
     if with_linear:
-        sums = (phi.T @ X.values).reshape(7, -1, DIM)
-        assert np.array_equal(arrays["sums"], sums[:, 1:])
-        linear = make_head("linear").bind(DIM, CLASSES).statistics(X, y).arrays
+        feature_sums = (phi.T @ X.values).reshape(7, -1, DIM)
+        assert np.array_equal(arrays["sums"], feature_sums[:, 1:])
+        linear = sums(make_head("linear").bind(DIM, CLASSES), X, y).arrays
         assert all(np.array_equal(arrays[name], linear[name]) for name in ("gram", "cross"))
 
 
@@ -91,14 +94,14 @@ def test_statistics_are_the_blocks_of_the_explicit_gram(with_linear):
 def test_totals_are_identical_for_every_partition_order_and_block_size(options, monkeypatch):
     X, y = rows()
     head = made(**options)
-    whole = head.statistics(X, y).digest()
+    whole = sums(head, X, y).digest()
     for clients, seed in itertools.product((1, 2, 7, 300), (0, 1)):
         order = np.random.default_rng(seed).permutation(len(y))
         parts = np.array_split(order, clients)
-        assert total(head.statistics(X[p], y[p]) for p in parts).digest() == whole
-    monkeypatch.setattr("afltool.heads._safle_counts.ROWS_AT_ONCE", 20)
+        assert total(sums(head, X[p], y[p]) for p in parts).digest() == whole
+    monkeypatch.setattr("afltool.heads.safle.counting.ROWS_AT_ONCE", 20)
     blocks = [(X[s : s + 30], y[s : s + 30]) for s in range(0, 300, 30)]
-    assert head.collect(blocks).digest() == whole
+    assert head.gather(blocks)[0].digest() == whole
 
 
 def test_cross_validation_is_the_explicit_one_and_auto_finds_its_least():
@@ -121,7 +124,7 @@ def test_cross_validation_is_the_explicit_one_and_auto_finds_its_least():
 def test_the_estimate_of_large_systems_is_near_the_exact_trace(monkeypatch):
     X, y = rows()
     exact = solved(X, y).report
-    monkeypatch.setattr(ridge_search, "EXACT_SIDE", 0)
+    monkeypatch.setattr(ridge_choice, "EXACT_SIDE", 0)
     estimate = solved(X, y).report
     assert np.isclose(estimate["degrees_of_freedom"], exact["degrees_of_freedom"], rtol=0.05)
     assert solved(X, y).report == estimate
@@ -151,7 +154,7 @@ def test_ridge_zero_is_the_minimum_norm_solution(monkeypatch):
     assert np.allclose(head.tables.reshape(-1, CLASSES), W, atol=1e-9)
     assert head.report["minimum_norm"]
     assert head.report["rank"] == np.linalg.matrix_rank(phi)
-    monkeypatch.setattr("afltool.heads._safle_system.MIN_NORM_SIDE", 50)
+    monkeypatch.setattr("afltool.heads.safle.system.MIN_NORM_SIDE", 50)
     with pytest.raises(NumericalError, match="up to 50 columns; this head has 56"):
         solved(X, y, ridge=0)
 
@@ -185,8 +188,8 @@ def test_the_raw_block_has_a_ridge_of_its_own():
 def test_a_hybrid_of_real_features_is_the_one_of_fixed_point():
     X, y = rows()
     fixed, head = solved(X, y, with_linear=True), made(with_linear=True)
-    context = Context({"fraction_bits": None, "dim": DIM}, tuple("abc"), head.binding())
-    real_head = head.absorb(replace(head.statistics(real(X), y), context=context))
+    context = Context({"fraction_bits": None, "dim": DIM}, tuple("abc"), binding(head))
+    real_head = head.absorb(replace(sums(head, real(X), y), context=context))
     assert np.allclose(real_head.scores(real(X)), fixed.scores(X), atol=1e-9)
 
 
@@ -208,10 +211,10 @@ def test_totals_are_identical_for_every_number_of_threads(thresholds):
             assert {info["num_threads"] for info in threadpool_info()} <= {1, threads}
             phases, one = [], head
             while one.phase() is not None:
-                context = Context({"fraction_bits": 9, "dim": 96}, tuple("abc"), one.binding())
-                sums = replace(one.statistics(X, y), context=context)
-                phases.append(sums.digest())
-                one = one.absorb(sums)
+                context = Context({"fraction_bits": 9, "dim": 96}, tuple("abc"), binding(one))
+                found = replace(sums(one, X, y), context=context)
+                phases.append(found.digest())
+                one = one.absorb(found)
         digests[run_number] = phases, one.digest()
     assert all(phases == digests[0][0] for phases, _ in digests.values())
     assert digests[0] == digests[2]
@@ -241,11 +244,11 @@ def test_state_goes_out_and_comes_back():
 def test_float_features_give_the_same_counts():
     X, y = rows()
     head = made()
-    assert head.statistics(real(X), y).digest() == head.statistics(X, y).digest()
-    hybrid = made(with_linear=True).statistics(real(X).astype(np.float32), y)
+    assert sums(head, real(X), y).digest() == sums(head, X, y).digest()
+    hybrid = sums(made(with_linear=True), real(X).astype(np.float32), y)
     assert not hybrid.exact
     with pytest.raises(InvalidDataError, match="is nan"):
-        head.statistics(np.full((1, DIM), np.nan), y[:1])
+        sums(head, np.full((1, DIM), np.nan), y[:1])
 
 
 def test_options_that_cannot_be_are_refused():
@@ -265,7 +268,7 @@ def test_options_that_cannot_be_are_refused():
         with pytest.raises(UsageError, match=message):
             make_head("safle", options)
     with pytest.raises(UsageError, match="bind the head"):
-        make_head("safle").statistics(*rows())
+        sums(make_head("safle"), *rows())
     X, y = rows()
     with pytest.raises(InvalidDataError, match="0 rows"):
         made().absorb(gathered(made(), X[:0], y[:0]))
@@ -284,18 +287,37 @@ def test_arrays_of_another_layout_are_refused(name):
 
 def test_a_problem_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
     X, y = rows()
-    with pytest.raises(UsageError, match=r"800000 columns .* 7680.0 GB .* this machine has"):
-        made(experts=100_000).statistics(X, y)
+    with pytest.raises(NumericalError, match=r"800000 columns .* about 2560.00 GB of memory and"):
+        sums(made(experts=100_000), X, y)
     federated = made(thresholds="federated", experts=100_000)
-    with pytest.raises(UsageError, match="take fewer --experts"):
+    with pytest.raises(NumericalError, match=r"7680.00 GB .* take fewer --experts"):
         federated.absorb(gathered(federated, X, y))
-    assert module.need_memory(1000) is None
 
 
-def test_the_default_number_of_experts_uses_every_digit_once():
-    head = make_head("safle", {"thresholds": "range:0:1"})
-    assert head.bind(30, 2)._experts() == 30 * 8 // 3
-    assert head.bind(1280, 2).side == module.DEFAULT_SIDE
+@pytest.mark.parametrize("dim", [1, 30, 64, 512, 768])
+@pytest.mark.parametrize("bucketing", ["integer", "onehot", "overlap"])
+def test_the_default_number_of_experts_uses_every_digit(dim, bucketing):
+    head = make_head("safle", {"thresholds": "range:0:1", "bucketing": bucketing}).bind(dim, 2)
+    digits = dim * (1 if bucketing == "integer" else 8)
+    assert len(np.unique(head._dealt())) == digits == head.digits_used
+    assert head.side <= module.DEFAULT_SIDE
+
+
+def test_digits_that_are_left_out_are_said_with_the_number_that_uses_all(caplog):
+    wide = make_head("safle", {"thresholds": "range:0:1"}).bind(1280, 2)
+    assert wide.side == module.DEFAULT_SIDE
+    assert len(np.unique(wide._dealt())) == wide.digits_used == 3 * 2048
+    X, y = rows()  # 6 features of 4 buckets: 24 digits
+    for options, count in (({}, 1), ({"thresholds": "federated"}, 1), ({"experts": 8}, 0)):
+        caplog.clear()
+        head = solved(X, y, **{"experts": 7, "group_size": 3, **options})
+        assert head.report["digits"] == 24
+        assert head.report["digits_used"] == (24 if "experts" in options else 21)
+        said = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
+        assert len(said) == count
+        for line in said:
+            assert "7 codes of 3 digits use 21 of the 24 digits of a row, 3 (12 %) are left" in line
+            assert "--experts 8 uses all of them: 64 columns" in line
 
 
 # ---------------------------------------------------------------- over files, by the commands
@@ -412,7 +434,7 @@ def test_info_compares_the_bytes_with_a_dense_matrix_and_the_paper(files, tmp_pa
     federated = tmp_path / "f.h5"
     afltool.head("safle", federated)
     histogram = afltool.local_stats(files / "train.h5", federated, tmp_path / "s", client="a")
-    assert "compared_with" not in afltool.info(next(histogram.glob("*.h5")))
+    assert "compared_with" not in afltool.info(histogram)
 
 
 def test_more_rows_than_one_sum_holds_are_exact(monkeypatch):
@@ -420,7 +442,7 @@ def test_more_rows_than_one_sum_holds_are_exact(monkeypatch):
     n = 2**16 + 5
     X, y = FixedPoint(np.full((n, 2), 32767, np.int16), 9), np.zeros(n, np.int64)
     options = {"thresholds": "range:-2:2", "buckets": 2, "experts": 2, "with_linear": True}
-    arrays = make_head("safle", options).bind(2, 2).statistics(X, y).arrays
+    arrays = sums(make_head("safle", options).bind(2, 2), X, y).arrays
     assert arrays["sums"].max() == n * 32767 > 2**31
     assert arrays["pairs"].max() == n
 
@@ -460,19 +482,25 @@ def test_bad_input_by_the_commands(files, tmp_path):
         stats.append(afltool.local_stats(train, head, folder, client=f"site {seed}"))
     assert "options.seed is" in failing("aggregate", *stats, "-o", out, code=4)
     huge = ["--head", "safle", "--thresholds", "range:0:1", "--experts", 10**6]
-    words = failing("local-stats", train, *huge, "--client", "a", "-o", tmp_path / "s", code=2)
+    words = failing("local-stats", train, *huge, "--client", "a", "-o", tmp_path / "s", code=5)
     assert "8000000 columns" in words
     assert not out.exists()
 
 
-def test_the_whole_road_in_one_command(files, tmp_path):
+@pytest.mark.parametrize("thresholds", [None, "range:0:2", "train.h5"])
+def test_the_whole_road_in_one_command(files, tmp_path, thresholds):
+    """One round, as the README says, unless the thresholds are found together first."""
+    named = {None: (), "train.h5": ("--thresholds", files / "train.h5")}
     run(
         "run", "--train-features", files / "train.h5", "--test-features", files / "test.h5",
         "--head", "safle", "--experts", 9, "--clients", 3, "--held-out", 0.34, "-o", tmp_path / "r",
+        *named.get(thresholds, ("--thresholds", thresholds)),
     )  # fmt: skip
     summary = json.loads((tmp_path / "r" / "summary.json").read_text())
-    assert [sent["phase"] for sent in summary["bytes_per_client"]] == ["histogram", "codes"]
-    report = afltool.info(tmp_path / "r" / "05-head-2.h5")["report"]
+    phases = ["histogram", "codes"] if thresholds is None else ["codes"]
+    assert [sent["phase"] for sent in summary["bytes_per_client"]] == phases
+    last = "05-head-2.h5" if thresholds is None else "05-head.h5"
+    report = afltool.info(tmp_path / "r" / last)["report"]
     assert report["ridge_by"] == "held-out clients"
 
 
@@ -493,11 +521,11 @@ def test_both_ridges_may_change_at_solve(files, tmp_path):
         arguments = ["solve", str(total_file), "-o", str(out), "--linear-ridge", wrong]
         found = CliRunner().invoke(app, arguments)
         assert found.exit_code == 2
-        assert "--linear-ridge is a number ≥ 0; found" in found.output
+        assert "--linear-ridge is at least 0; found" in found.output
     assert not out.exists()
 
 
 def test_an_option_that_a_head_lacks_is_refused_at_solve():
     head = make_head("linear")
     with pytest.raises(UsageError, match=r"no option --linear-ridge; `solve` can change .*--ridge"):
-        head.with_options(linear_ridge=1.0)
+        with_options(head, linear_ridge=1.0)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import linalg
 
-from afltool.linalg.sandwich import eigen_form, low_rank, reconstructing
+from afltool.linalg.sandwich import EPS, low_rank, reconstructing
 
 SHAPES = [
     (40, 7, 5, 3),
@@ -28,6 +29,16 @@ def problem(n, hidden, width, classes, seed=0, rank_f=None, rank_w=None):
     if rank_w is not None:
         W[:, rank_w:] = W[:, :1]
     return F, R, W, F.T @ F, F.T @ R
+
+
+def eigen_form(Pi, Upsilon, W, gamma):
+    """Ω (d_F, d_Φ) as the paper prints it, (17): V [(VᵀΥWᵀU) / (γ + λ_F λ_Wᵀ)] Uᵀ; 0/0 = 0."""
+    (lam_F, V), (lam_W, U) = linalg.eigh(Pi), linalg.eigh(W @ W.T)
+    left, right = (np.where(s > len(s) * EPS * s.max(), s, 0.0) for s in (lam_F, lam_W))
+    divisor = gamma + np.outer(left, right)
+    numerator = V.T @ Upsilon @ W.T @ U
+    quotient = np.divide(numerator, divisor, out=np.zeros_like(divisor), where=divisor > 0)
+    return V @ quotient @ U.T
 
 
 def both(Pi, Upsilon, W, gamma):

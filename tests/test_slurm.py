@@ -24,7 +24,7 @@ from afltool.engines import slurm
 from afltool.engines.plan import steps, tree
 from afltool.engines.site import Site, make_site
 from afltool.errors import CorruptFileError, OutputExistsError, UsageError
-from afltool.stages.run_config import make_config, options_of, read_config, to_toml
+from afltool.runs.config import RunConfig, read_config
 
 GOLDEN = Path(__file__).with_name("golden") / "slurm"
 SITE = """\
@@ -96,9 +96,9 @@ def test_the_scripts_are_these_line_by_line(name, cli, tmp_path, monkeypatch):
 
 @given(st.integers(1, 20_000), st.integers(1, 200), st.integers(2, 64))
 def test_the_tree_has_logarithmic_depth_and_every_task_at_most_fan_in_files(clients, each, fan_in):
-    config = make_config({"data": "digits", "backbone": "resnet18", "clients": clients})
+    config = RunConfig(data="digits", backbone="resnet18", clients=clients)
     site = Site(clients_per_task=each, fan_in=fan_in)
-    sizes = tree(config, site)
+    sizes = tree(config, site).sizes
     assert sizes[0] * each >= clients > (sizes[0] - 1) * each
     for below, above in pairwise(sizes):
         assert above * fan_in >= below > (above - 1) * fan_in
@@ -130,15 +130,17 @@ def test_a_site_file_gives_defaults_and_options_win(tmp_path, monkeypatch):
     [
         ("acount = 'a'", r"'acount' is no option of a site; did you mean 'account'"),
         ("cpus = 'two'", r"cpus takes a whole number; found 'two'"),
-        ("cpus = 0", r"--cpus is at least 1; found 0"),
-        ("fan-in = 1", r"--fan-in is at least 2; found 1"),
-        ("time = 'long'", r"--time is like 90, 01:30:00 or 2-12:00; found 'long'"),
-        ("[solve]\nmemory = 'lots'", r"--memory is like 4000M or 4G; found 'lots'"),
+        ("cpus = 0", r"--cpus is 1 to 10.6; found 0"),
+        ("fan-in = 1", r"--fan-in is 2 to 10.6; found 1"),
+        ("time = 'long'", r"--time is like 90, 01:30:00 or 2-12:00, and above 0; found 'long'"),
+        ("[solve]\nmemory = 'lots'", r"--memory is like 4000M or 4G, and above 0; found 'lots'"),
         ("[slove]\nmemory = '4G'", r"\[slove\] is no stage"),
         ("[solve]\nshards = 4", r"'shards' is no option of a site"),
         ("account = 'a b'", r"--account is one word; found 'a b'"),
         ("setup = 'module load x'", r"setup is a list of lines"),
-        ("at-once = 0", r"--at-once is at least 1"),
+        ("at-once = 0", r"--at-once is 1 to 10.6; found 0"),
+        ("time = '00:00'", r"--time .* above 0; found '00:00'"),
+        ("memory = '0G'", r"--memory .* above 0; found '0G'"),
         ("cpus = ", r"not valid TOML"),
     ],
 )
@@ -170,16 +172,15 @@ def test_a_wrong_site_is_refused(text, message, tmp_path):
 )
 def test_options_written_as_toml_are_read_as_the_same_run(tmp_path_factory, given_options):
     path = tmp_path_factory.mktemp("toml") / "run.toml"
-    config = make_config(given_options)
-    path.write_text(to_toml(config))
-    assert make_config(read_config(path)) == config
-    assert make_config(options_of(config)) == config
+    config = RunConfig(**given_options)
+    path.write_text(config.to_toml())
+    assert RunConfig(**read_config(path)) == config
+    assert RunConfig(**config.given()) == config
 
 
 def run_of(road, **more):
-    return make_config(
-        {"train_features": road.train, "test_features": road.test, "clients": 6, **more}
-    )
+    given = {"train_features": road.train, "test_features": road.test, "clients": 6}
+    return RunConfig(**{**given, **more})
 
 
 def test_preparing_again_is_nothing_new_and_another_run_is_refused(road, tmp_path):
@@ -359,6 +360,7 @@ def _numbers(array: str) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_jobs_make_the_files_of_a_run_and_only_what_is_missing_is_submitted(road, tmp_path):
     """Two rounds and a tree: equal digests; `run` finds everything done, and nothing is missing."""
     config = run_of(road, head="safle", experts=4, group_size=2, buckets=4)
@@ -393,3 +395,21 @@ def test_jobs_make_the_files_of_a_run_and_only_what_is_missing_is_submitted(road
     assert len(new) == 3, "a task of the clients, the top of the tree, the solve"
     assert "--array=1 04-local-stats.sh 2" in new[0]
     assert f"--dependency=afterok:{before + 1} " in new[1]
+
+
+@pytest.mark.slow
+def test_jobs_evaluate_every_round_as_run_does(road, tmp_path):
+    """A softmax head's file holds its own round alone: the earlier ones are asked, too."""
+    config = run_of(road, head="softmax", rounds=3, each_round=True, clients=4)
+    queue, at = StandIn(tmp_path / "queue"), tmp_path / "run"
+    queue.submit(slurm.prepare(config, Site(clients_per_task=4), at))
+    queue.work()
+    laptop = afltool.run(config, tmp_path / "laptop")
+    ours, theirs = (json.loads((f / "06-metrics.json").read_text()) for f in (at, laptop))
+
+    def figures(found):
+        return [(one["phase"], one.get("top1")) for one in found["rounds"]]
+
+    assert figures(ours) == figures(theirs)
+    assert len([top1 for _, top1 in figures(ours) if top1 is not None]) >= 3
+    assert (at / "06-rounds.csv").exists()

@@ -22,8 +22,8 @@ from slurm_cluster import Cluster, missing
 from slurm_faults import Faults, disturb, look
 
 import afltool
-from afltool.files import load_head
-from afltool.stages.run_config import make_config, to_toml
+from afltool.runs.config import RunConfig
+from afltool.store.heads import load_head
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def laptop(options, tmp_path_factory):
     def run(name, **more):
         key = f"{name} {more}"
         if key not in made:
-            config = make_config({**options, **HEADS[name], **more})
+            config = RunConfig(**{**options, **HEADS[name], **more})
             made[key] = afltool.run(config, tmp_path_factory.mktemp(name) / "run")
         return made[key]
 
@@ -87,7 +87,7 @@ def laptop(options, tmp_path_factory):
 def submit(cluster, at, given, *site):
     """Write a run's options and submit it, as a user does."""
     toml = at / "options.toml"
-    toml.write_text(to_toml(make_config(given)))
+    toml.write_text(RunConfig(**given).to_toml())
     cluster.call("afltool", "slurm", toml, *site, "-o", at / "run", "--submit")
     return at / "run"
 
@@ -164,7 +164,7 @@ def test_images_in_shards_are_the_laptops(cluster, tmp_path):
     }  # fmt: skip
     run = submit(cluster, tmp_path, given, "--shards", 3, "--memory", "1500M")
     local = {**given, "store": tmp_path / "store"}
-    laptop = afltool.run(make_config(local), tmp_path / "laptop")
+    laptop = afltool.run(RunConfig(**local), tmp_path / "laptop")
     finish(cluster, run)
     for name in ("01-features-train.h5", "01-features-test.h5", "02-clients.h5"):
         assert afltool.verify(run / name)["digest"] == afltool.verify(laptop / name)["digest"]

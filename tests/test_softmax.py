@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import sums
 from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import make_head
+from afltool.heads.base import binding
+from afltool.heads.checks import with_options
 from afltool.linalg import softmax as sm
 from afltool.linalg.designs import Coded, Dense
 from afltool.linalg.fixedpoint import LARGEST, FixedPoint, real
@@ -30,8 +33,8 @@ def rows(n=200, d=6, classes=4, seed=0):
 
 def gathered(head, X, y, client="a"):
     """One client's statistics for the head's phase."""
-    context = Context({"fraction_bits": 9}, tuple("abcd"), head.binding())
-    found = head.statistics(X, y)
+    context = Context({"fraction_bits": 9}, tuple("abcd"), binding(head))
+    found = sums(head, X, y)
     return replace(found, context=context, clients={ClientId(client): Client(len(X))})
 
 
@@ -123,7 +126,7 @@ def test_the_objective_never_rises_without_momentum(seed, penalty, n):
     head = trained(X, y, rounds=12, penalty=penalty, no_momentum=True)
     values = [r["objective"] for r in gradients(head)]
     assert all(b <= a + 1e-6 for a, b in itertools.pairwise(values))
-    assert objective(head.state["weights"], X, y, penalty) <= values[-1] + 1e-6
+    assert objective(head.weights, X, y, penalty) <= values[-1] + 1e-6
 
 
 @pytest.mark.parametrize("mu", [1e-3, 1e-1])
@@ -132,10 +135,10 @@ def test_the_limit_is_scikit_learns(mu):
     oracle = LogisticRegression(C=1 / (mu * 400), tol=1e-12, max_iter=10_000).fit(real(X), y)
     best = objective(np.vstack([oracle.coef_.T, oracle.intercept_]), X, y, mu)
     head = trained(X, y, rounds=400, penalty=mu)
-    assert np.isclose(objective(head.state["weights"], X, y, mu), best, rtol=1e-6)
+    assert np.isclose(objective(head.weights, X, y, mu), best, rtol=1e-6)
     slow = trained(X, y, rounds=60, penalty=mu, no_momentum=True)
     fast = trained(X, y, rounds=60, penalty=mu)
-    gaps = [objective(h.state["weights"], X, y, mu) - best for h in (fast, slow)]
+    gaps = [objective(h.weights, X, y, mu) - best for h in (fast, slow)]
     assert -1e-6 < gaps[0] <= gaps[1] + 1e-7
 
 
@@ -171,7 +174,7 @@ def test_a_round_sums_over_whoever_is_there_and_says_so():
     entry = gradients(head)[0]
     assert (entry["clients"], entry["rows"]) == (2, 200)
     bound = sm.Bound.of(_full_gram(X), sm.penalty_of(1e-3, 300, 7, intercept=True))
-    V = head.state["point"]
+    V = head.rounds.point
     part = X[np.arange(300) % 3 != 2]
     some = y[np.arange(300) % 3 != 2]
     gradient, _ = sm.gradient_and_loss([(Dense(part), some)], V)
@@ -202,8 +205,8 @@ def test_a_client_whom_the_bound_does_not_cover_is_refused_by_name():
         with pytest.raises(MismatchError, match=r"1 of 1 clients, such as (late|early), were"):
             head.absorb(other)
     assert head.absorb(found).phase() == "gradient-2"
-    said = json.dumps(head.report["progress"])
-    assert "early" not in said, "head files go to everybody"
+    assert "early" not in json.dumps(head.report), "head files go to everybody"
+    assert head.arrays()["covered"].dtype == np.int64
 
 
 def overfitted(**options):
@@ -213,7 +216,7 @@ def overfitted(**options):
     head = make_head("softmax", {"rounds": 30, "penalty": 1e-6, **options}).bind(6, 4)
     points = []
     while head.phase() is not None:
-        points.append(head.state.get("point"))
+        points.append(head.rounds and head.rounds.point)
         held = gathered(head, V, v, "held")
         head = head.absorb(gathered(head, X, y), held)
     return head, points
@@ -224,8 +227,8 @@ def test_held_out_clients_keep_the_best_round():
     losses = [r["validation_loss"] for r in gradients(head)]
     best = int(np.argmin(losses))
     assert best < 29, "it never overfits: a weak test"
-    assert head.report["progress"]["best"] == best + 1
-    assert np.array_equal(head.state["weights"], points[best + 1])
+    assert head.report["best_round"] == best + 1
+    assert np.array_equal(head.weights, points[best + 1])
 
 
 def test_patience_stops_when_held_out_clients_gain_no_more():
@@ -236,7 +239,7 @@ def test_patience_stops_when_held_out_clients_gain_no_more():
         head, points = overfitted(patience=patience)
         assert len(gradients(head)) < 30
         assert [r["validation_loss"] for r in gradients(head)] == losses[: best + 1 + patience]
-        assert np.array_equal(head.state["weights"], points[best + 1])
+        assert np.array_equal(head.weights, points[best + 1])
 
 
 def test_held_out_clients_judge_all_rounds_or_none():
@@ -262,7 +265,7 @@ def test_no_options_make_it_diverge(seed, penalty, n, no_momentum, smoothing):
     head = trained(X, y, rounds=8, penalty=penalty, no_momentum=no_momentum,
                    label_smoothing=smoothing)  # fmt: skip
     F = np.hstack([real(X), np.ones((n, 1))])
-    W = head.state["weights"]
+    W = head.weights
     reached = mean_loss(W, F, y, smoothing) + 0.5 * penalty * (W[:-1] ** 2).sum()
     values = [r["objective"] for r in gradients(head)]
     assert reached <= min(values) + 1e-6 * (1 + values[0])
@@ -290,7 +293,7 @@ def test_settings_that_would_diverge_cannot_be_had():
         with pytest.raises(UsageError):
             make_head("softmax", bad)
     with pytest.raises(UsageError, match="fixes --penalty"):
-        make_head("softmax").with_options(penalty=1.0)
+        with_options(make_head("softmax"), penalty=1.0)
 
 
 def test_no_rows_are_refused():
@@ -312,7 +315,58 @@ def test_float_features_give_the_same_up_to_rounding():
     X, y = rows()
     head = make_head("softmax", {"rounds": 10}).bind(6, 4)
     while head.phase() is not None:
-        found = replace(gathered(head, X, y), arrays=head.statistics(real(X), y).arrays)
+        found = replace(gathered(head, X, y), arrays=sums(head, real(X), y).arrays)
         head = head.absorb(replace(found, context=Context({"fraction_bits": None}, (), {})))
     exact = trained(X, y, rounds=10)
-    assert np.allclose(head.state["weights"], exact.state["weights"], atol=1e-5)
+    assert np.allclose(head.weights, exact.weights, atol=1e-5)
+
+
+def test_everything_that_later_rounds_need_is_in_the_arrays():
+    """A head that is read from a file in every round, without its report, goes the same way."""
+    X, y = rows()
+    V, v = rows(seed=5)
+    options = {"rounds": 6, "patience": 0, "penalty": 1e-4}
+    kept = read = make_head("softmax", options).bind(6, 4)
+    while kept.phase() is not None:
+        found, held = gathered(kept, X, y), gathered(kept, V, v, "held")
+        assert read.digest() == kept.digest()
+        kept, read = kept.absorb(found, held), read.absorb(found, held)
+        fresh = make_head("softmax", options).restore(read.phase(), read.arrays())
+        read = fresh.bind(6, 4)
+        assert not read.report
+    assert np.array_equal(read.weights, kept.weights)
+    assert len(gradients(kept)) == 6
+
+
+def test_momentum_and_the_best_round_are_part_of_the_digest_and_clients_are_not():
+    X, y = rows()
+    heads = [make_head("softmax", {"rounds": 9}).bind(6, 4) for _ in range(2)]
+    heads = [h.absorb(gathered(h, X, y, name)) for h, name in zip(heads, "ab", strict=True)]
+    assert heads[0].digest() == heads[1].digest()
+    assert not np.array_equal(*(h.arrays()["covered"] for h in heads))
+    head = heads[0].absorb(gathered(heads[0], X, y, "a"))
+    for name in ("momentum", "best-round"):
+        other = {**head.arrays(), name: head.arrays()[name].copy()}
+        other[name][0] = 1 - other[name][0]
+        changed = make_head("softmax", {"rounds": 9}).restore(head.phase(), other)
+        assert changed.digest() != head.digest(), name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("momentum", np.ones(2)),
+        ("best-round", np.array([7, 0])),
+        ("best-round", np.array([0, 2])),
+        ("covered", np.ones((1, 2), np.int64)),
+        ("factor", np.ones(3)),
+        ("step", np.ones((2, 2))),
+    ],
+)
+def test_state_that_does_not_fit_together_is_refused(name, value):
+    X, y = rows()
+    head = make_head("softmax", {"rounds": 9}).bind(6, 4)
+    for _ in range(2):
+        head = head.absorb(gathered(head, X, y))
+    with pytest.raises(InvalidDataError, match=f"the array '{name}'"):
+        make_head("softmax").restore(head.phase(), {**head.arrays(), name: value})

@@ -5,27 +5,30 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import sums
 from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
-from afltool.files import load_head
-from afltool.heads import make_head
-from afltool.heads.fixed_lift import FixedLift, table
-from afltool.heads.random import activate, projection
-from afltool.heads.random_options import ACTIVATIONS, RandomFeaturesOptions
+from afltool.heads import OPTIONS, make_head
+from afltool.heads.base import binding
+from afltool.heads.options import ACTIVATIONS
+from afltool.heads.projections import activate, projection
+from afltool.heads.random_features.fixed import FixedLift, table
+from afltool.heads.random_features.options import RandomFeaturesOptions
 from afltool.linalg import codes as cd
 from afltool.linalg.fixedpoint import FixedPoint, real
 from afltool.partitions import assign
-from afltool.stages.run_config import make_config
+from afltool.runs.config import RunConfig
 from afltool.statistics import Client, ClientId, Context, total
+from afltool.store.heads import load_head
 
 DIM, CLASSES = 6, 4
 KINDS = {
@@ -50,9 +53,9 @@ def rows(n=300, seed=0):
 def gathered(head, X, y, client="a"):
     """One client's statistics for the head's phase."""
     bits = X.bits if isinstance(X, FixedPoint) else None
-    context = Context({"fraction_bits": bits}, tuple("abcd"), head.binding())
+    context = Context({"fraction_bits": bits}, tuple("abcd"), binding(head))
     who = {ClientId(client): Client(len(y))}
-    return replace(head.statistics(X, y), context=context, clients=who)
+    return replace(sums(head, X, y), context=context, clients=who)
 
 
 def heads(X, y, **options):
@@ -190,13 +193,13 @@ def test_float_random_features_are_the_same_for_every_split_up_to_rounding():
     ("given", "named"),
     [
         ({"features": "raw", "width": 9}, "--width belongs to --features random"),
-        ({"features": "raw", "seed": 0}, "--seed belongs to --features random or safle"),
+        ({"features": "raw", "seed": 1}, "--seed belongs to --features random or safle"),
         ({"features": "random", "experts": 9}, "--experts belongs to --features safle"),
         ({"features": "safle", "compute": "float64"}, "--compute belongs to --features random"),
         ({"features": "raw", "with_linear": True}, "--with-linear belongs to"),
-        ({"features": "sine"}, "--features is one of raw, random, safle; found 'sine'"),
+        ({"features": "sine"}, "--features is raw, random or safle; found 'sine'"),
         ({"features": "safle", "buckets": 1}, "--buckets is 2 to 256"),
-        ({"features": "random", "width": 0}, "--width is a whole number ≥ 1"),
+        ({"features": "random", "width": 0}, "--width is at least 1; found 0"),
         ({"patience": -1}, "--patience"),
         ({"tolerance": float("nan")}, "--tolerance"),
     ],
@@ -214,6 +217,31 @@ def test_options_mean_the_same_given_or_left_out():
     for kind in KINDS.values():
         options = make_head("softmax", kind).options
         assert make_head("softmax", options.as_dict()).options == options
+
+
+@pytest.mark.parametrize("thresholds", ["federated", "range:-2:2"])
+def test_digits_that_codes_leave_out_are_said_once(caplog, thresholds):
+    X, y = rows()
+    solved(X, y, features="safle", experts=3, rounds=1, thresholds=thresholds)
+    said = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
+    assert len(said) == 1
+    assert "3 codes of 3 digits use 9 of the 48 digits of a row" in said[0]
+
+
+@pytest.mark.parametrize("features", ["random", "safle"])
+def test_options_are_those_that_the_wrapped_head_lends(features):
+    """An option that the wrapped head declares is the softmax head's: name, range and default."""
+    cls = OPTIONS[{"random": "random-features"}.get(features, features)]
+    mine = {f.name: f for f in fields(OPTIONS["softmax"])}
+    assert cls.lends
+    for f in (f for f in fields(cls) if f.name in cls.lends):
+        assert str(f.metadata["help"]) in str(mine[f.name].metadata["help"])
+        assert mine[f.name].metadata["choices"] == f.metadata["choices"]
+        assert mine[f.name].metadata["at_least"] == f.metadata["at_least"]
+    wrapped = make_head("softmax", {"features": features}).options.wrapped()
+    assert type(wrapped) is cls
+    usual = {"width": 2048, "compute": "float64"} if features == "random" else {}
+    assert wrapped == cls(**usual)
 
 
 # ---------------------------------------------------------------- the lift to fixed point
@@ -279,7 +307,7 @@ def carried_out(files, out, **options):
         "head": "softmax",
         **options,
     }
-    return afltool.run(make_config(given), out)
+    return afltool.run(RunConfig(**given), out)
 
 
 PARTITIONS = (
@@ -329,17 +357,18 @@ def test_a_cache_of_random_features_changes_the_work_and_nothing_else(files, tmp
 
 def test_the_rounds_so_far_make_a_head_at_any_time(files, tmp_path):
     folder = carried_out(files, tmp_path / "RUN", rounds=3, features="random", width=20)
-    assert load_head(folder / "03-head0.h5")[0].so_far() is None
     X, y = rows(100, 1)
-    right = []
+    assert not list(load_head(folder / "03-head0.h5")[0].round_scores(X))
+    losses = []
     for suffix in ("", "-2", "-3", "-4"):
         head = load_head(folder / f"05-head{suffix}.h5")[0]
-        now = head.so_far()
-        assert now.phase() is None
-        assert (head.phase() is None) == (now is head)
-        right.append(objective(now.arrays()["weights"], features(head, X), y, 0.0, 1))
-    assert right[-1] < right[0]
-    assert right[-1] == pytest.approx(right[-2], abs=0.05)
+        ((name, scores),) = head.round_scores(X)
+        assert name == head.report["phases"][-1]["phase"]
+        if head.phase() is None:
+            assert np.array_equal(scores, head.scores(X))
+        losses.append((logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]).mean())
+    assert losses[-1] < losses[0]
+    assert losses[-1] == pytest.approx(losses[-2], abs=0.05)
 
 
 def test_thresholds_of_a_file_end_up_in_the_head(files, tmp_path):

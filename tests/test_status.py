@@ -6,21 +6,21 @@ import json
 import os
 import shutil
 import subprocess
+import time
 
 import pytest
 
 import afltool
-from afltool.engines import slurm
+from afltool.engines import queue, slurm
 from afltool.engines.site import Site
 from afltool.engines.status import status
 from afltool.errors import InputError
-from afltool.stages.run_config import make_config
+from afltool.runs.config import RunConfig
 
 
 def config(road, **more):
-    return make_config(
-        {"train_features": road.train, "test_features": road.test, "clients": 6, **more}
-    )
+    given = {"train_features": road.train, "test_features": road.test, "clients": 6}
+    return RunConfig(**{**given, **more})
 
 
 @pytest.fixture
@@ -154,3 +154,124 @@ def test_other_folders_are_refused(tmp_path, cli):
     with pytest.raises(InputError, match="is not the folder of a run"):
         status(tmp_path)
     assert cli("status", tmp_path).exit_code == 3
+
+
+# ------------------------------------------------------------ folders that somebody damaged
+
+
+@pytest.fixture
+def jobs(road, tmp_path):
+    """A Slurm run whose files are all there, with jobs that squeue may be asked for."""
+    at = afltool.run(config(road, held_out=0.2), tmp_path / "run")
+    slurm.prepare(config(road, held_out=0.2), Site(clients_per_task=2, fan_in=2), at)
+    (at / "slurm" / "jobs").mkdir()
+    for name in ("04-local-stats", "05-solve"):
+        (at / "slurm" / "jobs" / f"{name}-1").write_text("7\n²\nx\n" + "9" * 5000 + "\n")
+    return at
+
+
+def step(**more):
+    found = {"name": "05-solve", "stage": "solve", "output": "05-head{suffix}.h5", "tasks": 0}
+    return {**found, "ending": ".h5", **more}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "", "{", "[]", "{}", '{"steps": 7}', "[" * 100_000, '{"steps": [7]}',
+        '{"steps": [' + "9" * 5000 + "]}",
+        {"steps": [step(tasks=10**9)]}, {"steps": [step(tasks=-1)]}, {"steps": [step(tasks=True)]},
+        {"steps": [step(output="{suffix:>1000000000}" * 10)]},
+        {"steps": [step(output="../../etc")]},
+        {"steps": [step(name="../x")]}, {"steps": [step(name="*")]}, {"steps": [step(more=1)]},
+        {"steps": [step()] * 20_000},
+    ],
+    ids=lambda plan: str(plan)[:40],
+)  # fmt: skip
+def test_a_damaged_plan_is_said_at_once(plan, jobs, cli):
+    (jobs / "slurm" / "plan.json").write_text(plan if isinstance(plan, str) else json.dumps(plan))
+    begun = time.process_time()
+    done = cli("status", jobs)
+    assert done.exit_code == 3, done.stdout
+    assert "plan.json" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert time.process_time() - begun < 5
+
+
+def test_a_plan_without_strange_formats_is_not_carried_out_as_one(jobs):
+    """A width in a name's braces would make a text of that width."""
+    plan = {"steps": [step(output="05-head{suffix:>999999999}.h5")]}
+    (jobs / "slurm" / "plan.json").write_text(json.dumps(plan))
+    assert status(jobs)["jobs"][0]["state"] in ("missing", "failed", "unknown")
+
+
+def test_swapped_files_are_damaged_and_named(jobs):
+    one, other = jobs / "04-total.h5", jobs / "05-head.h5"
+    for source, to in ((one, jobs / "x"), (other, one), (jobs / "x", other)):
+        source.rename(to)
+    found = status(jobs)
+    assert found["state"] == "damaged"
+    assert {p["name"] for p in found["parts"] if p["state"] == "damaged"} == {one.name, other.name}
+    assert f"rm {one} {other} " in found["continue"]
+
+
+def test_held_out_sums_are_of_held_out_clients(jobs):
+    assert states(jobs)["04-held-out.h5"] == "done"
+    shutil.copy(jobs / "04-total.h5", jobs / "04-held-out.h5")
+    assert states(jobs)["04-held-out.h5"] == "stale", "it is the sum of the other clients"
+
+
+SQUEUE = {
+    "garbage": "printf 'what?\\n\\n|||\\n7|0\\nx|y|PENDING|z\\n'",
+    "other bytes": r"printf '\377\376|\200\n'",
+    "few fields": "echo '7|0|RUNNING'",
+    "strange digits": "printf '²|0|RUNNING|None\\n'",
+    "without end": "yes '7|0|garbage'",
+    "never": "sleep 100",
+    "failing": "echo '7|0|RUNNING|None'; exit 1",
+}
+
+
+@pytest.mark.parametrize("answer", SQUEUE)
+def test_a_queue_that_answers_strangely_is_unknown(answer, jobs, tmp_path, monkeypatch):
+    place = tmp_path / "bin"
+    place.mkdir()
+    (place / "squeue").write_text(f"#!/bin/bash\n{SQUEUE[answer]}\n")
+    (place / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    monkeypatch.setattr("afltool.engines.queue.PATIENCE", 1.0)
+    monkeypatch.setattr("afltool.engines.queue.MOST_ANSWER", 1 << 20)
+    begun = time.monotonic()
+    assert status(jobs)["queue"] == "unknown"
+    assert time.monotonic() - begun < 20
+
+
+def test_of_a_queue_with_some_garbage_the_rest_is_read(jobs, tmp_path, monkeypatch):
+    place = tmp_path / "bin"
+    place.mkdir()
+    lines = "warning: slow\\n7|N/A|RUNNING|None\\n8|3|PENDING|job held\\n"
+    (place / "squeue").write_text(f"#!/bin/bash\nprintf '{lines}'\n")
+    (place / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    assert queue.ask().states == {(7, -1): "running", (8, 3): "held"}
+
+
+def test_the_end_of_a_huge_log_is_enough(jobs):
+    (jobs / "05-head.h5").unlink()
+    logs = jobs / "slurm" / "log"
+    logs.mkdir()
+    with (logs / "05-solve-1-7.log").open("wb") as file:
+        file.truncate(300 << 20)  # one line of zeros
+        file.seek(0, os.SEEK_END)
+        file.write(b" error: no space left" + b"x" * 5000)
+    path, said = queue.last_log(jobs, "05-solve", 1, None)
+    assert path.name == "05-solve-1-7.log"
+    assert len(said) <= 300
+
+
+@pytest.mark.parametrize("text", ["", "clients = ", "[" * 100_000, "x = 1", "\xff", "clients = 0"])
+def test_damaged_options_are_said(text, jobs, cli):
+    (jobs / "run.toml").write_text(text, encoding="latin-1")
+    done = cli("status", jobs)
+    assert done.exit_code in (2, 3)
+    assert "Traceback" not in done.stderr

@@ -16,22 +16,18 @@ from hypothesis import strategies as st
 
 import afltool
 from afltool.errors import AflError, CorruptFileError, InputError, InvalidDataError
-from afltool.files import (
-    Partition,
-    load_head,
-    load_partition,
-    load_statistics,
-    save_head,
-    save_partition,
-    save_statistics,
-    verify,
-)
 from afltool.heads import make_head
 from afltool.linalg.triangle import pack
+from afltool.partitions.rows import Partition
 from afltool.statistics import Client, ClientId, Context, Statistics
-from afltool.store import atomic, hdf5, schema
+from afltool.store import hdf5, outputs, schema
 from afltool.store.arrays import put_array
 from afltool.store.features import open_features, writing_features
+from afltool.store.heads import load_head, save_head
+from afltool.store.partitions import load_partition, save_partition
+from afltool.store.statistics import load_statistics, save_statistics
+from afltool.store.verify import verify
+from afltool.store.writer import writing
 
 D = 5
 
@@ -82,7 +78,7 @@ def given_up(path, **options):
     with pytest.raises(KeyboardInterrupt):
         write(path, **options)
     assert not path.exists()
-    return atomic.partial_path(path)
+    return outputs.partial_path(path)
 
 
 # ---------------------------------------------------------------- writing and going on
@@ -120,7 +116,7 @@ def test_an_abandoned_file_is_gone_on_with(tmp_path, stop):
     given_up(path, key="k", stop=stop)
     assert write(path, key="k") == stop
     assert verify(path)["digest"] == verify(whole)["digest"]
-    assert not atomic.partial_path(path).exists()
+    assert not outputs.partial_path(path).exists()
     with h5py.File(path, "r") as file:
         assert not {schema.PROGRESS, schema.RESUME_KEY} & set(file.attrs)
 
@@ -220,18 +216,18 @@ def test_two_writers_at_once_are_refused(tmp_path):
 
 def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path):
     path = tmp_path / "f.h5"
-    with atomic.writing(path) as file:
+    with writing(path, "statistics") as file:
         put_array(file, "class_counts", np.zeros(3, "<i8"))
         assert not path.exists()
-        assert atomic.partial_path(path).exists()
+        assert outputs.partial_path(path).exists()
     assert path.exists()
-    assert not atomic.partial_path(path).exists()
+    assert not outputs.partial_path(path).exists()
 
 
 def test_a_failed_overwrite_leaves_the_old_file(road, tmp_path):
     path = tmp_path / "f.h5"
     path.write_bytes(road.total.read_bytes())
-    with suppress(KeyboardInterrupt), atomic.writing(path) as file:
+    with suppress(KeyboardInterrupt), writing(path, "statistics") as file:
         put_array(file, "class_counts", np.zeros(3))
         raise KeyboardInterrupt
     assert path.read_bytes() == road.total.read_bytes()
@@ -395,15 +391,20 @@ def statistics(arrays, counts, clients=None):
 integers = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30)
 edges = st.sampled_from([0, 1, 127, 128, -128, -129, 32767, 32768, -32769, 2**31 - 1, 2**31,
                          -(2**31), -(2**31) - 1, 2**63 - 1, -(2**63)])  # fmt: skip
+sizes = st.floats(-1e100, 1e100)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(integers | st.lists(edges, min_size=1, max_size=4), st.lists(st.floats(), max_size=20))
+@given(integers | st.lists(edges, min_size=1, max_size=4), st.lists(sizes, max_size=20))
 def test_statistics_come_back_from_their_narrowest_type(tmp_path_factory, numbers, reals):
     path = tmp_path_factory.mktemp("s") / "s.h5"
     arrays = {"gram": np.array(numbers, np.int64), "loss": np.array(reals, np.float64)}
-    who = {ClientId("é ü/1", "p"): Client(7, 0.1, "source", "rows", True), ClientId("b"): Client(0)}
-    s = statistics(arrays, [3, 4], who)
+    rows = 2**40 + 3  # as many as values up to 2^63 need
+    who = {
+        ClientId("é ü/1", "p"): Client(rows, 0.1, "source", "rows", True),
+        ClientId("b"): Client(0),
+    }
+    s = statistics(arrays, [3, 2**40], who)
     save_statistics(path, s, {"stage": "test", "options": {}, "inputs": {}})
     found = load_statistics(path)
     assert found.arrays["gram"].dtype == np.int64
@@ -471,8 +472,9 @@ def tiny(kind, path):
     elif kind == "partition":
         y = np.array([0, 1, 1])
         p = Partition(
-            np.array([b"a", b"b", b"c"]), y, np.array([0, 1, 0]), np.array([1, 0, 1], "<i4"),
-            ("0", "1"), np.array([True, False]), ("x", "y"), {"scheme": "test"},
+            row_ids=np.array([b"a", b"b", b"c"]), labels=y, effective_labels=np.array([0, 1, 0]),
+            client=np.array([1, 0, 1], "<i4"), names=("0", "1"), held_out=np.array([True, False]),
+            classes=("x", "y"), scheme={"scheme": "test"},
         )  # fmt: skip
         save_partition(path, p, MADE_BY)
     elif kind == "statistics":
@@ -535,8 +537,9 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("kind", GOLDEN)
-def test_digests_are_the_same_everywhere_and_in_every_release(kind, tmp_path):
+def test_digests_are_the_same_everywhere_and_in_every_release(kind, tmp_path, monkeypatch):
     path = tiny(kind, tmp_path / "f.h5")
+    monkeypatch.setattr("afltool.heads.conditions.check", lambda _: None)  # chosen for their types
     assert verify(path)["digest"] == GOLDEN[kind] == BY_HAND[kind]
 
 

@@ -13,7 +13,7 @@ from helpers_images import write_imagefolder
 import afltool
 from afltool.datasets import open_dataset
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from afltool.files import load_partition
+from afltool.store.partitions import load_partition
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 
@@ -139,7 +139,7 @@ def test_tables_that_cannot_be_used_say_why(folder, suffix, change, message):
 
 
 def test_files_that_are_no_tables_are_refused(folder):
-    with pytest.raises(UsageError, match=r"a \.csv or \.parquet file"):
+    with pytest.raises(UsageError, match=r"a \.csv, \.parquet or \.json file"):
         open_dataset("table:images.xlsx", "train")
     with pytest.raises(InputError, match="there is no such file"):
         open_dataset(f"table:{folder / 'none.csv'}", "train")

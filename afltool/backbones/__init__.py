@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+from .families import backbone_names, preprocessing_for, weights_state
 from .inference import (
     PRECISIONS,
     default_batch_size,
@@ -17,15 +18,15 @@ from .inference import (
     resolve_device,
     start_inference,
 )
-from .models import Backbone, load_backbone, weights_identity
-from .preprocessing import Preprocessing, paper_preprocessing, preprocessing_for
-from .sources import backbone_names, weights_state
+from .models import Backbone, check_backbone, load_backbone, weights_identity
+from .preprocessing import Preprocessing, paper_preprocessing
 
 __all__ = [
     "PRECISIONS",
     "Backbone",
     "Preprocessing",
     "backbone_names",
+    "check_backbone",
     "default_batch_size",
     "fold_batch_norm",
     "free_memory",

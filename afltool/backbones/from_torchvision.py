@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptFileError, InputError, UsageError
 from .preprocessing import Preprocessing
-from .sources import LITE0, State, sha256_of_file, triple, unknown_weights
+from .sources import State, sha256_of_file, triple, unknown_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,8 +37,8 @@ class TorchvisionSource:
         if name not in known:
             near = get_close_matches(name, known, n=5, cutoff=0.5) or known[:5]
             raise UsageError(
-                f"unknown backbone {name!r}: there are {LITE0}, timm:NAME for any model of timm "
-                f"and {len(known)} of torchvision, such as {', '.join(near)}."
+                f"unknown backbone {name!r}: there are efficientnet_lite0, timm:NAME for any model "
+                f"of timm and {len(known)} of torchvision, such as {', '.join(near)}."
             )
         self.name = name
         self._enum: Any = models.get_model_weights(name)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from ..errors import InputError, UsageError
+from .families import source_of
 from .nodes import check_features, cut_at, cut_classifier, refused
-from .sources import Source, State, sha256_of_file, source_of, unknown_weights
+from .sources import Source, sha256_of_file, unknown_weights
+from .weights_files import digest_of_state, load_state, read_state
 
 if TYPE_CHECKING:
     from torch import nn
@@ -121,6 +121,16 @@ def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
     return hashlib.sha256(what.encode()).hexdigest()
 
 
+def check_backbone(name: str, weights: str) -> None:
+    """Refuse a backbone or weights that do not exist; the network is not built.
+
+    Raises:
+        UsageError: unknown names, or a package that they need is missing.
+        InputError: there is no such file of weights.
+    """
+    kind_of_weights(source_of(name), weights)
+
+
 def kind_of_weights(source: Source, weights: str) -> str:
     """``random``, ``published`` or ``file``."""
     if weights == "random":
@@ -133,118 +143,3 @@ def kind_of_weights(source: Source, weights: str) -> str:
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt", ".safetensors") or len(path.parts) > 1:
         raise InputError(f"expected weights of {source.name} in {path}: there is no such file.")
     raise unknown_weights(source.name, weights, source.weight_names())
-
-
-# --- weights --------------------------------------------------------------------------------------
-
-
-def read_state(path: Path) -> State:
-    """The tensors of a weights file: plain, or below ``state_dict`` or ``model``.
-
-    Raises:
-        InputError, CorruptFileError: unreadable, or more than tensors.
-        UsageError: .safetensors without that package.
-    """
-    if not path.is_file():
-        raise InputError(f"expected weights in {path}: there is no such file.")
-    try:
-        content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
-    except UsageError:
-        raise
-    # Damaged archives raise nearly every built-in exception.
-    except Exception as error:
-        raise CorruptFileError(
-            f"{path} is not a file of weights ({type(error).__name__}). Expected what "
-            "torch.save(model.state_dict(), FILE) writes, nothing but tensors, or .safetensors."
-        ) from error
-    for key in ("state_dict", "model"):
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-    return _tensors_only(content, path)
-
-
-def _read_torch(path: Path) -> Any:
-    import torch
-
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def _read_safetensors(path: Path) -> Any:
-    try:
-        from safetensors.torch import load_file
-    except ImportError as error:
-        raise UsageError(f"{path} needs safetensors: pip install 'afltool[import]'.") from error
-    return load_file(path)
-
-
-def _tensors_only(content: Any, path: Path) -> State:
-    """Drop the prefix ``module.`` that data-parallel training leaves."""
-    import torch
-
-    tensors = isinstance(content, Mapping) and all(
-        isinstance(value, torch.Tensor) for value in content.values()
-    )
-    if not tensors or not content:
-        raise InvalidDataError(
-            f"{path}: expected a dict of tensors, found {type(content).__name__}."
-        )
-    if all(key.startswith("module.") for key in content):
-        return {key.removeprefix("module."): value for key, value in content.items()}
-    return dict(content)
-
-
-def load_state(module: nn.Module, state: State, classifier: str | None, what: str) -> None:
-    """Fill ``module``, whose ``classifier`` is cut off (or it has none), strictly.
-
-    A classifier in ``state`` is ignored, and so is a missing count of batches, which old files
-    lack and which changes nothing.
-
-    Raises:
-        InvalidDataError: names or shapes differ; the first few are listed.
-    """
-    own = module.state_dict()
-    given = {
-        key: value
-        for key, value in state.items()
-        if key not in (f"{classifier}.weight", f"{classifier}.bias")
-    }
-    for key, value in own.items():
-        if key.endswith("num_batches_tracked"):
-            given.setdefault(key, value)
-    problems = {
-        "missing": [key for key in own if key not in given],
-        "unexpected": [key for key in given if key not in own],
-        "of another shape": [
-            f"{key} ({_shape(given[key])} instead of {_shape(own[key])})"
-            for key in own
-            if key in given and given[key].shape != own[key].shape
-        ],
-    }
-    if any(problems.values()):
-        raise InvalidDataError(
-            f"{what}: expected the {len(own)} tensors of this network, found {len(given)}; "
-            + "; ".join(
-                f"{len(keys)} {kind}, first {', '.join(keys[:3])}"
-                for kind, keys in problems.items()
-                if keys
-            )
-            + ". Are they weights of this backbone (and, for a vision transformer, image size)?"
-        )
-    complete: Any = OrderedDict(given)
-    # Says that the names are the current ones, so that no layer converts from older ones.
-    complete._metadata = own._metadata  # type: ignore[attr-defined]
-    module.load_state_dict(complete)
-
-
-def _shape(tensor: Any) -> str:
-    return "×".join(str(side) for side in tensor.shape) or "scalar"
-
-
-def digest_of_state(module: nn.Module) -> str:
-    """SHA-256 (hex) over name, dtype, shape and bytes of each tensor, sorted by name."""
-    sha = hashlib.sha256()
-    for key, tensor in sorted(module.state_dict().items()):
-        array = tensor.detach().cpu().contiguous().numpy()
-        sha.update(f"{key} {array.dtype.str} {array.shape}\n".encode())
-        sha.update(array.tobytes())
-    return sha.hexdigest()

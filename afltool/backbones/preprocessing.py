@@ -114,28 +114,3 @@ def paper_preprocessing(image_size: int = 224) -> Preprocessing:
     """What the AFL papers do: ``Resize(image_size)``, mean 0.5 and standard deviation 0.5."""
     half = (0.5, 0.5, 0.5)
     return Preprocessing("paper", image_size, image_size, half, half, "bilinear")
-
-
-def preprocessing_for(
-    kind: str, backbone: str, weights: str = "default", image_size: int | None = None
-) -> Preprocessing:
-    """The preprocessing called ``kind``: ``paper``, or ``weights`` for the weights' own.
-
-    For random weights or weights from a file, ``weights`` means those of the backbone's default
-    weights. ``image_size`` is the side that the backbone sees; by default 224 for ``paper`` and
-    the weights' own otherwise. Another size keeps the proportion of resized to cropped side.
-
-    Raises:
-        UsageError: unknown ``kind`` or ``backbone``, or transforms of another form.
-    """
-    if kind == "paper":
-        return paper_preprocessing(224 if image_size is None else image_size)
-    if kind != "weights":
-        raise UsageError(f"unknown preprocessing {kind!r}: there are paper and weights.")
-    from .sources import source_of
-
-    own = source_of(backbone).preprocessing(weights)
-    if image_size is None or image_size == own.crop:
-        return own
-    resize = round(own.resize * image_size / own.crop)
-    return Preprocessing(own.name, resize, image_size, own.mean, own.std, own.interpolation)

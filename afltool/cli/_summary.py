@@ -6,10 +6,11 @@ import json
 import os
 import platform
 import resource
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from ._streams import tell
 
 # What Slurm says of a task, and the name that the line has for it.
 SLURM = {
@@ -50,7 +51,7 @@ def end(exit_code: int) -> None:
         "host": platform.node(),
         **{name: int(os.environ[key]) for key, name in SLURM.items() if _number(key)},
     }
-    print(json.dumps(found), file=sys.stderr, flush=True)
+    tell(json.dumps(found))
 
 
 def peak_bytes() -> int:
@@ -63,4 +64,5 @@ def peak_bytes() -> int:
 
 
 def _number(key: str) -> bool:
-    return os.environ.get(key, "").isdigit()
+    value = os.environ.get(key, "")
+    return value.isascii() and value.isdigit() and len(value) < 20

@@ -7,28 +7,30 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import _console, _summary, batch, data, look, road
+from . import _console, _summary, batch, data, look, privacy, rivals, road
+from ._console import Commands
+from ._streams import say
 
 app = typer.Typer(
     name="afltool",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
 )
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"afltool {__version__}")
+        say(f"afltool {__version__}")
         raise typer.Exit
 
 
 _HELP = (
     "Analytic federated learning over files: frozen features, one round, no gradients.\n\n"
-    "The road: extract → partition → local-stats → aggregate → solve → evaluate, or [b]run[/b] "
-    "for all of it on one machine. Every command reads files and writes one; stdout carries only "
-    "the result.\n\n"
+    "Stages: extract → partition → local-stats → aggregate → solve → evaluate; run does them all "
+    "on one machine. Every command reads files and writes one; stdout has only the result.\n\n"
     "Exit codes: 0 done, 2 usage, 3 input missing, invalid or corrupt, 4 inputs that do not belong "
     "together, 5 numerical failure, 75 interrupted but resumable, 130 Ctrl-C."
 )
@@ -37,14 +39,14 @@ _HELP = (
 @app.callback(help=_HELP)
 def afltool(
     context: typer.Context,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors and results.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="only errors and results")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="say more")] = False,
     summary: Annotated[
         bool,
-        typer.Option("--summary", help="End with one line of JSON on stderr: seconds, memory …"),
+        typer.Option("--summary", help="end with one line of JSON on stderr: seconds, memory …"),
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
     ] = False,
 ) -> None:
     _console.set_up(quiet, verbose)
@@ -55,4 +57,6 @@ def afltool(
 data.add_to(app)
 road.add_to(app)
 look.add_to(app)
+rivals.add_to(app)
 batch.add_to(app)
+privacy.add_to(app)

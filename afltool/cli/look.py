@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..errors import InputError
 from ._console import command
-from ._types import Json, print_json
+from ._streams import say, tell
+from ._types import Json, Overwrite, print_json
 
 plot = typer.Typer(
     no_args_is_help=True, help="Draw pictures: partition, confusion, ridge-path, rounds."
 )
-Picture = Annotated[Path, typer.Option("--out", "-o", help="PNG file.")]
+Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf file")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,26 +25,25 @@ def add_to(app: typer.Typer) -> None:
     plot.command("confusion")(command(plot_confusion))
     plot.command("ridge-path")(command(plot_ridge_path))
     plot.command("rounds")(command(plot_rounds))
-    plot.command("layers")(command(plot_layers))
     app.add_typer(plot, name="plot")
 
 
 def info(
-    file: Annotated[Path, typer.Argument(help="Any file that afltool wrote.")],
+    file: Annotated[Path, typer.Argument(help="any file that afltool wrote")],
     name: Annotated[
         str | None,
-        typer.Option("--field", help="Only this one, such as digest or report.ridge, for scripts."),
+        typer.Option("--field", help="only this one, such as digest or report.ridge, for scripts"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What is in a file, where it comes from, its digest."""
+    """Say what is in a file, where it comes from, and its digest."""
     from ..stages.inspect import field
     from ..stages.inspect import info as look
 
     found = look(file)
     if name is not None:
         value = field(found, name)
-        typer.echo(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        say(value) if isinstance(value, str) else print_json(value, indent=None)
         return
     if as_json:
         print_json(found)
@@ -54,63 +54,75 @@ def info(
 
 
 def verify(
-    files: Annotated[list[Path], typer.Argument(help="Files, folders, globs, or - for stdin.")],
+    files: Annotated[list[Path], typer.Argument(help="files, folders, globs, or - for stdin")],
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="check the other files after a damaged one, too")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Read every byte, compare every checksum and digest; the first damaged file ends it."""
+    """Read every byte and compare every checksum and digest; stop at the first damaged file."""
     import sys
 
-    from ..files import expand
-    from ..stages.inspect import check
+    from ..stages.inspect import check_all
+    from ..store.listing import expand
 
-    found = [check(path) for path in expand(files, sys.stdin)]
+    found = check_all(expand(files, sys.stdin), keep_going)
     if as_json:
         print_json(found)
-        return
     for one in found:
-        typer.echo(f"{one['path']}: intact, {one['kind']}, digest {one['digest']}")
+        if one["intact"] and not as_json:
+            say(f"{one['path']}: intact, {one['kind']}, digest {one['digest']}")
+        elif not one["intact"]:
+            tell(f"error: {one['error']}")
+    damaged = sum(not one["intact"] for one in found)
+    if damaged:
+        raise InputError(f"{damaged} of {len(found)} files cannot be used")
 
 
 def plot_partition(
-    file: Annotated[Path, typer.Argument(help="A partition file.")], out: Picture
+    file: Annotated[Path, typer.Argument(help="a partition file")],
+    out: Picture,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Clients × classes, client sizes and their cumulative share."""
+    """Draw a partition: rows by client and class, client sizes, their cumulative share."""
     from ..stages.pictures import partition_picture
 
-    typer.echo(str(partition_picture(file, out)))
+    say(partition_picture(file, out, overwrite=overwrite))
 
 
 def plot_confusion(
-    file: Annotated[Path, typer.Argument(help="What evaluate wrote with -o (JSON).")], out: Picture
+    file: Annotated[Path, typer.Argument(help="what evaluate wrote with -o (JSON)")],
+    out: Picture,
+    overwrite: Overwrite = False,
 ) -> None:
-    """The confusion matrix of an evaluation."""
+    """Draw the confusion matrix of an evaluation."""
     from ..stages.pictures import confusion_picture
 
-    typer.echo(str(confusion_picture(file, out)))
+    say(confusion_picture(file, out, overwrite=overwrite))
 
 
 def plot_ridge_path(
-    file: Annotated[Path, typer.Argument(help="A head solved with --ridge auto or a path.")],
+    file: Annotated[Path, typer.Argument(help="a head solved with --ridge auto or a path")],
     out: Picture,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Error estimates along the ridge path, and the ridge that was chosen."""
+    """Draw the error estimates along a ridge path, and the ridge that was chosen."""
     from ..stages.pictures import ridge_path_picture
 
-    typer.echo(str(ridge_path_picture(file, out)))
+    say(ridge_path_picture(file, out, overwrite=overwrite))
 
 
-Rounds = Annotated[
-    Path, typer.Argument(help="A run folder, what evaluate --each-round -o wrote, or a head.")
+Runs = Annotated[
+    list[Path],
+    typer.Argument(help="a run folder, what evaluate --each-round -o wrote, or a head; or runs"),
 ]
 
 
-def plot_rounds(source: Rounds, out: Picture) -> None:
-    """Error, accuracies, seconds and bytes of every round of a head."""
-    from ..stages.pictures import rounds_picture
+def plot_rounds(source: Runs, out: Picture, overwrite: Overwrite = False) -> None:
+    """Draw error, accuracies, seconds and bytes of every round; of several runs the accuracies."""
+    from ..stages.pictures import compared_picture, rounds_picture
 
-    typer.echo(str(rounds_picture(source, out)))
-
-
-def plot_layers(source: Rounds, out: Picture) -> None:
-    """The same as plot rounds, for heads of layers."""
-    plot_rounds(source, out)
+    if len(source) == 1:
+        say(rounds_picture(source[0], out, overwrite=overwrite))
+    else:
+        say(compared_picture(source, out, overwrite=overwrite))

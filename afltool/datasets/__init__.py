@@ -1,13 +1,4 @@
-"""Labelled images by name: `open_dataset` is the one way in.
-
-========================  =========================================================================
-``digits``                scikit-learn's, every fifth image of a class is a test image
-``fashion-mnist``         idx files of Debian's package or in torchvision's layout
-``cifar10, cifar100``     the Python version's pickles, checked before they are read
-``tiny-imagenet``         the archive's folders; its val images are the test split
-``imagefolder:PATH``      PATH/SPLIT/CLASS/files
-``table:FILE``            CSV or parquet with the columns path, label and, optionally, split
-========================  =========================================================================
+"""Labelled images by name: `open_dataset` is the one way in; `options.datasets` lists the names.
 
 Importing this package is cheap: torchvision, Pillow and scikit-learn are imported when a data set
 asks for them.
@@ -17,15 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from ..errors import InputError, UsageError
-from .arrays import open_cifar, open_digits, open_fashion_mnist
-from .base import SPLITS, CorruptImageError, ImageDataset
+from .. import inputs
+from ..digest import file_state
+from ..errors import InvalidDataError, UsageError
+from ..options.datasets import DATASETS, DatasetName, named
+from .base import SPLITS, CorruptImageError, ImageDataset, Request
 from .files import default_data_root, read_checksums
-from .folders import open_imagefolder, open_tiny_imagenet
-from .states import dataset_state
-from .tables import open_table
 
 __all__ = [
     "DATASETS",
@@ -39,11 +31,7 @@ __all__ = [
     "read_classes",
 ]
 
-#: What ``--data`` takes.
-DATASETS = (
-    "digits", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet", "imagefolder:PATH",
-    "table:FILE",
-)  # fmt: skip
+MOST_CLASSES = 1_000_000  # in a class list
 
 
 def open_dataset(
@@ -55,7 +43,7 @@ def open_dataset(
     limit: int | None = None,
     checksums: Mapping[str, str] | None = None,
 ) -> ImageDataset:
-    """The data set ``spec`` (one of `DATASETS`), its rows listed, no image decoded yet.
+    """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
     Args:
         spec: a name, ``imagefolder:PATH`` or ``table:FILE``.
@@ -77,27 +65,38 @@ def open_dataset(
     """
     if split not in SPLITS:
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
-    wanted = _checked_classes(classes)
-    root = default_data_root() if data_root is None else Path(data_root)
-    kind, _, path = spec.partition(":")
-    checked = ("fashion-mnist", "cifar10", "cifar100")
-    if checksums is not None and spec not in checked:
-        raise UsageError(f"--checksums is for {', '.join(checked)}; {spec} does not use it.")
-    if kind == "imagefolder" and path:
-        dataset = open_imagefolder(spec, Path(path), split, wanted)
-    elif kind == "table" and path:
-        dataset = open_table(spec, Path(path), split, data_root, wanted)
-    elif spec == "digits":
-        dataset = open_digits(split, wanted)
-    elif spec == "fashion-mnist":
-        dataset = open_fashion_mnist(split, root, wanted, checksums)
-    elif spec in ("cifar10", "cifar100"):
-        dataset = open_cifar(spec, split, root, wanted, checksums)
-    elif spec == "tiny-imagenet":
-        dataset = open_tiny_imagenet(split, root, wanted)
-    else:
-        raise UsageError(f"unknown data set {spec!r}: there are {', '.join(DATASETS)}.")
+    found, path = named(spec)
+    if checksums is not None and not found.checksums:
+        those = ", ".join(one.name for one in DATASETS if one.checksums)
+        raise UsageError(f"--checksums is for {those}; {spec} does not use it.")
+    asked = Request(
+        spec,
+        found.name,
+        path,
+        split,
+        default_data_root() if data_root is None else Path(data_root),
+        None if data_root is None else Path(data_root),
+        None if classes is None else _checked_classes(classes),
+        checksums,
+    )
+    dataset: ImageDataset = _module(found).open_rows(asked)
     return dataset if limit is None else dataset.limited(limit)
+
+
+def dataset_state(spec: str, root: Path) -> list[list[object]] | None:
+    """Names and states of all files that ``spec`` may be read from; None: only opening it tells.
+
+    It reads no file and imports little. Data sets of folders and tables are listed when they are
+    opened, which costs little and gives their fingerprint.
+    """
+    found, _ = named(spec)
+    files = getattr(_module(found), "files", None)
+    paths = [] if files is None else sorted(files(found.name, root))
+    return [[str(path), file_state(path)] for path in paths] or None
+
+
+def _module(found: DatasetName) -> Any:
+    return import_module(f".{found.module}", __name__)
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
@@ -107,18 +106,16 @@ def read_classes(path: Path) -> tuple[str, ...]:
         InputError: the file cannot be read.
         UsageError: no name, or one twice.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the class names in {path}: {error}.") from error
-    names = _checked_classes([line.strip() for line in lines if line.strip()])
-    assert names is not None
-    return names
+    lines = inputs.read_text(path, "the class names").splitlines()
+    names = [line.strip() for line in lines if line.strip()]
+    if len(names) > MOST_CLASSES:
+        raise InvalidDataError(
+            f"{path} names {len(names):,} classes; the most is {MOST_CLASSES:,}."
+        )
+    return _checked_classes(names)
 
 
-def _checked_classes(classes: Sequence[str] | None) -> tuple[str, ...] | None:
-    if classes is None:
-        return None
+def _checked_classes(classes: Sequence[str]) -> tuple[str, ...]:
     names = tuple(classes)
     twice = [name for name, times in Counter(names).items() if times > 1]
     if not names or twice:

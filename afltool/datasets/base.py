@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import names
 from ..errors import InvalidDataError, UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +21,23 @@ if TYPE_CHECKING:
 SPLITS = ("train", "test")
 
 Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which rows of which data set are asked for; see `datasets.open_dataset`.
+
+    ``name`` and ``path`` are the parts of ``spec``; ``given_root`` is None where nobody gave one.
+    """
+
+    spec: str
+    name: str
+    path: str
+    split: str
+    root: Path
+    given_root: Path | None = None
+    classes: tuple[str, ...] | None = None
+    checksums: Mapping[str, str] | None = None
 
 
 class CorruptImageError(InvalidDataError):
@@ -135,6 +154,9 @@ def make_dataset(
         InvalidDataError: no rows, fewer than two classes, a label out of range, a class that is
             not in ``wanted``.
     """
+    names.check_text("data set", name)
+    for label in classes:
+        names.check_text("class name", label)
     numbers = np.asarray(labels, dtype=np.int64)
     if len(numbers) == 0:
         raise InvalidDataError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import io
 import os
 import re
 import socket
@@ -14,10 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
 
 #: Seconds without an answer after which a download counts as failed.
 TIMEOUT = 20
+
+#: Of one raw file, packed or not; the largest of those known here has 47 MB.
+MOST_BYTES = 300_000_000
 
 #: Where Debian's package dataset-fashion-mnist puts its files.
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
@@ -28,18 +33,19 @@ def default_data_root() -> Path:
     return Path(os.environ.get("AFLTOOL_DATA") or "afl-data")
 
 
+def files_below(folder: Path) -> list[Path]:
+    """What lies in a folder; nothing where there is none."""
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
 def read_checksums(path: Path) -> dict[str, str]:
     """``{name: MD5}`` from lines as ``md5sum`` prints them.
 
     Raises:
         InputError: the file cannot be read, or a line is something else.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the checksums in {path}: {error}.") from error
     sums = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(inputs.read_text(path, "the checksums").splitlines(), start=1):
         match = re.fullmatch(r"([0-9a-fA-F]{32}) [ *](.+)", line)
         if match:
             sums[match[2]] = match[1].lower()
@@ -61,7 +67,7 @@ class RawFile:
     @classmethod
     def read(cls, path: Path) -> RawFile:
         try:
-            return cls(path, path.read_bytes())
+            return cls(path, inputs.read_bytes(path, MOST_BYTES))
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}.") from error
 
@@ -74,11 +80,18 @@ class RawFile:
         if not self.data.startswith(b"\x1f\x8b"):
             return self
         try:
-            return RawFile(self.path, gzip.decompress(self.data))
+            with gzip.GzipFile(fileobj=io.BytesIO(self.data)) as packed:
+                data = packed.read(MOST_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise CorruptFileError(
                 f"{self.path} is damaged or incomplete ({error}). Delete it and fetch it again."
             ) from error
+        if len(data) > MOST_BYTES:
+            raise CorruptFileError(
+                f"{self.path}: expected at most {MOST_BYTES:,} bytes without gzip, found more. "
+                "Delete it and fetch it again."
+            )
+        return RawFile(self.path, data)
 
     def check(self, expected: str, origin: str) -> None:
         """Refuse the file unless its MD5 is ``expected``, which ``origin`` states."""

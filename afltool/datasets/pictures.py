@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from bisect import bisect_right
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import inputs
 from ..errors import InputError
 from .base import CorruptImageError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+#: The formats that are decoded, whatever a file is called: Pillow knows forty more, and some of
+#: them start other programs (EPS starts Ghostscript). See `folders.EXTENSIONS`.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
+MOST_BYTES = 360_000_000  # of one file: four a pixel at Pillow's limit of pixels
+LARGE = 16_000_000  # pixels; larger pictures are decoded one at a time, so that memory is bounded
+_one_large = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +77,9 @@ def read_bytes(path: str) -> bytes:
     disk does not answer) says nothing about the image: skipping it would lose data silently.
     """
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return inputs.read_bytes(path, MOST_BYTES)
+    except InputError as error:
+        raise CorruptImageError(path, str(error).removeprefix(f"{path}: ")) from error
     except PermissionError as error:
         raise CorruptImageError(path, "no permission to read it") from error
     except OSError as error:
@@ -78,7 +90,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def decode(data: bytes, where: str) -> Image:
-    """The picture in mode RGB.
+    """The picture in mode RGB; only `FORMATS` are decoded, by what the bytes are.
 
     Raises:
         CorruptImageError: with ``where`` and the reason.
@@ -90,14 +102,17 @@ def decode(data: bytes, where: str) -> Image:
     # Else Pillow does it on the way, and a second thread may find a format not known yet.
     Image.init()
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             _refuse_bomb(image, where)
-            image.load()
-            return to_rgb(image)
+            with _one_large if image.width * image.height > LARGE else nullcontext():
+                image.load()
+                return to_rgb(image)
     except CorruptImageError:
         raise
     except UnidentifiedImageError as error:
-        raise CorruptImageError(where, "not an image of a known format") from error
+        raise CorruptImageError(
+            where, f"expected one of the formats {', '.join(FORMATS)}, found something else"
+        ) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise CorruptImageError(where, f"too large to be a picture: {error}") from error
     # Pillow's readers raise nearly every built-in exception on damaged bytes.
@@ -137,10 +152,13 @@ def _from_16_bits(image: Image) -> Image:
     """v ↦ round(v / 257), so that 0 and 65535 become 0 and 255; Pillow's convert would clip."""
     from PIL import Image as pil
 
-    values: NDArray[Any] = np.asarray(image).astype(np.int64)
+    values: NDArray[Any] = np.asarray(image)
     if values.min() < 0 or values.max() > 65535:
         raise ValueError(
             f"integers from {values.min()} to {values.max()}, expected 0 to 65535; "
             "save it with 8 or 16 bits"
         )
-    return pil.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
+    grey = np.empty(values.shape, dtype=np.uint8)
+    for row, numbers in zip(grey, values, strict=True):  # row by row: a tenth of the memory
+        row[:] = (numbers.astype(np.int64) + 128) // 257
+    return pil.fromarray(grey).convert("RGB")

@@ -1,35 +1,27 @@
-"""A table of image paths and labels as a data set: CSV or parquet."""
+"""A table of image paths and labels as a data set."""
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from .base import ImageDataset, shorten
+from ..errors import InputError, InvalidDataError
+from ..store.tables import Columns, read_columns
+from .base import ImageDataset, Request, shorten
 from .folders import Listed, from_listings
 
-Columns = Mapping[str, list[str | None]]
 
-
-def open_table(
-    name: str,
-    table: Path,
-    split: str,
-    root: Path | None = None,
-    wanted: Sequence[str] | None = None,
-) -> ImageDataset:
+def open_rows(asked: Request) -> ImageDataset:
     """The images that ``table`` names in its columns ``path`` and ``label``.
 
-    Paths are relative to ``root``, by default the folder of the table, with slashes; they are the
-    row ids, and rows are sorted by their bytes. A column ``split`` says which rows are ``train``
-    and which ``test``; without it every row is a training row. The classes are all labels of the
-    table, whatever the split: as numbers if all are whole numbers, else by their bytes. Other
-    columns, such as one of clients (see `partition`), are not read.
+    Paths are relative to the given data root, by default the folder of the table, with slashes.
+    They are the row ids, and rows are sorted by their bytes. A column ``split`` says which rows are
+    ``train`` and which ``test``; without it every row is a training row. The classes are all labels
+    of the table, whatever the split: as numbers if all are whole numbers, else by their bytes.
+    Other columns, such as one of clients (see `partition`), are not read.
 
     Raises:
         UsageError: neither CSV nor parquet.
@@ -37,74 +29,18 @@ def open_table(
         InvalidDataError: a column is missing, a cell is empty, a path is absolute or named twice,
             or no row belongs to the split.
     """
+    table, split = Path(asked.path), asked.split
     columns = read_columns(table, ("path", "label"), ("split",))
     paths, labels = (_filled(table, column, columns[column]) for column in ("path", "label"))
     chosen = _rows_of_split(table, columns, split)
     classes = _class_names(labels)
     _check_paths(table, paths)
-    base = table.parent if root is None else root
+    base = asked.given_root or table.parent
     number = {label: i for i, label in enumerate(classes)}
     listings: list[list[Listed]] = [[] for _ in classes]
     for i in chosen:
         listings[number[labels[i]]].append(_stat(base, paths[i], table))
-    return from_listings(name, split, classes, listings, base, wanted)
-
-
-def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str]) -> Columns:
-    """Columns of a CSV or parquet table as texts; None for an empty cell.
-
-    Raises:
-        UsageError, InputError, CorruptFileError, InvalidDataError: see `open_table`.
-    """
-    readers = {".csv": _read_csv, ".parquet": _read_parquet}
-    if table.suffix.lower() not in readers:
-        raise UsageError(f"table:{table}: a table of images is a .csv or .parquet file.")
-    if not table.is_file():
-        raise InputError(f"table:{table}: there is no such file.")
-    columns = readers[table.suffix.lower()](table, (*needed, *maybe))
-    missing = [column for column in needed if column not in columns]
-    if missing:
-        raise InvalidDataError(
-            f"{table}: expected the columns {' and '.join(needed)}, found no "
-            f"{' and no '.join(missing)}."
-        )
-    return columns
-
-
-def _read_csv(table: Path, names: Sequence[str]) -> Columns:
-    try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file, strict=True)
-            header = next(rows, [])
-            at = {name: header.index(name) for name in names if name in header}
-            columns: dict[str, list[str | None]] = {name: [] for name in at}
-            for row in rows:
-                if row and len(row) != len(header):
-                    raise CorruptFileError(
-                        f"{table}, line {rows.line_num}: expected {len(header)} cells, found "
-                        f"{len(row)}."
-                    )
-                for name, place in at.items() if row else ():
-                    columns[name].append(row[place] or None)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CorruptFileError(f"{table} cannot be read as CSV in UTF-8: {error}.") from error
-    return columns
-
-
-def _read_parquet(table: Path, names: Sequence[str]) -> Columns:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UsageError("reading parquet needs pyarrow: pip install 'afltool[import]'.") from error
-    try:
-        with parquet.ParquetFile(table) as file:
-            there = [name for name in names if name in file.schema_arrow.names]
-            content = file.read(columns=there)
-        texts = content.cast(pyarrow.schema([(name, pyarrow.string()) for name in there]))
-    except (pyarrow.ArrowException, OSError) as error:
-        raise CorruptFileError(f"{table} cannot be read as parquet: {error}.") from error
-    return {name: texts[name].to_pylist() for name in there}
+    return from_listings(asked.spec, split, classes, listings, base, asked.classes)
 
 
 def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:
@@ -146,11 +82,11 @@ def _check_paths(table: Path, paths: Sequence[str]) -> None:
     """Row ids must be unique and the same on every machine."""
     twice = [path for path, times in Counter(paths).items() if times > 1]
     absolute = [path for path in paths if PurePosixPath(path).is_absolute()]
-    broken = [path for path in paths if "\n" in path]
+    broken = [path for path in paths if "\n" in path or "\0" in path]
     for odd, what in (
         (twice, "named more than once"),
         (absolute, "absolute; expected paths relative to the table's folder, or to --data-root"),
-        (broken, "of several lines"),
+        (broken, "of several lines, or hold a NUL byte"),
     ):
         if odd:
             raise InvalidDataError(f"{table}: {len(odd)} paths are {what}: {shorten(odd)}.")

@@ -1,1 +1,1 @@
-"""What carries stages out on other machines. Slurm: its scripts, and what has become of them."""
+"""Stages on other machines: job scripts for Slurm, and the state of the jobs."""

@@ -5,9 +5,20 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from ..runs.layout import RunFolder
 from .plan import Step
 from .site import Site
 
+NAMES = {
+    "second": RunFolder.HEAD.format(suffix=""),
+    "before": RunFolder.HEAD.format(suffix="-$(($1 - 1))"),
+    "total": RunFolder.TOTAL.format(suffix="$suffix"),
+    "held_out": RunFolder.HELD_OUT.format(suffix="$suffix"),
+    "solved": RunFolder.HEAD.format(suffix="$suffix"),
+    "parts": RunFolder.PARTS.format(round="$1"),
+    "metrics": RunFolder.METRICS,
+    "slurm": RunFolder.SLURM,
+}
 _COMMON = """\
 # Sourced by the scripts of this folder: where the run is, the site's environment, how a stage runs.
 RUN={run}
@@ -17,12 +28,12 @@ HEAD={head}
 # of_round N: the files of round N of a head (most heads have one round).
 of_round() {{
     round=$1 suffix= head=$HEAD
-    [ "$1" -lt 2 ] || suffix=-$1 head=$RUN/05-head.h5
-    [ "$1" -lt 3 ] || head=$RUN/05-head-$(($1 - 1)).h5
-    total=$RUN/04-total$suffix.h5
-    held_out=$RUN/04-held-out$suffix.h5
-    solved=$RUN/05-head$suffix.h5
-    parts=$RUN/slurm/parts/round-$1
+    [ "$1" -lt 2 ] || suffix=-$1 head=$RUN/{names[second]}
+    [ "$1" -lt 3 ] || head=$RUN/{names[before]}
+    total=$RUN/{names[total]}
+    held_out=$RUN/{names[held_out]}
+    solved=$RUN/{names[solved]}
+    parts=$RUN/{names[parts]}
 }}
 
 # files FOLDER FIRST LAST: the parts of these numbers, in the array "files".
@@ -76,7 +87,7 @@ _SUBMIT = """\
 # round; call it again after a failure: bash {run}/slurm/submit.sh
 source {run}/slurm/common.sh
 set -e
-cd "$RUN/slurm"
+cd "$RUN/{names[slurm]}"
 # What Slurm says of the job that calls this must not be said of those that it submits.
 unset "${{!SLURM_ARRAY@}}" "${{!SLURM_CPUS@}}" "${{!SLURM_JOB@}}" "${{!SLURM_RESTART@}}"
 mkdir -p jobs log
@@ -127,7 +138,7 @@ of_round 1
 {before}
 while [ -e "$solved" ]; do of_round $((round + 1)); done
 if [ "$round" -gt 1 ] && [ "$(afltool info "$head" --field phase)" = null ]; then
-    one 06-evaluate "$test" "$RUN/06-metrics.json"
+    one 06-evaluate "$test" "$RUN/{names[metrics]}"
     exit
 fi
 job=''
@@ -140,12 +151,13 @@ one 05-solve "$job" "$solved"
 
 def common(folder: Path, head: Path | None, site: Site) -> str:
     """common.sh."""
-    lines = [*([f"module load {site.modules.replace(',', ' ')}"] if site.modules else [])]
+    modules = site.modules.split(",") if site.modules else []
+    lines = [f"module load {shlex.join(modules)}"] if modules else []
     if site.venv is not None:
         lines.append(f"source {_quoted(site.venv / 'bin' / 'activate')}")
     setup = "".join(line + "\n" for line in [*lines, *site.setup])
-    first = "$RUN/03-head0.h5" if head is None else _quoted(head)
-    return _COMMON.format(run=_quoted(folder), head=first, setup=setup)
+    first = f"$RUN/{RunFolder.FIRST_HEAD}" if head is None else _quoted(head)
+    return _COMMON.format(run=_quoted(folder), head=first, setup=setup, names=NAMES)
 
 
 def script(step: Step, folder: Path, site: Site, start: Path) -> str:
@@ -154,7 +166,7 @@ def script(step: Step, folder: Path, site: Site, start: Path) -> str:
     one = "%A_%a" if step.tasks else "%j"
     options = {
         "job-name": step.name,
-        "output": folder / "slurm" / "log" / f"%x-{one}.log",
+        "output": folder / RunFolder.LOGS / f"%x-{one}.log",
         "open-mode": "append",
         "chdir": start,
         "partition": s.partition_name,
@@ -168,7 +180,7 @@ def script(step: Step, folder: Path, site: Site, start: Path) -> str:
     }
     header = [f"#SBATCH --{k}={_quoted(v)}" for k, v in options.items() if v is not None]
     lines = ["#!/bin/bash", f"# {step.about}", *header, "#SBATCH --requeue"]
-    lines += [f"source {_quoted(folder / 'slurm' / 'common.sh')}", 'of_round "${1:-1}"', ""]
+    lines += [f"source {_quoted(folder / RunFolder.COMMON)}", 'of_round "${1:-1}"', ""]
     return "\n".join([*lines, step.body]) + "\n"
 
 
@@ -177,11 +189,12 @@ def submitting(steps: list[Step], folder: Path, site: Site) -> str:
     limit = f"%{site.at_once}" if site.at_once else ""
     lines = ["train='' test=''"]
     sums: list[str] = []
-    after = '"$clients"'
+    dealt = any(step.stage == "partition" for step in steps)
+    after = '"$clients"' if dealt else '"$train"'
     for step in steps:
         if step.name.startswith("01-extract"):
             split = step.name.removeprefix("01-extract-")
-            place = f'"$RUN/01-features-{split}.h5"'
+            place = f'"$RUN/{RunFolder.FEATURES.format(split=split)}"'
             lines += [f"if [ ! -e {place} ]; then",
                       f"    {_many(step, limit, chr(34) * 2)}",
                       f'    one 01-merge-{split} "$job" {place}',
@@ -195,11 +208,11 @@ def submitting(steps: list[Step], folder: Path, site: Site) -> str:
         elif step.stage == "aggregate":
             sums.append(f'    one {step.name} "$job" "$total"')
     before, rest = "\n".join(lines), "\n".join(sums)
-    return _SUBMIT.format(run=_quoted(folder), before=before, sums=rest)
+    return _SUBMIT.format(run=_quoted(folder), before=before, sums=rest, names=NAMES)
 
 
 def _many(step: Step, limit: str, after: str) -> str:
-    place = step.output.replace("slurm/parts/round-{round}", "$parts")
+    place = step.output.replace(RunFolder.PARTS, "$parts")
     place = place if place.startswith("$") else f"$RUN/{place}"
     return f'many {step.name} {after} "{place}" {step.tasks} "{limit}" {step.ending}'
 

@@ -1,8 +1,7 @@
-"""What a cluster wants to be told: options of `slurm`, or a TOML file of site defaults."""
+"""The settings of a cluster: options of `slurm`, or a TOML file of a site's defaults."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -10,9 +9,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from .. import inputs
 from ..errors import UsageError
-from ..heads.options import option
-from ..stages.run_config import read_toml
+from ..options import Options, flag, option
+from ..runs.toml import known_key
 from ..typed import typed
 
 ENVIRONMENT = "AFLTOOL_SITE"
@@ -20,53 +20,58 @@ STAGES = ("extract", "merge", "partition", "local-stats", "aggregate", "solve", 
 OF_A_STAGE = ("partition_name", "account", "qos", "time", "memory", "cpus", "gpus")
 _TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
 _MEMORY = re.compile(r"\d+[KMGT]?")
+MOST = 10**6  # processors, clients …: more is a mistake
 
 
-@dataclass(frozen=True)
-class Site:
+@dataclass(frozen=True, kw_only=True)
+class Site(Options):
     """Where jobs run and how large they are."""
 
-    partition_name: str | None = option(None, "Slurm's partition (queue)")
-    account: str | None = option(None, "account that is charged")
+    partition_name: str | None = option(None, "Slurm's partition (queue)", common=True)
+    account: str | None = option(None, "account that is charged", common=True)
     qos: str | None = option(None, "quality of service")
-    time: str = option("01:00:00", "time limit of a job, as sbatch takes it")
-    memory: str = option("4G", "memory of a job, as sbatch takes it")
-    cpus: int = option(1, "processors of a task")
-    gpus: int = option(0, "GPUs of an extract task")
+    time: str = option("01:00:00", "time limit of a job, as sbatch takes it", common=True)
+    memory: str = option("4G", "memory of a job, as sbatch takes it", common=True)
+    cpus: int = option(1, "processors of a task", at_least=1, at_most=MOST, common=True)
+    gpus: int = option(0, "GPUs of an extract task", at_least=0, at_most=MOST, common=True)
     modules: str | None = option(None, "environment modules to load, with commas between")
-    venv: Path | None = option(None, "virtual environment that has afltool")
-    shards: int = option(8, "tasks that extract a split")
-    clients_per_task: int = option(50, "clients of a local-stats task")
-    fan_in: int = option(16, "partial sums that an aggregate task adds up")
-    at_once: int | None = option(None, "tasks of an array that run at the same time, at most")
-    warn: int = option(120, "seconds before the time limit at which a task is asked to stop")
+    venv: Path | None = option(None, "virtual environment that has afltool", common=True)
+    shards: int = option(8, "tasks that extract a split", at_least=1, at_most=MOST, common=True)
+    clients_per_task: int = option(
+        50, "clients of a local-stats task", at_least=1, at_most=MOST, common=True
+    )
+    fan_in: int = option(
+        16, "partial sums that an aggregate task adds up", at_least=2, at_most=MOST
+    )
+    at_once: int | None = option(
+        None, "tasks of an array that run at the same time, at most", at_least=1, at_most=MOST
+    )
+    max_array: int = option(
+        1001, "tasks that Slurm takes in one array (MaxArraySize)", at_least=1, at_most=MOST
+    )
+    warn: int = option(
+        120, "seconds before the time limit at which a task is asked to stop", at_least=1,
+        at_most=65535, unit="seconds",
+    )  # fmt: skip
     setup: tuple[str, ...] = ()  # further lines of bash, before afltool starts
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for name, least in (("cpus", 1), ("gpus", 0), ("shards", 1), ("clients_per_task", 1),
-                            ("fan_in", 2), ("warn", 1)):  # fmt: skip
-            if getattr(self, name) < least:
-                raise UsageError(f"{_flag(name)} is at least {least}; found {getattr(self, name)}")
-        if self.at_once is not None and self.at_once < 1:
-            raise UsageError(f"--at-once is at least 1; found {self.at_once}")
-        if not _TIME.fullmatch(self.time):
-            raise UsageError(f"--time is like 90, 01:30:00 or 2-12:00; found {self.time!r}")
-        if not _MEMORY.fullmatch(self.memory):
-            raise UsageError(f"--memory is like 4000M or 4G; found {self.memory!r}")
+    def check(self) -> None:
+        if not _TIME.fullmatch(self.time) or not re.search("[1-9]", self.time):
+            raise UsageError(
+                f"--time is like 90, 01:30:00 or 2-12:00, and above 0; found {self.time!r}"
+            )
+        if not _MEMORY.fullmatch(self.memory) or not re.search("[1-9]", self.memory):
+            raise UsageError(f"--memory is like 4000M or 4G, and above 0; found {self.memory!r}")
         for f in fields(self):
             text = getattr(self, f.name)
             if isinstance(text, str) and not re.fullmatch(r"[\x21-\x7e]+", text):
-                raise UsageError(f"{_flag(f.name)} is one word; found {text!r}")
+                raise UsageError(f"{flag(f.name)} is one word; found {text!r}")
 
     def of(self, stage: str) -> Site:
-        """The site as a job of one stage sees it: GPUs only where images are."""
+        """The settings for the jobs of one stage; only extract gets GPUs."""
         own = {} if stage == "extract" else {"gpus": 0}
         return replace(self, **{**own, **self.stages.get(stage, {}), "stages": {}})
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def make_site(given: Mapping[str, Any], file: Path | None = None) -> Site:
@@ -81,7 +86,7 @@ def make_site(given: Mapping[str, Any], file: Path | None = None) -> Site:
 
 def _read(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"stages": {}}
-    for key, value in read_toml(path).items():
+    for key, value in inputs.read_toml(path, "the site").items():
         if isinstance(value, dict):
             if key not in STAGES:
                 raise UsageError(f"{path}: [{key}] is no stage; they are {', '.join(STAGES)}")
@@ -94,11 +99,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _entry(path: Path, key: str, value: Any, known: Any) -> tuple[str, Any]:
-    name = key.replace("-", "_")
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0].replace('_', '-')!r}?" if near else ""
-        raise UsageError(f"{path}: {key!r} is no option of a site{hint}")
+    name = known_key(path, key, known, "a site")
     if name in ("setup", "modules") and isinstance(value, list):
         lines = [str(one) for one in value]
         return name, tuple(lines) if name == "setup" else ",".join(lines)

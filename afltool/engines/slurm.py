@@ -1,4 +1,4 @@
-"""`slurm`: a run as job scripts that an administrator can read, submitted by one of them.
+"""`slurm`: writes the job scripts of a run; one of them submits the others.
 
     RUN/slurm/common.sh         where the run is, the site's environment, how a stage runs in a job
     RUN/slurm/01-….sh …         one script a step
@@ -6,72 +6,104 @@
     RUN/slurm/plan.json         the steps, for `status`
     RUN/slurm/parts, log, jobs  what passes between jobs, their logs, their numbers
 
-Everything else lies where `run` puts it, made of the same recipes: either goes on where the other
-has stopped.
+All other files lie where `run` puts them and have the same recipes, so `run` can continue what jobs
+have begun, and jobs what `run` has begun.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ..errors import InputError, OutputExistsError
-from ..heads import OPTIONS, make_head
-from ..report.tables import write_json, write_text
+from ..errors import InputError, OutputExistsError, UsageError
+from ..report.tables import write_json
+from ..runs.before import check_before, checked_head
+from ..runs.config import RunConfig, read_config
+from ..runs.layout import RunFolder
+from ..runs.pipeline import link_file, make_folder
 from ..stages.head import head as make_head_file
-from ..stages.pipeline import OPTIONS_FILE, head_options, link_features
-from ..stages.run_config import (
-    RunConfig,
-    make_config,
-    options_of,
-    read_config,
-    to_toml,
-    with_absolute_paths,
-)
 from ..statistics import difference
+from ..store.atomic import write_text
 from . import scripts
 from .plan import Step, steps
 from .site import Site
 
-FOLDER, PLAN, SUBMIT = "slurm", "plan.json", "submit.sh"
-
 
 def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
-    """Every script of a run by its name, in the order of the road."""
-    config, folder, start = with_absolute_paths(config), folder.absolute(), Path.cwd()
-    if config.head in OPTIONS:
-        make_head(config.head, head_options(config))  # refuses wrong options before any job waits
+    """Every script of a run by its name, in the order of the stages; files are not looked at.
+
+    Raises `UsageError` for options that jobs do not take and arrays that are too long.
+    """
+    if config.first_head is None:
+        checked_head(config)
+    check_slurm(config)
+    config, folder, start = config.with_absolute_paths(), folder.absolute(), Path.cwd()
     planned = steps(config, site)
-    given = None if config.head in OPTIONS else Path(config.head)
-    found = {"common.sh": scripts.common(folder, given, site)}
+    for step in planned:
+        check_array(step, site)
+    found = {"common.sh": scripts.common(folder, config.first_head, site)}
     found |= {f"{s.name}.sh": scripts.script(s, folder, site, start) for s in planned}
-    return {**found, SUBMIT: scripts.submitting(planned, folder, site)}
+    return {**found, "submit.sh": scripts.submitting(planned, folder, site)}
+
+
+def check_slurm(config: RunConfig) -> None:
+    """Refuse options of `run` that mean nothing to jobs."""
+    if config.extract is not None and config.extract.store is not None:
+        raise UsageError("--store is for run: jobs write the features into the run's folder")
+
+
+def check_array(step: Step, site: Site) -> None:
+    """Refuse an array of more tasks than Slurm takes."""
+    if step.tasks > site.max_array:
+        raise UsageError(
+            f"{step.name} would be an array of {step.tasks} tasks; Slurm takes {site.max_array} "
+            f"here (--max-array): choose a {_remedies(step)}"
+        )
+
+
+def _remedies(step: Step) -> str:
+    if step.stage == "extract":
+        return "smaller --shards"
+    return "larger --clients-per-task"
 
 
 def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
-    """Write the scripts of a run, its first head and links to features; returns submit.sh.
+    """Write the scripts of a run, its first head and links to given files; returns submit.sh.
 
     A folder of a run with other options is refused; another site's settings replace the old ones.
     """
+    place = RunFolder(folder)
     texts = script_texts(config, site, folder)
-    place = folder / FOLDER
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {place}: {error.strerror}") from None
-    _keep_options(with_absolute_paths(config), folder / OPTIONS_FILE)
-    for split, given in (("train", config.train_features), ("test", config.test_features)):
+    check_before(config, place, here=False)
+    make_folder(place / RunFolder.SLURM)
+    _keep_options(config.with_absolute_paths(), place.options)
+    own = config.own
+    for kind, given, path in (
+        ("features", own.train_features, place.features("train")),
+        ("features", own.test_features, place.features("test")),
+        ("partition", own.partition, place.clients),
+    ):
         if given is not None:
-            link_features(given, folder / f"01-features-{split}.h5")
-    if config.head in OPTIONS:
-        make_head_file(config.head, folder / "03-head0.h5", options=head_options(config))
-    _remove_scripts(place, keep=texts)
+            link_file(given, path, kind)
+    if config.first_head is None:
+        make_head_file(own.head, place.first_head, options=config.all_head_options())
+    _remove_scripts(place / RunFolder.SLURM, keep=texts)
     for name, text in texts.items():
-        write_text(text, place / name)
-    _write_plan(steps(config, site), place / PLAN)
-    return place / SUBMIT
+        write_text(text, place / RunFolder.SLURM / name, overwrite=True)
+    _write_plan(steps(config, site), place / RunFolder.PLAN)
+    return place / RunFolder.SUBMIT
+
+
+def check_submitting() -> None:
+    """Refuse to submit from a machine without Slurm's commands."""
+    if shutil.which("sbatch") is None:
+        raise InputError(
+            "cannot submit: is sbatch on this machine's PATH? Without --submit the scripts are "
+            "written, and submit.sh may be called on a machine that has it"
+        )
 
 
 def submit(script: Path) -> list[str]:
@@ -91,10 +123,9 @@ def submit(script: Path) -> list[str]:
 
 def _keep_options(config: RunConfig, place: Path) -> None:
     if not place.exists():
-        write_text(to_toml(config), place)
+        write_text(config.to_toml(), place)
         return
-    theirs = options_of(make_config(read_config(place)))
-    ours = options_of(config)
+    theirs, ours = RunConfig(**read_config(place)).given(), config.given()
     where = difference(_plain(theirs), _plain(ours))
     if where:
         raise OutputExistsError(
@@ -115,4 +146,4 @@ def _remove_scripts(place: Path, keep: Sequence[str] | dict[str, str]) -> None:
 
 def _write_plan(planned: list[Step], place: Path) -> None:
     found = [{k: v for k, v in asdict(s).items() if k not in ("about", "body")} for s in planned]
-    write_json({"steps": found}, place)
+    write_json({"steps": found}, place, overwrite=True)

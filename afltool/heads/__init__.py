@@ -1,57 +1,87 @@
 """The heads by name. Importing this package costs nothing; a head's module loads when it is used.
 
-To add a head: an options class in `options`, a module with a subclass of `base.Head`, a line here.
+To add a head: a folder here with ``options.py`` (``OPTIONS``, a class derived from
+`options.Options`) and ``head.py`` (``HEAD``, a class derived from `base.Head`), or one module with
+both; and its line in `HEADS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..typed import typed
-from .options import LinearOptions, Options, SafleOptions
-from .random_options import DeepAFLOptions, RandomFeaturesOptions
-from .softmax_options import SoftmaxOptions
+from .options import Options
 
 if TYPE_CHECKING:
     from .base import Head
 
-OPTIONS: dict[str, type[Options]] = {
-    "linear": LinearOptions,
-    "deepafl": DeepAFLOptions,
-    "random-features": RandomFeaturesOptions,
-    "safle": SafleOptions,
-    "softmax": SoftmaxOptions,
+#: Where each head is: a name that begins with a dot is a folder or module of this package.
+HEADS: dict[str, str] = {
+    "linear": ".linear",
+    "deepafl": ".deepafl",
+    "random-features": ".random_features",
+    "safle": ".safle",
+    "softmax": ".softmax",
+    "discriminant": ".discriminant",
 }
-_CLASSES = {
-    "linear": "linear:LinearHead",
-    "deepafl": "deepafl:DeepAFLHead",
-    "random-features": "random_features:RandomFeaturesHead",
-    "safle": "safle:SafleHead",
-    "softmax": "softmax:SoftmaxHead",
-}
+#: Heads in files that no federation begins with: something else has trained them.
+TRAINED = {"network": ".network"}
+
+
+class _OptionClasses(Mapping[str, type[Options]]):
+    """The options class of each head by the head's name; light to load."""
+
+    def __getitem__(self, name: str) -> type[Options]:
+        if name not in HEADS:
+            raise KeyError(name)
+        found: type[Options] = _module(name, "options").OPTIONS
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(HEADS)
+
+    def __len__(self) -> int:
+        return len(HEADS)
+
+
+OPTIONS: Mapping[str, type[Options]] = _OptionClasses()
+
+
+def _module(name: str, part: str) -> Any:
+    """The part of a head's folder, or the module that is the whole head; `KeyError` for no head."""
+    found = import_module((HEADS | TRAINED)[name], __name__)
+    return import_module(f".{part}", found.__name__) if hasattr(found, "__path__") else found
 
 
 def head_class(name: str) -> type[Head]:
     """The class of the head called ``name``; `UsageError` names those that exist."""
-    if name not in _CLASSES:
-        raise UsageError(f"there is no head {name!r}; the heads are {', '.join(_CLASSES)}")
-    module, cls = _CLASSES[name].split(":")
-    found: type[Head] = getattr(import_module(f".{module}", __package__), cls)
+    _check_name(name)
+    found: type[Head] = _module(name, "head").HEAD
     return found
 
 
-def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:
-    """A new head before its first phase; options not given keep their defaults."""
-    cls = head_class(name)
-    known = {f.name for f in fields(OPTIONS[name])}
-    unknown = sorted(set(options or {}) - known)
+def make_options(name: str, options: Mapping[str, Any] | None = None) -> Options:
+    """The options of the head called ``name``, checked; those not given keep their defaults."""
+    _check_name(name)
+    cls: type[Options] = _module(name, "options").OPTIONS
+    known = {f.name: f.type for f in fields(cls)}
+    unknown = sorted(set(options or {}) - known.keys())
     if unknown:
         raise UsageError(
             f"the head {name!r} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}"
         )
-    types = {f.name: f.type for f in fields(OPTIONS[name])}
-    return cls(OPTIONS[name](**{k: typed(types[k], k, v) for k, v in (options or {}).items()}))
+    return cls(**{k: typed(known[k], k, v) for k, v in (options or {}).items()})
+
+
+def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:
+    """A new head before its first phase; options not given keep their defaults."""
+    return head_class(name)(make_options(name, options))
+
+
+def _check_name(name: str) -> None:
+    if name not in HEADS | TRAINED:
+        raise UsageError(f"there is no head {name!r}; the heads are {', '.join(HEADS)}")

@@ -1,9 +1,11 @@
-"""The one interface of every head: four verbs; nothing else knows which head it runs.
+"""The interface of every head: ten methods. The stages never ask which head it is.
 
-    phase() -> str | None            what to gather next; None = solved
-    statistics(X, y) -> Statistics   client side: additive over rows
-    absorb(total) -> Head            server side: a new head, one phase further
-    scores(X) -> (n, C)
+    phase() -> str | None      what to gather next; None = solved
+    gather(blocks, client, carried) -> (Statistics, Carried)    client side: additive over rows
+    absorb(total) -> Head      server side: a new head, one phase further
+    scores(X) -> (n, C)        `round_scores`: the same after each round
+    bind, shapes               what fits together
+    arrays, restore, digest    the state, as files hold it
 
 A head is an immutable value. Before any data are seen it is only a name with options; `bind` tells
 it the number of features and classes.
@@ -12,9 +14,10 @@ it the number of features and classes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,18 +26,21 @@ from numpy.typing import NDArray
 from ..digest import Digest, array_kind
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..linalg.fixedpoint import FixedPoint, Rows
-from ..statistics import Statistics, Sum
+from ..linalg.gram import check_labels
+from ..statistics import Client, ClientId, Statistics, Sum, mark
+from .carried import NOTHING, Carried
 from .options import Options
 
 Array = NDArray[Any]
 Block = tuple[Rows, NDArray[np.int64]]
 Shape = tuple[tuple[int, ...], str]  # of an additive array, with 'i' for integers, 'f' for reals
-Carried = Mapping[str, Array]  # what a phase computed of rows, one entry a row, for the next one
+Clients = Mapping[ClientId, Client]
+NOBODY: Clients = {}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that an option names (`Options.files`), opened by whoever may read files.
+    """A file that an option names (`Options.files`); `store.heads` opens it.
 
     ``kind`` is 'features', with the rows in ``blocks``, or 'head', with its learned ``arrays``.
     """
@@ -46,15 +52,23 @@ class Source:
 
 
 class Head(ABC):
-    """A classifier on frozen features, reached by phases of additive statistics."""
+    """A classifier on frozen features. It is trained in phases; each needs one sum over clients.
+
+    A new head implements `phase`, `_sums`, `absorb`, `scores`, `arrays` and `restore`.
+    ``sources``: what the files hold that its options name, by option.
+    """
 
     name: ClassVar[str]
+    log_probabilities: ClassVar[bool] = False  # whether softmax of the scores are probabilities
+    #: Arrays that only say who may take part in later rounds. They are not in the digest, so that
+    #: every partition of the same rows gives the same one.
+    not_in_digest: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, sources: Mapping[str, Source] | None = None) -> None:
         self.options = options
         self.dim: int | None = None
         self.classes: int | None = None
-        self.report: dict[str, Any] = {}  # what absorb found; "phases" has an entry for each round
+        self.report: dict[str, Any] = {}  # what absorb found, for people; nothing is read from it
 
     # ------------------------------------------------------------ the four verbs
 
@@ -62,9 +76,32 @@ class Head(ABC):
     def phase(self) -> str | None:
         """What to gather next, or None when the head is solved."""
 
+    def gather(
+        self, blocks: Iterable[Block], client: Clients = NOBODY, carried: Carried = NOTHING
+    ) -> tuple[Statistics, Carried]:
+        """Additive statistics of a client's rows, and what the next round may start from.
+
+        ``blocks``: rows X (n, d) with int64 labels y (n,). There is at least one block, which may
+        have no rows; one block is in memory at a time. ``client``: the clients whose rows they are.
+        ``carried``: what this method returned one round earlier for the same blocks. Raises
+        `UsageError` when the head is solved or not bound, `InvalidDataError` for a label outside
+        0 … C−1.
+        """
+        phase, (_, classes) = self.phase(), self._bound()
+        if phase is None:
+            raise UsageError("the head is solved: there is nothing left to gather")
+        counts = np.zeros(classes, dtype=np.int64)
+        arrays, left = self._sums(_counted(blocks, counts), carried)
+        return Statistics(phase, arrays, counts, clients=client), left
+
     @abstractmethod
-    def statistics(self, X: Rows, y: NDArray[np.int64]) -> Statistics:
-        """Additive statistics of rows X (n, d) with labels y (n,), for the current phase."""
+    def _sums(
+        self, blocks: Iterable[Block], carried: Carried
+    ) -> tuple[Mapping[str, Array], Carried]:
+        """The additive arrays of the current phase, summed over the blocks.
+
+        The labels are in range; `add_up` adds the arrays of single blocks.
+        """
 
     @abstractmethod
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> Head:
@@ -77,105 +114,20 @@ class Head(ABC):
     def scores(self, X: Rows) -> NDArray[np.float64]:
         """Scores (n, C) of rows X (n, d); the class with the highest score is predicted."""
 
-    def gather(
-        self, X: Rows, y: NDArray[np.int64], carried: Carried | None = None
-    ) -> tuple[Statistics, Carried]:
-        """`statistics`, and what the next phase may start from instead of from X.
+    def round_scores(self, X: Rows) -> Iterator[tuple[str, NDArray[np.float64]]]:
+        """Scores (n, C) of rows X (n, d) after each round, with the round's phase, in order.
 
-        ``carried`` is what the head one phase earlier (`previous`) gave for the same rows; its
-        arrays may be overwritten. Heads that have nothing to carry give an empty mapping.
+        Only rounds that gave a solved head which this one still holds; nothing if there is none.
         """
-        return self.statistics(X, y), {}
+        if self.phase() is None:
+            yield self._last_round(), self.scores(X)
 
-    @property
-    def same_clients(self) -> bool:
-        """Whether every round has to be of the same clients, with the same rows."""
-        return False
-
-    def previous(self) -> Head | None:
-        """The head one phase earlier; None before the first."""
-        return None
-
-    def so_far(self) -> Head | None:
-        """The solved head that the phases absorbed so far already make; None if they make none."""
-        return self if self.phase() is None else None
-
-    def yardsticks(self, phase: str, clients: int) -> dict[str, int]:
-        """Bytes that a phase's statistics of so many clients are compared with, by their names."""
-        return {}
-
-    def solved_rounds(self) -> list[str]:
-        """Phases after each of which a solved head was there that this one still holds, in order.
-
-        The last one made `so_far`; the list is empty where that is None.
-        """
-        if self.so_far() is None:
-            return []
-        return [one["phase"] for one in self.report.get("phases", [])][-1:] or ["last"]
-
-    def round_scores(self, X: Rows) -> Iterator[NDArray[np.float64]]:
-        """Scores (n, C) of rows X (n, d) after each of `solved_rounds`."""
-        solved = self.so_far()
-        if solved is not None:
-            yield solved.scores(X)
+    def _last_round(self) -> str:
+        """The phase that was solved last, as the report names it."""
+        rounds = self.report.get("phases") or [{"phase": "last"}]
+        return str(rounds[-1]["phase"])
 
     # ------------------------------------------------------------ what fits together
-
-    def shapes(self, bits: int | None) -> dict[str, Shape]:
-        """Shape and kind ('i' or 'f') of each array that the current phase gathers, by name.
-
-        ``bits``: fraction bits of fixed-point features, None for float32. They are those of the
-        statistics of no rows; a head for which these cost something says them itself.
-        """
-        if self.dim is None:
-            raise UsageError("bind the head to a number of features first")
-        none = np.empty((0, self.dim), np.float32 if bits is None else np.int16)
-        X = none if bits is None else FixedPoint(none, bits)
-        found = self.collect([(X, np.empty(0, dtype=np.int64))])
-        return {name: (a.shape, _kind(a)) for name, a in found.arrays.items()}
-
-    def check_total(self, total: Statistics) -> None:
-        """Refuse with `InvalidDataError` a total whose arrays are not those of the next phase.
-
-        Nor may they have entries that are not finite.
-        Reals in place of all integers are good: the pairwise law makes them.
-        """
-        if total.phase != self.phase():
-            raise MismatchError(
-                f"the total is of phase {total.phase!r}; the head's next one is {self.phase()!r}"
-            )
-        total.check_finite()
-        wanted = self.shapes(total.context.space.get("fraction_bits"))
-        found = {name: (a.shape, _kind(a)) for name, a in total.arrays.items()}
-        if all(kind == "f" for _, kind in found.values()):
-            wanted = {name: (shape, "f") for name, (shape, _) in wanted.items()}
-        for name in sorted(wanted.keys() | found.keys()):
-            if wanted.get(name) != found.get(name):
-                raise InvalidDataError(
-                    f"the arrays do not fit a {self.name} head of {self.dim} features and "
-                    f"{self.classes} classes: {name!r} is {_said(found.get(name))}, expected "
-                    f"{_said(wanted.get(name))}; make the statistics again"
-                )
-
-    # ------------------------------------------------------------ state, as files hold it
-
-    def arrays(self) -> dict[str, Array]:
-        """Everything that was learned so far, by name."""
-        return {}
-
-    def learned(self) -> dict[str, Array]:
-        """Of `arrays` what clients need, and what the digest is of; the rest is for the server."""
-        return self.arrays()
-
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
-        """This head with the learned state of a file (the inverse of `arrays`)."""
-        return self
-
-    def with_source(self, option: str, source: Source) -> Self:
-        """This head with what the file named by an option holds; the option then says which."""
-        raise UsageError(f"the head {self.name!r} reads no file for --{option.replace('_', '-')}")
-
-    # ------------------------------------------------------------ shared
 
     def bind(self, dim: int, classes: int) -> Self:
         """The same head, knowing d and C; `MismatchError` if it knows others already."""
@@ -189,69 +141,97 @@ class Head(ABC):
         bound.dim, bound.classes = dim, classes
         return bound
 
-    def collect(self, blocks: Iterable[Block]) -> Statistics:
-        """Statistics of rows that arrive in blocks; one block is in memory at a time."""
-        total: Sum | None = None
-        for X, y in blocks:
-            part = self.statistics(X, y)
-            total = Sum(part) if total is None else total.add(part)
-        if total is None:
-            raise UsageError("there are no blocks to collect; give at least an empty one")
-        return total.result()
+    def _bound(self) -> tuple[int, int]:
+        """(d, C); `UsageError` before `bind`."""
+        if self.dim is None or self.classes is None:
+            raise UsageError("bind the head to a number of classes first: head.bind(dim, classes)")
+        return self.dim, self.classes
 
-    def with_options(self, **changes: Any) -> Self:
-        """The same head with other options that the statistics do not depend on."""
-        unknown = sorted(set(changes) - set(self.options.as_dict()))
-        if unknown:
-            raise UsageError(
-                f"the head {self.name!r} has no option --{unknown[0].replace('_', '-')}; `solve` "
-                f"can change {_flags(self.options.changeable()) or 'none'} of it"
-            )
-        fixed = sorted(set(changes) - self.options.changeable())
-        if fixed:
-            raise UsageError(
-                f"the head {self.name!r} fixes --{fixed[0].replace('_', '-')} before its first "
-                "round (it is part of what the federation agreed on); start from another head"
-            )
-        other = copy(self)
-        other.options = replace(self.options, **changes)
-        return other
+    def shapes(self, bits: int | None) -> dict[str, Shape]:
+        """Shape and kind ('i' or 'f') of each array that the current phase gathers, by name.
 
-    def binding(self) -> dict[str, Any]:
-        """What statistics for this head must have in common: all options but γ, the phase."""
-        options = {k: v for k, v in self.options.as_dict().items() if k != "gamma"}
-        return {
-            "name": self.name,
-            "options": options,
-            "phase": self.phase(),
-            "digest": self.digest(),
-        }
+        ``bits``: fraction bits of fixed-point features, None for float32. They are taken from the
+        statistics of no rows; a head overrides this where those take time.
+        """
+        none = np.empty((0, self._bound()[0]), np.float32 if bits is None else np.int16)
+        X = none if bits is None else FixedPoint(none, bits)
+        found, _ = self.gather([(X, np.empty(0, dtype=np.int64))])
+        return {name: (a.shape, kind_of(a)) for name, a in found.arrays.items()}
+
+    # ------------------------------------------------------------ state, as files hold it
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Array]:
+        """Everything that later phases or scores depend on, by name; nothing else is kept."""
+
+    @abstractmethod
+    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+        """This head with the state of a file (the inverse of `arrays`)."""
 
     def digest(self) -> str:
-        """SHA-256 of what is learned and, until the head is solved, of its options but γ."""
+        """SHA-256 of its state and, until the head is solved, of its options but γ."""
         digest = Digest().text("name", self.name).json("phase", self.phase())
         if self.phase() is not None:
-            options = {k: v for k, v in self.options.as_dict().items() if k != "gamma"}
-            digest.json("options", options)
-        for name, array in sorted(self.learned().items()):
+            digest.json("options", _but_gamma(self.options))
+        named = {k: a for k, a in self.arrays().items() if k not in self.not_in_digest}
+        for name, array in sorted(named.items()):
             digest.array(name, array, array_kind(array))
         return digest.hex()
 
 
-def _flags(names: Iterable[str]) -> str:
-    return ", ".join("--" + name.replace("_", "-") for name in sorted(names))
+# ---------------------------------------------------------------- what every head has in common
+
+
+def binding(head: Head) -> dict[str, Any]:
+    """What statistics for a head must have in common: all options but γ, the phase, the state."""
+    return {
+        "name": head.name,
+        "options": _but_gamma(head.options),
+        "phase": head.phase(),
+        "digest": head.digest(),
+    }
+
+
+def _but_gamma(options: Options) -> dict[str, Any]:
+    return {k: v for k, v in options.as_dict().items() if k != "gamma"}
+
+
+# ---------------------------------------------------------------- for those who write a head
+
+
+def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:
+    """The sum of additive arrays by name, one part in memory at a time; at least one part."""
+    total: Sum | None = None
+    for part in parts:
+        one = Statistics("", part, np.zeros(0, dtype=np.int64))
+        total = Sum(one) if total is None else total.add(one)
+    if total is None:
+        raise UsageError("there are no blocks to gather; give at least an empty one")
+    return total.result().arrays
+
+
+def marks(statistics: Statistics) -> NDArray[np.int64]:
+    """A number for each client and its rows, sorted: whom a head's state may be compared with."""
+    found = [int(mark(who, client), 16) for who, client in statistics.clients.items()]
+    return np.sort(np.array(found, dtype=np.uint64).astype(np.int64))
 
 
 def note_round(
-    before: Head, after: Head, total: Statistics, seconds: float, **facts: Any
-) -> dict[str, Any]:
-    """Append to ``after.report["phases"]`` what every head says of a round; returns the entry.
+    before: Head,
+    after: Head,
+    total: Statistics,
+    seconds: float,
+    sent: Sequence[Array] | None = None,
+    **facts: Any,
+) -> None:
+    """Append to ``after.report["phases"]`` what every head says of a round.
 
     Bytes are those of the arrays that one client sends at the most (the total's numbers are the
-    larger ones) and then gets; ``seconds`` is the server's solve. ``facts``: the head's own.
+    larger ones) and then gets, ``sent`` or else all that is new in the head's state; ``seconds`` is
+    the server's solve. ``facts``: the head's own.
     """
-    known = before.learned()
-    new = [a for name, a in after.learned().items() if a is not known.get(name)]
+    known = before.arrays()
+    new = [a for name, a in after.arrays().items() if a is not known.get(name)]
     entry = {
         "phase": total.phase,
         "rows": total.rows,
@@ -259,11 +239,10 @@ def note_round(
         **facts,
         "solve_seconds": round(seconds, 4),
         "upload_bytes": total.payload_bytes,
-        "download_bytes": sum(a.nbytes for a in new),
+        "download_bytes": sum(a.nbytes for a in (new if sent is None else sent)),
     }
     rounds = [*before.report.get("phases", []), entry]
     after.report = {**after.report, "phases": rounds}
-    return entry
 
 
 def expect_shape(name: str, a: Array, shape: tuple[int | None, ...]) -> None:
@@ -274,11 +253,21 @@ def expect_shape(name: str, a: Array, shape: tuple[int | None, ...]) -> None:
         raise InvalidDataError(f"the array {name!r} of a head is {a.shape}, expected ({wanted})")
 
 
-def _kind(a: Array) -> str:
+# ---------------------------------------------------------------- details
+
+
+def _counted(blocks: Iterable[Block], counts: NDArray[np.int64]) -> Iterator[Block]:
+    """The blocks with their labels checked, and counted into ``counts`` (C,) on their way."""
+    stream = iter(blocks)
+    first = next(stream, None)
+    if first is None:
+        raise UsageError("there are no blocks to gather; give at least an empty one")
+    for X, y in chain([first], stream):
+        check_labels(y, len(counts))
+        counts += np.bincount(y, minlength=len(counts))
+        yield X, y
+
+
+def kind_of(a: Array) -> str:
+    """'i' for integers, 'f' for reals."""
     return "i" if np.issubdtype(a.dtype, np.integer) else "f"
-
-
-def _said(found: Shape | None) -> str:
-    if found is None:
-        return "absent"
-    return f"{found[0]} of {'integers' if found[1] == 'i' else 'reals'}"

@@ -1,19 +1,24 @@
-"""Ridge solves of a total's gram and cross: shared by every head that ends in a linear system."""
+"""Ridge regression from the gram and cross of a total, for every head that solves one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from .. import memory
 from ..errors import InvalidDataError, NumericalError
 from ..linalg import ridge as rr
+from ..linalg.ridge_choice import Choice, SpectralSystem
+from ..linalg.ridge_choice import choose as choose_from
 from ..statistics import Statistics
 from .base import Array
-from .options import check_path
+from .options import LeastSquaresOptions, check_path
 
-GRAM, CROSS = "gram", "cross"  # the arrays of statistics that such heads gather
+PHASE = "gram"  # the only phase of a head that is one linear system
+GRAM, CROSS = "gram", "cross"  # the arrays of its statistics
 
 
 class Problem:
@@ -22,13 +27,13 @@ class Problem:
     def __init__(self, G: rr.F64, H: rr.F64, rows: int, class_counts: Array, intercept: bool):
         self.rows, self.means = rows, None
         self.target = float(rows)  # ‖Y‖² of one-hot labels
-        self.extra = 0.0
+        self.outside = 0.0  # parameters that are not in G
         self.G, self.H = G, H
         if intercept:
             self.G, self.H, mean_x, mean_y = rr.centred(G, H, rows)
             self.means = (mean_x, mean_y)
             self.target -= float((class_counts.astype(float) ** 2).sum()) / rows
-            self.extra = 1.0
+            self.outside = 1.0
 
     @classmethod
     def of(cls, total: Statistics, intercept: bool = False) -> Problem:
@@ -38,9 +43,15 @@ class Problem:
                 f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
             )
         bits = fraction_bits(total)
-        G = rr.real_gram(total.arrays[GRAM], bits)
-        H = rr.real_cross(total.arrays[CROSS], bits)
+        G = rr.gram_matrix(total.arrays[GRAM], bits)
+        H = rr.cross_matrix(total.arrays[CROSS], bits)
         return cls(G, H, total.rows, total.class_counts, intercept)
+
+    @cached_property
+    def system(self) -> SpectralSystem:
+        """The problem's eigendecomposition, made when it is first asked for: about 9 d³."""
+        spectral = rr.Spectral.of(self.G, self.H)
+        return SpectralSystem(spectral, self.target, self.rows, self.outside)
 
     def squared_error(self, W: rr.F64) -> float:
         """‖Y − XW‖² over the rows of the total."""
@@ -64,71 +75,60 @@ def fraction_bits(statistics: Statistics) -> int | None:
     return bits
 
 
-class Choice:
-    """A ridge and, where one was chosen from several, the path that it was chosen from."""
+def fit(
+    total: Statistics, options: LeastSquaresOptions, validation: Statistics | None
+) -> tuple[rr.F64, dict[str, Any]]:
+    """Weights (d, C) of (G + λI) W = H, the intercept last if there is one, and the report.
 
-    def __init__(self, ridge: float, how: str, spectral: rr.Spectral | None, path: list[Any]):
-        self.ridge, self.how, self.spectral, self.path = ridge, how, spectral, path
-
-    @classmethod
-    def make(
-        cls,
-        ridge: str | float,
-        problem: Problem,
-        validation: Statistics | None,
-        intercept: bool = False,
-    ) -> Choice:
-        """The ridge given, or the best of a path by cross-validation or by held-out clients."""
-        if isinstance(ridge, float) and validation is None:
-            return cls(ridge, "given", None, [])
-        spectral = rr.Spectral.of(problem.G, problem.H)
-        ridges = rr.auto_grid(spectral) if ridge == "auto" else _ridges(ridge)
-        held = None if validation is None else held_out(validation, problem)
-        path = [_point(float(r), spectral, problem, held) for r in ridges]
-        by = "gcv" if held is None else "validation_mse"
-        usable = [point for point in path if point[by] is not None] or path[-1:]
-        best = min(usable, key=lambda point: (point[by] or 0.0, -point["ridge"]))
-        how = "held-out clients" if held else "generalised cross-validation"
-        return cls(best["ridge"], how if len(path) > 1 else "given", spectral, path)
-
-    def report(self) -> dict[str, Any]:
-        """What the head's report says of it."""
-        facts: dict[str, Any] = {"ridge": self.ridge, "ridge_by": self.how}
-        if self.path:
-            facts["ridge_path"] = self.path
-        return facts
+    Raises `NumericalError` when G does not determine W, or the memory does not suffice.
+    """
+    side = len(total.arrays[CROSS])
+    # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
+    squares = 2 if isinstance(options.ridge, float) and validation is None else 5
+    memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
+    problem = Problem.of(total, options.intercept)
+    kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
+    choice = choose(options.ridge, problem, validation)
+    W, facts = solve(problem, choice, kept, options.min_norm)
+    report = {**facts, **choice.report(), "rows": total.rows}
+    report["training_mse"] = problem.squared_error(W) / total.rows
+    if kept:
+        report["kept_gamma"] = kept
+    return problem.with_intercept(W), report
 
 
-def _ridges(ridge: str | float) -> rr.F64:
+def choose(ridge: str | float, problem: Problem, validation: Statistics | None = None) -> Choice:
+    """The ridge given, or the best of several by cross-validation or by held-out clients.
+
+    A given one without ``validation`` costs nothing; everything else an eigendecomposition.
+    """
+    if isinstance(ridge, float) and validation is None:
+        return Choice(ridge)
+    if ridge == "auto" and not problem.G.any():
+        value = "0" if problem.means is None else "the same number"
+        raise NumericalError(
+            f"every feature is {value} in all {problem.rows} rows, so that no ridge can be chosen: "
+            "look at the features"
+        )
+    held = None if validation is None else held_out(validation, problem)
+    return choose_from(problem.system, ridges_of(ridge), held)
+
+
+def ridges_of(ridge: str | float) -> list[float] | None:
+    """What an option --ridge asks to try; None for 'auto'."""
+    if ridge == "auto":
+        return None
     if isinstance(ridge, float):
-        return np.array([ridge])
-    low, high, count = check_path(ridge)
-    return np.logspace(np.log10(low), np.log10(high), count)
+        return [ridge]
+    return [float(r) for r in np.geomspace(*check_path(ridge))]
 
 
 def held_out(validation: Statistics, problem: Problem) -> Callable[[rr.F64], float]:
-    """The held-out clients' squared error a row as a function of W: N − 2tr(WᵀH) + tr(WᵀGW)."""
-    bits = fraction_bits(validation)
-    G = rr.real_gram(validation.arrays[GRAM], bits)
-    H = rr.real_cross(validation.arrays[CROSS], bits)
-    rows = validation.rows
-    if rows == 0:
+    """The held-out clients' squared error a row as a function of the problem's weights W."""
+    if validation.rows == 0:
         raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
-    return lambda W: rr.squared_error(problem.with_intercept(W), G, H, float(rows)) / rows
-
-
-def _point(ridge: float, spectral: rr.Spectral, problem: Problem, held: Any) -> dict[str, Any]:
-    """One row of the path."""
-    gcv = spectral.gcv(ridge, problem.target, problem.rows, problem.extra)
-    point = {
-        "ridge": ridge,
-        "gcv": gcv if np.isfinite(gcv) else None,  # as many parameters as rows: no estimate
-        "training_mse": max(spectral.squared_error(ridge, problem.target), 0.0) / problem.rows,
-        "degrees_of_freedom": spectral.degrees_of_freedom(ridge),
-    }
-    if held is not None:
-        point["validation_mse"] = held(spectral.weights(ridge))
-    return point
+    theirs = Problem.of(validation)
+    return lambda W: theirs.squared_error(problem.with_intercept(W)) / theirs.rows
 
 
 def solve(
@@ -140,7 +140,7 @@ def solve(
     W, unless ``min_norm``.
     """
     ridge = choice.ridge + kept
-    s = choice.spectral.s if choice.spectral else rr.eigenvalues(problem.G)
+    s = problem.system.spectral.s if choice.path else rr.eigenvalues(problem.G)
     found = rr.conditioning(s)
     if ridge == 0 and not found.full and not min_norm:
         raise NumericalError(rr.explain_rank(found, problem.rows, _REMEDY))
@@ -157,8 +157,7 @@ def solve(
         "minimum_norm": ridge == 0 and not found.full,
     }
     if facts["minimum_norm"]:
-        spectral = choice.spectral or rr.Spectral.of(problem.G, problem.H)
-        return spectral.weights(0.0), facts
+        return problem.system.spectral.weights(0.0), facts
     return rr.cholesky_solve(problem.G, problem.H, ridge), facts
 
 

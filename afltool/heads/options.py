@@ -1,21 +1,81 @@
-"""What each head can be told; light enough for the command line to read at start-up.
+"""What the options of the heads have in common; light enough for the command line to read.
 
-A head's options are a frozen dataclass whose fields carry ``help``. ``at_solve`` marks options
-that the statistics do not depend on: `solve` may still change them. The command line makes its
-options from these fields, so a new head needs no change there.
+Each head's options are a frozen dataclass in its folder, one field an option, as
+`afltool.options.fields` describes. ``at_solve`` marks those that the statistics do not depend on:
+`solve` may still change them.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+import re
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
 
 from ..errors import UsageError
+from ..options import Options as Checked
+from ..options import option
+
+ACTIVATIONS = (
+    "none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid",
+)  # fmt: skip
+PROJECTIONS = ("linear-uniform", "gaussian")
+COMPUTE = ("float32", "float64")
 
 
-def option(default: Any, help: str, at_solve: bool = False) -> Any:
-    """A field of an options dataclass with its help text."""
-    return field(default=default, metadata={"help": help, "at_solve": at_solve})
+@dataclass(frozen=True, kw_only=True)
+class Options(Checked):
+    """What every head takes.
+
+    ``lends``: the options that decide the head's features, for heads that are fitted on them.
+    """
+
+    lends: ClassVar[tuple[str, ...]] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def changeable(self) -> set[str]:
+        """Names of the options that `solve` may still change."""
+        return {f.name for f in fields(self) if f.metadata.get("at_solve")}
+
+    def files(self) -> tuple[str, ...]:
+        """Names of the options that name a file; see `heads.base.Source`."""
+        return ()
+
+    def same_clients(self) -> str | None:
+        """The option that needs the same clients with the same rows in every round, if any."""
+        return None
+
+    def draw_of(self, phase: str) -> int:
+        """Number of the draw of clients that a phase is of, where only a share takes part."""
+        number = re.search(r"\d+$", phase)
+        return int(number[0]) if number else 0
+
+    def yardsticks(self, phase: str, dim: int, clients: int) -> dict[str, int]:
+        """Bytes that a phase's statistics of so many clients are compared with, by their names."""
+        return {}
+
+    def _set(self, **values: Any) -> None:
+        """Give fields the values that were meant, while the object is made."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def ridge_option(default: str | float | None, what: str = "final ridge λ", unset: str = "") -> Any:
+    """A ridge: the class that has it gives its value to `parse_ridge`."""
+    text = f"{what}: a number ≥ 0; auto: generalised cross-validation; LO:HI:COUNT: a path"
+    return option(default, text, at_solve=True, unset=unset)
+
+
+def gamma_option() -> Any:
+    """γ, which every head takes that the pairwise law may be used with."""
+    text = "γ of the RI process, which `solve` removes again: the head does not depend on it"
+    return option(0.0, text, at_least=0)
+
+
+def seed_option(drawn: str, at_most: int = 2**64 - 1) -> Any:
+    """A seed, and what is drawn from it."""
+    return option(0, f"seed of {drawn}", at_least=0, at_most=at_most)
 
 
 def parse_ridge(value: str | float) -> str | float:
@@ -54,43 +114,13 @@ def check_path(text: str) -> tuple[float, float, int]:
     return low, high, count
 
 
-def check_gamma(value: float) -> float:
-    """γ of the RI process: a finite number ≥ 0."""
-    gamma = float(value)
-    if not 0 <= gamma < float("inf"):
-        raise UsageError(f"--gamma is a number ≥ 0; found {value}")
-    return gamma
+@dataclass(frozen=True, kw_only=True)
+class LeastSquaresOptions(Options):
+    """Options of the heads that are one ridge regression."""
 
-
-@dataclass(frozen=True)
-class Options:
-    """What every head takes."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def changeable(self) -> set[str]:
-        """Names of the options that `solve` may still change."""
-        return {f.name for f in fields(self) if f.metadata.get("at_solve")}
-
-    def files(self) -> tuple[str, ...]:
-        """Names of the options that name a file; see `heads.base.Source`."""
-        return ()
-
-
-@dataclass(frozen=True)
-class LinearOptions(Options):
-    """Options of the linear head (AFL)."""
-
-    ridge: str | float = option(
-        0.0,
-        "final ridge λ ≥ 0; 'auto': generalised cross-validation; LO:HI:COUNT: a path",
-        at_solve=True,
-    )
-    gamma: float = option(
-        0.0, "γ ≥ 0 of the RI process, taken off again at the end: an intermediary only"
-    )
-    intercept: bool = option(False, "add a constant feature; the ridge leaves it alone")
+    ridge: str | float = ridge_option(0.0)
+    gamma: float = gamma_option()
+    intercept: bool = option(False, "a constant feature beside the others; the ridge spares it")
     min_norm: bool = option(
         False, "accept a rank-deficient system: the minimum-norm solution", at_solve=True
     )
@@ -98,91 +128,5 @@ class LinearOptions(Options):
         False, "leave each client's γ in, as the paper's 'without RI removal'", at_solve=True
     )
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ridge", parse_ridge(self.ridge))
-        object.__setattr__(self, "gamma", check_gamma(self.gamma))
-
-
-@dataclass(frozen=True)
-class SafleOptions(Options):
-    """Options of the SAFLe head: codes of bucketed features, looked up in tables and added."""
-
-    bucketing: str = option("overlap", "integer, onehot or overlap (one bit a threshold)")
-    buckets: int = option(8, "buckets B of a feature")
-    group_size: int | None = option(
-        None, "digits G of a code; tables have V = k^G rows (G: 3, integer 1)"
-    )
-    experts: int | None = option(
-        None, "number of codes E of a row (as many as use every digit once, at most 8192 / V)"
-    )
-    thresholds: str = option(
-        "federated", "federated (one small round), a feature or head FILE, or range:LO:HI"
-    )
-    with_linear: bool = option(False, "hybrid: the raw features too, in one problem")
-    ridge: str | float = option(
-        "auto",
-        "ridge λ ≥ 0 of the codes; 'auto': generalised cross-validation; LO:HI:COUNT: a path",
-        at_solve=True,
-    )
-    linear_ridge: float = option(1.0, "ridge ≥ 0 of the raw features of a hybrid", at_solve=True)
-    seed: int = option(0, "seed of the shuffle that deals digits into codes")
-    gamma: float = option(
-        0.0, "γ ≥ 0 of the RI process, taken off again at the end: an intermediary only"
-    )
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ridge", parse_ridge(self.ridge))
-        if self.group_size is None:
-            object.__setattr__(self, "group_size", 1 if self.bucketing == "integer" else 3)
-        for name in ("gamma", "linear_ridge"):
-            object.__setattr__(self, name, float(getattr(self, name)))
-            if not 0 <= getattr(self, name) < float("inf"):
-                flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} is a number ≥ 0; found {getattr(self, name)}")
-        self._check_codes()
-        if self.thresholds.startswith("range:"):
-            self.range()
-
-    def _check_codes(self) -> None:
-        if self.bucketing not in ("integer", "onehot", "overlap"):
-            raise UsageError(f"--bucketing is integer, onehot or overlap; found {self.bucketing!r}")
-        if not 2 <= self.buckets <= 256:
-            raise UsageError(f"--buckets is 2 to 256; found {self.buckets}")
-        if self.experts is not None and self.experts < 1:
-            raise UsageError(f"--experts is at least 1; found {self.experts}")
-        if not 0 <= self.seed < 2**32:
-            raise UsageError(f"--seed is 0 to 2^32 − 1; found {self.seed}")
-        assert self.group_size is not None
-        if not 1 <= self.group_size <= 16 or self.size > 2**16:
-            raise UsageError(
-                f"--group-size {self.group_size} gives tables of {self.radix}^{self.group_size} "
-                "rows; they have 2 to 65536"
-            )
-
-    @property
-    def radix(self) -> int:
-        """k, the values of one digit."""
-        return self.buckets if self.bucketing == "integer" else 2
-
-    @property
-    def size(self) -> int:
-        """V = k^G, the rows of one table."""
-        return int(self.radix ** (self.group_size or 1))
-
-    def range(self) -> tuple[float, float]:
-        """LO and HI of thresholds range:LO:HI."""
-        try:
-            low, high = (float(part) for part in self.thresholds.split(":")[1:])
-        except ValueError:
-            low = high = 0.0
-        if not -float("inf") < low < high < float("inf"):
-            raise UsageError(
-                f"--thresholds range:LO:HI needs numbers LO < HI; found {self.thresholds!r}"
-            )
-        return low, high
-
-    def files(self) -> tuple[str, ...]:
-        named = self.thresholds != "federated" and not self.thresholds.startswith(
-            ("range:", "features:", "head:")  # the last two: read already, by digest
-        )
-        return ("thresholds",) if named else ()
+    def check(self) -> None:
+        self._set(ridge=parse_ridge(self.ridge))

@@ -1,6 +1,6 @@
 """Real features → codes: thresholds, digits, groups (Bacellar et al., CVPR 2026, equations 3–5).
 
-Every digit of a row is a signed number of its thresholds exceeded,
+A digit counts how many of its thresholds a feature exceeds, each with a sign,
 
     digit = Σ_s sign_s · [x > cut_s]  ∈ {0 … k−1},
 
@@ -51,9 +51,9 @@ def even_thresholds(low: float, high: float, bucketing: str, buckets: int, dim: 
 def deal(digits: int, groups: int, group_size: int, seed: int) -> NDArray[np.int64]:
     """Which digits make up which code: (E, G) numbers below ``digits``.
 
-    Shuffles of all digits, as many as are needed, one after another and cut short: with E·G equal
-    to their number every digit is used once. Shuffles are ``numpy.random.RandomState(seed)``'s,
-    whose stream NumPy has frozen, so that all platforms and versions deal alike.
+    All digits are shuffled, as often as needed, and the first E·G are taken: if E·G is the number
+    of digits, each is used once. The generator is ``numpy.random.RandomState(seed)``, whose stream
+    NumPy has frozen, so the result is the same on all platforms and versions.
     """
     rng = np.random.RandomState(seed)
     wanted = groups * group_size
@@ -112,7 +112,7 @@ def coder(thresholds: F64, bucketing: str, buckets: int, dealt: NDArray[np.int64
 
 
 def _comparable(X: Rows, cuts: F64) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Features as rows (d, n) and cuts in a type in which ``>`` says the same, exactly.
+    """Features as rows (d, n), and cuts of a type that compares with them exactly.
 
     For integers x̂ > t·2^f is x̂ > ⌊t·2^f⌋, and ±32767 bound every x̂.
     """

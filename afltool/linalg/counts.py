@@ -6,10 +6,10 @@ vectors (Bacellar et al., CVPR 2026, lemma 1). ΦᵀΦ then consists of counts
     labels[j, a, c]       rows of class c with code a in group j          (ΦᵀY)
     pairs[p, a−1, b−1]    rows with code a ≥ 1 in group j and b ≥ 1 in l  p = j(j−1)/2 + l, l < j
 
-the sums of labels over classes on its diagonal and zeros beside it in a group's own block. Codes 0
-are left out of the pairs: a group's codes add up to all rows, so that what is missing follows from
-the labels (`with_margins`). That is a quarter of the numbers for V = 8, and the largest ones. Φ is
-never built: N·E²/2 increments instead of N·(E·V)²/2 multiply–adds. Counts are int64, so they cannot
+The diagonal of ΦᵀΦ is the sums of labels over classes; the rest of a group's own block is 0. Pairs
+leave codes 0 out, because a group's codes add up to all rows: what is missing follows from the
+labels (`with_margins`). For V = 8 that saves a quarter of the numbers, the largest ones. Φ is never
+built: N·E²/2 increments instead of N·(E·V)²/2 multiply–adds. Counts are int64, so they cannot
 overflow below 2^63 rows.
 """
 
@@ -118,7 +118,7 @@ def _number(codes: Codes, size: int) -> NDArray[np.intp]:
 
 
 class _Histogram:
-    """Counts in buffers that are made once: a fresh page costs more than the entries on it."""
+    """Counts in buffers that are made once, since a new memory page costs more than its entries."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -128,7 +128,7 @@ class _Histogram:
         self._total = np.empty(0, dtype=np.int64 if torch is None else np.int32)
 
     def __call__(self, key: NDArray[np.intp], codes: Codes, cells: int) -> NDArray[Any]:
-        """Rows by group l and key + code in group l: (groups l · cells,), until the next call.
+        """Rows for each group l and key + code, (groups l · cells,), valid until the next call.
 
         PyTorch's scatter is three times as fast as ``np.bincount``, and lets other threads work.
         """
@@ -155,7 +155,7 @@ class _Histogram:
 
 
 def _add_marginals(table: NDArray[Any], js: range, ls: range, size: int, counts: Counts) -> None:
-    """Tell the groups j of one histogram apart: sum over the codes of the others."""
+    """Counts of each group j from a histogram of several: sums over the codes of the others."""
     for place, j in enumerate(js):
         before, after = size**place, size ** (len(js) - place - 1)
         parts = table.reshape(len(ls), before, size, after, size)
@@ -211,7 +211,7 @@ def _rows_of(labels: Counts, pairs: Counts, j: int) -> Counts:
 
 
 def fill_lower(labels: Counts, pairs: Counts, out: NDArray[np.float64]) -> None:
-    """ΦᵀΦ into the lower triangle of ``out`` (D, D), zeroed before; what is above stays as it is.
+    """ΦᵀΦ into the lower triangle of ``out`` (D, D), which is 0; the upper one is not touched.
 
     ``labels`` (E, V, C) of `add_labels`; its sums over classes are the diagonal.
     """

@@ -1,8 +1,8 @@
-"""Rows as the softmax regression multiplies with them: Φ V and Φᵀ R of a few rows at a time.
+"""The products of the softmax regression, Φ V and Φᵀ R, for a few rows at a time.
 
-Φ is [X, 1] for features and [X, one-hot codes] for codes, which are looked up and scattered by a
-sparse product; their one-hot matrix is never filled. Columns of fixed-point rows are integers in
-units of 2^−bits, ones among them 2^bits, so products with integers are exact in any order.
+Φ is [X, 1] for features and [X, one-hot codes] for codes, whose products are sparse: a dense
+one-hot matrix is never made. Columns of fixed-point rows are integers in units of 2^−bits, the
+constant 1 is 2^bits, so products with integers are exact in any order.
 """
 
 from __future__ import annotations

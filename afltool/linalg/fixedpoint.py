@@ -48,7 +48,7 @@ def real(X: Rows) -> NDArray[np.float64]:
     return np.asarray(X, dtype=np.float64)
 
 
-def typed(X: Rows, kind: str) -> NDArray[Any]:
+def rows_as(X: Rows, kind: str) -> NDArray[Any]:
     """The rows as 'float32' or 'float64' (n, d); exact for fixed point, which has 16 bits."""
     if isinstance(X, FixedPoint):
         scaled: NDArray[Any] = np.multiply(X.values, 2.0**-X.bits, dtype=kind)

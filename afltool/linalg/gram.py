@@ -19,13 +19,13 @@ from .triangle import length, pack
 
 PIECE = 512  # rows: 2 MB of 512 features in float64
 BUFFER_BYTES = 64 << 20  # of float64 rows; blocks are half as large, see `store.features`
-LARGEST = 2**15  # of |x̂|: int16, and the constant feature 2^bits
+LARGEST_ENTRY = 2**15  # of |x̂|: int16, and the constant feature 2^bits
 
 
 class Products:
     """The sums XᵀX and XᵀY over blocks of rows, every block through the same float64 buffer.
 
-    A buffer of its own for each block would cost as much in page faults as the conversion. BLAS
+    A new buffer for each block would double the cost of the conversion, by page faults. BLAS
     adds each block to the triangle in place; for fixed-point rows all of it is exact, because the
     triangle moves to int64 before a sum could leave 2^53.
     """
@@ -37,7 +37,7 @@ class Products:
         self._buffer = np.empty((0, width))
         self._upper = np.zeros((width, width), order="F")
         self._moved = np.zeros(0 if bits is None else length(width), dtype=np.int64)
-        self._room = exact_rows(LARGEST)  # rows until the triangle has to move
+        self._room = exact_rows(LARGEST_ENTRY)  # rows until the triangle has to move
         # Sums of n int16 numbers stay below n · 2^15: float64 holds them exactly up to 2^38 rows.
         self._sums = np.zeros((classes, width))
 
@@ -52,8 +52,8 @@ class Products:
         values = X.values if isinstance(X, FixedPoint) else X
         self.rows += len(y)
         if self.bits is not None:
-            check_int64(self.rows, LARGEST)
-        step = min(self._largest_step(), exact_rows(LARGEST))
+            check_int64(self.rows, LARGEST_ENTRY)
+        step = min(self._largest_step(), exact_rows(LARGEST_ENTRY))
         for start in range(0, len(y), step):
             self._add(values[start : start + step], y[start : start + step])
         return self
@@ -92,7 +92,7 @@ class Products:
     def _move(self) -> None:
         self._moved += pack(self._upper.T).astype(np.int64)
         self._upper[:] = 0.0
-        self._room = exact_rows(LARGEST)
+        self._room = exact_rows(LARGEST_ENTRY)
 
 
 def gram_and_cross(
@@ -109,8 +109,8 @@ def gram_and_cross(
 def real_gram(X: NDArray[Any]) -> NDArray[np.float64]:
     """XᵀX as a packed float64 triangle, the product itself in the type of X, float32 or float64.
 
-    For features that were computed anyway. A float32 product rounds within its block of rows;
-    blocks are to be added in float64. Twice as fast as `gram`.
+    For features that are real numbers. A float32 product rounds within its block of rows; add the
+    blocks in float64. Twice as fast as `gram_and_cross`.
     """
     if not len(X):
         return np.zeros(length(X.shape[1]))
@@ -128,8 +128,8 @@ def real_cross(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[n
 def product(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
     """A B in C order, float32 or float64, by the library that the other products here use.
 
-    NumPy and SciPy bring an OpenBLAS each, with threads that wait for work by spinning: products by
-    one between products by the other take 1.8 times as long on two cores.
+    NumPy and SciPy each bring an OpenBLAS, whose waiting threads keep the processor busy. Products
+    of one between products of the other take 1.8 times as long on two cores.
     """
     if not A.size or not B.size:
         return np.asarray(A @ B)

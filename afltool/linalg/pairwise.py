@@ -2,12 +2,13 @@
 
 He et al., AFL, CVPR 2025, Theorem 1 and equations (6)–(16). The paper prints a minus sign before
 the last term of 𝒲_u and 𝒲_v ((6), (8), (A.17)–(A.28)); the signs below are the right ones: with
-scalars C_u = 1, C_v = 2 the weights are 1/3 and 2/3. Both forms that follow are equal by
+scalars C_u = 1, C_v = 2 the weights are 1/3 and 2/3. The printed form and the one used here are
+equal (tests/test_linalg.py compares them):
 
     𝒲_u = I − C_u⁻¹C_v + C_u⁻¹C_v (C_u + C_v)⁻¹ C_v = (C_u + C_v)⁻¹ C_u.
 
 Summing (gram, cross) and solving once gives the same answer at a fraction of the cost and with more
-digits; the law is here to be checked against it.
+digits. The law is the check of it.
 """
 
 from __future__ import annotations
@@ -51,22 +52,12 @@ def merge(u: Party, v: Party) -> Party:
     return Party(C, W, u.gamma + v.gamma)
 
 
-def merge_printed(u: Party, v: Party) -> Party:
-    """The law as printed, signs corrected: W = 𝒲_u W_u + 𝒲_v W_v, with explicit inverses."""
-    R_u, R_v, R = np.linalg.inv(u.C), np.linalg.inv(v.C), np.linalg.inv(u.C + v.C)
-    one = np.eye(len(R))
-    A, B = R_u @ v.C, R_v @ u.C
-    weight_u = one - A + A @ R @ v.C
-    weight_v = one - B + B @ R @ u.C
-    return Party(u.C + v.C, weight_u @ u.W + weight_v @ v.W, u.gamma + v.gamma)
-
-
-def fold(parties: Iterable[Party], printed: bool = False) -> Party:
+def fold(parties: Iterable[Party]) -> Party:
     """K parties one after another, (9)–(11): K−1 merges, O(K d³); any order gives the same."""
     iterator = iter(parties)
     total = next(iterator)
     for one in iterator:
-        total = merge_printed(total, one) if printed else merge(total, one)
+        total = merge(total, one)
     return total
 
 

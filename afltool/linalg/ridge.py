@@ -1,6 +1,6 @@
 """Ridge regression from its normal equations: (G + λI) W = H with G = XᵀX, H = XᵀY.
 
-Everything here sees only G, H and counts, never rows, so results do not depend on who held them.
+All functions take G, H and counts, never rows, so no result depends on who has which rows.
 Squared errors come from ‖Y − XW‖² = ‖Y‖² − 2 tr(WᵀH) + tr(WᵀGW).
 """
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from ..errors import NumericalError
+from .triangle import unpack
 
 F64 = NDArray[np.float64]
 
@@ -118,16 +119,6 @@ class Spectral:
         f = self.filters(ridge)
         return float(target - (self.squares * f * (2.0 - np.maximum(self.s, 0.0) * f)).sum())
 
-    def gcv(self, ridge: float, target: float, rows: int, extra: float = 0.0) -> float:
-        """Generalised cross-validation, N ‖Y − XW‖² / (N − df)² (Golub, Heath, Wahba 1979).
-
-        ``extra`` counts parameters outside the system (an intercept). Infinite when df reaches N.
-        """
-        left = rows - self.degrees_of_freedom(ridge) - extra
-        if left <= 1e-9 * rows:
-            return float("inf")
-        return rows * max(self.squared_error(ridge, target), 0.0) / left**2
-
 
 def squared_error(W: F64, G: F64, H: F64, target: float) -> float:
     """‖Y − XW‖² = ‖Y‖² − 2 tr(WᵀH) + tr(WᵀGW), for any W (d, C), from statistics alone."""
@@ -154,7 +145,7 @@ def centred(G: F64, H: F64, rows: int) -> tuple[F64, F64, F64, F64]:
 
 
 def explain_rank(c: Conditioning, rows: int, remedy: str) -> str:
-    """The paragraph for a system that does not determine its head."""
+    """The message for a system that does not determine the weights."""
     why = (
         f"{rows} rows are fewer than {c.dim} features"
         if rows < c.dim
@@ -166,17 +157,15 @@ def explain_rank(c: Conditioning, rows: int, remedy: str) -> str:
     )
 
 
-def real_gram(packed: NDArray[Any], bits: int | None) -> F64:
+def gram_matrix(packed: NDArray[Any], bits: int | None) -> F64:
     """The gram matrix as float64 (d, d) from its triangle, scaled by 2^(−2 bits) (exactly)."""
-    from .triangle import unpack
-
     G: F64 = unpack(packed, np.float64)
     if bits is not None:
         G *= 2.0 ** (-2 * bits)
     return G
 
 
-def real_cross(cross: NDArray[Any], bits: int | None) -> F64:
+def cross_matrix(cross: NDArray[Any], bits: int | None) -> F64:
     """The cross-correlation as float64 (d, C), scaled by 2^−bits (exactly)."""
     H: F64 = np.asarray(cross, dtype=np.float64)
     return H if bits is None else H * 2.0**-bits

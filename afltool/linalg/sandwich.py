@@ -22,8 +22,8 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
-class Factors:
-    """Ω = Z Uᵀ by its factors: ``Z`` (d_F, r), ``U`` (d_Φ, r), r ≤ the columns of W.
+class LowRank:
+    """Ω = Z Uᵀ: ``Z`` (d_F, r), ``U`` (d_Φ, r), r ≤ the columns of W.
 
     Where r would not be smaller than d_Φ, ``U`` is None and ``Z`` is Ω itself.
     """
@@ -39,30 +39,19 @@ class Factors:
         """Ω W (d_F, C)."""
         return product(self.Z, W if self.U is None else product(self.U.T, W))
 
-    def typed(self, dtype: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    def astype(self, dtype: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Z and U as rows of a compute type take them."""
         return self.Z.astype(dtype), None if self.U is None else self.U.astype(dtype)
 
 
-def eigen_form(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> F64:
-    """Ω (d_F, d_Φ) as printed, (17): V [(VᵀΥWᵀU) / (γ + λ_F λ_Wᵀ)] Uᵀ, two eigendecompositions.
+def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> LowRank:
+    """Ω = Z Uᵀ from a thin SVD W = U diag(s) Qᵀ: (s_j² Π + γ I) z_j = s_j Υ q_j.
 
-    Π = V diag(λ_F) Vᵀ (d_F, d_F), WWᵀ = U diag(λ_W) Uᵀ (d_Φ, d_Φ), Υ (d_F, C), W (d_Φ, C), all
-    float64. For γ = 0 quotients 0/0 are 0, which gives Ω = F⁺ R W⁺. About 9(d_F³ + d_Φ³)
-    operations: `low_rank` is the fast road, this one is there to be checked against.
-    """
-    lam_F, V = linalg.eigh(Pi)
-    lam_W, U = linalg.eigh(W @ W.T)
-    quotient = _divided(V.T @ Upsilon @ W.T @ U, _positive(lam_F), _positive(lam_W), gamma)
-    return V @ quotient @ U.T
-
-
-def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> Factors:
-    """The same Ω = Z Uᵀ from a thin SVD W = U diag(s) Qᵀ: (s_j² Π + γ I) z_j = s_j Υ q_j.
-
+    ``Pi`` Π (d_F, d_F), ``Upsilon`` Υ (d_F, C), ``W`` (d_Φ, C), all float64. Equals (17), the
+    paper's form by eigendecompositions of Π and WWᵀ (tests/test_sandwich.py compares them), but
     WWᵀ has rank ≤ C, so its d_Φ³ eigendecomposition is not needed. For γ > 0 one tridiagonal
     form of Π serves every column (4/3 d_F³ operations); for γ = 0 the eigenvectors of Π (9 d_F³),
-    where 0/0 = 0 as in `eigen_form`. Raises `NumericalError` when Π + γ/s² I is not positive
+    where 0/0 = 0, which gives Ω = F⁺ R W⁺. Raises `NumericalError` when Π + γ/s² I is not positive
     definite to working precision.
     """
     U, s, Qt = linalg.svd(W, full_matrices=False)
@@ -73,18 +62,18 @@ def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> Factors:
     else:
         lam, V = linalg.eigh(Pi, driver="evd")
         Z = product(V, _divided(product(V.T, B), _positive(lam), s**2, 0.0))
-    return Factors(Z, U) if len(s) < len(W) else Factors(product(Z, U.T))
+    return LowRank(Z, U) if len(s) < len(W) else LowRank(product(Z, U.T))
 
 
 def reconstructing(
     Pi: F64, labels: tuple[F64, F64], decoder: tuple[F64, F64], share: float, gamma: float
-) -> Factors:
+) -> LowRank:
     """Ω = argmin (1−η)‖R − FΩW‖² + η‖E − FΩQ‖² + γ‖Ω‖², the paper's (88) with η = 1 − ρ.
 
     ``labels``: FᵀR (d_F, C) and W (d_Φ, C); ``decoder``: FᵀE (d_F, d_Φ) and Q (d_Φ, d_Φ), where
     E = Φ_0 − Φ_tQ is what the decoder Q leaves of Φ_0. Both terms have the left factor F, so it is
-    one sandwiched problem with target [√(1−η) R, √η E] and right factor [√(1−η) W, √η Q]. That
-    one is of full rank: Ω comes dense, and an SVD of it costs about 20 d_Φ³ operations.
+    one sandwiched problem with target [√(1−η) R, √η E] and right factor [√(1−η) W, √η Q]. The
+    right factor has full rank, so Ω is dense, and its SVD costs about 20 d_Φ³ operations.
     """
     a, b = np.sqrt(1.0 - share), np.sqrt(share)
     Upsilon = np.hstack([a * labels[0], b * decoder[0]])
@@ -94,7 +83,7 @@ def reconstructing(
 def bytes_needed(hidden: int, width: int = 0) -> int:
     """Memory of `low_rank` beside Π itself: a working copy of it, float64.
 
-    ``width``: d_Φ where the right factor is of full rank; its SVD and the dense Ω come to that.
+    ``width``: d_Φ where the right factor has full rank; its SVD and the dense Ω are added.
     """
     return 8 * (hidden * hidden + 6 * width * width + 4 * hidden * width)
 

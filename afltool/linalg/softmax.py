@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from ..errors import NumericalError
+from .cholesky import cholesky_in_place
 from .designs import Design
 from .fixedpoint import EXACT_FLOAT64, LARGEST
-from .ridge_search import cholesky_in_place
 from .triangle import pack, unpack
 
 F64 = NDArray[np.float64]
@@ -56,7 +56,7 @@ def _prepared(design: Design, V: F64) -> tuple[F64, float]:
 
 
 def probabilities(S: F64) -> tuple[F64, F64]:
-    """softmax(S) row by row (n, C), and log Σ exp(S) (n,); S is overwritten by the former."""
+    """softmax(S) row by row (n, C), in the memory of S, and log Σ exp(S) (n,)."""
     top = S.max(axis=1, keepdims=True)
     S -= top
     np.exp(S, out=S)

@@ -20,12 +20,11 @@ Federated Learning", ICLR 2026 (appendix E.2); Bacellar et al., "SAFLe", CVPR 20
 
 from __future__ import annotations
 
-from .dealing import Assignment, assign, canonical_order
-from .options import SCHEMES
+from .dealing import assign, canonical_order
+from .rows import Assignment
 from .summaries import Summary, mean_total_variation, summary
 
 __all__ = [
-    "SCHEMES",
     "Assignment",
     "Summary",
     "assign",

@@ -20,6 +20,9 @@ Clients = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
 
+Dealt = tuple[Clients, tuple[str, ...]]  # client of each row; names of the clients
+
+
 _Drawn = TypeVar("_Drawn")
 
 
@@ -36,10 +39,15 @@ class Options:
     alpha: float = 0.0
     shards_per_client: int = 0
     min_size: int = 0
-    max_draws: int = 0
+    max_draws: int = 0  # of rejection, from the size of the problem
     balance_cap: bool = False
-    balance: bool = False
     top_up: bool = False
+    attribute: tuple[str | None, ...] = ()  # a text for each row, in canonical order
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Names of simulated clients."""
+        return tuple(map(str, range(self.clients)))
 
 
 def stream(seed: int, purpose: int) -> np.random.Generator:
@@ -64,7 +72,10 @@ def rows_per_class(labels: Ints, n_classes: int) -> list[Ints]:
 
 
 def until_min_size(draw: Callable[[], tuple[_Drawn, Ints]], options: Options) -> _Drawn:
-    """The first draw whose smallest client has ``min_size`` rows; ``draw`` gives (it, sizes)."""
+    """The first draw whose smallest client has ``min_size`` rows.
+
+    ``draw`` returns a draw and the rows of each client.
+    """
     best = 0
     for _ in range(options.max_draws):
         drawn, sizes = draw()
@@ -76,6 +87,5 @@ def until_min_size(draw: Callable[[], tuple[_Drawn, Ints]], options: Options) ->
         f"expected every client to get at least min-size = {options.min_size} rows, found that in "
         f"0 of {options.max_draws} draws at α = {options.alpha:g} and K = {options.clients} "
         f"clients; the best draw gave its smallest client {best}. Take a larger alpha, fewer "
-        "clients or a smaller min-size (an empty client is harmless, its statistics are zero), or "
-        "allow more draws"
+        "clients or a smaller min-size (an empty client is harmless, its statistics are zero)"
     )

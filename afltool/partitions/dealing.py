@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidDataError, NumericalError, UsageError
-from .common import HELD_OUT, LABEL_NOISE, Clients, Ints, Options, stream
+from .common import HELD_OUT, LABEL_NOISE, Clients, Ints, stream
 from .options import check_share, validated_options
-from .published import dirichlet_pfl, pathological_pfl
-from .schemes import dirichlet, iid, shards
+from .rows import Assignment
+from .schemes import scheme as deal_by
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-
-
-_SIMULATED: dict[str, Callable[[Ints, Options], Clients]] = {
-    "iid": iid,
-    "dirichlet": dirichlet,
-    "shards": shards,
-    "dirichlet-pfl": dirichlet_pfl,
-    "pathological-pfl": pathological_pfl,
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Assignment:
-    """A partition of n rows over K clients; rows stand in the caller's order.
-
-    ``client`` (n,) int32: index into ``names``. ``names``: K names, "0" … "K-1" where clients are
-    simulated. ``held_out`` (K,) bool: clients kept for validation. ``labels`` (n,) int64: the
-    labels in force, after label noise.
-    """
-
-    client: Clients
-    names: tuple[str, ...]
-    held_out: npt.NDArray[np.bool_]
-    labels: Ints
 
 
 def canonical_order(row_ids: npt.NDArray[np.bytes_]) -> Ints:
@@ -80,11 +55,9 @@ def assign(
     min_size: int | None = None,
     held_out: float = 0.0,
     label_noise: float = 0.0,
-    attribute: npt.NDArray[Any] | None = None,
+    attribute: Sequence[str | None] | None = None,
     balance_cap: bool = False,
-    balance: bool = False,
     top_up: bool = False,
-    max_draws: int | None = None,
 ) -> Assignment:
     """Give each of n rows to one of K clients; the same ids, labels and options give the same.
 
@@ -93,17 +66,17 @@ def assign(
 
     ================  ==============================================================================
     iid               clients
-    dirichlet         clients, alpha; min_size (0), balance_cap, max_draws
+    dirichlet         clients, alpha; min_size (0), balance_cap
     shards            clients, shards_per_client
-    by-attribute      attribute (n,): text or numbers, one value per row
+    by-attribute      attribute (n,): texts, one per row; each distinct text is a client
     file              attribute (n,): client names; with clients = K they are the numbers 0 … K-1,
                       and a number that no row has is an empty client
-    dirichlet-pfl     clients, alpha; min_size (10), top_up, max_draws
-    pathological-pfl  clients; shards_per_client = classes per client (10), min_size (10), balance
+    dirichlet-pfl     clients, alpha; min_size (10), top_up
+    pathological-pfl  clients; shards_per_client = classes per client (10), min_size (10)
     ================  ==============================================================================
 
-    ``min_size``: draws are repeated until every client has that many rows, at most ``max_draws``
-    times (by default 2 to 1,000 times, fewer the more there is to draw). ``held_out``: this share
+    ``min_size``: draws are repeated until every client has that many rows, at most
+    2 to 1,000 times, fewer the more there is to draw. ``held_out``: this share
     of the clients that have rows is marked, at least one, never all. ``label_noise`` τ: round(τ·n)
     rows get another class, uniformly over the C−1 others; the partition is made of the labels as
     they were. Both are rounded half up.
@@ -119,24 +92,20 @@ def assign(
         "alpha": alpha,
         "shards_per_client": shards_per_client,
         "min_size": min_size,
-        "max_draws": max_draws,
         "balance_cap": balance_cap,
-        "balance": balance,
         "top_up": top_up,
+        "attribute": None if attribute is None else _in_order(attribute, order),
     }
-    options = validated_options(scheme, true.size, n_classes, seed, values, attribute is not None)
+    options = validated_options(scheme, true.size, n_classes, seed, values)
     check_share("held-out", held_out, "clients")
     check_share("label-noise", label_noise, "rows")
-    if attribute is None:
-        client, names = _SIMULATED[scheme](true, options), _numbers(options.clients)
-    else:
-        client, names = _named(attribute, order, options.clients)
+    client, names = deal_by(scheme)(true, options)
     _check_complete(client, len(names))
     return Assignment(
         client=_callers_order(client, order),
         names=names,
         held_out=_held_out(client, len(names), held_out, seed),
-        labels=_callers_order(_with_noise(true, n_classes, label_noise, seed), order),
+        effective_labels=_callers_order(_with_noise(true, n_classes, label_noise, seed), order),
     )
 
 
@@ -155,56 +124,12 @@ def _canonical_labels(labels: npt.NDArray[np.integer[Any]], order: Ints, n_class
     return labels[order].astype(np.int64)
 
 
-def _named(
-    attribute: npt.NDArray[Any], order: Ints, clients: int
-) -> tuple[Clients, tuple[str, ...]]:
-    """Client per row, and the names: numerals in numeric order, other text by code point."""
-    if attribute.shape != order.shape:
+def _in_order(attribute: Sequence[str | None], order: Ints) -> tuple[str | None, ...]:
+    if len(attribute) != order.size:
         raise InvalidDataError(
-            f"attribute: expected {order.size} values, one per row id, found shape "
-            f"{attribute.shape}"
+            f"attribute: expected {order.size} values, one per row id, found {len(attribute)}"
         )
-    values = attribute[order]
-    if values.dtype.kind not in "SUbiuf":  # objects of several kinds have no order
-        values = np.array([_text(value) for value in values.tolist()])
-    kinds, codes = np.unique(values, return_inverse=True)
-    found = [_text(value) for value in kinds.tolist()]
-    if "" in found:
-        raise InvalidDataError(
-            f"attribute: expected a value in each of {order.size} rows, found "
-            f"{int((codes == found.index('')).sum())} without one. Name a client for them"
-        )
-    names = _numbers(clients) if clients else _sorted_names(found)
-    index = {name: k for k, name in enumerate(names)}
-    strangers = [name for name in found if name not in index]
-    if strangers:
-        raise InvalidDataError(
-            f"file: expected client names 0 to {clients - 1}, found {len(strangers)} others, such "
-            f"as {strangers[0]!r}. Without a number of clients names are used as they are"
-        )
-    return np.array([index[name] for name in found], np.int32)[codes], names
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidDataError(f"attribute: expected UTF-8 text, found {value!r}") from error
-    text = str(value)
-    missing = not isinstance(value, str) and text in {"None", "nan", "<NA>", "NaT"}
-    return "" if missing else text
-
-
-def _sorted_names(names: list[str]) -> tuple[str, ...]:
-    numerals = all(
-        name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") for name in names
-    )
-    return tuple(sorted(names, key=int) if numerals else sorted(names))
-
-
-def _numbers(clients: int) -> tuple[str, ...]:
-    return tuple(map(str, range(clients)))
+    return tuple(attribute[i] for i in order.tolist())
 
 
 def _check_complete(client: Clients, clients: int) -> None:

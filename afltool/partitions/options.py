@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ..errors import UsageError
+from ..options.partition import SCHEMES
 from .common import Options
 
 _PFL_LEAST = 10  # what both published programs pass as the least rows of a client
@@ -17,57 +17,44 @@ _PFL_CLASSES = 10  # AFL's classes per client: its own option for them never rea
 _DRAWS, _DRAW_WORK = 1000, 80_000_000  # bounds of rejection: seconds, not forever
 
 
-# Scheme → what it needs, what it may have.
-_TAKES: dict[str, tuple[set[str], set[str]]] = {
-    "iid": ({"clients"}, set()),
-    "dirichlet": ({"clients", "alpha"}, {"min_size", "balance_cap", "max_draws"}),
-    "shards": ({"clients", "shards_per_client"}, set()),
-    "by-attribute": ({"attribute"}, set()),
-    "file": ({"attribute"}, {"clients"}),
-    "dirichlet-pfl": ({"clients", "alpha"}, {"min_size", "top_up", "max_draws"}),
-    "pathological-pfl": ({"clients"}, {"shards_per_client", "min_size", "balance"}),
-}
-
-
 _RANGES: dict[str, tuple[float, float]] = {
     "clients": (1, 2**31 - 1),
     "alpha": (1e-100, 1e100),
     "shards_per_client": (1, 2**31 - 1),
     "min_size": (0, 2**63 - 1),
-    "max_draws": (1, 2**63 - 1),
 }
 
 
-SCHEMES: tuple[str, ...] = tuple(_TAKES)
-
-
 def validated_options(
-    scheme: str, n: int, n_classes: int, seed: int, values: dict[str, Any], has_attribute: bool
+    scheme: str, n: int, n_classes: int, seed: int, values: dict[str, Any]
 ) -> Options:
+    """Refuse with `UsageError` what is missing, not the scheme's, or out of range."""
     given = {name: value for name, value in values.items() if value is not None}
-    _check_takes(scheme, given | ({"attribute": True} if has_attribute else {}))
+    _check_takes(scheme, given)
     published = scheme.endswith("-pfl")
     # The legacy generator takes 32 bits of seed.
     _check_range("seed", seed, 0, 2**32 - 1 if published else 2**63 - 1)
     for name, (low, high) in _RANGES.items():
         _check_range(name, given.get(name, low), low, high)
     defaults = {"min_size": _PFL_LEAST, "shards_per_client": _PFL_CLASSES} if published else {}
-    options = Options(n_classes, seed, **(defaults | given))
-    if "max_draws" in _TAKES[scheme][1] and options.clients * options.min_size > n:
+    chosen = defaults | given
+    rows, clients = chosen.get("clients", 0) * chosen.get("min_size", 0), chosen.get("clients", 0)
+    if "alpha" in given and rows > n:
         raise UsageError(
-            f"{scheme}: {options.clients} clients of at least min-size = {options.min_size} rows "
-            f"need {options.clients * options.min_size} rows, found {n}. Take fewer clients or a "
-            "smaller min-size; an empty client is harmless, its statistics are zero"
+            f"{scheme}: {clients} clients of at least min-size = {chosen['min_size']} rows "
+            f"need {rows} rows, found {n}. Take fewer clients or a smaller min-size; an empty "
+            "client is harmless, its statistics are zero"
         )
     # Measured: a topped-up draw moves rows through Python lists and costs six times a plain one.
-    work = (6 if options.top_up else 1) * (n + 4 * options.clients * n_classes)
-    return replace(options, max_draws=options.max_draws or min(max(_DRAW_WORK // work, 2), _DRAWS))
+    work = (6 if given.get("top_up") else 1) * (n + 4 * clients * n_classes)
+    draws = min(max(_DRAW_WORK // max(work, 1), 2), _DRAWS)
+    return Options(n_classes, seed, max_draws=draws, **chosen)
 
 
 def _check_takes(scheme: str, given: dict[str, Any]) -> None:
-    if scheme not in _TAKES:
+    if scheme not in SCHEMES:
         raise UsageError(f"scheme: expected one of {', '.join(SCHEMES)}, found {scheme!r}")
-    needs, may = _TAKES[scheme]
+    needs, may = (_of_rows(names) for names in SCHEMES[scheme])
     missing = sorted(needs - given.keys())
     foreign = sorted(name for name in given.keys() - needs - may if given[name])
     if missing or foreign:
@@ -77,6 +64,11 @@ def _check_takes(scheme: str, given: dict[str, Any]) -> None:
             + f". It needs {_spoken(sorted(needs))}"
             + (f" and may have {_spoken(sorted(may))}" if may else "")
         )
+
+
+def _of_rows(names: frozenset[str]) -> set[str]:
+    """The options of a command as those of `assign`: a table's column has been read already."""
+    return {"attribute" if name == "table" else name for name in names} - {"column"}
 
 
 def _spoken(names: list[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidDataError
-from .plots import _GREY, _figure
+from .figure import GREY, figure
 
 # Okabe & Ito's colours and a mark of its own for each family, so that grey prints read as well.
 _STYLES = (
@@ -21,6 +21,7 @@ def plot_frontier(
     points: Sequence[Mapping[str, Any]],
     path: str | os.PathLike[str],
     budgets: Sequence[float] = (),
+    overwrite: bool = False,
 ) -> Path:
     """Draw ``points`` with bars of their standard error, and each family's best so far as a line.
 
@@ -36,11 +37,11 @@ def plot_frontier(
     from matplotlib.ticker import LogLocator, NullFormatter
 
     families = list(dict.fromkeys(p["family"] for p in points))
-    with _figure(path, 8.0, 5.0) as figure:
-        axes = figure.add_subplot()
+    with figure(path, 8.0, 5.0, overwrite) as drawn:
+        axes = drawn.add_subplot()
         most = max(p["megabytes"] for p in points)
         for budget in (b for b in budgets if b < 2 * most):
-            axes.axvline(budget, color=_GREY, linewidth=0.8, linestyle=":")
+            axes.axvline(budget, color=GREY, linewidth=0.8, linestyle=":")
         for number, family in enumerate(families):
             ours = sorted(
                 (p for p in points if p["family"] == family), key=lambda p: p["megabytes"]

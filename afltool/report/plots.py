@@ -1,37 +1,29 @@
-"""Pictures as PNG files: a partition, a confusion matrix, a ridge path.
+"""Pictures of a partition, a confusion matrix and a ridge path.
 
-Colours are those of Okabe and Ito and the a map of one hue, which read the same with any colour
-vision. Nothing here touches matplotlib's global state.
+Colours and the maps of one hue read the same with any colour vision. Nothing here touches
+matplotlib's global state.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError, InvalidDataError, UsageError
+from ..errors import InvalidDataError
 from ..partitions import mean_total_variation
+from .figure import BLUE, GREY, ORANGE, PALE, figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Counts = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
 
-_BLUE, _PALE, _ORANGE, _GREY = (
-    "#0072B2",
-    "#A9CCE8",
-    "#D55E00",
-    "#6E6E6E",
-)  # Okabe & Ito, "Color universal design"
 _BUBBLES = 30  # up to so many clients and classes a bubble can still be told from its neighbour
 _NUMBERED = 120  # up to so many clients a column can be told by its number
 _CELLS = 1500  # more columns or rows than that fall between the pixels
@@ -41,7 +33,11 @@ _NAME = 24  # characters of a class name
 
 
 def plot_partition(
-    counts: Counts, class_names: Sequence[str], path: str | os.PathLike[str], title: str
+    counts: Counts,
+    class_names: Sequence[str],
+    path: str | os.PathLike[str],
+    title: str,
+    overwrite: bool = False,
 ) -> Path:
     """Draw ``counts`` (K clients × C classes): who has what, class and client sizes, shares.
 
@@ -52,23 +48,27 @@ def plot_partition(
     """
     counts = _checked(counts, class_names, "counts")
     high = float(np.clip(0.13 * counts.shape[1], 2.8, 13.0))
-    with _figure(path, 12.0, high + 2.9) as figure:
-        grid = figure.add_gridspec(2, 3, width_ratios=(1, 0.015, 0.2), height_ratios=(high, 1.7))
-        cells = figure.add_subplot(grid[0, 0])
-        sizes = figure.add_subplot(grid[1, 0], sharex=cells)
+    with figure(path, 12.0, high + 2.9, overwrite) as drawn:
+        grid = drawn.add_gridspec(2, 3, width_ratios=(1, 0.015, 0.2), height_ratios=(high, 1.7))
+        cells = drawn.add_subplot(grid[0, 0])
+        sizes = drawn.add_subplot(grid[1, 0], sharex=cells)
         counts, order = _client_order(counts)
-        _client_cells(cells, figure.add_subplot(grid[0, 1]), counts)
+        _client_cells(cells, drawn.add_subplot(grid[0, 1]), counts)
         _class_ticks(cells, class_names, "y")
-        _class_sizes(figure.add_subplot(grid[0, 2], sharey=cells), counts)
+        _class_sizes(drawn.add_subplot(grid[0, 2], sharey=cells), counts)
         _client_sizes(sizes, counts, order)
-        _cumulative_share(figure.add_subplot(grid[1, 2]), counts)
-        figure.suptitle(_plain(title), x=0.01, ha="left", fontsize=13, weight="bold")
-        cells.set_title(_partition_line(counts), loc="left", fontsize=9, color=_GREY)
+        _cumulative_share(drawn.add_subplot(grid[1, 2]), counts)
+        drawn.suptitle(plain(title), x=0.01, ha="left", fontsize=13, weight="bold")
+        cells.set_title(_partition_line(counts), loc="left", fontsize=9, color=GREY)
     return Path(path)
 
 
 def plot_confusion(
-    confusion: Counts, class_names: Sequence[str], path: str | os.PathLike[str], title: str
+    confusion: Counts,
+    class_names: Sequence[str],
+    path: str | os.PathLike[str],
+    title: str,
+    overwrite: bool = False,
 ) -> Path:
     """Draw ``confusion`` (C × C, rows = true class) as shares of each true class.
 
@@ -83,13 +83,13 @@ def plot_confusion(
     rows = confusion.sum(axis=1, keepdims=True)
     share = confusion / np.maximum(rows, 1)
     side = float(np.clip(0.125 * len(class_names), 3.2, 15.0))
-    with _figure(path, side + 2.6, side + 1.6) as figure:
+    with figure(path, side + 2.6, side + 1.6, overwrite) as drawn:
         from matplotlib.colors import PowerNorm
 
-        axes = figure.add_subplot()
+        axes = drawn.add_subplot()
         norm = PowerNorm(0.5, 0, 1)
         image = axes.imshow(share, cmap=_paper(), norm=norm, interpolation="nearest")
-        bar = figure.colorbar(image, ax=axes, shrink=0.75, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1])
+        bar = drawn.colorbar(image, ax=axes, shrink=0.75, ticks=[0, 0.01, 0.05, 0.2, 0.5, 1])
         bar.ax.set_yticklabels(["0", "1 %", "5 %", "20 %", "50 %", "100 %"])
         bar.set_label("share of the true class")
         _class_ticks(axes, class_names, "xy")
@@ -97,7 +97,7 @@ def plot_confusion(
         _cell_numbers(axes, confusion, share)
         hits = np.trace(confusion) / max(int(rows.sum()), 1)
         axes.set_title(
-            f"{_plain(title)}\ntop-1 {hits:.2%} of {rows.sum():,} rows", loc="left", fontsize=10
+            f"{plain(title)}\ntop-1 {hits:.2%} of {rows.sum():,} rows", loc="left", fontsize=10
         )
     return Path(path)
 
@@ -107,6 +107,7 @@ def plot_ridge_path(
     curves: Mapping[str, Sequence[float] | Floats],
     chosen: Mapping[str, float],
     path: str | os.PathLike[str],
+    overwrite: bool = False,
 ) -> Path:
     """Draw each of ``curves`` over ``lambdas`` on a logarithmic axis, one panel a curve.
 
@@ -124,8 +125,8 @@ def plot_ridge_path(
         raise InvalidDataError(
             f"ridge path: expected curves over λ ≥ 0, found {len(curves)} curves over λ = {ridge}"
         )
-    with _figure(path, 7.0, 0.6 + 2.2 * len(curves)) as figure:
-        panels = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
+    with figure(path, 7.0, 0.6 + 2.2 * len(curves), overwrite) as drawn:
+        panels = drawn.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (name, values) in zip(panels, curves.items(), strict=True):
             _ridge_curve(axes, ridge, np.asarray(values, np.float64), name, chosen.get(name))
         panels[-1].set_xlabel("ridge λ")
@@ -168,7 +169,7 @@ def _bubbles(axes: Axes, counts: Counts) -> None:
     pitch = 72 * min(8.0 / counts.shape[0], max(2.8 / counts.shape[1], 0.13))  # points
     largest = max(int(counts.max()), 1)
     area = (0.95 * min(pitch, 40.0)) ** 2 * counts[clients, classes] / largest
-    axes.scatter(clients, classes, s=area, color=_BLUE, edgecolors="black", linewidths=0.4)
+    axes.scatter(clients, classes, s=area, color=BLUE, edgecolors="black", linewidths=0.4)
     axes.set_xlabel(f"area = rows; the largest bubble has {largest:,}", fontsize=8, loc="right")
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -207,7 +208,7 @@ def _binned(counts: Counts) -> tuple[Floats, int, int]:
 
 def _class_sizes(axes: Axes, counts: Counts) -> None:
     edges = np.arange(counts.shape[1] + 1) - 0.5
-    axes.stairs(counts.sum(axis=0), edges, orientation="horizontal", fill=True, color=_PALE)
+    axes.stairs(counts.sum(axis=0), edges, orientation="horizontal", fill=True, color=PALE)
     axes.tick_params(axis="y", labelleft=False, length=0)
     axes.set_xlim(0, max(1.05 * counts.sum(axis=0).max(), 1))
     _thousands(axes.xaxis)
@@ -218,8 +219,8 @@ def _class_sizes(axes: Axes, counts: Counts) -> None:
 def _client_sizes(axes: Axes, counts: Counts, order: str) -> None:
     rows = counts.sum(axis=1)
     # stairs draws one path; ten thousand bars take seconds
-    axes.stairs(rows, np.arange(rows.size + 1) - 0.5, fill=True, color=_BLUE)
-    axes.axhline(np.median(rows), color=_ORANGE, linestyle="--", linewidth=1, label="median")
+    axes.stairs(rows, np.arange(rows.size + 1) - 0.5, fill=True, color=BLUE)
+    axes.axhline(np.median(rows), color=ORANGE, linestyle="--", linewidth=1, label="median")
     axes.legend(loc="upper right", fontsize=8, frameon=False, bbox_to_anchor=(1, 1.12))
     axes.set(xlabel=order, ylabel="rows per client", ylim=(0, max(1.1 * rows.max(), 1)))
     if rows.size <= _BUBBLES:
@@ -232,10 +233,10 @@ def _cumulative_share(axes: Axes, counts: Counts) -> None:
     rows = np.sort(counts.sum(axis=1))[::-1]
     share = np.concatenate([[0.0], np.cumsum(rows) / max(int(rows.sum()), 1)])
     largest = np.linspace(0, 1, rows.size + 1)
-    axes.plot([0, 1], [0, 1], color=_GREY, linestyle=":", linewidth=1)
-    axes.plot(largest, share, color=_BLUE, linewidth=1.8)
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
+    axes.plot(largest, share, color=BLUE, linewidth=1.8)
     half = int(np.searchsorted(share, 0.5)) if rows.any() else 0
-    axes.plot(largest[half], share[half], "o", color=_ORANGE, markersize=5)
+    axes.plot(largest[half], share[half], "o", color=ORANGE, markersize=5)
     axes.set_title(f"the {half:,} largest have half", fontsize=8, loc="left")
     axes.set(xlabel="share of clients", ylabel="share of rows")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
@@ -261,15 +262,15 @@ def _ridge_curve(
     order = np.argsort(ridge)
     order = order[np.isfinite(values[order])]
     zero = ridge[ridge > 0].min() / 10
-    axes.plot(np.maximum(ridge, zero)[order], values[order], color=_BLUE, marker="o", markersize=4)
+    axes.plot(np.maximum(ridge, zero)[order], values[order], color=BLUE, marker="o", markersize=4)
     if (ridge == 0).any():
-        axes.axvline(zero, color=_GREY, linestyle=":", linewidth=1, label="λ = 0")
+        axes.axvline(zero, color=GREY, linestyle=":", linewidth=1, label="λ = 0")
     if chosen is not None:
         label = f"chosen: λ = {chosen:g}"
-        axes.axvline(max(chosen, zero), color=_ORANGE, linestyle="--", linewidth=1.4, label=label)
+        axes.axvline(max(chosen, zero), color=ORANGE, linestyle="--", linewidth=1.4, label=label)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="best", fontsize=8)
-    axes.set(xscale="log", ylabel=_plain(name))
+    axes.set(xscale="log", ylabel=plain(name))
     axes.grid(color="0.9", linewidth=0.6)
 
 
@@ -285,36 +286,7 @@ def _class_ticks(axes: Axes, class_names: Sequence[str], which: str) -> None:
         axes.set_xticks(places, names, fontsize=size, rotation=90)
 
 
-# -- figure and file -------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _figure(path: str | os.PathLike[str], width: float, height: float) -> Iterator[Figure]:
-    """A figure to draw on; written to ``path`` when the block ends without an error."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError(
-            "pictures need matplotlib, which is not installed: pip install 'afltool[plot]'"
-        ) from error
-    figure = Figure(figsize=(width, height), layout="constrained")
-    yield figure
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        with warnings.catch_warnings():
-            # A class name in a script that the font lacks is drawn as boxes; the rest stands.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            FigureCanvasAgg(figure).print_figure(partial, format="png", dpi=150)
-        os.replace(partial, target)
-    except OSError as error:
-        raise InputError(
-            f"{target}: expected to write a picture there, found: {error.strerror or error}. "
-            "Is the folder there, and is there room?"
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
+# -- helpers --------------------------------------------------------------------------------------
 
 
 def _paper(start: float = 0.0) -> Any:
@@ -346,9 +318,5 @@ def _checked(counts: Counts, class_names: Sequence[str], name: str) -> Counts:
     return counts.astype(np.int64)
 
 
-def _plain(text: str) -> str:
-    return text.replace("$", r"\$")  # a pair of dollars would start a formula
-
-
 def _short(name: str) -> str:
-    return _plain(name if len(name) <= _NAME else name[: _NAME - 1] + "…")
+    return plain(name if len(name) <= _NAME else name[: _NAME - 1] + "…")

@@ -2,7 +2,7 @@
 
 A round is one entry of ``phases`` in a head's report (`heads.base.note_round`), perhaps with
 accuracies beside it, and ``kept`` where the head in the end is the one of that round. Which
-figures there are is the head's affair; what is not there is left out.
+figures there are depends on the head; figures that it lacks are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..errors import UsageError
-from .plots import _BLUE, _GREY, _ORANGE, _PALE, _figure, _plain
+from ..store.atomic import write_bytes, write_text
+from ..store.outputs import STDOUT
+from .figure import BLUE, GREY, ORANGE, PALE, figure, plain
+from .terminal import add_row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +78,7 @@ def rounds_table(rounds: Sequence[Round]) -> Table:
         table.add_column(COLUMNS[name][0], _foot(name, rounds), justify=side, no_wrap=True)
     for one in shown:
         cells = [_cell(name, one) for name in columns]
-        table.add_row(cells[0] + " ←" * _chosen(one, rounds), *cells[1:])
+        add_row(table, cells[0] + " ←" * _chosen(one, rounds), *cells[1:])
     notes = [f"{len(shown)} of {len(rounds)} rounds"] * (len(shown) < len(rounds))
     notes += ["←: the round whose head is kept"] * any(_chosen(one, rounds) for one in shown)
     table.caption = "; ".join(notes) or None
@@ -116,21 +119,32 @@ def _spread(rounds: Sequence[Round]) -> list[Round]:
 
 def check_table(path: Path) -> None:
     """Refuse a table that is neither CSV nor parquet, before the work that fills it."""
-    if path.suffix not in (".csv", ".parquet"):
-        raise UsageError(f"{path}: a table of rounds is a .csv or .parquet file")
+    if path.suffix not in (".csv", ".parquet") and path != STDOUT:
+        raise UsageError(f"{path}: a table is a .csv or .parquet file")
 
 
-def write_rounds(rounds: Sequence[Round], path: Path) -> Path:
-    """All figures of all rounds as CSV or parquet, a row each."""
+def write_rounds(rounds: Sequence[Round], path: Path, overwrite: bool = False) -> Path:
+    """All figures of all rounds as CSV (also on stdout, '-') or parquet, a row each."""
+    return write_records(rounds, None, path, overwrite)
+
+
+def write_records(
+    records: Sequence[dict[str, Any]],
+    columns: list[str] | None,
+    path: Path,
+    overwrite: bool = False,
+) -> Path:
+    """Records as the rows of a CSV (also on stdout, '-') or parquet file; all columns, or these."""
     import pandas as pd
 
-    from .tables import atomically
-
-    frame = pd.DataFrame(list(rounds))
+    frame = (
+        pd.DataFrame(list(records)) if columns is None else pd.DataFrame(records, columns=columns)
+    )
     check_table(path)
-    write = frame.to_csv if path.suffix == ".csv" else frame.to_parquet
+    if path.suffix != ".parquet":
+        return write_text(frame.to_csv(index=False), path, overwrite)
     try:
-        return atomically(path, lambda place: write(place, index=False))
+        return write_bytes(frame.to_parquet(index=False), path, overwrite)
     except ImportError:
         raise UsageError("writing parquet needs pyarrow: pip install 'afltool[import]'") from None
 
@@ -138,21 +152,26 @@ def write_rounds(rounds: Sequence[Round], path: Path) -> Path:
 # ------------------------------------------------------------ picture
 
 
-def plot_rounds(rounds: Sequence[Round], path: str | os.PathLike[str], title: str = "") -> Path:
+def plot_rounds(
+    rounds: Sequence[Round],
+    path: str | os.PathLike[str],
+    title: str = "",
+    overwrite: bool = False,
+) -> Path:
     """Draw error, accuracy, seconds and bytes of each round, as far as they are known.
 
     ``rounds``: at least one; see above. Returns ``path``.
     """
     panels = [draw for draw, names in _PANELS if any(_has(rounds, name) for name in names)]
-    with _figure(path, 8.0, 0.9 + 1.9 * len(panels)) as figure:
-        found = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    with figure(path, 8.0, 0.9 + 1.9 * len(panels), overwrite) as drawn:
+        found = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, draw in zip(found, panels, strict=True):
             draw(axes, rounds)
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(color="0.9", linewidth=0.6)
             axes.set_axisbelow(True)
         found[0].set_xlim(-1, max(len(rounds), 2))
-        found[0].set_title(_plain(title), loc="left", fontsize=10)
+        found[0].set_title(plain(title), loc="left", fontsize=10)
         _name_rounds(found[-1], [one["phase"] for one in rounds])
     return Path(path)
 
@@ -172,10 +191,10 @@ def _values(
 def _errors(axes: Axes, rounds: Sequence[Round]) -> None:
     size = 3.5 if len(rounds) < 60 else 2
     for name, label, colour, dash in (
-        ("training_mse", "training", _BLUE, "-"),
-        ("validation_mse", "held-out clients", _ORANGE, "--"),
-        ("loss", "loss", _BLUE, "-"),
-        ("validation_loss", "loss, held-out clients", _ORANGE, "--"),
+        ("training_mse", "training", BLUE, "-"),
+        ("validation_mse", "held-out clients", ORANGE, "--"),
+        ("loss", "loss", BLUE, "-"),
+        ("validation_loss", "loss, held-out clients", ORANGE, "--"),
     ):
         if _has(rounds, name):
             axes.plot(
@@ -193,11 +212,11 @@ def _legend(axes: Axes) -> None:
 
 def _accuracies(axes: Axes, rounds: Sequence[Round]) -> None:
     at, top1 = _values(rounds, "top1", 100)
-    axes.plot(at, top1, "o-", color=_BLUE, markersize=3.5 if len(rounds) < 60 else 2)
+    axes.plot(at, top1, "o-", color=BLUE, markersize=3.5 if len(rounds) < 60 else 2)
     kept = [i for i in at if rounds[i].get("kept")] or at[-1:]
     value = rounds[kept[-1]]["top1"] * 100
-    axes.plot(kept[-1:], [value], "o", color=_ORANGE, markersize=6)
-    axes.set_title(f"kept: {value:.2f}", loc="right", fontsize=8, color=_ORANGE)
+    axes.plot(kept[-1:], [value], "o", color=ORANGE, markersize=6)
+    axes.set_title(f"kept: {value:.2f}", loc="right", fontsize=8, color=ORANGE)
     axes.margins(y=0.2)
     axes.set_ylabel("top-1, %")
 
@@ -207,20 +226,20 @@ def _times(axes: Axes, rounds: Sequence[Round]) -> None:
     gather = np.array([one.get("gather_seconds") or 0.0 for one in rounds])
     at = np.arange(len(rounds))
     if gather.any():
-        axes.bar(at, gather, color=_PALE, label="gathering")
-        axes.bar(at, solve, bottom=gather, color=_GREY, label="solving")
+        axes.bar(at, gather, color=PALE, label="gathering")
+        axes.bar(at, solve, bottom=gather, color=GREY, label="solving")
         _legend(axes)
         axes.set_ylabel("seconds")
         return
-    axes.bar(at, solve, color=_GREY)
+    axes.bar(at, solve, color=GREY)
     axes.set_ylabel("seconds\nof the solve")
 
 
 def _bytes(axes: Axes, rounds: Sequence[Round]) -> None:
     at = np.arange(len(rounds))
     for name, label, colour, shift in (
-        ("upload_bytes", "sent", _BLUE, -0.2),
-        ("download_bytes", "received", _ORANGE, 0.2),
+        ("upload_bytes", "sent", BLUE, -0.2),
+        ("download_bytes", "received", ORANGE, 0.2),
     ):
         size = [(one.get(name) or 0) / 1e6 for one in rounds]
         axes.bar(at + shift, size, width=0.4, color=colour, label=label)
@@ -242,5 +261,5 @@ def _name_rounds(axes: Axes, names: Sequence[str]) -> None:
     at = range(0, len(names), step + (step > 1 and step % 2))
     turned = 45 if len(at) > 5 else 0
     side: dict[str, Any] = {"ha": "right", "rotation_mode": "anchor"} if turned else {}
-    axes.set_xticks(at, [_plain(names[i]) for i in at], rotation=turned, fontsize=8, **side)
+    axes.set_xticks(at, [plain(names[i]) for i in at], rotation=turned, fontsize=8, **side)
     axes.set_xlabel("round")

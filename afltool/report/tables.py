@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from ..errors import InputError
+from ..store.atomic import write_text
 from .rounds import rounds_table
+from .terminal import add_row, cell, on_stderr, on_stdout
 
 log = logging.getLogger("afltool")
 PATH_COLUMNS = ("ridge", "gcv", "validation_mse", "training_mse", "degrees_of_freedom")
+MOST_PARTS = 30  # sites or groups that a person sees
 SHOWN = 12  # entries of a long list that a person sees; --json has them all
 
 
@@ -30,10 +29,10 @@ def print_facts(facts: dict[str, Any]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for key, value in _flat(facts):
-        table.add_row(key, value)
-    Console().print(table)
+        add_row(table, key, value)
+    on_stdout().print(table)
     if rounds:
-        Console().print(rounds_table(rounds))
+        on_stdout().print(rounds_table(rounds))
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -53,15 +52,14 @@ def _text(value: Any) -> str:
         return shown + (f", … ({len(value)} in all)" if len(value) > SHOWN else "")
     if isinstance(value, float):
         return f"{value:.6g}"
-    return "–" if value in (None, "", {}) else escape(str(value))
+    return "–" if value in (None, "", {}) else str(value)
 
 
 def print_metrics(found: dict[str, Any]) -> None:
     """Accuracies of an evaluation, per class, and for few classes the confusion matrix."""
-    console = Console()
+    console = on_stdout()
     console.print(
-        f"top-1 [bold]{found['top1']:.2%}[/bold]   top-5 {found['top5']:.2%}   rows {found['n']}",
-        highlight=False,
+        f"top-1 [bold]{found['top1']:.2%}[/bold]   top-5 {found['top5']:.2%}   rows {found['n']}"
     )
     classes = list(found["per_class"])
     few = len(classes) <= 12
@@ -73,30 +71,90 @@ def print_metrics(found: dict[str, Any]) -> None:
     for i, name in enumerate(classes):
         share = found["per_class"][name]
         counts = [str(c) for c in found["confusion"][i]] if few else []
-        label = escape(f"{i} {name}" if str(i) != name else name)
-        table.add_row(label, "–" if share is None else f"{share:.2%}", *counts)
+        label = f"{i} {name}" if str(i) != name else name
+        add_row(table, label, "–" if share is None else f"{share:.2%}", *counts)
     console.print(table)
+    if "metrics" in found:
+        console.print(_figures_table(found["metrics"]))
+    if "by" in found:
+        console.print(_parts_table(found["by"]))
+    if "against" in found:
+        console.print(
+            "rows that only this head has right {only_this}, only the other {only_other}; "
+            "McNemar's p-value {p_value:.3g}".format(**found["against"]),
+            highlight=False,
+        )
     if "rounds" in found:
         console.print(rounds_table(found["rounds"]))
 
 
+def _figures_table(figures: dict[str, dict[str, float | None]]) -> Table:
+    table = Table(title="figures with their 95 % intervals")
+    for name in ("figure", "value", "low", "high"):
+        table.add_column(name, justify="left" if name == "figure" else "right")
+    for name, one in figures.items():
+        add_row(table, name, *(_figure(one.get(end)) for end in ("value", "low", "high")))
+    return table
+
+
+def _parts_table(parts: dict[str, dict[str, Any]]) -> Table:
+    """A row for each part, the first ones where there are very many."""
+    table = Table(title="by part", caption=_left_out(len(parts)))
+    for name in ("part", *next(iter(parts.values()), {})):
+        table.add_column("rows" if name == "n" else name, justify="right")
+    for part, one in list(parts.items())[:MOST_PARTS]:
+        add_row(table, part, *(str(v) if k == "n" else _figure(v) for k, v in one.items()))
+    return table
+
+
+def _left_out(parts: int) -> str | None:
+    return f"{MOST_PARTS} of {parts} parts; --json has them all" if parts > MOST_PARTS else None
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
 def print_summary(summary: dict[str, Any]) -> None:
     """What a run found, on stderr: accuracy, bytes a client sends, seconds per stage, rounds."""
-    console = Console(stderr=True)
+    console = on_stderr()
     table = Table(show_header=False, box=None)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("top-1 accuracy", f"{summary['top1']:.2%} of {summary['n']} test rows")
-    table.add_row("clients", str(summary["clients"]))
+    add_row(table, "top-1 accuracy", f"{summary['top1']:.2%} of {summary['n']} test rows")
+    add_row(table, "clients", summary["clients"])
     sent, rounds = summary["bytes_per_client"], summary["rounds"]
     if len(sent) == 1:
-        table.add_row("a client sends", describe_upload(sent[0]))
+        add_row(table, "a client sends", describe_upload(sent[0]))
     for name, seconds, file in _by_stage(summary["stages"]):
-        table.add_row(name, f"{seconds:.2f} s   {file}")
-    table.add_row("digest of the total", summary["total_digest"])
+        add_row(table, name, f"{seconds:.2f} s   {file}")
+    add_row(table, "digest of the total", summary["total_digest"])
     console.print(table)
     if len(rounds) > 1:
         console.print(rounds_table(rounds))
+
+
+def print_baseline(found: dict[str, Any]) -> None:
+    """The three accuracies of a baseline and what they cost, on stderr."""
+    console = on_stderr()
+    table = Table(show_header=False, box=None)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, one in found["accuracies"].items():
+        spread = f", spread {one['top1_spread']:.2%}" if "top1_spread" in one else ""
+        largest = f", largest {one['top1_max']:.2%}" if "top1_max" in one else ""
+        note = f" ({one['note']})" if "note" in one else ""
+        text = f"{one['top1']:.2%}{largest}{spread} in round {one['round']}{note}"
+        add_row(table, name.replace("_", " "), text)
+    up, down = (found[f"{way}_bytes"] / 1e6 for way in ("upload", "download"))
+    add_row(table, "a client sends", f"{up:.3g} MB and gets {down:.3g} MB in all rounds")
+    seconds = f"clients {found['client_seconds']:.1f}, server {found['server_seconds']:.1f}"
+    add_row(table, "processor seconds", seconds)
+    if found["rates_tried"]:
+        add_row(table, "learning rate", f"{found['settings']['lr']:g}, by held-out clients")
+    console.print(table)
+    if len(found["rounds"]) > 1:
+        console.print(rounds_table(found["rounds"]))
 
 
 def _by_stage(stages: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
@@ -110,21 +168,21 @@ def _by_stage(stages: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
 
 def print_status(found: dict[str, Any]) -> None:
     """The parts of a run, its jobs if there are any, and the command that continues it."""
-    console = Console()
+    console = on_stdout()
     table = Table(show_header=False, box=None)
     for part in found["parts"]:
-        table.add_row(part["name"], part["state"], escape(part["why"]))
+        add_row(table, part["name"], part["state"], part["why"])
     for work in found["jobs"]:
         job = "" if work["job"] is None else f"job {work['job']}"
         failed = f", without job: {_text(list(work['failed']))}" if work["failed"] else ""
         said = f": {work['said']} ({work['log']})" if work["said"] else ""
         tasks = f"{work['done']} of {work['tasks']} {job}{failed}{said}"
-        table.add_row(f"{work['name']}, round {work['round']}", work["state"], escape(tasks))
+        add_row(table, f"{work['name']}, round {work['round']}", work["state"], tasks)
     console.print(table)
-    console.print(f"{found['state']}: {found['folder']}", highlight=False)
+    console.print(f"{found['state']}: {cell(found['folder'])}")
     if found["continue"]:
-        console.print("to continue:", highlight=False)
-        print(found["continue"])
+        console.print("to continue:")
+        console.print(cell(found["continue"]), soft_wrap=True)
 
 
 def describe_upload(sent: dict[str, Any]) -> str:
@@ -157,7 +215,7 @@ def say_solution(path: Path) -> None:
         f"; clients' γ left in: {r['kept_gamma']:g}" if "kept_gamma" in r else "",
     )  # fmt: skip
     for line in _path_lines(r.get("ridge_path", []), r["ridge"]):
-        log.info("%s", line)
+        log.debug("%s", line)
 
 
 def _say_round(last: dict[str, Any]) -> None:
@@ -181,33 +239,15 @@ def _path_lines(path: list[dict[str, Any]], chosen: float) -> list[str]:
     return lines
 
 
-def write_json(value: Any, path: Path) -> Path:
-    """Write JSON under its final name only when it is whole."""
-    return write_text(json.dumps(value, indent=2) + "\n", path)
+def write_json(value: Any, path: Path, overwrite: bool = False) -> Path:
+    """Write JSON; what is there already is treated as `write_bytes` says, as below."""
+    return write_text(json.dumps(value, indent=2) + "\n", path, overwrite)
 
 
-def write_text(text: str, path: Path) -> Path:
-    """Write a text under its final name only when it is whole."""
-    return atomically(path, lambda p: p.write_text(text))
-
-
-def write_confusion(found: dict[str, Any], path: Path) -> Path:
+def write_confusion(found: dict[str, Any], path: Path, overwrite: bool = False) -> Path:
     """The confusion matrix as CSV with class names: rows true, columns predicted."""
     import pandas as pd
 
     names = list(found["per_class"])
     frame = pd.DataFrame(found["confusion"], index=names, columns=names)
-    return atomically(path, lambda p: frame.to_csv(p, index_label="true"))
-
-
-def atomically(path: Path, write: Any) -> Path:
-    """``write(place)`` a file, which takes its final name only when it is whole."""
-    beside = path.with_name(path.name + ".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(beside)
-        os.replace(beside, path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
-    return path
+    return write_text(frame.to_csv(index_label="true"), path, overwrite)

@@ -12,53 +12,65 @@ from typing import Any
 
 from .. import progress
 from ..digest import Digest
-from ..errors import AflError, InputError, UsageError
-from ..files import clients_of, expand, load_statistics, recipe, save_statistics, up_to_date
+from ..errors import AflError, InputError, MismatchError, UsageError
 from ..folding import pairwise_total
+from ..options import made, takes
+from ..options.statistics import AggregateOptions
+from ..privacy.members import check_members, masked_total
+from ..privacy.offers import Offers
+from ..privacy.roster import load as load_roster
 from ..statistics import Client, ClientId, Statistics, Sum
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
+from ..store.listing import expand
+from ..store.recipes import recipe, up_to_date
+from ..store.statistics import clients_of, load_statistics, save_statistics
 
 log = logging.getLogger("afltool")
 Paths = Sequence[str | Path]
-LAWS = ("sum", "pairwise")
 
 
+@takes(AggregateOptions)
 def aggregate(
     files: Paths,
     out: str | Path,
     *,
-    add: Paths = (),
-    subtract: Paths = (),
-    held_out: str | Path | None = None,
-    law: str = "sum",
-    complete: bool = False,
     overwrite: bool = False,
+    **options: Any,
 ) -> Path:
     """Add up statistics; late clients by ``add``, clients that leave by ``subtract``.
 
     Items are files, folders, globs or '-' (paths on stdin); totals may be added again, their
     clients are carried along. Clients that the partition holds out go into ``held_out`` instead.
     Clients of a partition that are missing are counted in a message, with ``complete`` refused.
+    The same feature file or the same sums under two names are refused without ``allow_repeats``.
     ``law`` 'pairwise' folds the files by AFL's Theorem 1, which costs O(K d³) and loses digits.
     """
-    if law not in LAWS:
-        raise UsageError(f"--law is {' or '.join(LAWS)}; found {law!r}")
-    if law == "pairwise" and subtract:
-        raise UsageError("--subtract needs --law sum: the pairwise law only adds")
-    plus = [_Item.of(path) for path in expand([*files, *add], sys.stdin)]
-    minus = [_Item.of(path) for path in expand(subtract, sys.stdin)]
+    o = made(AggregateOptions, options)
+    paths = expand([*files, *o.add], sys.stdin)
+    if o.roster is not None:
+        roster = load_roster(o.roster)
+        if o.offers:
+            return masked_total(paths, Path(out), Offers.load(roster, o.offers), o, overwrite)
+        check_members(roster, [*paths, *expand(o.subtract)])
+    plus = [_Item.of(path) for path in paths]
+    minus = [_Item.of(path) for path in expand(o.subtract, sys.stdin)]
     if not plus:
         raise UsageError("there are no statistics to add up")
-    _count_clients(plus, complete)
-    kept, held = _split_held_out(plus, held_out is not None)
+    _count_clients(plus, o.complete)
+    if not o.allow_repeats:
+        _check_equal(plus)
+    kept, held = _split_held_out(plus, o.held_out is not None)
     jobs = [(kept, minus, Path(out))]
-    if held_out is not None:
-        jobs.append((held, [], Path(held_out)))
+    if o.held_out is not None:
+        jobs.append((held, [], o.held_out))
     for ours, theirs, path in jobs:
-        made_by = _recipe(ours, theirs, law)
+        made_by = _recipe(ours, theirs, o.law)
         if not up_to_date(path, made_by, overwrite):
-            total = _total(ours, theirs) if law == "sum" else pairwise_total(_parts(ours))
+            if o.law == "sum":
+                total = _total(ours, theirs, o.allow_repeats)
+            else:
+                total = pairwise_total(_parts(ours), o.allow_repeats)
             save_statistics(path, total, made_by, ours[0].head_file)
     return Path(out)
 
@@ -73,6 +85,7 @@ class _Item:
     head_file: str | None
     made_by: dict[str, Any]
     clients: Mapping[ClientId, Client]
+    digest: str  # of the sums alone
 
     @classmethod
     def of(cls, path: Path) -> _Item:
@@ -83,7 +96,7 @@ class _Item:
         marks = frozenset(header["clients"]["held_out"])
         where = header["provenance"].get("head_file")
         identity = Digest().json("statistics", meaning).hex()
-        return cls(path, identity, marks, where, header["recipe"], clients)
+        return cls(path, identity, marks, where, header["recipe"], clients, header["digest"])
 
 
 def _count_clients(items: Sequence[_Item], complete: bool) -> None:
@@ -106,6 +119,24 @@ def _count_clients(items: Sequence[_Item], complete: bool) -> None:
         else:
             log.info(
                 "aggregate: %s, %d are missing (--complete refuses this)", what, wanted - found
+            )
+
+
+def _check_equal(items: Sequence[_Item]) -> None:
+    """Equal sums under two names: the same rows, but for clients that one partition has dealt."""
+    seen: dict[str, _Item] = {}
+    for item in items:
+        other = seen.setdefault(item.digest, item)
+        if other is item or other.clients.keys() & item.clients.keys():
+            continue  # a client that is given twice is refused with its name when it is added
+        partitions = {who.partition for one in (item, other) for who in one.clients}
+        dealt = len(partitions) == 1 and "" not in partitions
+        if not dealt and any(client.rows != 0 for client in item.clients.values()):
+            raise MismatchError(
+                f"{item.path} (client {min(item.clients)}) and {other.path} (client "
+                f"{min(other.clients)}) hold the same sums, number by number: the same rows under "
+                "two names, which would be counted twice; give one of them, or --allow-repeats if "
+                "you mean it"
             )
 
 
@@ -132,13 +163,13 @@ def _split_held_out(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], 
     return kept, held
 
 
-def _total(plus: Sequence[_Item], minus: Sequence[_Item]) -> Statistics:
+def _total(plus: Sequence[_Item], minus: Sequence[_Item], repeats: bool) -> Statistics:
     items = [*plus, *minus]
     total: Sum | None = None
     for number, part in enumerate(_parts(items)):
         with _named(items[number].path):
             if total is None:
-                total = Sum(part)
+                total = Sum(part, repeats)
             else:
                 total = total.add(part) if number < len(plus) else total.subtract(part)
     assert total is not None

@@ -7,34 +7,35 @@ from typing import Any
 
 from .. import progress
 from ..errors import InvalidDataError, UsageError
-from ..files import recipe, up_to_date
 from ..linalg.fixedpoint import real
+from ..options import made, takes
+from ..options.features import ConvertOptions
 from ..store.features import Features, open_features, writing_features
 from ..store.provenance import provenance
-from ._options import check_format
+from ..store.recipes import recipe, up_to_date
 
 
+@takes(ConvertOptions)
 def convert(
     features: str | Path,
     out: str | Path,
     *,
-    dtype: str = "int16",
-    fraction_bits: int = 9,
     overwrite: bool = False,
+    **options: Any,
 ) -> Path:
     """Write the rows of a feature file as round(x · 2^fraction_bits), int16, or as float32.
 
-    Labels, row ids and classes stay, so that a partition of the one is a partition of the other,
-    and so does the feature space but for its number format: what is converted from float32 is what
-    would have been extracted so. Rounding twice is not rounding once: with fewer bits than an int16
-    file has, an entry can be a step off where a direct one would have been rounded at a half.
+    Labels, row ids and classes stay the same, so a partition of one file fits the other. Only the
+    number format of the feature space changes. A conversion from float32 equals an extraction in
+    the new format. A conversion from int16 rounds a second time, so an entry can differ by one step
+    from a direct extraction.
 
     Fewer bits make smaller statistics; docs/decisions/frontier.md has what that costs. Values that
     do not fit are refused (`InvalidDataError`, with row and column), and nothing is written then.
     """
     path, out = Path(features), Path(out)
-    check_format(dtype, fraction_bits)
-    bits = fraction_bits if dtype == "int16" else None
+    o = made(ConvertOptions, options)
+    dtype, bits = o.dtype, o.bits
     with open_features(path) as rows:
         if out.exists() and out.samefile(path):
             raise UsageError(f"{out} is what is to be converted: choose another -o")

@@ -1,62 +1,202 @@
-"""Stage `evaluate`: a solved head and features with labels → accuracies and a confusion matrix."""
+"""Stage `evaluate`: a solved head and features with labels → accuracies and other figures."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import progress
 from ..errors import MismatchError, UsageError
-from ..files import load_head
 from ..heads.base import Head
-from ..metrics import Metrics, score_metrics
+from ..heads.checks import probabilities
+from ..metrics import (
+    FIGURES,
+    Metrics,
+    Scored,
+    by_part,
+    curves,
+    figure_names,
+    mcnemar,
+    score_metrics,
+    summary,
+)
+from ..options import made, takes
+from ..options.solving import EvaluateOptions
+from ..report.round_facts import accuracies, after_each_round, rounds_of
+from ..report.rounds import check_table, write_records
 from ..statistics import difference
-from ..store.features import open_features
-from ._rounds import accuracies, rounds_of
+from ..store.features import Features, open_features
+from ..store.heads import load_head
+from ..store.tables import values_by_row
+
+WRONG = ["row", "true", "predicted", "score", "score_of_true"]  # columns of --errors
 
 
-def evaluate(head: str | Path, features: str | Path, *, each_round: bool = False) -> dict[str, Any]:
+@takes(EvaluateOptions)
+def evaluate(
+    head: str | Path, features: str | Path, *, overwrite: bool = False, **options: Any
+) -> dict[str, Any]:
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
 
     The features must come from the same backbone, preprocessing and number format as those that
     the head was solved from, with the same classes. With ``each_round`` also ``rounds``: the rounds
     of the head's report, with the accuracies of the solved head after each, where this file holds
-    it; the head need not be solved yet then, and what it would say so far is evaluated.
+    it; the head need not be solved yet then: its best weights so far are evaluated.
+
+    ``earlier``: head files of earlier rounds, in any order, for the rounds that it does not hold.
+    ``metrics``, ``by``, ``against`` add entries of the same names; ``errors`` writes a table.
     """
-    loaded, header = load_head(Path(head))
-    solved = _solved(loaded, head, each_round)
+    o = made(EvaluateOptions, options)
+    if o.each_round and o.earlier:
+        last, alone = Path(head), {**options, "earlier": (), "overwrite": overwrite}
+
+        def one(path: Path) -> dict[str, Any]:
+            return evaluate(path, features, **(alone if path == last else {"each_round": True}))
+
+        return after_each_round([*o.earlier, last], one)
+    names = _figures(o)
+    if o.errors is not None:
+        check_table(o.errors)
+    solved, header = load_head(Path(head))
+    if solved.phase() is not None and not (o.each_round and header["classes"]):
+        raise _not_solved(solved, head)
+    _check_figures(solved, names)
     with open_features(Path(features)) as rows:
-        ours = {"space": header["space"], "classes": header["classes"]}
-        theirs = {"space": rows.header["space"], "classes": rows.header["classes"]}
-        where = difference(ours, theirs)
-        if where:
-            raise MismatchError(
-                f"{features} does not fit the head {head}: {where}; extract it with the backbone, "
-                "options and classes of the head"
-            )
-        names = solved.solved_rounds() if each_round else [""]
-        counted = [Metrics(np.zeros((len(rows.classes),) * 2, dtype=np.int64), 0) for _ in names]
-        with progress.task("evaluate", len(rows), "rows") as task:
-            for start, X in rows.blocks():
-                y = rows.labels[start : start + len(X)]
-                found = solved.round_scores(X) if each_round else [solved.scores(X)]
-                for k, scores in enumerate(found):
-                    counted[k] += score_metrics(scores, y)
-                task.advance(len(X))
-        return {
-            **counted[-1].as_dict(rows.classes),
+        _check_fits(header, head, rows, features)
+        keeping = _Keeping(solved, "auc" in names, bool(names or o.against), o.errors is not None)
+        other = None if o.against is None else _other(o.against, rows, features)
+        parts = None if o.by is None else _column("--by", o.by, rows)
+        groups = None if o.group is None else _column("--group", o.group, rows)
+        counted = _score(solved, head, rows, o.each_round, keeping, other)
+        found = {
+            **list(counted.values())[-1].as_dict(rows.classes),
             "head": {"path": str(head), "digest": header["digest"], "name": solved.name},
             "features": {"path": str(features), "digest": rows.header["digest"]},
-            **({"rounds": rounds_of(loaded, accuracies(names, counted))} if each_round else {}),
+            **({"rounds": rounds_of(solved, accuracies(counted))} if o.each_round else {}),
         }
-
-
-def _solved(head: Head, path: str | Path, each_round: bool) -> Head:
-    found = head.so_far() if each_round else head
-    if found is None or found.phase() is not None:
-        raise UsageError(
-            f"the head {path} is not solved yet: its next phase is {head.phase()!r} (local-stats)"
-        )
+    scored = keeping.scored()
+    if names and scored is not None:
+        at = None if groups is None else np.unique(groups, return_inverse=True)[1]
+        found["metrics"] = summary(scored, names, o.samples, o.seed, at)
+        found |= curves(scored, names, rows.classes)
+        if parts is not None:
+            found["by"] = by_part(scored, names, parts)
+    if o.against is not None and scored is not None and other is not None:
+        right = scored.predicted == scored.y
+        found["against"] = {"path": str(o.against), **mcnemar(right, other.right())}
+    if o.errors is not None:
+        write_records(keeping.wrong, WRONG, o.errors, overwrite)
     return found
+
+
+def _figures(o: EvaluateOptions) -> tuple[str, ...]:
+    """The figures asked for; those of parts are accuracies where none is named."""
+    if o.metrics is not None:
+        return figure_names(o.metrics)
+    return ("accuracy",) if o.by is not None or o.group is not None else ()
+
+
+def _check_figures(head: Head, names: Sequence[str]) -> None:
+    needed = [name for name in names if FIGURES[name].needs == "probabilities"]
+    if needed and not head.log_probabilities:
+        raise UsageError(
+            f"--metrics {needed[0]} needs probabilities; a {head.name} head gives least-squares "
+            "scores, which are none: leave it out, or train --head softmax"
+        )
+
+
+def _check_fits(
+    header: dict[str, Any], head: str | Path, rows: Features, features: str | Path
+) -> None:
+    ours, theirs = ({k: h[k] for k in ("space", "classes")} for h in (header, rows.header))
+    where = difference(ours, theirs)
+    if where:
+        raise MismatchError(
+            f"{features} does not fit the head {head}: {where}; extract it with the backbone, "
+            "options and classes of the head"
+        )
+
+
+def _column(option: str, text: str, rows: Features) -> list[str]:
+    """The values of TABLE:COLUMN, one for each row of the features."""
+    table, colon, column = text.rpartition(":")
+    if not colon or not table or not column:
+        raise UsageError(f"{option} is TABLE:COLUMN, such as sites.csv:site; found {text!r}")
+    return values_by_row(Path(table), column, rows.row_ids)
+
+
+class _Keeping:
+    """What is kept of every scored row, where more than counts is asked for."""
+
+    def __init__(self, head: Head, scores: bool, rows: bool, wrong: bool) -> None:
+        self.head, self.scores, self.rows, self.with_wrong = head, scores, rows, wrong
+        self.parts: list[Scored] = []
+        self.wrong: list[dict[str, Any]] = []
+
+    def add(
+        self, S: NDArray[np.float64], y: NDArray[np.int64], ids: Any, classes: Sequence[str]
+    ) -> None:
+        """Scores (n, C) of a block with its labels and row ids."""
+        P = probabilities(self.head, S)
+        if self.rows:
+            self.parts.append(Scored.of(S, y, P, self.scores))
+        if self.with_wrong:
+            S = S if P is None else P
+            predicted = S.argmax(axis=1)
+            for i in np.flatnonzero(predicted != y):
+                name, scores = ids[i].decode(errors="replace"), (S[i, predicted[i]], S[i, y[i]])
+                line = (name, classes[y[i]], classes[predicted[i]], *map(float, scores))
+                self.wrong.append(dict(zip(WRONG, line, strict=True)))
+
+    def scored(self) -> Scored | None:
+        return Scored.joined(self.parts) if self.parts else None
+
+    def right(self) -> NDArray[np.bool_]:
+        """Whether each row is predicted as its class, bool (n,)."""
+        return np.concatenate([part.predicted == part.y for part in self.parts])
+
+
+def _other(path: Path, rows: Features, features: str | Path) -> _Keeping:
+    head, header = load_head(path)
+    if head.phase() is not None:
+        raise _not_solved(head, path)
+    _check_fits(header, path, rows, features)
+    return _Keeping(head, False, True, False)
+
+
+def _score(
+    solved: Head,
+    path: str | Path,
+    rows: Features,
+    each_round: bool,
+    keeping: _Keeping,
+    other: _Keeping | None,
+) -> dict[str, Metrics]:
+    """Counts of every round, or of the solved head as the only one; both keep what they keep."""
+    counted: dict[str, Metrics] = {}
+    none = Metrics(np.zeros((len(rows.classes),) * 2, dtype=np.int64), 0)
+    with progress.task("evaluate", len(rows), "rows") as task:
+        for start, X in rows.blocks():
+            y = rows.labels[start : start + len(X)]
+            found = solved.round_scores(X) if each_round else [("", solved.scores(X))]
+            S = None
+            for name, S in found:
+                counted[name] = counted.get(name, none) + score_metrics(S, y)
+            if S is None:
+                raise _not_solved(solved, path)
+            ids = rows.row_ids[start : start + len(X)]
+            keeping.add(S, y, ids, rows.classes)
+            if other is not None:
+                other.add(other.head.scores(X), y, ids, rows.classes)
+            task.advance(len(X))
+    return counted
+
+
+def _not_solved(head: Head, path: str | Path) -> UsageError:
+    return UsageError(
+        f"the head {path} is not solved yet: its next phase is {head.phase()!r} (local-stats)"
+    )

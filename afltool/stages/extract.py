@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -22,14 +21,16 @@ import numpy as np
 from .. import progress
 from ..digest import Digest
 from ..errors import InputError, InvalidDataError, UsageError
-from ..files import up_to_date
+from ..extraction.asked import Asked
+from ..extraction.decoding import Batch, Decoder
+from ..extraction.kept import in_store, is_kept
+from ..options import made, takes
+from ..options.features import ExtractOptions
+from ..options.shards import parse_shard
 from ..store import schema
 from ..store.features import FeatureWriter, writing_features
 from ..store.provenance import provenance
-from ._answers import now_ns, recall, remember
-from ._asked import Asked
-from ._decoding import Batch, Decoder
-from ._options import check_format, parse_shard
+from ..store.recipes import up_to_date
 
 if TYPE_CHECKING:
     import torch
@@ -40,35 +41,19 @@ log = logging.getLogger("afltool")
 COMMIT_SECONDS = 5.0
 
 
+@takes(ExtractOptions)
 def extract(
     backbone: str,
     data: str,
     split: str = "train",
     out: str | Path | None = None,
     *,
-    weights: str = "default",
-    seed: int = 0,
-    node: str | None = None,
-    preprocess: str = "paper",
-    image_size: int | None = None,
-    classes: Sequence[str] | None = None,
-    limit: int | None = None,
-    shard: str | None = None,
-    dtype: str = "int16",
-    fraction_bits: int = 9,
-    precision: str = "fp32",
-    plain: bool = False,
-    batch_size: int | None = None,
-    device: str = "auto",
-    workers: int | None = None,
-    data_root: str | Path | None = None,
-    checksums: str | Path | None = None,
-    store: str | Path | None = None,
-    skip_corrupt: bool = False,
     overwrite: bool = False,
+    **options: Any,
 ) -> Path:
     """Write the features of every image of a split: what enters the backbone's classifier.
 
+    ``options`` are the other fields of `ExtractOptions`; ``classes`` may be the names themselves.
     ``node`` chooses another place in the network (see `afltool.backbones.nodes.cut_at`). Without
     ``out`` the file lies in the store (``store``, else $AFLTOOL_STORE, else ./afl-store) under a
     key of everything that changes a feature, and is made once. ``shard`` 'I/N' extracts part I of
@@ -76,72 +61,44 @@ def extract(
     cannot be read and counts them; otherwise the first one ends the run. ``plain`` gives the bits
     of a plain PyTorch loop over the same batches: no batch norm folded, no channels-last.
     """
-    check_format(dtype, fraction_bits)
-    for name, number in (("--batch-size", batch_size), ("--workers", workers)):
-        if number is not None and number < 1:
-            raise UsageError(f"{name} is at least 1; found {number}")
-    part, parts = parse_shard(shard)
-    asked = Asked(
-        backbone=backbone,
-        data=data,
-        split=split,
-        weights=weights,
-        seed=seed,
-        node=node,
-        preprocess=preprocess,
-        image_size=image_size,
-        classes=None if classes is None else tuple(classes),
-        limit=limit,
-        part=part,
-        parts=parts,
-        dtype=dtype,
-        fraction_bits=fraction_bits if dtype == "int16" else None,
-        precision=precision,
-        plain=plain,
-        skip_corrupt=skip_corrupt,
-        data_root=None if data_root is None else Path(data_root),
-        checksums=None if checksums is None else Path(checksums),
-    )
-    if out is not None:
-        path, made_by = Path(out), asked.recipe()
-    else:
-        path, made_by = _in_store(
-            Path(store or os.environ.get("AFLTOOL_STORE") or "afl-store"), asked
-        )
+    o = made(ExtractOptions, {"backbone": backbone, "data": data, "split": split, **options})
+    asked = Asked(o, *parse_shard(o.shard))
+    path, made_by = in_store(asked) if out is None else (Path(out), asked.recipe())
     if up_to_date(path, made_by, overwrite):
         return path
     # Only now, so that an answer from the store needs neither the images nor PyTorch.
     dataset, preprocessing = asked.dataset(), asked.preprocessing()
     n = len(dataset)
+    part, parts = asked.part, asked.parts
     indices = range(n * part // parts, n * (part + 1) // parts)
     if not indices:
-        raise UsageError(f"--shard {shard}: {n} images make at most {n} shards with an image each")
+        raise UsageError(
+            f"--shard {o.shard}: {n} images make at most {n} shards with an image each"
+        )
     job = _Job(
-        asked, dataset, indices, preprocessing, made_by, batch_size, device, workers or cores()
-    )
+        asked, dataset, indices, preprocessing, made_by, o.batch_size, o.device,
+        o.workers or cores(),
+    )  # fmt: skip
     job.load()
     job.run(path)
     return path
+
+
+def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
+    """Refuse an extraction that would fail: unknown names, missing files, an absent device.
+
+    No image is read. Nothing is looked at where the store has the answer. ``here``: the images are
+    extracted on this machine; elsewhere its data sets and devices are not known.
+    """
+    asked = Asked(options, *parse_shard(options.shard))
+    if not (here and is_kept(asked)):
+        asked.check(here)
 
 
 def cores() -> int:
     """Processors this process may use: SLURM_CPUS_PER_TASK, else its affinity."""
     given = os.environ.get("SLURM_CPUS_PER_TASK", "")
     return int(given) if given.isdigit() and int(given) > 0 else len(os.sched_getaffinity(0))
-
-
-def _in_store(folder: Path, asked: Asked) -> tuple[Path, dict[str, Any]]:
-    """Where the features lie in a store, and their recipe."""
-    begun, states = now_ns(), asked.states()
-    key = asked.key(states)
-    made_by = recall(folder, key)
-    if made_by is None:
-        made_by = asked.recipe()
-        remember(folder, key, made_by, states, begun)
-    digest = Digest().json("recipe", made_by).hex()[:16]
-    words = f"{asked.backbone}-{Path(asked.data).name}-{asked.split}"
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
-    return folder / f"{name}-{digest}.h5", made_by
 
 
 @dataclass
@@ -168,7 +125,7 @@ class _Job:
             resolve_device,
         )
 
-        a, size = self.asked, self.preprocessing.crop
+        a, size = self.asked.given, self.preprocessing.crop
         self.device = resolve_device(self.device)
         self.batch = self.step = self.batch_size or default_batch_size(self.device)
         self.backbone = load_backbone(
@@ -180,9 +137,9 @@ class _Job:
 
     def run(self, path: Path) -> None:
         """Extract every image not yet in the partial file, and finish the file."""
-        a, key = self.asked, Digest().json("recipe", self.made_by).hex()
+        a, key = self.asked.given, Digest().json("recipe", self.made_by).hex()
         dim, n = self.backbone.dim, len(self.indices)
-        with writing_features(path, dim, a.dtype, a.fraction_bits, key, n) as writer:
+        with writing_features(path, dim, a.dtype, a.bits, key, n) as writer:
             if writer.state is not None:
                 self.skipped = dict(writer.state["skipped"])
                 self.steps = list(writer.state.get("steps", []))
@@ -251,7 +208,7 @@ class _Job:
         )
         before: tuple[Batch, Callable[[], np.ndarray]] | None = None
         for batch in decoder.batches(self.indices[at:]):
-            if batch.bad and not self.asked.skip_corrupt:
+            if batch.bad and not self.asked.given.skip_corrupt:
                 if before:
                     yield before[0], before[1]()
                 raise batch.bad[min(batch.bad)]
@@ -291,7 +248,7 @@ class _Job:
         if len(images) < self.step:
             images = torch.cat([images, images[-1:].expand(self.step - len(images), -1, -1, -1)])
         return start_inference(
-            self.module, images, self.preprocessing, self.device, self.asked.precision
+            self.module, images, self.preprocessing, self.device, self.asked.given.precision
         )
 
     def halve(self, error: Exception) -> None:
@@ -327,7 +284,7 @@ class _Job:
     def header(self) -> dict[str, Any]:
         import torch
 
-        a = self.asked
+        a = self.asked.given
         space = {
             "backbone": self.backbone.name,
             "weights": self.backbone.weights_digest,
@@ -339,7 +296,7 @@ class _Job:
             "precision": a.precision,
             "dim": self.backbone.dim,
             "dtype": a.dtype,
-            "fraction_bits": a.fraction_bits,
+            "fraction_bits": a.bits,
         }
         rows = {
             "data": a.data,

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..files import new_head, recipe, save_head, up_to_date
 from ..statistics import Context
+from ..store.heads import new_head, save_head
+from ..store.recipes import recipe, up_to_date
 
 
 def head(

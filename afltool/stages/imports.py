@@ -1,4 +1,4 @@
-"""Stage `import`: embeddings made by anyone → a feature file; see `_embeddings` for the formats."""
+"""Stage `import`: embeddings made by anyone → a feature file; see `embeddings` for the formats."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..digest import file_sha256
+from ..embeddings import Embeddings, imported_space, open_embeddings, read_labels
 from ..errors import InvalidDataError, UsageError
-from ..files import recipe, up_to_date
+from ..options import made, takes
+from ..options.features import ImportOptions
 from ..store.features import FeatureWriter, writing_features
 from ..store.provenance import provenance
-from ._embeddings import Embeddings, open_embeddings, read_labels
-from ._options import check_format
+from ..store.recipes import recipe, up_to_date
 
+MOST_ROWS = 20_000_000  # their labels and ids are held in memory
+MOST_FEATURES = 1 << 20  # of a row
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 
 
+@takes(ImportOptions)
 def import_embeddings(
     embeddings: str | Path,
     out: str | Path,
     *,
-    labels: str | Path | None = None,
-    classes: Sequence[str] | None = None,
-    dtype: str = "int16",
-    fraction_bits: int = 9,
-    backbone: str = "import",
     overwrite: bool = False,
+    **options: Any,
 ) -> Path:
     """Write the rows of ``embeddings`` as a feature file.
 
@@ -42,25 +42,15 @@ def import_embeddings(
     column) ``row_ids`` of the file.
     """
     path, out = Path(embeddings), Path(out)
-    check_format(dtype, fraction_bits)
+    o = made(ImportOptions, options)
     x = open_embeddings(path)
-    y = _labels(path, x, labels)
+    y = _labels(path, x, o.labels)
     _check_shapes(path, x, y)
-    names, y = _with_classes(path, y, classes)
-    bits = fraction_bits if dtype == "int16" else None
-    space = {
-        "backbone": backbone,
-        "weights": None,
-        "node": None,
-        "preprocessing": None,
-        "precision": None,
-        "dim": x.shape[1],
-        "dtype": dtype,
-        "fraction_bits": bits,
-    }
+    names, y = _with_classes(path, y, _class_names(o.classes))
+    space = imported_space(o.backbone, x.shape[1], o.dtype, o.bits)
     digests = {"embeddings": file_sha256(path)}
-    if labels is not None:
-        digests["labels"] = file_sha256(Path(labels))
+    if o.labels is not None:
+        digests["labels"] = file_sha256(o.labels)
     made_by = recipe("import", {"space": space, "classes": list(names)}, digests)
     if up_to_date(out, made_by, overwrite):
         return out
@@ -72,7 +62,7 @@ def import_embeddings(
         "classes": list(names),
         "source": {"data": path.name, "input": digests["embeddings"]},
     }
-    with writing_features(out, x.shape[1], dtype, bits, expect_rows=len(x)) as writer:
+    with writing_features(out, x.shape[1], o.dtype, o.bits, expect_rows=len(x)) as writer:
         with progress.task("import", len(x), "rows") as task:
             for rows in x.blocks():
                 _append(path, writer, rows)
@@ -80,6 +70,12 @@ def import_embeddings(
                 progress.stop_point()
         writer.finish(y, ids, header)
     return out
+
+
+def _class_names(given: Path | tuple[str, ...] | None) -> tuple[str, ...] | None:
+    from ..datasets import read_classes
+
+    return read_classes(given) if isinstance(given, Path) else given
 
 
 BLOCK = 4096  # rows converted at a time
@@ -109,6 +105,11 @@ def _check_shapes(path: Path, x: Embeddings, y: NDArray[Any]) -> None:
             f"{path}: x must be a table of numbers (rows, features) with at least one of each; "
             f"found shape {x.shape}, type {x.dtype}"
         )
+    if len(x) > MOST_ROWS or x.shape[1] > MOST_FEATURES:
+        raise InvalidDataError(
+            f"{path}: expected at most {MOST_ROWS:,} rows of {MOST_FEATURES:,} features; found "
+            f"{x.shape[0]:,} of {x.shape[1]:,}"
+        )
     if y.ndim != 1 or len(y) != len(x):
         raise InvalidDataError(f"{path}: {len(x)} rows need {len(x)} labels; found shape {y.shape}")
     if x.row_ids is not None and x.row_ids.shape != y.shape:
@@ -127,10 +128,11 @@ def _with_classes(
         bad = np.flatnonzero((y < 0) | (y >= end))
         labels = y
     elif y.dtype.kind in "US":
-        found = _texts(path, y, "labels")
+        different, at = np.unique(y, return_inverse=True)
+        found = _texts(path, different, "labels")
         names = tuple(classes) if classes else tuple(sorted(set(found)))
         index = {name: i for i, name in enumerate(names)}
-        labels = np.array([index.get(name, -1) for name in found])
+        labels = np.array([index.get(name, -1) for name in found])[at]
         bad = np.flatnonzero(labels < 0)
     else:
         raise InvalidDataError(f"{path}: labels are integers or names; found type {y.dtype}")
@@ -151,13 +153,17 @@ def _with_classes(
 def _row_ids(path: Path, given: NDArray[Any] | None, n: int) -> NDArray[np.bytes_]:
     if given is None:
         width = len(str(n - 1))
-        return np.array([f"row/{i:0{width}d}".encode() for i in range(n)])
-    ids = _texts(path, given, "row_ids")
-    if len(set(ids)) < n:
-        raise InvalidDataError(f"{path}: row_ids must differ; {n - len(set(ids))} repeat")
-    if any("\n" in i or not i for i in ids):
+        ids = np.empty(n, f"S{4 + width}")
+        for start in range(0, n, BLOCK):  # in pieces: a text a row would take five times as much
+            rows = range(start, min(start + BLOCK, n))
+            ids[start : rows.stop] = [f"row/{i:0{width}d}".encode() for i in rows]
+        return ids
+    texts = _texts(path, given, "row_ids")
+    if len(set(texts)) < n:
+        raise InvalidDataError(f"{path}: row_ids must differ; {n - len(set(texts))} repeat")
+    if any("\n" in text or not text for text in texts):
         raise InvalidDataError(f"{path}: row_ids are one line each and not empty")
-    return np.array([i.encode() for i in ids])
+    return np.array([text.encode() for text in texts])
 
 
 def _texts(path: Path, values: NDArray[Any], what: str) -> list[str]:

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import UsageError
-from ..files import clients_of, context_of, load_partition, verify
-from ..heads import make_head
+from .. import progress
+from ..errors import InputError, UsageError
+from ..heads import make_options
+from ..privacy import messages
+from ..privacy.differential import account
 from ..statistics import Context, Statistics
 from ..store import schema
-from ..store.arrays import checked_dataset, damage_as_error, describe_additive, get_array
+from ..store.arrays import damage_as_error, describe_additive, get_array
 from ..store.hdf5 import read_header, reading
+from ..store.members import checked_dataset
+from ..store.partitions import load_partition
+from ..store.statistics import clients_of, context_of
+from ..store.verify import verify
 
 
 def info(path: str | Path) -> dict[str, Any]:
-    """What a file holds, as plain JSON values: kind, digest, bytes, sizes, where it comes from."""
+    """What a file holds, as plain JSON values: kind, digest, bytes, sizes, where it comes from.
+
+    Everything in the file is read and compared with its digest before it is told, but for features,
+    of which only the header is: ``checked`` says so, and `verify` reads the rest.
+    """
     path = Path(path)
+    if described := messages.describe(path):
+        return described
     header = read_header(path)
+    checked = "header only; afltool verify reads the rows" if _large(header) else "all"
+    header = header if _large(header) else verify(path)
     common = {"path": str(path), "kind": header["kind"], "digest": header["digest"]}
     with damage_as_error(path):
         more = _BY_KIND[header["kind"]](path, header)
     ends = {k: header[k] for k in ("recipe", "provenance")}
-    return {**common, "bytes": path.stat().st_size, **more, **ends}
+    return {**common, "bytes": path.stat().st_size, "checked": checked, **more, **ends}
+
+
+def _large(header: dict[str, Any]) -> bool:
+    return bool(header["kind"] == "features")
 
 
 def field(found: dict[str, Any], name: str) -> Any:
@@ -43,6 +62,22 @@ def check(path: str | Path) -> dict[str, Any]:
     """`verify` one file: every checksum and the digest; returns path, kind and digest."""
     header = verify(Path(path))
     return {"path": str(path), "kind": header["kind"], "digest": header["digest"], "intact": True}
+
+
+def check_all(paths: Sequence[Path], keep_going: bool = False) -> list[dict[str, Any]]:
+    """`check` of every file; with ``keep_going`` a damaged one is listed with its error."""
+    found: list[dict[str, Any]] = []
+    with progress.task("verify", len(paths), "files") as task:
+        for path in paths:
+            try:
+                found.append(check(path))
+            except InputError as error:
+                if not keep_going:
+                    raise
+                found.append({"path": str(path), "intact": False, "error": str(error)})
+            task.advance()
+            progress.stop_point()
+    return found
 
 
 def _features(path: Path, header: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +134,10 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     }
     against = _compared(context_of(header), found["stored_bytes"], len(clients))
     found |= {"compared_with": against} if against else {}
-    if len(clients) == 1:
+    noise = context_of(header).noise
+    if noise:
+        found["privacy"] = account(noise, len(clients))
+    elif len(clients) == 1:
         dim = context_of(header).space["dim"] if "gram" in arrays else None
         found["reveals"] = what_it_reveals(found["rows"], counts, dim)
     return found
@@ -110,11 +148,26 @@ def _compared(context: Context, stored: int, clients: int) -> dict[str, Any]:
     binding, dim = context.head, context.space.get("dim")
     if "options" not in binding or dim is None:
         return {}
-    head = make_head(binding["name"], binding["options"]).bind(dim, len(context.classes))
-    against = head.yardsticks(binding["phase"], clients)
+    options = make_options(binding["name"], binding["options"])
+    against = options.yardsticks(binding["phase"], dim, clients)
     return {
         name: {"bytes": size, "times": round(size / max(stored, 1), 2)}
         for name, size in against.items()
+    }
+
+
+def _masked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+    with reading(path, "masked") as (file, _):
+        arrays = {name: describe_additive(path, file, name) for name in file[schema.ARRAYS]}
+    return {
+        "phase": header["phase"],
+        "arrays": arrays,
+        "payload_bytes": sum(a["bytes"] for a in arrays.values()),
+        "client_names": header["clients"]["names"],
+        "context": context_of(header).as_dict(),
+        "seal": header["seal"],
+        "reveals": "Nothing but the client's name and the shapes of its arrays: masks hide the "
+        "numbers until the sum of all who stayed is known.",
     }
 
 
@@ -152,9 +205,17 @@ def _head(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     return {key: header[key] for key in keys}
 
 
+def _checkpoint(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+    with reading(path, "checkpoint") as (file, _):
+        arrays = {name: describe_additive(path, file, name) for name in file[schema.ARRAYS]}
+    return {"rounds_done": len(header["rounds"]), "arrays": arrays}
+
+
 _BY_KIND = {
     "features": _features,
     "partition": _partition,
     "statistics": _statistics,
+    "masked": _masked,
     "head": _head,
+    "checkpoint": _checkpoint,
 }

@@ -8,59 +8,52 @@ nor on the number of rows.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
-from ..digest import canonical_json
+from ..digest import Digest, canonical_json
 from ..errors import InputError, InvalidDataError, MismatchError, UsageError
-from ..files import (
-    Partition,
-    head_from,
-    load_partition,
-    recipe,
-    rows_digest,
-    save_statistics,
-    up_to_date,
-)
-from ..heads.base import Block, Head
+from ..heads.base import Block, Head, binding
+from ..heads.carried import NOTHING
+from ..names import check_name, file_of_name, file_of_number, numbered
+from ..options import flag, made, takes
+from ..options.shards import parse_shard
+from ..options.statistics import LocalStatsOptions
+from ..partitions.rows import Assignment
+from ..privacy.protection import Protection
 from ..statistics import Client, ClientId, Context, Statistics, difference
 from ..store.atomic import free_space, need_space
+from ..store.carried import CarriedFile
 from ..store.features import Features, open_features
 from ..store.hdf5 import LEAST_BYTES
-from ._carrying import Carrying, Numbered
-from ._options import parse_shard
+from ..store.heads import head_from
+from ..store.partitions import check_same_rows, load_partition
+from ..store.recipes import recipe, up_to_date
+from ..store.statistics import save_statistics
 
 log = logging.getLogger("afltool")
 FILE_BYTES = 16 << 10  # at most, of a client file beside arrays, classes and space
 BUFFER_BYTES = 256 << 20  # rows of one group of clients, as stored
 
 
+@takes(LocalStatsOptions)
 def local_stats(
     features: str | Path,
     head: str | Path,
     out: str | Path,
     *,
-    partition: str | Path | None = None,
-    client: str | None = None,
-    only: str | None = None,
-    participation: float = 1.0,
-    participation_seed: int = 0,
-    sum: bool = False,
-    held_out: str | Path | None = None,
-    min_rows: int = 0,
     head_options: Mapping[str, Any] | None = None,
-    cache: str | Path | None = None,
     overwrite: bool = False,
+    **options: Any,
 ) -> Path:
     """Compute statistics of simulated clients (``partition``) or of one real silo (``client``).
 
@@ -69,9 +62,10 @@ def local_stats(
     ('0-9,12') or a part of them ('I/N'); ``participation`` is the share of them that takes part.
     ``head`` is a head file or a head's name with ``head_options``. Files that are there and were
     made of the same inputs are kept. ``cache``: a folder for what rows become in a head of many
-    rounds, so that the next round starts there and not from the features. Returns ``out``.
+    rounds, so that the next round starts there and not from the features. Returns ``out``; of a
+    silo the file in that folder.
     """
-    out = Path(out)
+    out, o = Path(out), made(LocalStatsOptions, options)
     with open_features(Path(features)) as rows:
         bound, header = head_from(head, head_options)
         if bound.phase() is None:
@@ -79,37 +73,46 @@ def local_stats(
         if header is not None:
             _check_same_space(rows, header, head)
         bound = bound.bind(rows.dim, len(rows.classes))
-        dealt = _whole_file(rows, client) if partition is None else _dealt(rows, partition, client)
-        if not 0 < participation <= 1:
-            raise UsageError(f"--participation is above 0, at most 1; found {participation}")
-        if participation < 1 and bound.same_clients:
-            raise UsageError(
-                f"this {bound.name} head needs the same clients in every round; found "
-                f"--participation {participation:g}: leave it out, or begin a head without "
-                "--incremental"
-            )
-        drawn = draw_clients(dealt.held_out, participation, participation_seed, bound.phase())
-        chosen = _chosen(drawn, only, len(dealt.names))
-        _check_min_rows(dealt, chosen, min_rows)
-        head_file = None if header is None else str(Path(head).resolve())
-        carrying = None if cache is None else _carrying(Path(cache), rows, dealt, chosen, bound)
-        job = _Job(rows, bound, dealt, head_file, carrying, overwrite)
-        if sum:
-            job.write_sums(chosen, out, None if held_out is None else Path(held_out))
-        elif held_out is not None:
-            raise UsageError("--held-out belongs to --sum (or to aggregate)")
+        if o.partition is None:
+            dealt, digests = _silo(rows, o.client), ("", "")
         else:
-            job.write_each(chosen, out)
-        if carrying is not None:
-            carrying.finish()
+            dealt, digests = _dealt(rows, o.partition, o.client)
+        check_participation(bound, o.participation)
+        seed = o.participation_seed or 0
+        draw = bound.options.draw_of(str(bound.phase()))
+        drawn = draw_clients(dealt.held_out, o.participation, seed, draw)
+        chosen = _chosen(drawn, o.only, len(dealt.names))
+        _check_min_rows(dealt, chosen, o.min_rows)
+        head_file = None if header is None else Path(head).name
+        protection = Protection.of(o, binding(bound), rows.header["space"])
+        job = _Job(rows, bound, dealt, *digests, head_file, overwrite, protection)
+        with ExitStack() as files:
+            if o.cache is not None:
+                job.cache = files.enter_context(_cache(o.cache, job, chosen))
+            if o.sum:
+                job.write_sums(chosen, out, o.held_out)
+            else:
+                written = job.write_each(chosen, out)
+                out = written[0] if o.partition is None else out
         return out
 
 
-def _carrying(
-    cache: Path, rows: Features, dealt: _Dealt, chosen: Sequence[int], head: Head
-) -> Carrying:
-    names = [dealt.names[k] for k in chosen]
-    return Carrying(cache, [rows.header["digest"], dealt.partition, names], head, len(rows))
+def check_participation(head: Head, share: float) -> None:
+    """Refuse a draw of clients for a head that needs the same ones in every round."""
+    needing = head.options.same_clients()
+    if share < 1 and needing is not None:
+        raise UsageError(
+            f"this {head.name} head needs the same clients in every round; found --participation "
+            f"{share:g}: leave it out, or begin a head without {flag(needing)}"
+        )
+
+
+def _cache(folder: Path, job: _Job, chosen: Sequence[int]) -> CarriedFile:
+    """The file of what these rows become in a head of these options."""
+    names = [job.dealt.names[k] for k in chosen]
+    task = [job.rows.header["digest"], job.partition, names]
+    task += [job.head.name, job.head.options.as_dict()]
+    return CarriedFile(folder, Digest().json("task", task).hex()[:32])
 
 
 def _check_same_space(rows: Features, header: Mapping[str, Any], head: str | Path) -> None:
@@ -127,75 +130,42 @@ def _check_same_space(rows: Features, header: Mapping[str, Any], head: str | Pat
         )
 
 
-@dataclass(frozen=True)
-class _Dealt:
-    """Rows of one feature file with their owners: ``owner`` (n,) indexes ``names``."""
-
-    owner: NDArray[np.int32]
-    labels: NDArray[np.int64]
-    names: tuple[str, ...]
-    held_out: NDArray[np.bool_]
-    partition: str = ""
-    rows_digest: str = ""
-
-    def sizes(self) -> NDArray[np.int64]:
-        return np.bincount(self.owner, minlength=len(self.names))
-
-
-def _whole_file(rows: Features, client: str | None) -> _Dealt:
+def _silo(rows: Features, client: str | None) -> Assignment:
+    """All rows are of one client."""
     if not client:
         raise UsageError(
             "say whose rows these are: --partition FILE for simulated clients, or --client NAME "
             "for a silo whose whole file is one client"
         )
-    owner = np.zeros(len(rows), dtype=np.int32)
-    return _Dealt(owner, rows.labels, (client,), np.zeros(1, dtype=bool))
+    check_name(client)
+    return Assignment(
+        client=np.zeros(len(rows), np.int32),
+        names=(client,),
+        held_out=np.zeros(1, bool),
+        effective_labels=rows.labels,
+    )
 
 
-def _dealt(rows: Features, path: str | Path, client: str | None) -> _Dealt:
-    """The partition applied to the rows of this file, whatever their order."""
+def _dealt(
+    rows: Features, path: str | Path, client: str | None
+) -> tuple[Assignment, tuple[str, str]]:
+    """The partition applied to the rows of this file, whatever their order, and its digests."""
     if client is not None:
         raise UsageError("--client NAME is for a file that is one client; it has no --partition")
     p = load_partition(Path(path))
     order = np.argsort(rows.row_ids, kind="stable")
-    _check_same_rows(rows, p, order, path)
-    owner, labels = np.empty(len(rows), np.int32), np.empty(len(rows), np.int64)
-    owner[order], labels[order] = p.client, p.effective_labels
-    return _Dealt(owner, labels, p.names, p.held_out, p.digest(), p.rows_digest())
+    check_same_rows(rows, p, order, path)
+    return p.moved(order), (p.digest(), p.rows_digest())
 
 
-def _check_same_rows(
-    rows: Features, p: Partition, order: NDArray[np.int64], path: str | Path
-) -> None:
-    ids, labels = rows.row_ids[order], rows.labels[order]
-    if rows_digest(ids, labels) == p.rows_digest() and rows.classes == p.classes:
-        return
-    if rows.classes != p.classes:
-        what = f"the classes differ ({len(rows.classes)} here, {len(p.classes)} there)"
-    elif len(ids) != len(p.row_ids):
-        what = f"{len(ids)} rows here, {len(p.row_ids)} there"
-    elif not np.array_equal(ids, p.row_ids):
-        at = int(np.flatnonzero(ids != p.row_ids)[0])
-        what = f"row {ids[at].decode()!r} here is {p.row_ids[at].decode()!r} there"
-    else:
-        what = f"{int((labels != p.labels).sum())} rows have another label"
-    raise MismatchError(
-        f"the partition {path} is of other rows than {rows.path}: {what}; make a partition of "
-        "this file, or give the file that it was made of"
-    )
-
-
-def draw_clients(
-    held_out: NDArray[np.bool_], share: float, seed: int, phase: str | None
-) -> list[int]:
-    """The clients of a round: one draw for each layer of a head, by the number of its phase.
+def draw_clients(held_out: NDArray[np.bool_], share: float, seed: int, draw: int) -> list[int]:
+    """The clients of a round: draw number ``draw`` of a seed, see `Options.draw_of`.
 
     Every held-out client stays; with a share of 1 nothing is drawn.
     """
     if share == 1:
         return list(range(len(held_out)))
-    layer = re.search(r"\d+$", phase or "")
-    rng = np.random.default_rng([seed, int(layer[0]) if layer else 0])
+    rng = np.random.default_rng([seed, draw])
     training = np.flatnonzero(~held_out)
     drawn = rng.permutation(training)[: max(1, round(share * len(training)))]
     return sorted([*drawn.tolist(), *np.flatnonzero(held_out).tolist()])
@@ -236,7 +206,7 @@ def parse_ranges(text: str, clients: int) -> list[int]:
     return sorted(found)
 
 
-def _check_min_rows(dealt: _Dealt, chosen: Sequence[int], min_rows: int) -> None:
+def _check_min_rows(dealt: Assignment, chosen: Sequence[int], min_rows: int) -> None:
     sizes = dealt.sizes()[chosen]
     small = [dealt.names[k] for k, n in zip(chosen, sizes, strict=True) if n < min_rows]
     if small:
@@ -251,23 +221,28 @@ def _check_min_rows(dealt: _Dealt, chosen: Sequence[int], min_rows: int) -> None
 class _Job:
     rows: Features
     head: Head
-    dealt: _Dealt
-    head_file: str | None  # where `solve` finds what the head has learned so far
-    carrying: Carrying | None
+    dealt: Assignment  # in the order of the rows
+    partition: str  # its digest; "" for a silo
+    rows_digest: str
+    head_file: str | None  # its name: `solve` looks for it beside the total
     overwrite: bool
+    protection: Protection
+    cache: CarriedFile | None = None
 
-    def write_each(self, chosen: Sequence[int], out: Path) -> Path:
+    def write_each(self, chosen: Sequence[int], out: Path) -> list[Path]:
         """One file for each client; those that are there already are kept."""
         _make_folder(out)
         paths = {k: out / self.file_name(k) for k in chosen}
-        todo = [k for k in chosen if not up_to_date(paths[k], self.recipe([k]), self.overwrite)]
+        recipes = {k: self.protection.recipe(self.recipe([k])) for k in chosen}
+        todo = [k for k in chosen if not up_to_date(paths[k], recipes[k], self.overwrite)]
+        self.warn_of_few_rows(todo)
         self.announce(len(todo), out)
         with progress.task("local-stats", len(chosen), "clients", len(chosen) - len(todo)) as task:
             for k, statistics in self.each(todo):
-                save_statistics(paths[k], statistics, self.recipe([k]), self.head_file)
+                self.protection.save(paths[k], statistics, self.recipe([k]), self.head_file)
                 task.advance()
                 progress.stop_point()
-        return out
+        return list(paths.values())
 
     def write_sums(self, chosen: Sequence[int], out: Path, held_out: Path | None) -> Path:
         """The sum of the clients in one file; of the held-out ones in another."""
@@ -283,7 +258,7 @@ class _Job:
             if path is not None and not up_to_date(path, made_by, self.overwrite):
                 begun = time.perf_counter()
                 found = self.sum_of(clients)
-                took = round(time.perf_counter() - begun, 3)
+                took = round(time.perf_counter() - begun, 3) if self.partition else None
                 save_statistics(path, found, made_by, self.head_file, took)
         return out
 
@@ -293,7 +268,7 @@ class _Job:
         inputs = {
             "features": self.rows.header["digest"],
             "space": self.rows.header["space"],
-            "partition": self.dealt.partition,
+            "partition": self.partition,
             "head": self.head.digest(),
         }
         return recipe("local-stats", options, inputs)
@@ -303,11 +278,10 @@ class _Job:
         return float(self.head.options.as_dict().get("gamma", 0.0))
 
     def file_name(self, k: int) -> str:
-        """client-007.h5, or a safe form of the name of a silo."""
-        name = self.dealt.names[k]
-        if name == str(k) and self.dealt.partition:
-            return f"client-{k:0{len(str(len(self.dealt.names) - 1))}d}.h5"
-        return f"client-{quote(name, safe=' ')}.h5"
+        """client-007.h5 where all clients are numbers; else from the client's name."""
+        if self.partition and numbered(self.dealt.names):
+            return file_of_number(k, len(self.dealt.names))
+        return file_of_name(self.dealt.names[k])
 
     def announce(self, files: int, out: Path) -> None:
         """Say how much disk will be taken before it is, and refuse when there is less."""
@@ -334,35 +308,51 @@ class _Job:
                 out, free / 1e6,
             )  # fmt: skip
 
-    def no_rows(self) -> Block:
-        return self.rows.rows(0, 0), self.dealt.labels[:0]
+    def warn_of_few_rows(self, clients: Sequence[int]) -> None:
+        """Say whose statistics give rows away, and what would keep them."""
+        few = [n for k in clients if 0 < (n := int(self.dealt.sizes()[k])) < self.rows.dim]
+        if few and not self.protection.hides:
+            log.warning(
+                "%d of %d clients have fewer rows (%d at the least) than the %d features: their "
+                "statistics show the space of their rows, often the rows themselves; --mask hides "
+                "them from the server, --dp-epsilon adds noise (docs/privacy.md)",
+                len(few), len(clients), min(few), self.rows.dim,
+            )  # fmt: skip
 
-    def collect(self, blocks: Iterable[Numbered]) -> Statistics:
-        if self.carrying is not None:
-            return self.carrying.collect(blocks)
-        return self.head.collect(block for _, block in blocks)
+    def no_rows(self) -> Block:
+        return self.rows.rows(0, 0), self.dealt.effective_labels[:0]
+
+    def gathered(self, blocks: Iterable[Block], clients: Sequence[int], part: str) -> Statistics:
+        """The statistics of clients, with what they may be added to; ``part`` of the cache."""
+        carried = NOTHING if self.cache is None else self.cache.of(part)
+        rows = self.protection.blocks(blocks)
+        found, _ = self.head.gather(rows, self.who(clients), carried)
+        header = self.rows.header
+        context = Context(header["space"], tuple(header["classes"]), binding(self.head))
+        return replace(found, context=context)
 
     def sum_of(self, clients: Sequence[int]) -> Statistics:
         """Statistics of the pooled rows of some clients, streamed once."""
         wanted = np.zeros(len(self.dealt.names), dtype=bool)
         wanted[list(clients)] = True
         with progress.task("local-stats", len(self.rows), "rows") as task:
-            total = self.collect(self.selected(wanted[self.dealt.owner], task))
-        return self.labelled(total, clients)
+            held_out = bool(clients) and bool(self.dealt.held_out[clients[0]])
+            part = "held out" if held_out else "kept"
+            return self.gathered(self.selected(wanted[self.dealt.client], task), clients, part)
 
     def each(self, clients: Sequence[int]) -> Iterator[tuple[int, Statistics]]:
         """Statistics of each client in turn, reading the file once for a group of them."""
         for group in self.groups(clients):
             if len(group) == 1:
-                blocks = self.selected(self.dealt.owner == group[0], None)
-                yield group[0], self.labelled(self.collect(blocks), group)
+                blocks = self.selected(self.dealt.client == group[0], None)
+                yield group[0], self.gathered(blocks, group, self.dealt.names[group[0]])
                 continue
-            values, rows = self.gather(group)
-            owner, labels = self.dealt.owner[rows], self.dealt.labels[rows]
+            values, rows = self.read(group)
+            owner, labels = self.dealt.client[rows], self.dealt.effective_labels[rows]
             for k in group:
                 mine = np.flatnonzero(owner == k)
                 block = self.rows.wrap(values[mine]), labels[mine]
-                yield k, self.labelled(self.collect([(rows[mine], block)]), [k])
+                yield k, self.gathered([block], [k], self.dealt.names[k])
 
     def groups(self, clients: Sequence[int]) -> Iterator[list[int]]:
         """Clients in order, as many together as their rows fit into the buffer."""
@@ -380,47 +370,45 @@ class _Job:
         if group:
             yield group
 
-    def gather(self, group: Sequence[int]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    def read(self, group: Sequence[int]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """The rows of a group of clients and their numbers, by one pass over the file."""
         wanted = np.zeros(len(self.dealt.names), dtype=bool)
         wanted[list(group)] = True
-        rows = np.flatnonzero(wanted[self.dealt.owner])
+        rows = np.flatnonzero(wanted[self.dealt.client])
         values = np.empty((len(rows), self.rows.dim), dtype=self.rows.data.dtype)
         for start, block in self.rows.stored_blocks():
             low, high = np.searchsorted(rows, (start, start + len(block)))
             values[low:high] = block[rows[low:high] - start]
         return values, rows
 
-    def selected(self, mask: NDArray[np.bool_], task: progress.Task | None) -> Iterable[Numbered]:
-        """The marked rows in blocks; at least one block, be it empty."""
-        yield np.arange(0), self.no_rows()
+    def selected(self, mask: NDArray[np.bool_], task: progress.Task | None) -> Iterable[Block]:
+        """The marked rows in blocks; at least one block, which may be empty."""
+        yield self.no_rows()
         for start, block in self.rows.stored_blocks():
             progress.stop_point()
             here = np.flatnonzero(mask[start : start + len(block)])
             if len(here):
                 X = self.rows.wrap(block if len(here) == len(block) else block[here])
-                yield start + here, (X, self.dealt.labels[start + here])
+                yield X, self.dealt.effective_labels[start + here]
             if task is not None:
                 task.advance(len(block))
 
-    def labelled(self, statistics: Statistics, clients: Sequence[int]) -> Statistics:
-        """The same statistics, with whose they are and what they may be added to."""
+    def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:
+        """The clients by name, with what is recorded of each."""
         header, sizes = self.rows.header, self.dealt.sizes()
         held = int(self.dealt.held_out.sum())
-        dealt_to = (len(self.dealt.names) - held, held) if self.dealt.partition else (0, 0)
-        context = Context(header["space"], tuple(header["classes"]), self.head.binding())
-        who = {
-            ClientId(self.dealt.names[k], self.dealt.partition): Client(
+        dealt_to = (len(self.dealt.names) - held, held) if self.partition else (0, 0)
+        return {
+            ClientId(self.dealt.names[k], self.partition): Client(
                 int(sizes[k]),
                 self.gamma,
                 header["digest"],
-                self.dealt.rows_digest,
+                self.rows_digest,
                 bool(self.dealt.held_out[k]),
                 dealt_to[int(self.dealt.held_out[k])],
             )
             for k in clients
         }
-        return replace(statistics, context=context, clients=who)
 
 
 def _make_folder(out: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,17 +12,18 @@ import numpy as np
 
 from .. import progress
 from ..errors import MismatchError, UsageError
-from ..files import expand, up_to_date
+from ..options.shards import parse_shard
 from ..statistics import difference
 from ..store.features import Features, open_features, writing_features
 from ..store.hdf5 import read_header
+from ..store.listing import expand
 from ..store.provenance import provenance
-from ._options import parse_shard
+from ..store.recipes import up_to_date
 
 
 def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = False) -> Path:
     """Put shards 0/N … N−1/N together; a missing, doubled or foreign one is named."""
-    paths, out = _in_order(expand(shards)), Path(out)
+    paths, out = _in_order(expand(shards, sys.stdin)), Path(out)
     first = read_header(paths[0], "features")
     made_by = _whole(first["recipe"])
     if up_to_date(out, made_by, overwrite):

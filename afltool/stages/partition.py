@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import csv
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +13,25 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..digest import file_sha256
-from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
-from ..files import Partition, load_partition, recipe, save_partition, up_to_date
+from ..errors import InvalidDataError, UsageError
+from ..options import made, takes
+from ..options.partition import PartitionOptions
 from ..partitions import assign, canonical_order, summary
+from ..partitions.rows import Partition
+from ..store.atomic import write_bytes
 from ..store.features import open_features
+from ..store.partitions import load_partition, save_partition
+from ..store.recipes import recipe, up_to_date
+from ..store.tables import values_by_row
 
 
+@takes(PartitionOptions)
 def partition(
     features: str | Path,
     out: str | Path,
     *,
-    scheme: str = "dirichlet",
-    clients: int | None = None,
-    seed: int = 0,
-    alpha: float | None = None,
-    shards_per_client: int | None = None,
-    min_size: int | None = None,
-    held_out: float = 0.0,
-    label_noise: float = 0.0,
-    table: str | Path | None = None,
-    column: str | None = None,
-    balance_cap: bool = False,
-    top_up: bool = False,
     overwrite: bool = False,
+    **options: Any,
 ) -> Path:
     """Deal the rows of a feature file to clients; see `afltool.partitions.assign` for the schemes.
 
@@ -42,41 +39,21 @@ def partition(
     ``row`` (row ids) and the column named by ``column`` (for file: ``client``). A table of images,
     as `extract` takes it, has ``path`` instead of ``row`` and may name other images as well.
     """
-    path, out = Path(features), Path(out)
+    path, out, o = Path(features), Path(out), made(PartitionOptions, options)
     with open_features(path) as rows:
         ids, labels, classes = rows.row_ids, rows.labels, rows.classes
     order = canonical_order(ids)
     ids, labels = ids[order], labels[order]
-    settings: dict[str, Any] = {
-        "scheme": scheme,
-        "clients": clients,
-        "seed": seed,
-        "alpha": alpha,
-        "shards_per_client": shards_per_client,
-        "min_size": min_size,
-        "held_out": held_out,
-        "label_noise": label_noise,
-        "balance_cap": balance_cap,
-        "top_up": top_up,
-    }
-    attribute = _attribute(scheme, table, column, ids)
+    settings = {f.name: getattr(o, f.name) for f in fields(o) if f.name not in ("table", "column")}
+    attribute = None if o.table is None else values_by_row(o.table, o.column or "client", ids)
     shown = {k: v for k, v in settings.items() if v not in (None, False, 0.0) or k == "seed"}
-    if table is not None:
-        shown["column"] = column or "client"
-    made_by = _recipe(shown, ids, labels, classes, table)
+    if o.table is not None:
+        shown["column"] = o.column or "client"
+    made_by = _recipe(shown, ids, labels, classes, o.table)
     if up_to_date(out, made_by, overwrite):
         return out
     dealt = assign(ids, labels, len(classes), attribute=attribute, **settings)
-    p = Partition(
-        ids,
-        labels,
-        dealt.labels,
-        dealt.client,
-        dealt.names,
-        dealt.held_out,
-        classes,
-        shown,
-    )
+    p = Partition(row_ids=ids, labels=labels, classes=classes, scheme=shown, **vars(dealt))
     return save_partition(out, p, made_by)
 
 
@@ -85,87 +62,14 @@ def _recipe(
     ids: NDArray[np.bytes_],
     labels: NDArray[np.int64],
     classes: tuple[str, ...],
-    table: str | Path | None,
+    table: Path | None,
 ) -> dict[str, Any]:
-    from ..files import rows_digest
+    from ..partitions.rows import rows_digest
 
     inputs: dict[str, Any] = {"rows": rows_digest(ids, labels), "classes": list(classes)}
     if table is not None:
-        inputs["table"] = file_sha256(Path(table))
+        inputs["table"] = file_sha256(table)
     return recipe("partition", settings, inputs)
-
-
-def _attribute(
-    scheme: str, table: str | Path | None, column: str | None, ids: NDArray[np.bytes_]
-) -> NDArray[Any] | None:
-    """The values of a table's column, one per row id in the order given."""
-    wanted = scheme in ("by-attribute", "file")
-    if wanted != (table is not None):
-        raise UsageError(
-            f"the scheme {scheme!r} needs --table FILE"
-            if wanted
-            else f"--table belongs to the schemes by-attribute and file; found {scheme!r}"
-        )
-    if table is None:
-        return None
-    if scheme == "by-attribute" and not column:
-        raise UsageError("by-attribute needs --column NAME: whose values are the clients")
-    frame = read_table(Path(table))
-    name = column or "client"
-    of_images = "row" not in frame.columns and "path" in frame.columns
-    if of_images:
-        frame = frame.rename(columns={"path": "row"})
-    missing = [c for c in ("row", name) if c not in frame.columns]
-    if missing:
-        raise InvalidDataError(
-            f"{table} has the columns {', '.join(map(str, frame.columns))}; expected 'row' and "
-            f"{name!r}"
-        )
-    return _by_row(Path(table), frame, name, ids, of_images)
-
-
-def read_table(path: Path) -> pd.DataFrame:
-    """A CSV, parquet or JSON (records) table; `CorruptFileError` says what is wrong with it."""
-    readers: dict[str, Any] = {
-        ".csv": lambda p: pd.read_csv(p, dtype={"row": str, "path": str}),
-        ".parquet": pd.read_parquet,
-        ".json": lambda p: pd.read_json(p, orient="records", dtype={"row": str, "path": str}),
-    }
-    if path.suffix not in readers:
-        raise UsageError(f"{path}: a table is a .csv, .parquet or .json file")
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: check the path")
-    try:
-        frame: pd.DataFrame = readers[path.suffix](path)
-    except ImportError:
-        raise UsageError("reading parquet needs pyarrow: pip install 'afltool[import]'") from None
-    except (ValueError, OSError, UnicodeDecodeError) as error:
-        raise CorruptFileError(f"{path} cannot be read as {path.suffix}: {error}") from None
-    return frame
-
-
-def _by_row(
-    path: Path, frame: pd.DataFrame, name: str, ids: NDArray[np.bytes_], others: bool
-) -> NDArray[Any]:
-    """The values of the rows ``ids``; ``others``: the table may have more rows than these."""
-    values = frame.set_index(frame["row"].astype(str))[name]
-    if not values.index.is_unique:
-        twice = values.index[values.index.duplicated()][0]
-        raise InvalidDataError(f"{path}: row {twice!r} is given more than once")
-    names = [i.decode() for i in ids.tolist()]
-    missing = [n for n in names if n not in values.index]
-    strangers = len(values) - (len(names) - len(missing))
-    if missing or (strangers and not others):
-        example = f", such as {missing[0]!r}" if missing else ""
-        raise MismatchError(
-            f"{path} must have each of the {len(names)} rows once: {len(missing)} are missing"
-            f"{example}, {strangers} are not in the features"
-        )
-    found = values.loc[names]
-    if found.isna().any():
-        raise InvalidDataError(f"{path}: {int(found.isna().sum())} rows have no {name!r}")
-    array = found.to_numpy()
-    return array if array.dtype.kind in "iuf" else np.asarray(array.astype(str))
 
 
 def describe(path: str | Path) -> dict[str, Any]:
@@ -191,33 +95,38 @@ def describe(path: str | Path) -> dict[str, Any]:
     }
 
 
-def export(path: str | Path, table: str | Path) -> Path:
+def export(path: str | Path, table: str | Path, *, overwrite: bool = False) -> Path:
     """Write the assignment as CSV, parquet or JSON: row, client, label, held_out."""
     p, table = load_partition(Path(path)), Path(table)
-    names = np.array(p.names)
     frame = pd.DataFrame(
         {
-            "row": [i.decode() for i in p.row_ids.tolist()],
-            "client": names[p.client],
+            "row": _row_texts(Path(path), p),
+            "client": [p.names[k] for k in p.client.tolist()],
             "label": p.effective_labels,
             "held_out": p.held_out[p.client],
         }
     )
+    # Python's csv module leaves a lone carriage return without quotes, which would end the row.
+    returns = any("\r" in text for text in {*p.names, *frame["row"]})
+    quoting: Any = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
     writers: dict[str, Any] = {
-        ".csv": lambda f: frame.to_csv(f, index=False),
-        ".parquet": lambda f: frame.to_parquet(f, index=False),
-        ".json": lambda f: frame.to_json(f, orient="records"),
+        ".csv": lambda: frame.to_csv(index=False, quoting=quoting).encode(),
+        ".parquet": lambda: frame.to_parquet(index=False),
+        ".json": lambda: frame.to_json(orient="records").encode(),
     }
     if table.suffix not in writers:
         raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
-    beside = table.with_name(table.name + ".partial")
     try:
-        writers[table.suffix](beside)
-        os.replace(beside, table)
+        data: bytes = writers[table.suffix]()
+        return write_bytes(data, table, overwrite)
     except ImportError:
         raise UsageError("writing parquet needs pyarrow: pip install 'afltool[import]'") from None
-    except OSError as error:
-        raise InputError(f"cannot write {table}: {error.strerror or error}") from None
-    finally:
-        beside.unlink(missing_ok=True)
-    return table
+
+
+def _row_texts(path: Path, p: Partition) -> list[str]:
+    try:
+        return [i.decode() for i in p.row_ids.tolist()]
+    except UnicodeDecodeError as error:
+        raise InvalidDataError(
+            f"{path}: the row id {error.object!r} is not UTF-8, which a table of texts cannot hold"
+        ) from None

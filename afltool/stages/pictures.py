@@ -2,56 +2,90 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
-from ..files import load_head, load_partition
 from ..partitions import summary
+from ..report.compared import plot_compared
+from ..report.figure import check_picture
 from ..report.plots import plot_confusion, plot_partition, plot_ridge_path
 from ..report.rounds import plot_rounds
+from ..store.heads import load_head
+from ..store.partitions import load_partition
+
+MOST_BYTES = 256 << 20  # of what evaluate writes: a confusion matrix of 4,000 classes
 
 
-def partition_picture(path: str | Path, out: str | Path) -> Path:
+def partition_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
     """Clients × classes, sizes, cumulative share."""
+    check_picture(Path(out))
     p = load_partition(Path(path))
     counts = summary(p.client, p.effective_labels, len(p.names), len(p.classes)).counts
     settings = ", ".join(f"{k} {v}" for k, v in sorted(p.scheme.items()) if k != "scheme")
-    plot_partition(counts, list(p.classes), Path(out), f"{p.scheme['scheme']} ({settings})")
+    plot_partition(
+        counts, list(p.classes), Path(out), f"{p.scheme['scheme']} ({settings})", overwrite
+    )
     return Path(out)
 
 
-def confusion_picture(path: str | Path, out: str | Path) -> Path:
+def confusion_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
     """The confusion matrix of an evaluation's JSON file."""
+    check_picture(Path(out))
     found = _metrics(Path(path))
     title = f"{found['head']['name']} head"
     confusion = np.array(found["confusion"], dtype=np.int64)
-    plot_confusion(confusion, list(found["per_class"]), Path(out), title)
+    plot_confusion(confusion, list(found["per_class"]), Path(out), title, overwrite)
     return Path(out)
 
 
 def _metrics(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: write it with afltool evaluate … -o {path}")
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-        assert {"confusion", "per_class", "head"} <= found.keys()
-    except (ValueError, AssertionError, AttributeError):
-        raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes") from None
+    found = _json(path, f"write it with afltool evaluate … -o {path}")
+    matrix, names = found.get("confusion"), found.get("per_class")
+    if not _is_square(matrix, names) or not _has_name(found.get("head")):
+        raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes")
     return found
 
 
-def ridge_path_picture(path: str | Path, out: str | Path) -> Path:
+def _is_square(matrix: Any, names: Any) -> bool:
+    """Counts, as many rows and columns as there are names."""
+    if not isinstance(names, dict) or not isinstance(matrix, list) or len(matrix) != len(names):
+        return False
+    shaped = all(isinstance(row, list) and len(row) == len(names) for row in matrix)
+    return shaped and all(_count(n) for row in matrix for n in row)
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _has_name(head: Any) -> bool:
+    return isinstance(head, dict) and isinstance(head.get("name"), str)
+
+
+def _json(path: Path, hint: str) -> dict[str, Any]:
+    """A JSON object from a file; ``hint`` says where one comes from."""
+    if not path.exists():
+        raise InputError(f"there is no file {path}: {hint}")
+    found = inputs.read_json(path, "figures", MOST_BYTES)
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path} is not JSON that afltool wrote: {hint}")
+    return found
+
+
+def ridge_path_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
     """Error estimates along the path that a head's ridge was chosen from."""
+    check_picture(Path(out))
     head, _ = load_head(Path(path))
     points = head.report.get("ridge_path")
     if not points:
         raise UsageError(
-            f"{path} was solved with one given ridge: solve with --ridge auto, --ridge-path or "
-            "--validate to have a path"
+            f"{path} was solved with one given ridge and has no path: solve with --ridge auto or "
+            "--ridge LO:HI:COUNT"
         )
     lambdas = np.array([p["ridge"] for p in points])
     curves = {
@@ -60,20 +94,54 @@ def ridge_path_picture(path: str | Path, out: str | Path) -> Path:
         if name in points[0]
     }
     by = "validation_mse" if "validation_mse" in points[0] else "gcv"
-    plot_ridge_path(lambdas, curves, {_CURVES[by]: head.report["ridge"]}, Path(out))
+    plot_ridge_path(lambdas, curves, {_CURVES[by]: head.report["ridge"]}, Path(out), overwrite)
     return Path(out)
 
 
-def rounds_picture(path: str | Path, out: str | Path) -> Path:
+def rounds_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
     """Error, accuracies, seconds and bytes of every round.
 
     ``path``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies).
     """
     path = Path(path)
+    check_picture(Path(out))
     rounds, title = _rounds_of_json(path) if _is_json(path) else _rounds_of_head(path)
     if not rounds:
         raise UsageError(f"{path} is before its first round: there is nothing to draw")
-    return plot_rounds(rounds, out, title)
+    return plot_rounds(rounds, out, title, overwrite)
+
+
+def compared_picture(
+    paths: Sequence[str | Path], out: str | Path, *, overwrite: bool = False
+) -> Path:
+    """Accuracy of several runs by round, and by the bytes that a client has sent.
+
+    ``paths``: at least two run folders, of heads or baselines, or evaluations as `rounds_picture`
+    takes them; each is named as its file or folder.
+    """
+    check_picture(Path(out))
+    runs = {}
+    for path in map(Path, paths):
+        if not _is_json(path):
+            raise UsageError(
+                f"{path} tells no accuracy: beside others give a run folder, or what "
+                "afltool evaluate … --each-round -o wrote"
+            )
+        name = path.resolve().stem if path.is_file() else path.resolve().name
+        name = str(path) if name in runs else name
+        found = _json(_place(path), "")
+        runs[name] = _rounds_of_json(path)[0] or _one_round(found), float(found["top1"])
+    return plot_compared(runs, out, overwrite)
+
+
+def _one_round(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """The round of a head whose report tells none, from what a run says of uploads."""
+    sent = summary.get("bytes_per_client") or [{}]
+    return [{"phase": "last", "upload_bytes": sent[0].get("arrays_at_most", 0)}]
+
+
+def _place(path: Path) -> Path:
+    return path / "summary.json" if path.is_dir() else path
 
 
 def _is_json(path: Path) -> bool:
@@ -81,28 +149,33 @@ def _is_json(path: Path) -> bool:
 
 
 def _rounds_of_json(path: Path) -> tuple[list[dict[str, Any]], str]:
-    place = path / "summary.json" if path.is_dir() else path
-    if not place.is_file():
-        hint = "is the run finished?" if path.is_dir() else "evaluate --each-round -o writes one"
-        raise InputError(f"there is no file {place}: {hint}")
-    try:
-        found = json.loads(place.read_text())
-        rounds, title = found["rounds"], f"top-1 {found['top1']:.2%} of {found['n']:,} rows"
-        assert all(isinstance(one["phase"], str) for one in rounds)
-    except (ValueError, TypeError, KeyError, AssertionError):
+    place = _place(path)
+    hint = "is the run finished?" if path.is_dir() else "evaluate --each-round -o writes one"
+    found = _json(place, hint)
+    rounds = found.get("rounds")
+    if not (isinstance(rounds, list) and all(map(_is_round, rounds)) and _is_summary(found)):
         raise CorruptFileError(
             f"{place} tells no rounds: expected a run's summary.json, or what "
             "afltool evaluate … --each-round -o writes"
-        ) from None
-    return rounds, title
+        )
+    return rounds, f"top-1 {found['top1']:.2%} of {found['n']:,} rows"
+
+
+def _is_round(one: Any) -> bool:
+    """A phase, and figures by name; see `heads.base.note_round`."""
+    if not isinstance(one, dict) or not isinstance(one.get("phase"), str):
+        return False
+    return all(v is None or isinstance(v, (str, int, float)) for v in one.values())
+
+
+def _is_summary(found: dict[str, Any]) -> bool:
+    top1, n = found.get("top1"), found.get("n")
+    return isinstance(top1, (int, float)) and _count(n)
 
 
 def _rounds_of_head(path: Path) -> tuple[list[dict[str, Any]], str]:
     head, _ = load_head(path)
     return head.report.get("phases", []), f"{head.name} head"
-
-
-layers_picture = rounds_picture  # the name that it had when only heads of layers had rounds
 
 
 _CURVES = {

@@ -10,26 +10,31 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..errors import InputError, InvalidDataError, MismatchError, UsageError
-from ..files import load_head, load_statistics, recipe, save_head, up_to_date
+from ..errors import InputError, InvalidDataError, MismatchError
 from ..heads import make_head
-from ..heads.base import Head, note_round
-from ..statistics import Statistics, difference
+from ..heads.base import Head, binding, note_round
+from ..heads.checks import check_total, with_options
+from ..options import made, takes
+from ..options.solving import SolveOptions
+from ..privacy.differential import ridge_by, with_ridge
+from ..statistics import Statistics, difference, same_source, sources_of
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
+from ..store.heads import load_head, save_head
+from ..store.recipes import recipe, up_to_date
+from ..store.statistics import load_statistics
 
 log = logging.getLogger("afltool")
 
 
+@takes(SolveOptions)
 def solve(
     total: str | Path,
     out: str | Path,
     *,
-    head: str | Path | None = None,
-    validate: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
-    threads: int = 1,
     overwrite: bool = False,
+    **how: Any,
 ) -> Path:
     """Solve the head that the statistics in ``total`` were gathered for.
 
@@ -39,17 +44,17 @@ def solve(
     and one library. ``head``: the head file that the statistics were gathered for, needed when it
     holds more than options.
     """
-    out = Path(out)
-    if threads < 1:
-        raise UsageError(f"--threads is at least 1; found {threads}")
+    out, o = Path(out), made(SolveOptions, how)
+    head, validate, threads = o.head, o.validate, o.threads
     statistics = load_statistics(Path(total))
-    held = None if validate is None else _held_out(Path(validate), statistics)
+    held = None if validate is None else _held_out(validate, statistics)
     with damage_as_error(Path(total)):
-        start = _head_of(statistics, total, head).with_options(**(options or {}))
+        chosen = with_ridge(statistics, options or {})
+        start = with_options(_head_of(statistics, total, head), **chosen)
         start = start.bind(statistics.context.space["dim"], len(statistics.context.classes))
     _check_arrays(start, statistics, Path(total))
     if held is not None and validate is not None:
-        _check_arrays(start, held, Path(validate))
+        _check_arrays(start, held, validate)
     made_by = recipe(
         "solve",
         {**start.options.as_dict(), "threads": threads},
@@ -65,6 +70,7 @@ def solve(
         begun = time.perf_counter()
         with threadpool_limits(threads):
             solved = start.absorb(statistics, held)
+        solved.report |= ridge_by(statistics, options or {})
         _note(start, solved, statistics, time.perf_counter() - begun)
         clients = len(statistics.clients)
         save_head(out, solved, made_by, statistics.context, threads=threads, clients=clients)
@@ -78,20 +84,20 @@ def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None
     Before its first phase a head is its options, which the statistics hold. Later it has learned
     something: it is read from ``given``, or from where local-stats found it.
     """
-    binding = statistics.context.head
-    fresh = make_head(binding["name"], binding["options"])
-    if given is None and fresh.digest() == binding["digest"]:
+    wanted = statistics.context.head
+    fresh = make_head(wanted["name"], wanted["options"])
+    if given is None and fresh.digest() == wanted["digest"]:
         return fresh
-    path = given or read_header(Path(total), "statistics")["provenance"].get("head_file")
-    if path is None or not Path(path).exists():
+    path = _beside(Path(total)) if given is None else Path(given)
+    if path is None:
         raise InputError(
-            f"{total} was gathered for a {binding['name']} head in phase {binding['phase']!r}, "
-            f"which has learned something already, and its file is not at {path}: give it with "
-            "--head FILE"
+            f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}, "
+            "which has learned something already, and its file does not lie beside it: give it "
+            "with --head FILE"
         )
-    head = load_head(Path(path))[0]
-    if head.digest() != binding["digest"]:
-        where = difference(head.binding(), dict(binding)) or "its learned state differs"
+    head = load_head(path)[0]
+    if head.digest() != wanted["digest"]:
+        where = difference(binding(head), dict(wanted)) or "its learned state differs"
         raise MismatchError(
             f"{total} was gathered for another head than {path}: {where}; give the right one with "
             "--head FILE"
@@ -99,10 +105,19 @@ def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None
     return head
 
 
+def _beside(total: Path) -> Path | None:
+    """The head file that a total names: in its folder, in the one above or in the current one."""
+    name = read_header(total, "statistics")["provenance"].get("head_file")
+    if not isinstance(name, str) or not Path(name).name:
+        return None
+    places = (folder / Path(name).name for folder in (total.parent, total.parent.parent, Path()))
+    return next((place for place in places if place.is_file()), None)
+
+
 def _check_arrays(head: Head, statistics: Statistics, path: Path) -> None:
     with damage_as_error(path):
         try:
-            head.check_total(statistics)
+            check_total(head, statistics)
         except InvalidDataError as error:
             raise InvalidDataError(f"{path}: {error}") from None
 
@@ -129,6 +144,12 @@ def _held_out(path: Path, total: Statistics) -> Statistics:
         raise MismatchError(
             f"{path}: client {min(both)} is both held out and in the total ({len(both)} are): "
             "validation needs clients that the head has not seen"
+        )
+    pair = same_source(sources_of(total.clients), held.clients)
+    if pair is not None:
+        raise MismatchError(
+            f"{path}: client {pair[1]} has the rows of client {pair[0]} of the total: they come "
+            "from the same feature file; validation needs rows that the head has not seen"
         )
     return held
 

@@ -1,9 +1,9 @@
-"""Arrays and attributes in an HDF5 file: checksummed, packed where it pays, read with suspicion.
+"""Arrays in an HDF5 file: written with checksums, compressed where it pays, checked when read.
 
-Of the bytes of a file HDF5 checks only three kinds: chunks under fletcher32, and the superblock and
-object headers from libver 1.8 on. The rest (the index of chunks) is left to the digest of each
-file, which every reader compares. Nothing of variable length is written or read: the library
-follows its pointers unchecked and crashes.
+HDF5 checks three kinds of bytes: chunks under fletcher32, the superblock and object headers (from
+libver 1.8 on). It does not check the index of chunks. The digest of each file covers that, and
+every reader compares it. Nothing of variable length is written or read: the library follows such
+pointers without a check and crashes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AflError, CorruptFileError
-from ..memory import physical
 from . import packing, schema, sparse
-from .atomic import undisturbed
+from .members import checked_dataset
+from .writer import undisturbed
 
 Array = NDArray[Any]
 # What h5py raises when the bytes of a file make no sense to the HDF5 library.
@@ -33,9 +33,9 @@ _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeE
 
 @undisturbed()
 def put_array(file: h5py.File, name: str, value: Array) -> None:
-    """Write or replace an array; additive integers packed, in one of two ways where it pays.
+    """Write or replace an array. Additive integers are compressed where it pays.
 
-    See `packing` and `sparse`.
+    `packing` and `sparse` say how.
     """
     thin = f"{schema.SPARSE}/{name.removeprefix(schema.ARRAYS + '/')}"
     for old in (name, thin):
@@ -67,17 +67,12 @@ def _put(file: h5py.File, name: str, value: Array, packed: bool) -> None:
     packing.write_chunks(data, value)
 
 
-def may_be_packed(name: str, dtype: np.dtype[Any]) -> bool:
-    """Whether a dataset may be compressed: integers of additive arrays."""
-    return name.split("/")[0] in (schema.ARRAYS, schema.SPARSE) and dtype.kind in "iu"
-
-
 # ---------------------------------------------------------------- reading
 
 
 @contextmanager
 def damage_as_error(path: Path) -> Iterator[None]:
-    """What HDF5 says of damaged bytes, as one `CorruptFileError` with the path."""
+    """Turn the errors that HDF5 raises for damaged bytes into one `CorruptFileError`."""
     try:
         yield
     except AflError:
@@ -85,55 +80,6 @@ def damage_as_error(path: Path) -> Iterator[None]:
     except _DAMAGE as error:
         text = " ".join(str(error).split())
         raise CorruptFileError(f"{path} is damaged ({text}); make it or fetch it again") from error
-
-
-def get_attribute(file: h5py.File, name: str) -> str | int | None:
-    """An attribute of the root group: a text of fixed length or a whole number, else None."""
-    attributes = file.attrs
-    if name not in attributes:
-        return None
-    found = attributes.get_id(name)
-    if found.shape != () or found.dtype.kind not in "iuS":
-        return None
-    value = attributes[name]
-    return value.decode() if isinstance(value, bytes) else int(value)
-
-
-def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
-    """A dataset that is what it claims: plain numbers of its type, as many bytes as its shape.
-
-    Nothing is allocated before this check, so a shape of 10^12 rows costs nothing.
-    """
-    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
-        raise CorruptFileError(f"{path} is damaged: it lacks the dataset /{name}")
-    data = file[name]
-    plain = (
-        isinstance(data, h5py.Dataset)
-        and data.dtype.kind in "iufS"
-        and not data.is_virtual
-        and data.external is None
-        and data.compression in ((None, "gzip") if may_be_packed(name, data.dtype) else (None,))
-        and (data.fletcher32 or data.size == 0)
-    )
-    if not plain:
-        raise CorruptFileError(f"{path} is damaged: /{name} is not a plain, checksummed dataset")
-    kind, dimensions = schema.TYPES.get(name, (data.dtype.str, data.ndim))
-    if kind not in (data.dtype.str, data.dtype.kind) or data.ndim != dimensions:
-        raise CorruptFileError(
-            f"{path} is damaged: /{name} has the type {data.dtype.str} and {data.ndim} dimensions, "
-            f"not {kind} and {dimensions}"
-        )
-    claimed, held = data.size * data.dtype.itemsize, data.id.get_storage_size()
-    least = claimed // schema.DEFLATE_RATIO if data.compression else claimed
-    if held < least or held > path.stat().st_size:
-        raise CorruptFileError(
-            f"{path} is damaged: /{name} claims the shape {data.shape}, "
-            f"{claimed} bytes; it holds {held} of the file's "
-            f"{path.stat().st_size}"
-        )
-    if data.compression and claimed > physical():
-        raise CorruptFileError(f"{path}: /{name} claims {claimed} bytes, more than the memory")
-    return cast(h5py.Dataset, data)
 
 
 def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) -> Array:
@@ -178,11 +124,8 @@ def _thin(file: h5py.File, name: str) -> str | None:
 
 
 def _shape(path: Path, file: h5py.File, thin: str) -> tuple[int, ...]:
-    """The shape of a sparse array; refused where memory would not hold it."""
+    """The shape of a sparse array."""
     found = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
     if found.dtype.str != "<i8" or found.ndim != 1 or found.min(initial=0) < 0:
         raise CorruptFileError(f"{path} is damaged: /{thin}/{schema.SHAPE} is not a shape")
-    shape = tuple(found.tolist())
-    if 8 * prod(shape) > physical():
-        raise CorruptFileError(f"{path}: /{thin} claims the shape {shape}, more than the memory")
-    return shape
+    return tuple(found.tolist())

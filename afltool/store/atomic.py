@@ -1,34 +1,26 @@
-"""HDF5 files that are whole or not there: written under a partial name, locked, synced, renamed.
+"""Writing a file whole or not at all: under a partial name, locked, synced, then renamed.
 
-Measured with h5py 3.16 and HDF5 2.0: a file that is killed while it is written keeps what was
-flushed (libver below 1.10). The library crashes when a disk is full, so it writes through `_Disk`,
-which does not tell it.
+Every file that afltool writes goes through `replacing`, so that one set of rules holds for all; see
+`outputs` for where they may go. `write_once` is for secrets, which nothing may ever replace.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import io
 import os
+import secrets
 import shutil
-import signal
-import threading
+import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-import h5py
-import numpy as np
-
-from ..errors import InputError
-from . import schema
-
-
-def partial_path(path: Path) -> Path:
-    """Where the file that will be called ``path`` is written."""
-    return path.with_name(path.name + schema.PARTIAL)
+from ..errors import InputError, OutputExistsError
+from ..inputs import note
+from .kinds import kind_of_bytes
+from .outputs import STDOUT, check_output, partial_path, writer_errors
 
 
 def free_space(folder: Path) -> int:
@@ -48,42 +40,43 @@ def need_space(folder: Path, size: int, what: str) -> None:
         )
 
 
-@contextmanager
-def writing(
-    path: Path, size: int = 0, go_on: Callable[[Path], bool] | None = None
-) -> Iterator[h5py.File]:
-    """An HDF5 file open for writing that takes its final name only if the block succeeds.
+# ---------------------------------------------------------------- writing
 
-    ``size``: about how many bytes it will have. One writer per file: a second one is refused.
-    ``go_on`` says, once the partial file is locked, whether what an earlier run left in it is
-    gone on with. With it the partial file stays behind when the block fails; otherwise it is
-    removed then.
+
+@contextmanager
+def replacing(
+    path: Path,
+    kind: str | None,
+    size: int = 0,
+    go_on: Callable[[Path], bool] | None = None,
+    durable: bool = True,
+) -> Iterator[int]:
+    """The descriptor of a partial file, which takes the name ``path`` if the block succeeds.
+
+    ``kind``: as in `check_output`. ``size``: about how many bytes it will have. ``durable``: it
+    survives a power cut from then on, which waits for the disk; what need not is scratch, which
+    the same command may write again. One writer per file: a second one is refused. ``go_on`` is
+    asked once the partial file is locked: True continues what an earlier run left in it, otherwise
+    the file is emptied. When the block fails, the partial file is removed, but with ``go_on`` it
+    stays if it holds something.
     """
+    check_output(path, kind)
     partial = partial_path(path)
-    with _writer_errors(path):
-        have = partial.stat().st_size if go_on and partial.exists() else 0
-        need_space(path.parent, size - have, str(path))
+    with writer_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = _locked(partial)
     try:
-        with _writer_errors(path):
-            mode = "r+" if go_on is not None and go_on(partial) else "w"
-            if mode == "w":
-                os.ftruncate(lock, 0)
-            disk = _Disk(lock, "r+b", closefd=False)
-            file = None
-            try:
-                with undisturbed():
-                    file = _File(disk, mode, libver=schema.LIBVER)
-                yield file
-                put_attribute(file, schema.COMPLETE, 1)
-            finally:
-                with undisturbed():
-                    if file is not None:
-                        file.close()
-                disk.check()  # before any other error: that one would only follow from it
-            os.fsync(lock)
+        with writer_errors(path):
+            if go_on is None or not go_on(partial):
+                os.ftruncate(lock, 0)  # before the space is measured: it may be what fills the disk
+            need_space(path.parent, size - os.fstat(lock).st_size, str(path))
+            yield lock
+            if durable:
+                os.fsync(lock)
+            check_output(path, kind)  # once more: somebody else may have put something there
             os.replace(partial, path)
+            if durable:
+                note(os.fstat(lock))
         _sync_folder(path.parent)
     except BaseException:
         if go_on is None or os.fstat(lock).st_size == 0:
@@ -94,89 +87,122 @@ def writing(
         os.close(lock)
 
 
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block, which calls the HDF5 library to write.
+def write_bytes(data: bytes, path: Path, overwrite: bool = False) -> Path:
+    """Write a small file of no HDF5: text, JSON, a table, a picture. '-' stands for stdout.
 
-    Raised in the middle of `_Disk.write` it would be a failed write to the library.
+    A file that is there and equal is left as it is; another one of the same kind is refused
+    (`OutputExistsError`) unless ``overwrite``, and one of another kind always.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
-    came: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *signal_and_frame: came.append(signal_and_frame))
+    if path == STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return path
+    if _holds(path, data):
+        return path
+    kind = kind_of_bytes(data)
+    check_output(path, kind)
+    if path.exists() and not overwrite:
+        raise OutputExistsError(
+            f"{path} exists and holds something else; choose another path, or use --overwrite"
+        )
+    with replacing(path, kind, len(data)) as place, os.fdopen(place, "wb", closefd=False) as file:
+        file.write(data)
+    return path
+
+
+def _holds(path: Path, data: bytes) -> bool:
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            before(*came[0])
+        found = path.stat()
+        same_size = stat.S_ISREG(found.st_mode) and found.st_size == len(data)
+        return same_size and path.read_bytes() == data
+    except (OSError, ValueError):
+        return False
 
 
-class _Disk(io.FileIO):
-    """A file whose first failed write is kept for `check`; later ones are dropped.
+def write_text(text: str, path: Path, overwrite: bool = False) -> Path:
+    """`write_bytes` of a text as UTF-8; what UTF-8 cannot hold is written as an escape."""
+    return write_bytes(text.encode("utf-8", "backslashreplace"), path, overwrite)
 
-    To the HDF5 library every write succeeds, and the file is left as a kill at the failed write
-    would leave it. (Measured with HDF5 2.0: "No space left" in a flush makes the file impossible to
-    close, prints a traceback at exit or ends in a segmentation fault.)
+
+def write_once(path: Path, data: bytes) -> bytes:
+    """What a private file (mode 600) holds for good: ``data``, unless it was there before.
+
+    A hard link takes its name only where nothing has it, so of two writers one is first.
     """
-
-    _failure: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        left = memoryview(data)
-        try:
-            while left and not self._failure:
-                left = left[super().write(left) :]
-        except OSError as failure:
-            self._failure = failure
-        return len(data)
-
-    def truncate(self, size: int | None = None) -> int:
-        try:
-            return super().truncate(size) if not self._failure else 0
-        except OSError as failure:
-            self._failure = failure
-            return 0
-
-    def check(self) -> None:
-        """Raise what made the first write fail, if any did."""
-        if self._failure:
-            raise self._failure
+    if not os.path.lexists(path):
+        check_output(path)
+    draft = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        with writer_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(draft, path)
+            _sync_folder(path.parent)
+            return path.read_bytes()
+    finally:
+        with suppress(OSError):
+            draft.unlink()
 
 
-class _File(h5py.File):  # type: ignore[misc]  # h5py has no types: to mypy its File is Any
-    """An HDF5 file on a `_Disk`, whose flush tells whether the disk has taken all."""
-
-    def __init__(self, disk: _Disk, mode: str, **options: Any) -> None:
-        self._disk = disk
-        super().__init__(disk, mode, **options)
-
-    def flush(self) -> None:
-        with undisturbed():
-            super().flush()
-        self._disk.check()
+def link_or_copy(source: Path, path: Path, kind: str) -> Path:
+    """A second name for ``source``, in the place of ``path``; a copy where there are no links."""
+    check_output(path, kind)
+    partial = partial_path(path)
+    try:
+        with suppress(FileNotFoundError):
+            partial.unlink()
+        os.link(source, partial)
+        os.replace(partial, path)
+        return path
+    except OSError:
+        with (
+            replacing(path, kind, source.stat().st_size) as place,
+            source.open("rb") as file,
+            os.fdopen(place, "wb", closefd=False) as copy,
+        ):
+            shutil.copyfileobj(file, copy)
+        return path
+    finally:
+        with suppress(OSError):
+            partial.unlink()  # of two names of one file a rename leaves both
 
 
 def _locked(partial: Path) -> int:
     """Create or open the partial file and lock it; the lock is the open descriptor."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
-        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(partial, flags, 0o666)
         try:
+            _check_own(partial, os.fstat(descriptor))
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise
-        except OSError as error:  # a file system without locks (some NFS mounts)
+        except OSError as error:
+            # Some network file systems have no locks.
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
                 os.close(descriptor)
                 raise
+        except InputError:
+            os.close(descriptor)
+            raise
         # The previous writer may have renamed the file between our open and our lock.
         with suppress(FileNotFoundError):
-            if os.stat(partial).st_ino == os.fstat(descriptor).st_ino:
+            if os.lstat(partial).st_ino == os.fstat(descriptor).st_ino:
                 return descriptor
         os.close(descriptor)
+
+
+def _check_own(partial: Path, found: os.stat_result) -> None:
+    """What is truncated and written must be nobody else's."""
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise InputError(
+            f"{partial} is in the way: expected an unfinished file or nothing, found a device, a "
+            "pipe or a file with other names; remove it"
+        )
 
 
 def _sync_folder(folder: Path) -> None:
@@ -186,31 +212,3 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-@contextmanager
-def _writer_errors(path: Path) -> Iterator[None]:
-    """Turn the system's refusals into messages."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {_reason(error)}") from error
-
-
-def _reason(error: OSError) -> str:
-    number = error.errno
-    if number == errno.EAGAIN:
-        return "another process is writing it; wait for it to end"
-    if number in (errno.ENOSPC, errno.EDQUOT):
-        return "no space left on the disk; free some space and run the command again"
-    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "the folder does not allow it (read-only?); choose another one with -o"
-    if number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
-        return f"{os.strerror(number)}: a folder and a file are mixed up in this path"
-    return error.strerror or str(error)
-
-
-@undisturbed()
-def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
-    """Write an attribute of the root group; texts get a fixed length."""
-    file.attrs[name] = np.bytes_(value.encode()) if isinstance(value, str) else value

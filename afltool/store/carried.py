@@ -1,90 +1,184 @@
-"""What rows become between two rounds, kept on disk: a folder of arrays with one entry a row.
+"""The cache of `local-stats`: what rows became in one round, in one file for each task.
 
-Only a shortcut: whatever is not in it is computed anew. A folder is named by what made it, is
-filled under a partial name and renamed when it is whole; the one it replaces is then removed.
-Nothing here is part of any result, so it is neither versioned nor documented as a format.
+It only saves time: a block that is missing or damaged is computed again. The file is written under
+a partial name with ordinary writes, so that a full disk is an error, and gets its name at the end
+of the round. No result depends on it, so it has no format version: raw arrays one after the other,
+an index of them as JSON, the SHA-256 of the index, its length. The index has the SHA-256 of every
+array.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
+import logging
 import os
-import shutil
+import sys
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from . import schema
-from .atomic import need_space
+from ..heads.carried import Carried
+from .atomic import replacing
 
+log = logging.getLogger("afltool")
 Array = NDArray[Any]
-KNOWN = "known"  # which rows have entries, bool (n,)
+Entry = dict[str, Any]  # at, shape, dtype, sha256
+SUFFIX = ".rows"
+TAIL = 32 + 8  # SHA-256 of the index, its length
+KINDS = ("<f4", "<f8", "<i2")
 
 
-class CarriedRows:
-    """Arrays of ``rows`` rows in a folder; a part of the rows may have no entry."""
+class CarriedFile:
+    """The blocks that one round left of a task, and the place for what this round leaves.
 
-    def __init__(self, folder: Path, rows: int) -> None:
-        self.folder, self.rows = folder, rows
-        self.arrays: dict[str, Array] = {}
-        self.known = np.zeros(rows, dtype=bool)
+    Used as a context: at its end the new blocks replace the old ones, unless an error came.
+    """
 
-    @classmethod
-    def open(cls, folder: Path, rows: int) -> CarriedRows | None:
-        """What a finished round left behind; None if there is nothing that can be used."""
-        found = cls(folder, rows)
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = folder / (name + SUFFIX)
+        self._old: BinaryIO | None = None
+        self._new: BinaryIO | None = None
+        self._key, self._known = "", dict[str, dict[str, Entry]]()
+        self._left: dict[str, Any] = {}
+        self._warned = False
+        self._files = ExitStack()
+
+    def of(self, part: str) -> Carried:
+        """The blocks of a part of the task, such as a client."""
+        return _Part(self, part)
+
+    def __enter__(self) -> Self:
+        with suppress(FileNotFoundError):
+            try:
+                self._old = self._files.enter_context(self.path.open("rb"))
+                self._key, self._known = _index(self._old)
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+                if isinstance(error, FileNotFoundError):
+                    raise
+                self._damaged(str(error))
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
-            found.known = np.load(folder / f"{KNOWN}.npy", allow_pickle=False)
-            for path in sorted(folder.glob("*.npy")):
-                if path.stem != KNOWN:
-                    found.arrays[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            if error is None and self._new is not None:
+                self._finish(self._new)
+        except BaseException:
+            self._files.__exit__(*sys.exc_info())
+            raise
+        self._files.__exit__(kind, error, trace)  # the new file gets its name, or goes
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, key: str, name: str, rows: int) -> dict[str, Array] | None:
+        """The arrays of a block, whose bytes are those that were written; None if they are not."""
+        block = self._known.get(name) if key == self._key else None
+        if block is None or self._old is None:
             return None
-        sizes = {len(a) for a in (found.known, *found.arrays.values())}
-        return found if sizes == {rows} and found.arrays else None
-
-    def take(self, rows: NDArray[np.intp]) -> dict[str, Array] | None:
-        """The entries of these rows, as copies; None unless every one of them has some."""
-        if not self.known[rows].all():
+        try:
+            found = {array: _array(self._old, entry, rows) for array, entry in block.items()}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._damaged(str(error))
             return None
-        return {name: np.array(a[rows]) for name, a in self.arrays.items()}
+        return None if any(a is None for a in found.values()) else found  # type: ignore[return-value]
 
-    @property
-    def partial(self) -> Path:
-        return self.folder.with_name(self.folder.name + schema.PARTIAL)
+    def _damaged(self, what: str) -> None:
+        if not self._warned:
+            log.warning("%s is damaged (%s): its rows are computed again", self.path, what)
+        self._warned = True
 
-    def put(self, rows: NDArray[np.intp], values: Mapping[str, Array]) -> None:
-        """Add the entries of some rows."""
-        if not len(rows) or not values:
+    # ------------------------------------------------------------ writing
+
+    def begin(self, key: str) -> None:
+        """A place for what this round leaves; `InputError` when it cannot be written."""
+        if self._new is not None:
             return
-        if not self.arrays:
-            self._create(values)
-        for name, value in values.items():
-            self.arrays[name][rows] = value
-        self.known[rows] = True
-
-    def _create(self, values: Mapping[str, Array]) -> None:
-        size = sum(self.rows * v[:1].nbytes for v in values.values())
-        need_space(self.folder.parent, size, f"what rows carry to the next round in {self.folder}")
+        self._left = {"key": key, "blocks": {}}
         try:
-            shutil.rmtree(self.partial, ignore_errors=True)
-            self.partial.mkdir(parents=True)
-            for name, value in values.items():
-                self.arrays[name] = np.lib.format.open_memmap(
-                    self.partial / f"{name}.npy", "w+", value.dtype, (self.rows, *value.shape[1:])
-                )
+            place = self._files.enter_context(replacing(self.path, None, durable=False))
+        except InputError as error:
+            raise InputError(f"{error}; or give another --cache, or none") from None
+        self._new = os.fdopen(place, "wb", closefd=False)
+
+    def write(self, name: str, arrays: Mapping[str, Array]) -> None:
+        """Leave the arrays of a block."""
+        assert self._new is not None  # `begin` was called
+        block: dict[str, Entry] = {}
+        for array, value in arrays.items():
+            data = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
+            try:
+                at = self._new.tell()
+                self._new.write(data.data)
+            except OSError as error:
+                raise self._unwritable(error) from None
+            sha256 = hashlib.sha256(data.data).hexdigest()
+            block[array] = {"at": at, "shape": data.shape, "dtype": data.dtype.str, "sha": sha256}
+        self._left["blocks"][name] = block
+
+    def _finish(self, file: BinaryIO) -> None:
+        index = json.dumps(self._left).encode()
+        try:
+            file.write(index + hashlib.sha256(index).digest() + len(index).to_bytes(8, "little"))
+            file.flush()
         except OSError as error:
-            raise InputError(f"cannot write {self.partial}: {error.strerror or error}") from None
+            raise self._unwritable(error) from None
 
-    def finish(self, replaces: Path) -> None:
-        """Give the folder its final name; remove the one of the round before."""
-        if not self.arrays:
-            return
-        np.save(self.partial / f"{KNOWN}.npy", self.known)
-        self.arrays.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.replace(self.partial, self.folder)
-        shutil.rmtree(replaces, ignore_errors=True)
+    def _unwritable(self, error: OSError) -> InputError:
+        why = error.strerror or str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            why = "no space left on the disk; free some space, or leave --cache out"
+        return InputError(f"cannot write {self.path}: {why}")
+
+
+class _Part(Carried):
+    """The blocks of one part of a `CarriedFile`."""
+
+    def __init__(self, file: CarriedFile, part: str) -> None:
+        self._file, self._part = file, part
+
+    def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
+        return self._file.read(key, f"{self._part}/{block}", rows)
+
+    def following(self, key: str) -> Carried:
+        self._file.begin(key)
+        return self
+
+    def put(self, block: int, arrays: Mapping[str, Array]) -> None:
+        self._file.write(f"{self._part}/{block}", arrays)
+
+
+def _index(file: BinaryIO) -> tuple[str, dict[str, dict[str, Entry]]]:
+    """Key and blocks of a file; `ValueError` when its end is not as it was written."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - TAIL, 0))
+    tail = file.read(TAIL)
+    length = int.from_bytes(tail[32:], "little")
+    if len(tail) < TAIL or not 0 < length <= size - TAIL:
+        raise ValueError("its end is not an index")
+    file.seek(size - TAIL - length)
+    data = file.read(length)
+    if hashlib.sha256(data).digest() != tail[:32]:
+        raise ValueError("its index does not match its checksum")
+    index = json.loads(data)
+    return index["key"], index["blocks"]
+
+
+def _array(file: BinaryIO, entry: Entry, rows: int) -> Array | None:
+    """An array as it was written; None when it is of other rows, `ValueError` when it differs."""
+    shape, kind = tuple(entry["shape"]), entry["dtype"]
+    if shape[:1] != (rows,):
+        return None
+    if kind not in KINDS:
+        raise ValueError(f"an array of type {kind!r}")
+    file.seek(entry["at"])
+    data = bytearray(prod(shape) * np.dtype(kind).itemsize)
+    if file.readinto(data) != len(data) or hashlib.sha256(data).hexdigest() != entry["sha"]:  # type: ignore[attr-defined]
+        raise ValueError("an array does not match its checksum")
+    return np.frombuffer(data, kind).reshape(shape)

@@ -18,9 +18,11 @@ from ..digest import Digest, canonical_json
 from ..errors import CorruptFileError, InvalidDataError
 from ..linalg.fixedpoint import FixedPoint, Rows, check_finite, encode
 from . import schema
-from .arrays import checked_dataset, damage_as_error, get_array, get_attribute, put_array
-from .atomic import put_attribute, writing
+from .arrays import damage_as_error, get_array, put_array
 from .hdf5 import Header, check_digest, put_header, reading
+from .kinds import get_attribute
+from .members import checked_dataset, own_objects_only
+from .writer import put_attribute, writing
 
 BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
 
@@ -104,12 +106,12 @@ def writing_features(
 ) -> Iterator[FeatureWriter]:
     """A `FeatureWriter` whose file takes its final name when the block succeeds.
 
-    A partial file with the same ``resume_key`` is gone on with after every committed row has been
-    read back; one of another key, or a damaged one, is written anew.
+    A partial file with the same ``resume_key`` is continued, once every committed row could be
+    read. One with another key, or a damaged one, is written from the start.
     """
     size = expect_rows * (dim * np.dtype(schema.FEATURE_TYPES[dtype]).itemsize + 40)
     go_on = partial(_resumable, resume_key=resume_key) if resume_key else None
-    with writing(path, size, go_on) as file:
+    with writing(path, "features", size, go_on) as file:
         if resume_key:
             put_attribute(file, schema.RESUME_KEY, resume_key)
         yield FeatureWriter(path, file, dim, dtype, bits)
@@ -129,6 +131,7 @@ def _resumable(path: Path, resume_key: str) -> bool:
         return False
     try:
         with damage_as_error(path), h5py.File(path, "r", locking=False) as file:
+            own_objects_only(path, file)
             if get_attribute(file, schema.RESUME_KEY) != resume_key:
                 return False
             rows, _ = _progress(file)

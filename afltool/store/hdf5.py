@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,20 @@ import numpy as np
 
 from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, UsageError
+from ..inputs import open_regular
+from ..memory import check_backed
 from . import headers, packing, schema
 from .arrays import (
     Array,
     damage_as_error,
+    describe_additive,
     get_additive,
     get_array,
-    get_attribute,
-    may_be_packed,
     put_array,
 )
-from .atomic import put_attribute, writing
+from .kinds import HDF5, get_attribute
+from .members import may_be_packed, own_objects_only
+from .writer import put_attribute, writing
 
 Header = dict[str, Any]
 LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the header
@@ -50,7 +55,7 @@ def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array
     # At the least: what is compressed may become next to nothing.
     whole = (a for n, a in arrays.items() if not (may_be_packed(n, a.dtype) and packing.pays(a)))
     size = LEAST_BYTES + sum(a.nbytes for a in whole)
-    with writing(path, size) as file:
+    with writing(path, kind, size) as file:
         for name, value in arrays.items():
             put_array(file, name, value)
         put_header(file, kind, header)
@@ -67,24 +72,24 @@ def reading(path: Path, kind: str | None = None) -> Iterator[tuple[h5py.File, He
     Raises `InputError` when it is missing, `CorruptFileError` when it is incomplete, damaged or
     foreign, `UsageError` when it is of another kind than ``kind``.
     """
-    _must_exist(path)
+    if _size(path) == 0:
+        raise CorruptFileError(f"{path} is empty (0 bytes); make it again")
     with _opened(path) as file:
         with damage_as_error(path):
+            own_objects_only(path, file)
             header = _checked_header(path, file, kind)
         yield file, header
 
 
-def _must_exist(path: Path) -> None:
+def _size(path: Path) -> int:
+    """Bytes of a regular file; it is noted as read, and a pipe is never waited for."""
     try:
-        is_file, size = path.is_file(), path.stat().st_size
+        with open_regular(path) as file:
+            return os.fstat(file.fileno()).st_size
     except FileNotFoundError:
         raise InputError(f"there is no file {path}: check the path") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    if not is_file:
-        raise InputError(f"{path} is not a file; expected one that afltool wrote")
-    if size == 0:
-        raise CorruptFileError(f"{path} is empty (0 bytes); make it again")
 
 
 @contextmanager
@@ -95,7 +100,7 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         raise InputError(f"cannot read {path}: permission denied") from None
     except OSError as error:
         with path.open("rb") as start:
-            ours = start.read(8) == b"\x89HDF\r\n\x1a\n"
+            ours = start.read(len(HDF5)) == HDF5
         if ours:
             raise CorruptFileError(
                 f"{path} is damaged or cut short ({path.stat().st_size} bytes): {error}; "
@@ -126,19 +131,44 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
     data = get_array(path, file, schema.HEADER, limit=schema.HEADER_LIMIT).tobytes()
     if hashlib.sha256(data).hexdigest() != get_attribute(file, schema.HEADER_SHA256):
         raise CorruptFileError(f"{path} is damaged: its header does not match its checksum")
-    header = json.loads(data)
+    header = _parsed(path, data)
     headers.check(path, str(found), header)
     return {"kind": found, **header}
+
+
+def _parsed(path: Path, data: bytes) -> Any:
+    parts = data.count(b"[") + data.count(b"{")
+    if parts > schema.HEADER_PARTS:
+        raise CorruptFileError(
+            f"{path} is damaged: its header has {parts} lists and objects, more than "
+            f"{schema.HEADER_PARTS}"
+        )
+    return json.loads(data)
 
 
 def read_file(path: Path, kind: str) -> tuple[Header, dict[str, Array]]:
     """The header and every array of a file but the header's bytes, by name."""
     with reading(path, kind) as (file, header), damage_as_error(path):
+        known = schema.MEMBERS[kind]
+        if strange := sorted(set(file) - {schema.HEADER, *known}):
+            raise CorruptFileError(f"{path} is damaged: no {kind} file holds /{strange[0]}")
+        additive = [*file.get(schema.ARRAYS, ())]
+        _check_memory(path, file, additive)
         groups = (schema.HEADER, schema.ARRAYS, schema.SPARSE)
         found = {name: get_array(path, file, name) for name in file if name not in groups}
-        for name in file.get(schema.ARRAYS, ()):
+        for name in additive:
             found[f"{schema.ARRAYS}/{name}"] = get_additive(path, file, name)
         return header, found
+
+
+def _check_memory(path: Path, file: h5py.File, names: Sequence[str]) -> None:
+    """Refuse packed arrays that would take far more memory than their file has bytes.
+
+    Each number takes 8 bytes there, whatever its type in the file.
+    """
+    known = [describe_additive(path, file, name) for name in names]
+    claimed = sum(8 * prod(one["shape"]) for one in known)
+    check_backed(claimed, sum(one["stored_bytes"] for one in known), f"{path} is")
 
 
 def check_digest(path: Path, header: Mapping[str, Any], found: str) -> None:

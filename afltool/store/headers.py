@@ -1,4 +1,4 @@
-"""What the header of every kind holds (docs/format.md), checked before anybody uses it.
+"""The fields of each kind's header (docs/format.md), and their check when a file is opened.
 
 A pattern is a type or a predicate of a JSON value, a list of one pattern for lists, a mapping for
 objects that have at least these keys, or a tuple of alternatives; None stands for null, ABSENT for
@@ -50,6 +50,12 @@ def number_format(value: Any) -> bool:
     return isinstance(value, str) and value in FEATURE_TYPES
 
 
+def different_texts(value: Any) -> bool:
+    """a list of different texts"""
+    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return texts and len(set(value)) == len(value)
+
+
 SPACE = {"dim": at_least_one, "dtype": number_format, "fraction_bits": (bits, None)}
 ADDABLE_SPACE = {  # of statistics and heads, which may be made of other rows than feature files
     "dim": (at_least_one, ABSENT),
@@ -63,14 +69,14 @@ COMMON = {
 }
 CLIENTS = {
     "names": [str],
-    "rows": [whole],
+    "rows": [(whole, None)],  # null: not told
     "gamma": [size],
     "partition": [whole],
     "source": [whole],
     "held_out": [whole],
     "partitions": [[str]],
     "sources": [str],
-    "dealt_to": ([whole], ABSENT),  # files of the first days lack it
+    "dealt_to": [whole],
 }
 BOUND_HEAD = {
     "name": (str, ABSENT),
@@ -78,37 +84,51 @@ BOUND_HEAD = {
     "phase": (str, ABSENT),
     "digest": (str, ABSENT),
 }
+CONTEXT = {
+    "space": ADDABLE_SPACE,
+    "classes": different_texts,
+    "head": BOUND_HEAD,
+    "noise": ({"form": str, "sigma": dict}, ABSENT),
+}
 BY_KIND: dict[str, Mapping[str, Any]] = {
-    "features": {"space": SPACE, "classes": [str], "source": dict},
+    "features": {"space": SPACE, "classes": different_texts, "source": dict},
     "partition": {
-        "names": [str],
+        "names": different_texts,
         "held_out": [whole],
-        "classes": [str],
+        "classes": different_texts,
         "scheme": dict,
         "rows_digest": str,
     },
     "statistics": {
         "phase": str,
-        "context": {"space": ADDABLE_SPACE, "classes": [str], "head": BOUND_HEAD},
+        "context": CONTEXT,
         "clients": CLIENTS,
+        "seal": (dict, ABSENT),
     },
+    "masked": {"phase": str, "context": CONTEXT, "clients": CLIENTS, "seal": dict},
     "head": {
         "name": str,
         "options": dict,
         "phase": (str, None),
         "dim": (at_least_one, None),
         "space": (ADDABLE_SPACE, None),
-        "classes": ([str], None),
+        "classes": (different_texts, None),
         "report": dict,
     },
+    "checkpoint": {"rounds": [dict]},
 }
 
 
 def check(path: Path, kind: str, header: Any) -> None:
     """Raise `CorruptFileError` naming the first field that is not what the format says."""
-    wrong = _mismatch(header, {**COMMON, **BY_KIND[kind]}, "")
+    wrong = mismatch(header, {**COMMON, **BY_KIND[kind]})
     if wrong:
         raise CorruptFileError(f"{path} is damaged: in its header {wrong}")
+
+
+def mismatch(value: Any, pattern: Any) -> str:
+    """The first field of a JSON value that does not fit a pattern, in words; '' if all fit."""
+    return _mismatch(value, pattern, "")
 
 
 def _mismatch(value: Any, pattern: Any, name: str) -> str:

@@ -1,10 +1,9 @@
-"""Counts in fewer bytes: chunks that HDF5's own filters read back, deflated by run lengths.
+"""Compressed chunks of counts, which any reader of HDF5 can read.
 
-HDF5's deflate filter only knows zlib's default strategy, which looks for repeated strings. Counts
-have none, but runs of zeros: with zlib's strategy Z_RLE the same pairs of codes take a fifth to a
-third less, in the same time (docs/decisions/safle.md). A stream says nothing of how it was found,
-so any reader of HDF5 reads it. The chunks then have to be filtered here: bytes shuffled, deflated,
-and the checksum behind them.
+HDF5's deflate filter uses zlib's default strategy, which looks for repeated strings. Counts have
+runs of zeros instead: with zlib's strategy Z_RLE the pairs of codes take a fifth to a third fewer
+bytes in the same time (docs/decisions/safle.md). The format of the stream is the same. So this
+module filters the chunks itself: it shuffles the bytes, deflates them and appends the checksum.
 """
 
 from __future__ import annotations

@@ -27,7 +27,29 @@ EFFECTIVE_LABELS = "effective_labels"
 CLIENT = "client"
 CLASS_COUNTS = "class_counts"
 
-KINDS = ("features", "partition", "statistics", "head")
+KINDS = ("features", "partition", "statistics", "masked", "head", "checkpoint")
+# What lies in a file of each kind beside the header.
+MEMBERS = {
+    "features": {FEATURES, LABELS, ROW_IDS},
+    "partition": {ROW_IDS, LABELS, EFFECTIVE_LABELS, CLIENT},
+    "statistics": {ARRAYS, SPARSE, CLASS_COUNTS},
+    "masked": {ARRAYS, SPARSE},
+    "head": {ARRAYS, SPARSE},
+    "checkpoint": {ARRAYS},
+}
+# What each stage makes, so that an output of another kind is refused before the work.
+KIND_OF_STAGE = {
+    "extract": "features",
+    "import": "features",
+    "convert": "features",
+    "partition": "partition",
+    "local-stats": "statistics",
+    "mask": "masked",
+    "aggregate": "statistics",
+    "head": "head",
+    "solve": "head",
+    "baseline": "head",
+}
 PARTIAL = ".partial"
 FEATURE_TYPES = {"int16": "<i2", "float32": "<f4"}
 # Type and number of dimensions where the format fixes them; "S" stands for any fixed length.
@@ -42,4 +64,5 @@ TYPES = {
 CHUNK_ROWS = 256  # rows of one chunk of /features: 0.25–1 MB, what a kill can cost
 CHUNK_BYTES = 1 << 20  # other datasets
 DEFLATE_RATIO = 1032  # of the deflate format: 258 bytes for two bits
-HEADER_LIMIT = 64 << 20
+HEADER_LIMIT = 32 << 20  # bytes: names and row counts of about 700,000 clients
+HEADER_PARTS = 200_000  # lists and objects in it; empty ones take 20 times their bytes in memory

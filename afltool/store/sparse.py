@@ -1,8 +1,8 @@
-"""Arrays most of whose numbers are 0, block by block sparse or dense, whichever takes fewer bytes.
+"""Arrays with many zeros: each block is stored sparse or dense, whichever takes fewer bytes.
 
-One bitmap says which numbers are kept; the others are 0. A dense block keeps all of its numbers,
-zeros too, and its part of the bitmap is all ones, which deflate to nothing. So no list of blocks is
-needed, and ``a[numpy.unpackbits(kept, count=n) == 1] = values`` reads both kinds.
+A bitmap marks the numbers that are stored; the others are 0. A dense block stores all of its
+numbers, zeros too, and its part of the bitmap is all ones, which compress to almost nothing. So no
+list of blocks is needed, and ``a[numpy.unpackbits(kept, count=n) == 1] = values`` reads both kinds.
 """
 
 from __future__ import annotations

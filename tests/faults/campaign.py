@@ -66,7 +66,35 @@ FAULTS = {
     ),
     "two-writers": Fault("the same command twice at once", "work_faults:two_writers", 2, 0),
     "disk-full": Fault("no space left after some bytes", "work_faults:disk_full", 3, 0),
+    "cache": Fault(
+        "a damaged file in the folder of --cache", "cache_faults:damage", 140, 14
+    ),
+    "cache-full": Fault("no space left for --cache", "cache_faults:full", 8, 0),
+    "head-numbers": Fault(
+        "a head with NaN or infinity in it, all checksums right", "head_faults:numbers", 400, 20
+    ),
+    "named-twice": Fault(
+        "a class or a client named twice, all checksums right", "head_faults:classes", 4, 4
+    ),
     "read-only": Fault("a folder that may not be written", "work_faults:read_only", 6, 0),
+    "ways-out": Fault(
+        "HDF5 links, virtual and external data, references to other files or a pipe",
+        "door_faults:ways_out", 2, 0,
+    ),
+    "bombs": Fault(
+        "gigabytes of zeros, millions of lists in a small file, read within 1 GB",
+        "door_faults:bombs", 3, 0,
+    ),
+    "outputs": Fault(
+        "-o at an input (through links, too), another kind, a device, a folder, an odd name",
+        "door_faults:outputs", 6, 2,
+    ),
+    "stops": Fault(
+        "SIGTERM, SIGUSR1 at any moment, the first and last ones too", "door_faults:stops", 12, 0
+    ),
+    "folder-loops": Fault(
+        "folders that link to themselves twice", "door_faults:folder_loops", 4, 2
+    ),
     "fuzz-headers": Fault(
         "fuzzed header, all checksums right: every reading command", "fuzz_faults:headers", 60, 0
     ),
@@ -75,8 +103,36 @@ FAULTS = {
     "fuzz-tables": Fault(
         "fuzzed CSV, JSON, parquet table of clients", "fuzz_faults:tables", 150, 0
     ),
+    "impossible-sums": Fault(
+        "statistics that no rows have, digest and checksums right", "sum_faults:impossible_sums",
+        3, 0,
+    ),
+    "same-rows": Fault(
+        "the same rows under two names, or dealt and whole", "sum_faults:same_rows", 60, 4
+    ),
+    "odd-names": Fault(
+        "client names that look alike, from a table to a total", "sum_faults:odd_names", 20, 2
+    ),
     "fuzz-embeddings": Fault(
         "fuzzed .npz, .npy, labels, class lists", "fuzz_faults:embeddings", 200, 0
+    ),
+    "no-files": Fault(
+        "a pipe, /dev/zero, a folder or 3 GB of zeros in place of a file from outside",
+        "stranger_faults:no_files", 1, 0,
+    ),
+    "odd-arrays": Fault(
+        "odd headers and archives: .npy, .npz", "stranger_faults:odd_arrays", 300, 30
+    ),
+    "odd-weights": Fault(
+        "weights with a tensor or a key of another form", "stranger_faults:odd_weights", 1, 0
+    ),
+    "hostile-names": Fault(
+        "names of clients, classes, backbones that are escape sequences, printed",
+        "stranger_faults:hostile_names", 60, 6,
+    ),
+    "odd-terminals": Fault(
+        "closed, full and broken streams, encodings that lack a character",
+        "stranger_faults:odd_terminals", 1, 0,
     ),
 }  # fmt: skip
 

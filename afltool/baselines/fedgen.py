@@ -1,0 +1,148 @@
+"""FedGen: the server trains a generator of features, clients learn from what it generates.
+
+    server: min_ω E CE(W̄ᵀ z̃, y);   client: F_k(W) + λ E CE(Wᵀ z̃, y),   z = G_ω(noise, one-hot y)
+
+Zhu, Hong, Zhou, "Data-free knowledge distillation for heterogeneous federated learning", ICML 2021.
+For linear heads the ensemble Σ p_k W_kᵀ z̃ is W̄ᵀ z̃, so the server needs the average alone. Labels
+are drawn from the pooled class counts. G has two layers; Adam's moments stay at the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..options import option
+from .base import Method, first_weights
+from .network import Network, Tensor, residual
+from .settings import Settings
+from .streams import Purpose, choice, normal, stream
+from .trainer import Local, Step
+
+BATCH = 64  # generated rows of a step where the clients take all their rows at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedGenSettings(Settings):
+    """Options of FedGen."""
+
+    weight: float = option(
+        1.0, "λ, the weight of the generated features in a client's loss", at_least=0
+    )
+    noise: int = option(
+        512, "numbers of noise that the generator starts from", at_least=1, at_most=2**16
+    )
+    generator_hidden: int = option(
+        512, "width of the generator's hidden layer", at_least=1, at_most=2**16
+    )
+    generator_steps: int = option(
+        50, "steps of Adam on the generator in a round (PFLlib: 1000)", at_least=0, at_most=10**6
+    )
+    generator_lr: float = option(0.005, "Adam's step on the generator", above=0)
+
+
+class FedGen(Method):
+    """With λ = 0 it is FedAvg."""
+
+    name = "fedgen"
+    settings_class = FedGenSettings
+    presets: ClassVar = {name: {"generator_steps": 1000} for name in ("afl", "deepafl")}
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        s, net = self.settings, self.network
+        self.generator = Network(
+            (s.noise + net.widths[-1], s.generator_hidden, net.widths[-2]), bias=True
+        )
+        self.pooled = self.clients.counts.sum(axis=0)
+
+    def begin(self, weights: Tensor) -> None:
+        seed = self.settings.seed + 2**32  # another start than the network's own
+        omega = first_weights(self.generator, seed, weights.dtype)
+        zeros = omega.new_zeros(omega.shape)
+        self.memory |= {"omega": omega, "mean": zeros, "square": zeros.clone()}
+
+    def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
+        return _Generated(self, round) if self.settings.weight else Local()
+
+    def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
+        merged = super().merge(round, who, start, theta)
+        words = stream(self.settings.seed, Purpose.GENERATOR, round)
+        top = merged[None, self.network.top()]
+        for number in range(self.settings.generator_steps):
+            count = (round - 1) * self.settings.generator_steps + number + 1
+            self._adam(self._slope(words, top), count)
+        return merged
+
+    def _slope(self, words: np.random.Philox, top: Tensor) -> Tensor:
+        """Gradient in ω (P_G,) of the cross-entropy of the last layer on generated features."""
+        omega, last = self.memory["omega"][None], self.network.last()
+        y, drawn = self.drawn([words], self.settings.batch_size or BATCH)
+        inputs, z = self.generator.forward(omega, drawn)
+        _, scores = last.forward(top, z)
+        R = residual(scores, y, scores.new_full(y.shape, 1.0 / y.shape[1]))
+        outputs = self.generator.backward(omega, inputs, R @ last.layers(top)[0][0])
+        slope = omega.new_zeros(omega.shape)
+        self.generator.descend(slope, inputs, outputs, -1.0)
+        return slope[0]
+
+    def _adam(self, slope: Tensor, count: int) -> None:
+        """Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015; 0.9, 0.999."""
+        m, v = self.memory["mean"], self.memory["square"]
+        m.mul_(0.9).add_(slope, alpha=0.1)
+        v.mul_(0.999).addcmul_(slope, slope, value=0.001)
+        root = (v / (1 - 0.999**count)).sqrt_().add_(1e-8)
+        self.memory["omega"].addcdiv_(m, root, value=-self.settings.generator_lr / (1 - 0.9**count))
+
+    def drawn(self, streams: Sequence[np.random.Philox], rows: int) -> tuple[Tensor, Tensor]:
+        """Labels (A, B) and what the generator gets, noise beside one-hot labels (A, B, ·)."""
+        import torch
+
+        dtype = self.memory["omega"].dtype
+        kind = np.float64 if dtype == torch.float64 else np.float32
+        found = []
+        for words in streams:
+            y = choice(words, rows, self.pooled)
+            noise = normal(words, (rows, self.settings.noise), kind)
+            found.append((y, np.hstack([noise, np.eye(len(self.pooled), dtype=kind)[y]])))
+        ys, inputs = zip(*found, strict=True)
+        return torch.from_numpy(np.stack(ys)), torch.from_numpy(np.stack(inputs))
+
+    def upload(self, round: int) -> int:
+        return self.network.size + (self.network.widths[-1] if round == 1 else 0)
+
+    def download(self, round: int) -> int:
+        return self.network.size + self.generator.size
+
+
+class _Generated(Local):
+    """A batch of generated features beside each batch of rows."""
+
+    def __init__(self, method: FedGen, round: int) -> None:
+        self.method, self.round = method, round
+        self.streams: dict[int, np.random.Philox] = {}
+
+    def in_weights(self, step: Step) -> Tensor:
+        method, network = self.method, self.method.network
+        y, drawn = method.drawn(self._words(step), method.settings.batch_size or BATCH)
+        omega = method.memory["omega"].expand(len(y), -1)
+        _, z = method.generator.forward(omega, drawn)
+        last, at = network.last(), network.top()
+        _, scores = last.forward(step.theta[:, at], z)
+        share = scores.new_full(y.shape, method.settings.weight / y.shape[1])
+        slope = step.theta.new_zeros(step.theta.shape)
+        last.descend(slope[:, at], [z], [residual(scores, y, share)], -1.0)
+        return slope
+
+    def _words(self, step: Step) -> list[np.random.Philox]:
+        """Each client's stream, which goes on from step to step of an epoch."""
+        if step.number == 0:
+            seed, keys = self.method.settings.seed, self.method.clients.keys
+            self.streams = {
+                k: stream(seed, Purpose.GENERATED, self.round, keys[k], step.epoch)
+                for k in step.clients
+            }
+        return [self.streams[k] for k in step.clients]

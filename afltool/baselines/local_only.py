@@ -1,0 +1,56 @@
+"""Local only: every client trains its own head and nobody averages.
+
+The report has the mean, the largest and the spread of the clients' accuracies on the test rows. The
+head that is written is that of the client with the most rows, which no test row has chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..options import option
+from .base import Method
+from .network import Tensor
+from .settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSettings(Settings):
+    """Options of local training."""
+
+    rounds: int = option(
+        50,
+        "rounds of training, in each of which a client goes on by itself",
+        at_least=1,
+        at_most=10**5,
+    )
+    every: int = option(
+        10, "measure the accuracies after every so many rounds", at_least=1, at_most=10**5
+    )
+
+
+class LocalOnly(Method):
+    """Each client keeps its own head."""
+
+    name = "local"
+    settings_class = LocalSettings
+
+    def begin(self, weights: Tensor) -> None:
+        self.memory["own"] = weights.repeat(len(self.clients), 1)
+
+    def starts(self, who: Sequence[int], weights: Tensor) -> Tensor:
+        return self.memory["own"][list(who)]
+
+    def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
+        self.memory["own"][list(who)] = theta
+        return self.memory["own"][int(self.clients.sizes.argmax())].clone()
+
+    def heads(self, weights: Tensor) -> Tensor:
+        return self.memory["own"]
+
+    def upload(self, round: int) -> int:
+        return 0
+
+    def download(self, round: int) -> int:
+        return 0

@@ -1,0 +1,102 @@
+"""The classifiers that are trained: layers xWᵀ + b with ReLU between them, for a stack of clients.
+
+One flat vector θ of P numbers holds a classifier, a stack (A, P) one for each of A clients; so
+averages, penalties and messages need not know of layers. Gradients are written out by hand: for
+cross-entropy they are two products a layer, and automatic differentiation would triple the time.
+
+Weights lie as (out, in). Measured at 64 rows of 1280 features and 10 classes on an AMD EPYC, one
+thread: forward 57 and update 31 µs, against 114 and 139 µs as (in, out).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+Tensor = Any
+Layer = tuple[Tensor, Tensor | None]  # W (A, out, in), b (A, 1, out)
+
+
+class Network:
+    """Widths (d, h, …, C). Hidden layers have biases; the last one has where ``bias``."""
+
+    def __init__(self, widths: tuple[int, ...], bias: bool) -> None:
+        self.widths, self.bias = widths, bias
+        pairs = list(pairwise(widths))
+        biased = [True] * (len(pairs) - 1) + [bias]
+        self.shapes = [(n, m, b) for (m, n), b in zip(pairs, biased, strict=True)]
+        ends = np.cumsum([0] + [n * m + n * b for n, m, b in self.shapes])
+        self._starts, self.size = [int(end) for end in ends[:-1]], int(ends[-1])
+
+    @property
+    def linear(self) -> bool:
+        return len(self.shapes) == 1
+
+    def layers(self, theta: Tensor) -> list[Layer]:
+        """Views of θ (A, P), layer by layer."""
+        found: list[Layer] = []
+        for at, (n, m, biased) in zip(self._starts, self.shapes, strict=True):
+            W = theta[:, at : at + n * m].view(-1, n, m)
+            b = theta[:, at + n * m : at + n * m + n].view(-1, 1, n) if biased else None
+            found.append((W, b))
+        return found
+
+    def top(self) -> slice:
+        """Where the last layer lies in θ."""
+        return slice(self._starts[-1], self.size)
+
+    def last(self) -> Network:
+        """The last layer alone, on the representation."""
+        return Network(self.widths[-2:], self.bias)
+
+    def forward(self, theta: Tensor, X: Tensor) -> tuple[list[Tensor], Tensor]:
+        """What enters each layer, and the scores (A, B, C), for rows X (A, B, d)."""
+        inputs, layers = [X], self.layers(theta)
+        for W, b in layers[:-1]:
+            inputs.append(_affine(inputs[-1], W, b).relu_())
+        return inputs, _affine(inputs[-1], *layers[-1])
+
+    def backward(
+        self, theta: Tensor, inputs: list[Tensor], R: Tensor, extra: Tensor | None = None
+    ) -> list[Tensor]:
+        """The loss's gradient in each layer's output (A, B, out), from that in the scores.
+
+        ``extra``: what is added to the gradient in the representation, the last layer's input.
+        """
+        found = [R]
+        for (W, _), z in zip(self.layers(theta)[:0:-1], inputs[:0:-1], strict=True):
+            down = found[-1] @ W
+            if extra is not None:
+                down, extra = down + extra, None
+            found.append(down * (z > 0))
+        return found[::-1]
+
+    def descend(
+        self, target: Tensor, inputs: list[Tensor], outputs: list[Tensor], rate: float
+    ) -> None:
+        """target −= rate · gradient in θ, in place, from `forward` and `backward`."""
+        for (W, b), x, R in zip(self.layers(target), inputs, outputs, strict=True):
+            W.baddbmm_(R.transpose(1, 2), x, alpha=-rate)
+            if b is not None:
+                b.sub_(R.sum(1, keepdim=True), alpha=rate)
+
+
+def _affine(x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
+    """x Wᵀ + b by one call."""
+    import torch
+
+    turned = W.transpose(1, 2)
+    return torch.bmm(x, turned) if b is None else torch.baddbmm(b, x, turned)
+
+
+def residual(S: Tensor, y: Tensor, share: Tensor) -> Tensor:
+    """Gradient in scores S (A, B, C) of Σ share · cross-entropy; labels y, share (A, B)."""
+    import torch
+
+    R = torch.softmax(S, dim=2)
+    flat = R.view(-1, R.shape[2])
+    flat[torch.arange(len(flat)), y.reshape(-1)] -= 1.0
+    R *= share[:, :, None]
+    return R

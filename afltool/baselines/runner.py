@@ -1,0 +1,182 @@
+"""The rounds of a baseline: draw participants, train, merge, measure; resumable between rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import NumericalError
+from . import method_class
+from .base import FLOAT32, Method, first_weights
+from .clients import Clients
+from .network import Network, Tensor
+from .settings import Settings
+from .streams import Purpose, permutation, stream
+from .trainer import Trainer, on_threads
+
+BLOCK = 2048  # rows whose scores are made at a time
+Round = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to measure on: X (n, d), a tensor, and labels y (n,)."""
+
+    X: Any
+    y: NDArray[np.int64]
+
+
+@dataclass
+class State:
+    """All that outlives a round. ``best``: the weights of the round that the held-out clients like
+    best, so far; ``rounds``: what every round cost and brought."""
+
+    weights: Tensor
+    memory: dict[str, Tensor]
+    best: Tensor | None = None
+    rounds: list[Round] = field(default_factory=list)
+
+    def arrays(self) -> dict[str, Tensor]:
+        """Every tensor by name, for a checkpoint."""
+        best = {} if self.best is None else {"best": self.best}
+        return {"weights": self.weights, **best, **{f"of-{k}": v for k, v in self.memory.items()}}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Tensor], rounds: list[Round]) -> State:
+        """The inverse of `arrays`."""
+        memory = {k.removeprefix("of-"): v for k, v in arrays.items() if k.startswith("of-")}
+        return cls(arrays["weights"], memory, arrays.get("best"), rounds)
+
+
+class Run:
+    """One method on one federation; `advance` makes a round, `state` is what to keep."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        clients: Clients,
+        test: Rows | None = None,
+        held_out: Rows | None = None,
+        *,
+        threads: int = 1,
+        stack: int | None = None,
+    ) -> None:
+        """``threads`` and ``stack``, clients trained in one product, change no result."""
+        cls = method_class(name)
+        self.clients = clients.pooled() if cls.pools else clients
+        self.settings, self.test, self.held_out = settings, test, held_out
+        self.threads = threads
+        self.network = Network(settings.widths(clients.dim, clients.classes), not settings.no_bias)
+        self.method: Method = cls(settings, self.clients, self.network, threads)
+        self.trainer = Trainer(self.clients, self.network, settings, threads, stack)
+        weights = first_weights(self.network, settings.seed, clients.X.dtype)
+        self.method.begin(weights)
+        self.state = State(weights, self.method.memory)
+
+    @property
+    def round(self) -> int:
+        """Rounds that are done."""
+        return len(self.state.rounds)
+
+    def resume(self, state: State) -> None:
+        """Go on from what an earlier run kept."""
+        self.state, self.method.memory = state, state.memory
+
+    def advance(self) -> Round:
+        """One round; returns what it cost and, every so many rounds, the accuracies.
+
+        Raises `NumericalError` when weights are not finite any more, before they are kept.
+        """
+        found: Round = on_threads(1, lambda _: self._advance(), [None])[0]
+        return found
+
+    def _advance(self) -> Round:
+        number, start = self.round + 1, self.state.weights
+        who = self.participants(number)
+        begun = time.process_time()
+        trained = self.trainer(
+            number,
+            who,
+            self.method.starts(who, start),
+            lambda stacked, starts: self.method.local(number, stacked, starts),
+        )
+        clients_done = time.process_time()
+        merged = self.method.merge(number, who, start, trained)
+        server = time.process_time() - clients_done
+        self._check_finite(number, merged)
+        self.state.weights = merged
+        entry = {
+            "phase": f"round-{number}",
+            "clients": len(who),
+            "rows": int(self.clients.sizes[who].sum()),
+            "gather_seconds": _micro(clients_done - begun),
+            "solve_seconds": _micro(server),
+            "upload_bytes": FLOAT32 * self.method.upload(number),
+            "download_bytes": FLOAT32 * self.method.download(number),
+        }
+        if number % self.settings.every == 0 or number == self.settings.rounds:
+            entry |= self._measured(number)
+        self.state.rounds.append(entry)
+        return entry
+
+    def participants(self, round: int) -> list[int]:
+        """The clients of a round, ascending; at least one."""
+        K, share = len(self.clients), self.settings.participation
+        if share == 1:
+            return list(range(K))
+        words = stream(self.settings.seed, Purpose.PARTICIPANTS, round)
+        drawn = permutation(words, K)[: max(1, round_half_up(share * K))]
+        return sorted(drawn.tolist())
+
+    def _check_finite(self, number: int, weights: Tensor) -> None:
+        bad = int((~weights.isfinite()).sum())
+        if bad:
+            rate = self.settings.rate(number)
+            raise NumericalError(
+                f"round {number}: {bad} of {len(weights)} weights are not finite: the descent "
+                f"diverges at the learning rate {rate:g}; try --lr {rate / 10:g}, or --lr auto"
+            )
+
+    def _measured(self, number: int) -> Round:
+        heads = self.method.heads(self.state.weights)
+        found: Round = {}
+        if self.held_out is not None:
+            value = float(self.accuracies(heads, self.held_out).mean())
+            before = [one.get("held_out_top1", -1.0) for one in self.state.rounds]
+            if value > max(before, default=-1.0):
+                self.state.best = self.state.weights.clone()
+            found["held_out_top1"] = value
+        if self.test is not None:
+            each = self.accuracies(heads, self.test)
+            found["top1"] = float(each.mean())
+            if len(heads) > 1:
+                found |= {"top1_max": float(each.max()), "top1_spread": float(each.std(ddof=1))}
+        return found
+
+    def accuracies(self, heads: Tensor, rows: Rows) -> NDArray[np.float64]:
+        """Share of rows that each of the heads (M, P) predicts, (M,)."""
+        starts = range(0, len(rows.y), BLOCK)
+        hits = on_threads(self.threads, lambda at: self._hits(heads, rows, at), starts)
+        return np.asarray(np.sum(hits, axis=0) / len(rows.y))
+
+    def _hits(self, heads: Tensor, rows: Rows, at: int) -> NDArray[np.int64]:
+        X, y = rows.X[None, at : at + BLOCK], rows.y[at : at + BLOCK]
+        scores: Iterable[Any] = (
+            self.network.forward(heads[m : m + 1], X)[1] for m in range(len(heads))
+        )
+        return np.array([(S[0].numpy().argmax(axis=1) == y).sum() for S in scores])
+
+
+def _micro(seconds: float) -> float:
+    return int(seconds * 1e6) / 1e6
+
+
+def round_half_up(x: float) -> int:
+    """The nearest whole number, halves upwards."""
+    return int(x + 0.5)

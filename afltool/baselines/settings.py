@@ -1,0 +1,94 @@
+"""What every baseline can be told, and the papers' values; light enough for the command line."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+from ..errors import UsageError
+from ..options import Options, option
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # He et al., CVPR 2025, appendix E; Tang et al., ICLR 2026, "consistent settings".
+    name: {"rounds": 500, "lr": 0.05, "epochs": 1, "batch_size": 64, "participation": 1.0}
+    for name in ("afl", "deepafl")
+}
+MOST = 10**5  # rounds and epochs; every round has an entry in the head's header
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Options):
+    """Options of every method; each one's own are added to them in its module."""
+
+    rounds: int = option(500, "rounds of communication R", at_least=1, at_most=MOST)
+    lr: str | float = option(
+        0.05, "learning rate η of the clients; auto: chosen by the partition's held-out clients",
+        above=0, examples=("auto", "0.05"),
+    )  # fmt: skip
+    lr_rounds: int | None = option(
+        None, "rounds that --lr auto tries each rate for", at_least=1, at_most=MOST,
+        unset="a fifth of --rounds, at least 10",
+    )  # fmt: skip
+    lr_decay: float = option(1.0, "factor of η from round to round", above=0, at_most=1)
+    epochs: int = option(1, "local epochs of a round", at_least=1, at_most=MOST)
+    batch_size: int = option(
+        64, "rows of a batch; 0: all rows of the client", at_least=0, at_most=2**24
+    )
+    momentum: float = option(
+        0.0, "momentum of the local descent, begun anew in every round", at_least=0, below=1
+    )
+    weight_decay: float = option(0.0, "λ of the penalty λ/2 ‖W‖² in every local step", at_least=0)
+    participation: float = option(
+        1.0, "share of the clients that takes part, drawn every round", above=0, at_most=1
+    )
+    average: str = option(
+        "rows", "weights of the clients in the average: their rows, or all equal",
+        choices=("rows", "uniform"),
+    )  # fmt: skip
+    drop_last: bool = option(
+        False, "leave short batches out, as PFLlib: a client below one batch never trains"
+    )
+    no_bias: bool = option(False, "no constant feature at the last layer")
+    layers: int | None = option(
+        None, "trainable layers", at_least=1, at_most=100, unset="1, a linear head; 2 with --hidden"
+    )
+    hidden: int | None = option(
+        None, "width of hidden layers", at_least=1, at_most=2**16, unset="1024 with --layers 2 …"
+    )
+    every: int = option(
+        1, "measure the accuracy after every so many rounds", at_least=1, at_most=MOST
+    )
+    seed: int = option(
+        0, "seed of batches, participants, starts and generated features",
+        at_least=0, at_most=2**32 - 1,
+    )  # fmt: skip
+
+    def check(self) -> None:
+        if self.layers == 1 and self.hidden is not None:
+            raise UsageError("--layers 1 has no hidden layer: leave --hidden out")
+        if isinstance(self.lr, str) and self.lr != "auto":
+            object.__setattr__(self, "lr", _rate(self.lr))
+
+    def widths(self, dim: int, classes: int) -> tuple[int, ...]:
+        """(d, h, …, C) of the classifier."""
+        layers = self.layers or (1 if self.hidden is None else 2)
+        return (dim, *[self.hidden or 1024] * (layers - 1), classes)
+
+    def rate(self, round: int) -> float:
+        """η of a round, counted from 1."""
+        return float(self.lr) * self.lr_decay ** (round - 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _rate(text: str) -> float:
+    """A learning rate that came as text."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = float("nan")
+    if not (isfinite(rate) and rate > 0):
+        raise UsageError(f"--lr is a number above 0, or auto; found {text!r}")
+    return rate

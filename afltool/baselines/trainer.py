@@ -1,0 +1,207 @@
+"""Local training, shared by every method: mini-batch gradient descent of a stack of clients.
+
+    rows of the client in the byte order of their ids, permuted by its stream of the epoch
+    for each batch B:   θ ← θ − η (∇ mean_B cross-entropy + what the method adds)
+
+A client's batches are blocks of a width that depends on the client alone; a short one is filled up
+with rows of weight zero. So a client's numbers do not depend on who is stacked with it: slices of a
+batched product are, bit for bit, what each would be alone (tests/test_baselines_trainer.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .clients import Clients
+from .network import Network, Tensor, residual
+from .settings import Settings
+from .streams import Purpose, permutation, stream
+
+LANE = 64  # rows that narrow batches are filled up to a multiple of
+CACHE, MOST = 1 << 20, 16  # bytes of the classifiers of a stack, and how many they are at the most
+
+
+class Local:
+    """What a method adds to the cross-entropy of a stack of clients; here nothing, as in FedAvg.
+
+    The trainer asks in this order, at every step and at the same θ.
+    """
+
+    def in_scores(self, R: Tensor, step: Step) -> None:
+        """Add to the gradient in the scores, R (A, B, C), in place."""
+
+    def in_representation(self, step: Step) -> Tensor | None:
+        """The gradient (A, B, h) to add in the last layer's input; None for none."""
+        return None
+
+    def in_weights(self, step: Step) -> Tensor | None:
+        """The gradient (A, P) to add in θ; None for none."""
+        return None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the first A clients of a stack, which are those that still have batches."""
+
+    clients: tuple[int, ...]  # the A clients, by their places in the federation
+    epoch: int
+    number: int  # of the step in its epoch, from 0
+    theta: Tensor  # (A, P)
+    inputs: list[Tensor]  # what enters each layer: rows (A, B, d), …, representation (A, B, h)
+    scores: Tensor  # (A, B, C)
+    y: Tensor  # (A, B) labels
+    share: Tensor  # (A, B): 1 / rows of the batch, or 0 where it is only filled up
+
+
+class Trainer:
+    """Trains clients of a federation, some at a time on each of some threads."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        network: Network,
+        settings: Settings,
+        threads: int,
+        stack: int | None = None,
+    ) -> None:
+        self.clients, self.network, self.settings = clients, network, settings
+        self.threads = threads
+        self.stack = stack or max(1, min(MOST, CACHE // (4 * network.size)))
+
+    def __call__(self, round: int, who: Sequence[int], start: Tensor, local: Any) -> Tensor:
+        """θ (S, P) of the clients ``who``, trained from ``start`` (P,) or (S, P).
+
+        ``local(clients, starts)`` makes the terms of a stack of clients.
+        """
+        starts = start.expand(len(who), -1)
+        out = starts.new_empty(len(who), self.network.size)
+        at = {k: i for i, k in enumerate(who)}
+
+        def work(stacked: Sequence[int]) -> None:
+            places = [at[k] for k in stacked]
+            terms = local(stacked, starts[places])
+            out[places] = self._train(round, tuple(stacked), starts[places], terms)
+
+        on_threads(self.threads, work, self._stacks(who))
+        return out
+
+    def _width(self, k: int) -> int:
+        """Rows of client k's batches, with what fills them up."""
+        n = -(-int(self.clients.sizes[k]) // LANE) * LANE
+        return min(self.settings.batch_size or n, n)
+
+    def _stacks(self, who: Sequence[int]) -> list[list[int]]:
+        """Clients of one width and similar size together, the largest first."""
+        ordered = sorted(who, key=lambda k: (-self._width(k), -self.clients.sizes[k], k))
+        found: list[list[int]] = []
+        for k in ordered:
+            if (
+                not found
+                or len(found[-1]) >= self._at_once(k)
+                or (self._width(found[-1][0]) != self._width(k))
+            ):
+                found.append([])
+            found[-1].append(k)
+        return found
+
+    def _at_once(self, k: int) -> int:
+        return 1 if self._width(k) > 4 * LANE else self.stack
+
+    def _train(self, round: int, stacked: tuple[int, ...], theta: Tensor, local: Local) -> Tensor:
+        """θ (A, P) after the round; ``theta`` is overwritten."""
+        sgd = _Descent(self.network, self.settings, round, theta)
+        for epoch in range(self.settings.epochs):
+            for number, (active, at, share) in enumerate(self._batches(round, stacked, epoch)):
+                now = theta[:active]
+                X = self.clients.X.index_select(0, at.view(-1)).view(*at.shape, -1)
+                y = self.clients.y.index_select(0, at.view(-1)).view(at.shape)
+                inputs, scores = self.network.forward(now, X)
+                step = Step(stacked[:active], epoch, number, now, inputs, scores, y, share)
+                sgd.step(step, local)
+        return theta
+
+    def _batches(self, round: int, stacked: tuple[int, ...], epoch: int) -> list[Any]:
+        """(clients with a batch, rows (A, B), share (A, B)) of each step; stacked by size."""
+        import torch
+
+        width = self._width(stacked[0])
+        plans = [self._plan(round, k, epoch, width) for k in stacked]
+        found = []
+        for number in range(max(len(plan[0]) for plan in plans)):
+            here = [plan for plan in plans if number < len(plan[0])]
+            at = torch.from_numpy(np.stack([plan[0][number] for plan in here]))
+            share = torch.from_numpy(np.stack([plan[1][number] for plan in here]))
+            found.append((len(here), at, share.to(self.clients.X.dtype)))
+        return found
+
+    def _plan(
+        self, round: int, k: int, epoch: int, width: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Client k's batches of an epoch: rows (steps, B) and the share of each."""
+        rows, seed = self.clients.rows[k], self.settings.seed
+        words = stream(seed, Purpose.BATCHES, round, self.clients.keys[k], epoch)
+        size = min(self.settings.batch_size or len(rows), len(rows))
+        drop = self.settings.drop_last and self.settings.batch_size
+        steps = len(rows) // self.settings.batch_size if drop else -(-len(rows) // size)
+        at = np.zeros((steps, width), dtype=np.int64)
+        share = np.zeros((steps, width))
+        dealt = rows[permutation(words, len(rows))]
+        for number in range(steps):
+            part = dealt[number * size : (number + 1) * size]
+            at[number, : len(part)], share[number, : len(part)] = part, 1.0 / len(part)
+        return at, share
+
+
+class _Descent:
+    """θ ← θ − η v with v ← m v + ∇ + λ θ, as PyTorch's SGD; begun anew in every round."""
+
+    def __init__(self, network: Network, settings: Settings, round: int, theta: Tensor) -> None:
+        self.network, self.momentum = network, settings.momentum
+        self.decay = settings.weight_decay
+        self.rate = settings.rate(round)
+        self._velocity = theta.new_zeros(theta.shape) if settings.momentum else None
+
+    def step(self, step: Step, local: Local) -> None:
+        """One step of ``step.theta``, in place."""
+        R = residual(step.scores, step.y, step.share)
+        local.in_scores(R, step)
+        outputs = self.network.backward(step.theta, step.inputs, R, local.in_representation(step))
+        added = local.in_weights(step)
+        if self.decay:
+            decay = self.decay * step.theta
+            added = decay if added is None else added + decay
+        if self._velocity is None:
+            if added is not None:
+                step.theta.sub_(added, alpha=self.rate)
+            self.network.descend(step.theta, step.inputs, outputs, self.rate)
+            return
+        v = self._velocity[: len(step.theta)]
+        v.mul_(self.momentum)
+        if added is not None:
+            v.add_(added)
+        self.network.descend(v, step.inputs, outputs, -1.0)
+        step.theta.sub_(v, alpha=self.rate)
+
+
+def on_threads(threads: int, work: Any, parts: Sequence[Any]) -> list[Any]:
+    """``work`` of each part, in order; each thread computes with one core."""
+    import torch
+
+    def alone() -> None:
+        torch.set_num_threads(1)
+
+    before = torch.get_num_threads()
+    try:
+        if threads == 1 or len(parts) < 2:
+            alone()
+            return [work(part) for part in parts]
+        with ThreadPoolExecutor(threads, initializer=alone) as pool:
+            return list(pool.map(work, parts))
+    finally:
+        torch.set_num_threads(before)

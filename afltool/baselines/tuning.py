@@ -1,0 +1,86 @@
+"""The learning rate: what it means for these features, and one chosen by held-out clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from .. import progress
+from ..errors import NumericalError, UsageError
+from ..linalg.gram import real_gram
+from ..linalg.triangle import length, unpack
+from .clients import Clients
+from .runner import Run
+from .settings import Settings
+
+BLOCK = 8192
+# Of the rate 2C/λ_max, at which steps begin to oscillate at W = 0. Above it too: where rows are
+# classified well their curvature vanishes, and batches are smaller than the gram that λ is of.
+TRIED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+def curvature(clients: Clients, bias: bool) -> float:
+    """λ_max of X̃ᵀX̃/N, X̃ = (X, 1) where there is a bias, over all training rows."""
+    at = np.concatenate(clients.rows)
+    d = clients.dim + bias
+    packed = np.zeros(length(d))
+    for start in range(0, len(at), BLOCK):
+        X = clients.X[at[start : start + BLOCK]].numpy()
+        packed += real_gram(np.hstack([X, np.ones((len(X), 1), X.dtype)]) if bias else X)
+    top = linalg.eigh(unpack(packed), eigvals_only=True, subset_by_index=[d - 1, d - 1])
+    return float(top[0]) / len(at)
+
+
+def stability(rate: float, top: float, classes: int) -> float:
+    """η λ_max / C: gradient descent on a linear head oscillates at W = 0 where it exceeds 2."""
+    return rate * top / classes
+
+
+def candidates(top: float, classes: int) -> list[float]:
+    """Rates around the edge 2C/λ_max, to two digits."""
+    edge = 2.0 * classes / top
+    return [float(f"{share * edge:.2g}") for share in TRIED]
+
+
+def choose_rate(
+    settings: Settings,
+    rates: list[float],
+    begin: Callable[[Settings], Run],
+    tried: Callable[[dict[str, Any]], None],
+    known: Sequence[dict[str, Any]] = (),
+) -> tuple[float, list[dict[str, Any]]]:
+    """The rate with the best accuracy on held-out clients in any round measured, and the table.
+
+    ``begin`` makes a run of given settings, ``tried`` hears of each rate that was tried; those in
+    ``known`` need not be. Of equal accuracies the smaller rate wins. Rates that diverge are passed
+    over.
+    """
+    rounds = min(settings.rounds, settings.lr_rounds or max(10, settings.rounds // 5))
+    table = list(known)
+    for rate in rates[len(known) :]:
+        entry = {"lr": rate, **_tried(begin(replace(settings, lr=rate, rounds=rounds)), rounds)}
+        table.append(entry)
+        tried(entry)
+    good = [one for one in table if one["held_out_top1"] is not None]
+    if not good:
+        raise UsageError(
+            f"--lr auto: all rates from {rates[0]:g} to {rates[-1]:g} diverged within {rounds} "
+            "rounds; scale the features, or give a smaller --lr"
+        )
+    best = max(good, key=lambda one: (one["held_out_top1"], -one["lr"]))
+    return best["lr"], table
+
+
+def _tried(run: Run, rounds: int) -> dict[str, Any]:
+    try:
+        while run.round < rounds:
+            progress.stop_point()
+            run.advance()
+    except NumericalError:
+        return {"held_out_top1": None, "rounds": run.round}
+    found = [one["held_out_top1"] for one in run.state.rounds if "held_out_top1" in one]
+    return {"held_out_top1": max(found), "rounds": rounds}

@@ -1,0 +1,158 @@
+"""What `-h` and `--help-all` print: plain text, made without parsing the command line.
+
+Typer's own help draws boxes with rich and imports pydantic, which takes longer than everything else
+that a short command does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..heads import OPTIONS
+from ..options import flag, help_of
+
+SHORT, LONG = ("-h", "--help"), "--help-all"
+RARE = ": more"  # end of the heading of options that only --help-all shows
+OF_HEADS = "Options of the head"  # heading of options that depend on --head
+NAMES = 26  # columns for the name of an option
+
+Rows = list[tuple[str, str]]
+
+
+def asked_for(command: Any, path: str, words: Sequence[str]) -> str | None:
+    """The help that a command line asks for; None if it asks for none.
+
+    ``path``: how the command is called. A group of commands without a word behind it shows its
+    help, too.
+    """
+    last = ""
+    for word in words:
+        inner = getattr(command, "commands", {})
+        if word in (*SHORT, LONG):
+            return text_of(command, path, everything=word == LONG)
+        if word == "--":
+            return None
+        if word in inner:
+            command, path = inner[word], f"{path} {word}"
+            last = word
+    nothing_more = list(words[-1:]) == [last] or not words
+    if getattr(command, "commands", {}) and nothing_more:
+        return text_of(command, path, everything=False)
+    return None
+
+
+def text_of(command: Any, path: str, everything: bool) -> str:
+    """The help of one command."""
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    names = " ".join(["[OPTIONS]", *map(_argument, arguments)])
+    inner = getattr(command, "commands", None)
+    usage = f"Usage: {path} {names}" if inner is None else f"Usage: {path} [OPTIONS] COMMAND …"
+    parts = [usage, _paragraphs(command.help or "")]
+    parts += [_section(title, rows) for title, rows in _sections(command, everything)]
+    if inner is None and not everything:
+        parts.append(_more(command, path))
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _sections(command: Any, everything: bool) -> Iterator[tuple[str, Rows]]:
+    """Headings with their rows: arguments, commands, options by their headings."""
+    found: dict[str, Rows] = {"Arguments": []}
+    for p in command.params:
+        title = "Arguments" if p.param_type_name == "argument" else _heading(p)
+        found.setdefault(title, []).append((_name(p), p.help or ""))
+    heads = found.pop(OF_HEADS, None)
+    own = found.pop("Options", [])
+    inner = getattr(command, "commands", {})
+    first = {"Commands": [(name, _first_sentence(one.help)) for name, one in inner.items()]}
+    last = [("-h, --help", "show this text"), (LONG, "show every option")]
+    ordered = {**first, **found, "Options": [*own, *(last if not inner else last[:1])]}
+    if heads and everything:
+        ordered |= _of_each_head([name for name, _ in heads])
+    for title, rows in ordered.items():
+        if rows and (everything or not title.endswith(RARE)):
+            yield title, rows
+
+
+def _of_each_head(shown: list[str]) -> dict[str, Rows]:
+    """The options of each head, with its own ranges and defaults."""
+    found = {}
+    for name, cls in OPTIONS.items():
+        own = {flag(f.name): help_of(f) for f in fields(cls)}
+        rows = [(one, own[one.split()[0]]) for one in shown if one.split()[0] in own]
+        found[f"{OF_HEADS} {name}"] = rows
+    return found
+
+
+def _more(command: Any, path: str) -> str:
+    """What is not shown, and how it is."""
+    titles = [_heading(p) for p in command.params if p.param_type_name == "option"]
+    lines = []
+    if OF_HEADS in titles:
+        lines.append(f"Options of a head: {path.split()[0]} head {'|'.join(OPTIONS)} -h")
+    hidden = sum(title.endswith(RARE) for title in titles)
+    if hidden:
+        lines.append(f"{hidden} more options: {path} {LONG}")
+    return "\n".join(lines)
+
+
+def _heading(parameter: Any) -> str:
+    return parameter.rich_help_panel or "Options"
+
+
+def _argument(parameter: Any) -> str:
+    name = parameter.name.upper() + ("…" if parameter.nargs == -1 else "")
+    return name if parameter.required else f"[{name}]"
+
+
+def _name(parameter: Any) -> str:
+    """``-o, --out PATH``."""
+    if parameter.param_type_name == "argument":
+        return _argument(parameter)
+    names = ", ".join(sorted(parameter.opts, key=len))
+    return f"{names} {_value(parameter)}".rstrip()
+
+
+def _value(parameter: Any) -> str:
+    """What stands behind the name of an option."""
+    if parameter.is_flag:
+        return ""
+    kind = parameter.type_descriptor.annotation
+    kind = (getattr(kind, "__args__", None) or (kind,))[0]
+    return {int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")
+
+
+def _section(title: str, rows: Rows) -> str:
+    """A heading and its rows, the texts in a column of their own."""
+    width = max(40, min(shutil.get_terminal_size((80, 24)).columns, 100))
+    lines = [f"{title}:"]
+    for name, text in rows:
+        start = f"  {name}".ljust(NAMES)
+        if len(start) > NAMES or not start.endswith(" "):
+            lines.append(start)
+            start = " " * NAMES
+        lines += textwrap.wrap(
+            text, width, initial_indent=start, subsequent_indent=" " * NAMES,
+            break_on_hyphens=False,
+        ) or [start.rstrip()]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _paragraphs(text: str) -> str:
+    width = max(40, min(shutil.get_terminal_size((80, 24)).columns, 100))
+    parts = (" ".join(part.split()) for part in text.split("\n\n"))
+    return "\n\n".join(textwrap.fill(part, width, break_on_hyphens=False) for part in parts)
+
+
+def _first_sentence(text: str | None) -> str:
+    first = " ".join((text or "").split("\n\n")[0].split())
+    return first if ". " not in first else first[: first.index(". ") + 1]
+
+
+def is_asked(words: Sequence[str]) -> bool:
+    """Whether the help was asked for, or stands for what is missing."""
+    return any(word in (*SHORT, LONG) for word in words)

@@ -1,0 +1,181 @@
+"""Command-line options made from option classes: what is declared there is all there is to say.
+
+A command is a function that takes its files by Typer's own declarations, and its options as one
+dict, which holds what the user gave and nothing else::
+
+    def partition(file: …, out: Out, options: dict[str, Any]) -> None: ...
+
+    app.command("partition")(command(with_options(partition, options=parameters(PartitionOptions))))
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from ..heads import OPTIONS
+from ..options import flag, help_of
+from ..runs.config import DEFAULTS, PARTS
+from ._completion import starting_with
+from ._help import OF_HEADS, RARE
+
+#: Headings of the options of `run` in its help, by stage.
+PANELS = {
+    "extract": "Images and backbone",
+    "partition": "Clients",
+    "own": "Run",
+    "local_stats": "Statistics",
+    "solve": "Solving",
+    "evaluate": "Evaluation",
+}
+#: Types that the shell gives; of several, the first that a field allows. Others are text.
+_KINDS = (bool, int, float, Path)
+
+
+def parameters(
+    cls: Any,
+    panel: str | None = None,
+    *,
+    skip: Iterable[str] = (),
+    only: Callable[[Field[Any]], bool] = lambda f: True,
+    rename: Mapping[str, str] | None = None,
+    rare: bool = False,
+    defaults: Mapping[str, str] | None = None,
+) -> list[inspect.Parameter]:
+    """A keyword parameter for each field of an options class; None stands for "not given".
+
+    Args:
+        panel: heading in the help under which they stand.
+        skip, only: which fields are left out, or taken.
+        rename: other names, where two classes have a field of one name.
+        rare: options that are not common are shown by ``--help-all`` only.
+        defaults: what the help says of defaults, where it is not what the field says.
+    """
+    hints, names, told = get_type_hints(cls), rename or {}, defaults or {}
+    return [
+        _parameter(
+            names.get(f.name, f.name),
+            hints[f.name],
+            typer.Option(
+                *_flags(f, names.get(f.name, f.name)),
+                help=help_of(f, told.get(f.name)),
+                rich_help_panel=_heading(f, panel, rare),
+                autocompletion=_completion(f),
+            ),
+        )
+        for f in _own_first(cls)
+        if "help" in f.metadata and f.name not in set(skip) and only(f)
+    ]
+
+
+def _own_first(cls: Any) -> list[Field[Any]]:
+    """The fields of a class, those of its base classes last."""
+    own = vars(cls).get("__annotations__", {})
+    return sorted(fields(cls), key=lambda f: f.name not in own)
+
+
+def _heading(f: Field[Any], panel: str | None, rare: bool) -> str | None:
+    if not rare or f.metadata["common"]:
+        return panel
+    return f"{panel or 'Options'}{RARE}"
+
+
+def _flags(f: Field[Any], name: str) -> list[str]:
+    short = f.metadata.get("short")
+    return [flag(name), *([f"-{short}"] if short else [])]
+
+
+def _parameter(name: str, hint: Any, described: Any) -> inspect.Parameter:
+    kind, annotation = (
+        inspect.Parameter.KEYWORD_ONLY,
+        Annotated[_from_shell(hint) | None, described],
+    )
+    return inspect.Parameter(name, kind, default=None, annotation=annotation)
+
+
+def _completion(f: Field[Any]) -> Callable[[str], list[str]] | None:
+    """What the shell offers for the values of a field; nothing where they are not words."""
+    words = f.metadata.get("choices") or f.metadata.get("examples")
+    return starting_with(words) if words else None
+
+
+def _from_shell(hint: Any) -> Any:
+    """The type that the shell gives: a number or 'auto' is text, several values are a list."""
+    allowed = getattr(hint, "__args__", (hint,))
+    if getattr(hint, "__origin__", None) is tuple:
+        return list[Path] if Path in allowed else list[str]
+    if str in allowed:
+        return str
+    return next((kind for kind in _KINDS if kind in allowed), str)
+
+
+def with_options(
+    function: Callable[..., Any], **groups: Iterable[inspect.Parameter]
+) -> Callable[..., Any]:
+    """``function(…, NAME: dict)`` as a command with each option of the group NAME spelled out.
+
+    The dict holds the options that were given, by the names of the parameters. Two groups may not
+    have an option of one name; the function's own parameters (its files) may.
+    """
+    own = inspect.signature(function, eval_str=True)
+    kept = [p for p in own.parameters.values() if p.name not in groups]
+    first = [p for p in kept if p.default is p.empty]
+    taken = {p.name for p in kept}
+    inner = {
+        f"{p.name}_" if p.name in taken else p.name: (group, p)
+        for group, found in groups.items()
+        for p in found
+    }
+    added = [p.replace(name=name) for name, (_, p) in inner.items()]
+
+    def wrapper(**values: Any) -> Any:
+        chosen: dict[str, dict[str, Any]] = {group: {} for group in groups}
+        for name, (group, p) in inner.items():
+            value = values.pop(name)
+            if value is not None and value != []:
+                chosen[group][p.name] = tuple(value) if isinstance(value, list) else value
+        return function(**values, **chosen)
+
+    wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
+    last = [p for p in kept if p.default is not p.empty]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    every = [*(p.replace(kind=kind) for p in first), *added, *(p.replace(kind=kind) for p in last)]
+    wrapper.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in every}
+    return wrapper
+
+
+def of_heads(skip: Iterable[str] = (), at_solve: bool = False) -> list[inspect.Parameter]:
+    """One parameter for each option that some head has; the help shows them head by head.
+
+    ``at_solve``: only those that `solve` may still change.
+    """
+    found: dict[str, inspect.Parameter] = {}
+    for cls in OPTIONS.values():
+        for p in parameters(
+            cls, OF_HEADS, skip=skip, only=lambda f: not at_solve or bool(f.metadata["at_solve"])
+        ):
+            found.setdefault(p.name, p)
+    return list(found.values())
+
+
+def of_run() -> list[inspect.Parameter]:
+    """Every option of `run`: those of its stages and of every head."""
+    found = [
+        p
+        for part, (cls, names) in PARTS.items()
+        for p in parameters(
+            cls,
+            PANELS[part],
+            rename=names,
+            only=lambda f: bool(f.metadata["in_run"]),
+            rare=True,
+            defaults=DEFAULTS,
+        )
+    ]
+    return [*found, *of_heads(skip={"seed"})]

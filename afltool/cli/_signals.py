@@ -1,0 +1,30 @@
+"""What signals do before a command has begun and after it has ended; `_console` has the rest."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+def leave_on_signals() -> None:
+    """Until a command begins, a signal ends the process at once, with the code of the signal."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGINT is in the background
+            signal.signal(number, leave)
+
+
+def leave(number: int, frame: object) -> None:
+    """End now: there is nothing to clean up.
+
+    An exception would end in a traceback while modules load, or be swallowed by one of them.
+    """
+    os.write(2, b"interrupted before it began\n")
+    os._exit(130 if number == signal.SIGINT else 75)
+
+
+def ignore_signals() -> None:
+    """What was to be said is said: a signal in the interpreter's last steps changes nothing."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

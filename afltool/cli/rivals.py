@@ -1,0 +1,86 @@
+"""The command `baseline`: rivals on cached features; each method has options of its own."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ..baselines import METHODS, method_class
+from ..options.baseline import BaselineOptions
+from ._console import command, is_quiet
+from ._options import parameters, with_options
+from ._streams import say
+from ._types import Json, Overwrite, print_json
+
+
+class _Methods(TyperGroup):
+    """The methods, whose modules load NumPy, are loaded when one is asked for."""
+
+    @cached_property
+    def _loaded(self) -> dict[str, Any]:
+        group = typer.Typer()
+        for name in METHODS:
+            made = with_options(
+                _baseline_command(name),
+                options=parameters(BaselineOptions),
+                settings=parameters(method_class(name).settings_class, "Method"),
+            )
+            group.command(name)(command(made))
+        return dict(typer.main.get_command(group).commands)  # type: ignore[attr-defined]
+
+    @property
+    def commands(self) -> Any:
+        return self._loaded
+
+    @commands.setter
+    def commands(self, known: Any) -> None:
+        """What Typer knows of: nothing."""
+
+
+def add_to(app: typer.Typer) -> None:
+    group = typer.Typer(cls=_Methods, no_args_is_help=True)
+
+    @group.callback()
+    def baseline() -> None:
+        """Train a rival by gradients on cached features, simulated on this machine."""
+
+    app.add_typer(group, name="baseline")
+
+
+def _baseline_command(name: str) -> Any:
+    def baseline(
+        features: Annotated[Path, typer.Argument(help="features of all clients")],
+        out: Annotated[Path, typer.Option("--out", "-o", help="run folder")],
+        options: dict[str, Any],
+        settings: dict[str, Any],
+        overwrite: Overwrite = False,
+        as_json: Json = False,
+    ) -> None:
+        import json
+
+        from ..report.tables import print_baseline
+        from ..stages.baseline import baseline as stage
+
+        folder = stage(name, features, out, settings=settings, overwrite=overwrite, **options)
+        summary = json.loads((folder / "summary.json").read_text())
+        if as_json:
+            print_json({"path": str(folder), **summary})
+            return
+        if not is_quiet():
+            print_baseline(summary)
+        say(folder)
+
+    baseline.__doc__ = _says(name)
+    return baseline
+
+
+def _says(name: str) -> str:
+    """The first paragraph of a method's module."""
+    import inspect
+
+    module = inspect.getmodule(method_class(name))
+    return (inspect.getdoc(module) or "").split("\n\n")[0]

@@ -1,0 +1,199 @@
+"""CIFAR-10 and CIFAR-100: the Python version's pickles, checked before they are read."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CorruptFileError, InputError, InvalidDataError
+from .base import ImageDataset, Request, digest, make_dataset, numbered_ids
+from .files import RawFile, fetch, files_below, stated_md5
+from .pictures import ArrayPictures
+
+#: Where the files lie below the data root.
+FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
+
+Checksums = Mapping[str, str] | None
+
+
+@dataclass(frozen=True)
+class _Cifar:
+    """What torchvision publishes about a CIFAR archive: its files, their MD5s, their keys."""
+
+    name: str
+    folder: str
+    archive: str
+    archive_md5: str
+    url: str
+    md5: dict[str, str]
+    batches: tuple[str, ...]
+    meta: str
+    classes_key: str
+    labels_key: str
+
+    @classmethod
+    def of(cls, name: str, split: str) -> _Cifar:
+        from torchvision.datasets import CIFAR10, CIFAR100
+
+        tv: Any = CIFAR10 if name == "cifar10" else CIFAR100
+        batches = tv.train_list if split == "train" else tv.test_list
+        meta = tv.meta["filename"]
+        return cls(
+            name=name,
+            folder=tv.base_folder,
+            archive=tv.filename,
+            archive_md5=tv.tgz_md5,
+            url=tv.url,
+            md5={**dict(batches), meta: tv.meta["md5"]},
+            batches=tuple(file for file, _ in batches),
+            meta=meta,
+            classes_key=tv.meta["key"],
+            labels_key="labels" if name == "cifar10" else "fine_labels",
+        )
+
+
+def open_rows(asked: Request) -> ImageDataset:
+    """``cifar10`` or ``cifar100`` in the Python version's pickles.
+
+    A pickle is read after its MD5 was found right, published or stated in ``checksums``, and by
+    an unpickler that can build arrays and plain containers only.
+    """
+    name, root, checksums = asked.name, asked.root, asked.checksums
+    about = _Cifar.of(name, asked.split)
+    folder = root / about.folder
+    missing = [file for file in about.md5 if not (folder / file).is_file()]
+    if missing and checksums is None:
+        what = f"{name}: expected {', '.join(missing)} in {folder}"
+        fetch(about.url, root, about.archive, about.archive_md5, what)
+        missing = [file for file in about.md5 if not (folder / file).is_file()]
+    if missing:
+        raise InputError(
+            f"{name}: expected {', '.join(about.md5)} in {folder}, found no {missing[0]}."
+        )
+    files = {file: _checked_pickle(folder / file, about.md5[file], checksums) for file in about.md5}
+    names = _entries(files[about.meta], {about.classes_key: list})[0]
+    classes = [_text(name) for name in names]
+    batches = [_cifar_batch(files[file], about.labels_key) for file in about.batches]
+    labels = np.concatenate([batch[1] for batch in batches])
+    return make_dataset(
+        name,
+        asked.split,
+        classes,
+        numbered_ids(asked.split, len(labels)),
+        labels,
+        digest(name, *(file.sha256 for file in files.values())),
+        ArrayPictures(
+            np.concatenate([batch[0] for batch in batches]),
+            tuple(
+                (str(folder / file), len(batch[1]))
+                for file, batch in zip(about.batches, batches, strict=True)
+            ),
+        ),
+        asked.classes,
+    )
+
+
+def _checked_pickle(path: Path, published: str, checksums: Checksums) -> RawFile:
+    raw = RawFile.read(path)
+    if checksums is None:
+        raw.check(published, "published")
+    else:
+        raw.check(stated_md5(checksums, path), "stated by --checksums")
+    return raw
+
+
+def _cifar_batch(file: RawFile, labels_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """``(n, 32, 32, 3)`` pixels and ``(n,)`` labels of one batch file."""
+    data, listed = _entries(file, {"data": np.ndarray, labels_key: list})
+    labels = np.asarray(listed)
+    if data.dtype != np.uint8 or data.shape != (len(labels), 3072) or labels.dtype.kind != "i":
+        raise InvalidDataError(
+            f"{file.path}: expected an (n, 3072) array of uint8 and n whole numbers as "
+            f"{labels_key}, found {data.shape} of {data.dtype} and {len(labels)} {labels.dtype}."
+        )
+    pixels = np.ascontiguousarray(data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    return pixels, labels.astype(np.int64)
+
+
+def _entries(file: RawFile, kinds: Mapping[str, type]) -> list[Any]:
+    """The values of a pickled dict, whose keys may be text or bytes, in the order of ``kinds``."""
+    content = load_pickle(file)
+    values = {_text(k): v for k, v in content.items()} if isinstance(content, dict) else {}
+    for key, kind in kinds.items():
+        if not isinstance(values.get(key), kind):
+            raise InvalidDataError(f"{file.path}: expected a dict with {key!r} as {kind.__name__}.")
+    return [values[key] for key in kinds]
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+# --- a safe unpickler -----------------------------------------------------------------------------
+
+
+def load_pickle(file: RawFile) -> Any:
+    """Unpickle built-in containers and NumPy arrays; anything else is refused.
+
+    Raises:
+        CorruptFileError: not such a pickle.
+    """
+    try:
+        return _ArrayUnpickler(io.BytesIO(file.data), encoding="latin1").load()
+    # A damaged pickle raises nearly every built-in exception.
+    except Exception as error:
+        raise CorruptFileError(
+            f"{file.path} is not a pickle of arrays and lists ({error or type(error).__name__}). "
+            "Fetch it again from its publisher."
+        ) from error
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Knows four names, each bound to what only builds a plain array."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        known: dict[tuple[str, str], Any] = {
+            ("numpy", "ndarray"): np.ndarray,
+            ("numpy", "dtype"): _plain_dtype,
+            ("_codecs", "encode"): _latin1_bytes,
+            # numpy.core was renamed, and importing it by its old name warns.
+            ("numpy.core.multiarray", "_reconstruct"): _ARRAY_FACTORY,
+            ("numpy._core.multiarray", "_reconstruct"): _ARRAY_FACTORY,
+        }
+        if (module, name) not in known:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return known[module, name]
+
+
+#: NumPy's own function for rebuilding a pickled array, by its public door.
+_ARRAY_FACTORY: Callable[..., Any] = np.empty(0).__reduce__()[0]  # type: ignore[assignment]
+
+
+def _plain_dtype(code: str, *_: object) -> np.dtype[Any]:
+    """A numeric dtype; Python 2's pickles give ``align`` as 0, which NumPy now warns about.
+
+    A copy, because a pickle goes on to set the byte order of what it gets.
+    """
+    dtype = np.dtype(code, copy=True)
+    if dtype.kind not in "biuf":
+        raise pickle.UnpicklingError(f"it holds an array of {dtype}")
+    return dtype
+
+
+def _latin1_bytes(text: str, encoding: str) -> bytes:
+    """How Python 3 writes bytes into a pickle of protocol 2."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it encodes text as {encoding}")
+    return text.encode("latin1")
+
+
+def files(name: str, root: Path) -> list[Path]:
+    """All files that the images may come from."""
+    return files_below(root / FOLDERS[name])

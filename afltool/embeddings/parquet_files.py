@@ -1,0 +1,113 @@
+"""Embeddings as .parquet: a column x of lists, or a column for each feature, and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidDataError, UsageError
+from . import base
+from .base import MOST_FEATURES, Array, Embeddings, check_labels
+
+#: Columns that are not features.
+_LABELS, _IDS = ("y", "label"), ("row_ids", "row_id")
+
+
+def open_parquet(path: Path) -> Embeddings:
+    """Features are the column ``x`` of lists, or else every column of numbers, in their order."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise UsageError(f"{path} needs pyarrow: pip install 'afltool[import]'") from error
+    try:
+        with _parquet_file(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+            columns = _feature_columns(path, schema, pyarrow)
+        y, row_ids = (_column(path, schema, names) for names in (_LABELS, _IDS))
+        with _parquet_file(path) as file:
+            first = next(file.iter_batches(1, columns=columns), None)
+    except pyarrow.ArrowException as error:
+        raise ValueError(str(error)) from error
+    width = 0 if first is None else _matrix(path, first, None).shape[1]
+
+    def blocks() -> Iterator[Array]:
+        with _parquet_file(path) as file:
+            for batch in file.iter_batches(_batch_rows(width), columns=columns):
+                yield _matrix(path, batch, width)
+
+    return Embeddings((rows, width), np.dtype("f8"), blocks, y, row_ids)
+
+
+def _parquet_file(path: Path, texts: list[str] | None = None) -> Any:
+    from pyarrow import parquet
+
+    return parquet.ParquetFile(
+        path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=texts or []
+    )
+
+
+def _batch_rows(width: int) -> int:
+    return max(1, base.BLOCK_BYTES // (8 * max(1, width)))
+
+
+def _feature_columns(path: Path, schema: Any, pyarrow: Any) -> list[str]:
+    if "x" in schema.names and pyarrow.types.is_nested(schema.field("x").type):
+        return ["x"]
+    numbers = [
+        field.name
+        for field in schema
+        if (pyarrow.types.is_floating(field.type) or pyarrow.types.is_integer(field.type))
+        and field.name not in (*_LABELS, *_IDS)
+    ]
+    if not numbers:
+        raise InvalidDataError(
+            f"{path} has the columns {', '.join(schema.names)}; expected a column x of lists, or "
+            f"columns of numbers, and {' or '.join(_LABELS)}, and optionally {' or '.join(_IDS)}"
+        )
+    return numbers
+
+
+def _column(path: Path, schema: Any, names: tuple[str, ...]) -> Array | None:
+    """A column of labels or row ids; texts stay a dictionary until their size is known."""
+    import pyarrow
+
+    name = next((name for name in names if name in schema.names), None)
+    if name is None:
+        return None
+    kind = schema.field(name).type
+    texts = pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
+    with _parquet_file(path, [name] if texts else None) as file:
+        column = file.read(columns=[name])[name]
+    if column.null_count:
+        raise InvalidDataError(f"{column.null_count} rows have no {name}")
+    if pyarrow.types.is_dictionary(column.type):
+        longest = max((len(str(v)) for c in column.chunks for v in c.dictionary), default=0)
+        check_labels(path, name, 4 * longest * len(column))
+        column = column.cast(column.type.value_type)
+    values: Array = column.to_numpy()
+    return values if values.dtype.kind in "iuf" else values.astype(str)
+
+
+def _matrix(path: Path, batch: Any, width: int | None) -> Array:
+    """Rows of a record batch as (n, d) float64; empty cells become NaN, which is refused later."""
+    if batch.schema.names != ["x"]:
+        return np.column_stack([_numbers(column) for column in batch.columns])
+    lists = batch.column(0)
+    lengths = set(lists.value_lengths().to_pylist())
+    if len(lengths) != 1 or None in lengths or (width is not None and lengths != {width}):
+        raise InvalidDataError(
+            f"{path}: expected lists of {width or 'equal'} numbers in x, found lengths "
+            f"{', '.join(map(str, sorted(lengths, key=str)[:5]))}"
+        )
+    if max(lengths) > MOST_FEATURES:
+        raise InvalidDataError(f"{path}: lists of {max(lengths):,} numbers in x are too long")
+    flat = _numbers(lists.flatten())
+    return flat.reshape(len(lists), -1)
+
+
+def _numbers(column: Any) -> Array:
+    values: Array = column.to_numpy(zero_copy_only=False)
+    return values.astype(np.float64)

@@ -1,0 +1,292 @@
+"""`AnalyticClassifier`: a head as a scikit-learn estimator, of features that are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .embeddings import imported_space
+from .errors import AflError, MismatchError, UsageError
+from .heads import OPTIONS, head_class, make_head
+from .heads.base import Block, Head, binding
+from .linalg import softmax as sm
+from .linalg.fixedpoint import FixedPoint, Rows, encode
+from .statistics import Context, Statistics
+from .store.heads import load_head, save_head
+from .store.recipes import recipe
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils.metaestimators import available_if
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise UsageError(
+        "AnalyticClassifier needs scikit-learn: pip install 'afltool[sklearn]'"
+    ) from None
+
+BLOCK = 4096  # rows at a time
+
+
+def _of_one_round(estimator: AnalyticClassifier) -> bool:
+    if estimator.head not in ("linear", "random-features"):
+        raise AttributeError(
+            f"a {estimator.head!r} head needs several rounds over all rows: use fit"
+        )
+    return True
+
+
+def _with_probabilities(estimator: AnalyticClassifier) -> bool:
+    if not head_class(estimator.head).log_probabilities:
+        raise AttributeError(
+            f"the scores of a {estimator.head!r} head are no probabilities: use decision_function"
+        )
+    return True
+
+
+class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped bases
+    """A classifier in closed form: sums over rows, then a linear system (AFL; see docs).
+
+    Two estimators that were fitted apart add up: ``a + b`` is the estimator fitted on the rows of
+    both, and ``ab - b`` is ``a`` again: b's rows are unlearned. With ``fraction_bits`` the sums are
+    integers and both are exact, else up to rounding.
+
+    Parameters:
+        head: name of a head: linear, random-features, deepafl, safle, softmax.
+        ridge: final ridge λ ≥ 0, 'auto' (generalised cross-validation) or 'LO:HI:COUNT'; a head
+            without a ridge (softmax) takes 'auto' only.
+        intercept: add a constant feature, where the head knows that option.
+        fraction_bits: round features to int16 with so many fraction bits, as feature files hold
+            them; None: use them as they are.
+        options: further options of the head by name, such as ``{"width": 1024}``.
+
+    Attributes:
+        classes_: the labels, sorted, (C,).
+        n_features_in_: d.
+        head_: the solved head.
+        statistics_: the sums of heads of one round, else None.
+        report_: what solving found: ridge, rank, rounds.
+
+    >>> X = [[0.0, 1.0], [1.0, 0.0], [0.1, 0.9], [0.8, 0.1]]
+    >>> AnalyticClassifier(ridge=0.1).fit(X, ["a", "b", "a", "b"]).predict([[0.2, 0.8]]).tolist()
+    ['a']
+    """
+
+    def __init__(
+        self,
+        head: str = "linear",
+        *,
+        ridge: str | float = "auto",
+        intercept: bool = True,
+        fraction_bits: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.head = head
+        self.ridge = ridge
+        self.intercept = intercept
+        self.fraction_bits = fraction_bits
+        self.options = options
+
+    # ------------------------------------------------------------ fitting
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from X (n, d) and labels y (n,), as many rounds as the head has."""
+        X, y = self._checked(X, y, reset=True)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        self._refuse_one_class()
+        head, rounds = self._unsolved(), 0
+        while head.phase() is not None:
+            total = self._gather(head, X, codes)
+            head = self._absorbed(head, total)
+            rounds += 1
+        self.statistics_: Statistics | None = total if rounds == 1 else None
+        return self._solved(head)
+
+    @available_if(_of_one_round)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Add the rows X (n, d) with labels y (n,) to what was learned so far.
+
+        ``classes``: all labels that will ever come; needed at the first call.
+        """
+        first = not hasattr(self, "head_")
+        X, y = self._checked(X, y, reset=first)
+        if first:
+            if classes is None:
+                raise ValueError("the first call of partial_fit needs classes=, all labels")
+            self.classes_ = np.unique(classes)
+            self._refuse_one_class()
+        more = self._gather(self._unsolved(), X, self._codes(y))
+        return self._from(more if first else self._held() + more)
+
+    def __add__(self, other: AnalyticClassifier) -> AnalyticClassifier:
+        """The estimator of both estimators' rows."""
+        return self._combined(other, lambda a, b: a + b)
+
+    def __sub__(self, other: AnalyticClassifier) -> AnalyticClassifier:
+        """The estimator of the rows that are not the other's: these are unlearned."""
+        return self._combined(other, lambda a, b: a - b)
+
+    def _combined(self, other: AnalyticClassifier, operation: Any) -> AnalyticClassifier:
+        mine, theirs = self._held(), other._held()
+        if not np.array_equal(self.classes_, other.classes_):
+            raise MismatchError(
+                f"the estimators know other classes: {self.classes_} and {other.classes_}; fit "
+                "both with partial_fit(…, classes=all)"
+            )
+        both = type(self)(**self.get_params())
+        both.classes_, both.n_features_in_ = self.classes_, self.n_features_in_
+        return both._from(operation(mine, theirs))
+
+    def _held(self) -> Statistics:
+        """The sums that others are added to."""
+        check_is_fitted(self)
+        if self.statistics_ is None:
+            raise UsageError(
+                f"only heads of one round add up; this {self.head!r} head was fitted in several "
+                "rounds, or loaded from a file, which holds no statistics"
+            )
+        return self.statistics_
+
+    def _from(self, total: Statistics) -> Self:
+        self.statistics_ = total
+        return self._solved(self._absorbed(self._unsolved(), total))
+
+    def _solved(self, head: Head) -> Self:
+        self.head_, self.report_ = head, head.report
+        return self
+
+    def _absorbed(self, head: Head, total: Statistics) -> Head:
+        try:
+            return head.absorb(total)
+        except AflError as error:
+            raise ValueError(f"the head cannot be solved: {error}") from error
+
+    def _unsolved(self) -> Head:
+        return make_head(self.head, self._head_options()).bind(
+            self.n_features_in_, len(self.classes_)
+        )
+
+    def _head_options(self) -> dict[str, Any]:
+        known = {f.name for f in fields(OPTIONS[self.head])} if self.head in OPTIONS else set()
+        chosen = dict(self.options or {})
+        if "ridge" in known:
+            chosen["ridge"] = self.ridge
+        elif self.ridge != "auto":
+            raise UsageError(f"a {self.head!r} head has no ridge; found ridge={self.ridge!r}")
+        if "intercept" in known:
+            chosen["intercept"] = self.intercept
+        return chosen
+
+    def _gather(self, head: Head, X: NDArray[Any], codes: NDArray[np.int64]) -> Statistics:
+        found, _ = head.gather(self._blocks(X, codes))
+        return replace(found, context=self._context(head))
+
+    def _context(self, head: Head) -> Context:
+        kind = "float32" if self.fraction_bits is None else "int16"
+        space = imported_space("import", self.n_features_in_, kind, self.fraction_bits)
+        return Context(space, tuple(str(name) for name in self.classes_), binding(head))
+
+    def _blocks(self, X: NDArray[Any], codes: NDArray[np.int64]) -> Iterator[Block]:
+        for start in range(0, max(len(X), 1), BLOCK):
+            part = slice(start, start + BLOCK)
+            yield self._rows(X[part], start), codes[part].astype(np.int64)
+
+    def _rows(self, X: NDArray[Any], first: int = 0) -> Rows:
+        """Rows as heads take them."""
+        if self.fraction_bits is None:
+            return X
+        return FixedPoint(encode(X, self.fraction_bits, first), self.fraction_bits)
+
+    # ------------------------------------------------------------ checks
+
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+        X, y = validate_data(self, X, y, dtype=np.float64, reset=reset)
+        check_classification_targets(y)
+        return X, y
+
+    def _refuse_one_class(self) -> None:
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"expected at least two classes, found {len(self.classes_)} class: {self.classes_}"
+            )
+
+    def _codes(self, y: NDArray[Any]) -> NDArray[np.int64]:
+        codes = np.searchsorted(self.classes_, y)
+        known = self.classes_[np.minimum(codes, len(self.classes_) - 1)] == y
+        if not np.all(known):
+            raise ValueError(f"the label {y[~known][0]!r} is none of the classes {self.classes_}")
+        return codes
+
+    # ------------------------------------------------------------ answers
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Scores (n, C); of two classes (n,), the second one's minus the first one's."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def _scores(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        parts = [
+            self.head_.scores(self._rows(X[start : start + BLOCK], start))
+            for start in range(0, len(X), BLOCK)
+        ]
+        return np.concatenate(parts)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with the highest score, (n,)."""
+        places = self._scores(X).argmax(axis=1)
+        best: NDArray[Any] = self.classes_[places]
+        return best
+
+    @available_if(_with_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities (n, C), of heads that define them: softmax."""
+        shares, _ = sm.probabilities(self._scores(X))
+        return shares
+
+    # ------------------------------------------------------------ files
+
+    def save(self, path: str | Path) -> Path:
+        """Write the solved head as a head file, which `afltool evaluate` and others read."""
+        check_is_fitted(self)
+        context = self._context(self.head_)
+        made_by = recipe(
+            "fit", {"params": _plain(self.get_params())}, {"head": self.head_.digest()}
+        )
+        return save_head(
+            Path(path), self.head_, made_by, context, label_type=self.classes_.dtype.str
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> AnalyticClassifier:
+        """The estimator of a solved head file; it predicts, and has no statistics to add."""
+        head, header = load_head(Path(path))
+        if head.phase() is not None or not header["classes"]:
+            raise UsageError(
+                f"the head {path} is not solved yet: its next phase is {head.phase()!r}"
+            )
+        options = head.options.as_dict()
+        own = {name: options.pop(name) for name in ("ridge", "intercept") if name in options}
+        found = cls(
+            head.name, fraction_bits=header["space"]["fraction_bits"], options=options, **own
+        )
+        found.classes_ = _labels(header)
+        found.n_features_in_, found.statistics_ = int(header["dim"]), None
+        return found._solved(head)
+
+
+def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: dict(v) if isinstance(v, Mapping) else v for k, v in params.items()}
+
+
+def _labels(header: Mapping[str, Any]) -> NDArray[Any]:
+    """The labels of a head file: texts, or what `save` was given."""
+    names = np.array(header["classes"])
+    kind = header["provenance"].get("label_type", names.dtype.str)
+    return names.astype(kind) if np.dtype(kind).kind in "iuf" else names

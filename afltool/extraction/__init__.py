@@ -1,0 +1,1 @@
+"""What an extraction is asked for, and where its features are kept."""

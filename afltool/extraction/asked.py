@@ -1,0 +1,124 @@
+"""What an extraction was asked for, and the recipe that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..options.features import ExtractOptions
+from ..store.recipes import recipe
+from .answers import answer_key
+
+if TYPE_CHECKING:
+    from ..datasets import ImageDataset
+
+
+#: The recipe holds these by what they stand for: the images, the weights, the preprocessing.
+BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size"}
+#: The recipe always holds these; the others, which are newer or rare, where they are not default.
+ALWAYS = {"backbone", "precision", "dtype", "fraction_bits", "split", "limit", "shard",
+          "skip_corrupt"}  # fmt: skip
+
+
+@dataclass
+class Asked:
+    """What was asked for: the options, and which part I of N they mean."""
+
+    given: ExtractOptions
+    part: int = 0
+    parts: int = 1
+    opened: ImageDataset | None = None
+
+    def dataset(self) -> ImageDataset:
+        """The images, listed once."""
+        from ..datasets import open_dataset
+
+        if self.opened is None:
+            o = self.given
+            self.opened = open_dataset(
+                o.data,
+                o.split,
+                data_root=o.data_root,
+                classes=self.classes(),
+                limit=o.limit,
+                checksums=self.stated(),
+            )
+        return self.opened
+
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes, from their file if they are in one."""
+        from ..datasets import read_classes
+
+        given = self.given.classes
+        return read_classes(given) if isinstance(given, Path) else given
+
+    def stated(self) -> dict[str, str] | None:
+        from ..datasets import read_checksums
+
+        given = self.given.checksums
+        return None if given is None else read_checksums(given)
+
+    def preprocessing(self) -> Any:
+        from ..backbones import preprocessing_for
+
+        o = self.given
+        return preprocessing_for(o.preprocess, o.backbone, o.weights, o.image_size)
+
+    def check(self, here: bool) -> None:
+        """Refuse names that do not exist and files that are missing; no image is read.
+
+        ``here``: the data set and the device are on this machine, so they are looked at, too.
+        """
+        from ..backbones import check_backbone, load_backbone, resolve_device
+        from ..options.datasets import check_dataset_name
+
+        o = self.given
+        check_dataset_name(o.data)
+        check_backbone(o.backbone, o.weights)
+        side = self.preprocessing().crop
+        if o.node is not None:  # whether the network has it is known once the network is built
+            load_backbone(o.backbone, weights="random", image_size=side, node=o.node)
+        if here:
+            resolve_device(o.device)
+            self.dataset()
+        else:
+            self.classes()
+            self.stated()
+
+    def options(self) -> dict[str, Any]:
+        """The options that the recipe holds as they are."""
+        o = self.given
+        shard = None if self.parts == 1 else f"{self.part}/{self.parts}"
+        decisive = {f.name for f in fields(o) if f.metadata["in_result"]} - BY_CONTENT
+        found = {
+            name: getattr(o, name) for name in decisive if name in ALWAYS or name in o.chosen()
+        }
+        return {**found, "fraction_bits": o.bits, "shard": shard}
+
+    def recipe(self) -> dict[str, Any]:
+        from ..backbones import weights_identity
+
+        dataset, o = self.dataset(), self.given
+        options = {
+            **self.options(),
+            "weights": weights_identity(o.backbone, o.weights, o.seed),
+            "preprocessing": self.preprocessing().fingerprint(),
+        }
+        inputs = {"images": dataset.fingerprint, "classes": list(dataset.classes)}
+        return recipe("extract", options, inputs)
+
+    def states(self) -> list[Any]:
+        """What tells, at little cost, that data and weights are the same as the last time."""
+        from ..backbones import weights_state
+        from ..datasets import dataset_state, default_data_root
+
+        o = self.given
+        data = dataset_state(o.data, o.data_root or default_data_root())
+        return [data or self.dataset().fingerprint, weights_state(o.weights)]
+
+    def key(self, states: list[Any]) -> str:
+        more = {name: getattr(self.given, name) for name in BY_CONTENT}
+        classes = self.classes()
+        more |= {"classes": classes and list(classes), "checksums": self.stated()}
+        return answer_key({**self.options(), **more}, states)

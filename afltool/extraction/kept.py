@@ -1,0 +1,41 @@
+"""The store: features that were extracted once, under a key of everything that changes them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ..digest import Digest
+from ..options.features import ExtractOptions
+from .answers import now_ns, recall, remember
+from .asked import Asked
+
+
+def in_store(asked: Asked) -> tuple[Path, dict[str, Any]]:
+    """Where the features lie in the store, and their recipe."""
+    folder, begun, states = _store(asked.given), now_ns(), asked.states()
+    key = asked.key(states)
+    made_by = recall(folder, key)
+    if made_by is None:
+        made_by = asked.recipe()
+        remember(folder, key, made_by, states, begun)
+    return _place(asked.given, made_by), made_by
+
+
+def is_kept(asked: Asked) -> bool:
+    """Whether the store has a file for these features; neither images nor PyTorch are needed."""
+    made_by = recall(_store(asked.given), asked.key(asked.states()))
+    return made_by is not None and _place(asked.given, made_by).exists()
+
+
+def _store(options: ExtractOptions) -> Path:
+    return Path(options.store or os.environ.get("AFLTOOL_STORE") or "afl-store")
+
+
+def _place(options: ExtractOptions, made_by: dict[str, Any]) -> Path:
+    digest = Digest().json("recipe", made_by).hex()[:16]
+    words = f"{options.backbone}-{Path(options.data).name}-{options.split}"
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
+    return _store(options) / f"{name}-{digest}.h5"

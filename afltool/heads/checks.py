@@ -1,0 +1,80 @@
+"""What stages ask of any head: other options at the solve, whether a total fits, probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidDataError, MismatchError, UsageError
+from ..linalg import softmax as sm
+from ..statistics import Statistics
+from .base import Head, Shape, kind_of
+
+H = TypeVar("H", bound=Head)
+
+
+def with_options(head: H, **changes: Any) -> H:
+    """The same head with other options that the statistics do not depend on."""
+    unknown = sorted(set(changes) - set(head.options.as_dict()))
+    if unknown:
+        raise UsageError(
+            f"the head {head.name!r} has no option --{unknown[0].replace('_', '-')}; `solve` "
+            f"can change {_flags(head.options.changeable()) or 'none'} of it"
+        )
+    fixed = sorted(set(changes) - head.options.changeable())
+    if fixed:
+        raise UsageError(
+            f"the head {head.name!r} fixes --{fixed[0].replace('_', '-')} before its first "
+            "round (it is part of what the federation agreed on); start from another head"
+        )
+    other = copy(head)
+    other.options = replace(head.options, **changes)
+    return other
+
+
+def check_total(head: Head, total: Statistics) -> None:
+    """Refuse with `InvalidDataError` a total whose arrays are not those of the next phase.
+
+    Every entry must be finite. Where all arrays are integers, all may also be float64: the pairwise
+    law makes such totals.
+    """
+    if total.phase != head.phase():
+        raise MismatchError(
+            f"the total is of phase {total.phase!r}; the head's next one is {head.phase()!r}"
+        )
+    total.check_finite()
+    wanted = head.shapes(total.context.space.get("fraction_bits"))
+    found = {name: (a.shape, kind_of(a)) for name, a in total.arrays.items()}
+    if all(kind == "f" for _, kind in found.values()):
+        wanted = {name: (shape, "f") for name, (shape, _) in wanted.items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            raise InvalidDataError(
+                f"the arrays do not fit a {head.name} head of {head.dim} features and "
+                f"{head.classes} classes: {name!r} is {_said(found.get(name))}, expected "
+                f"{_said(wanted.get(name))}; make the statistics again"
+            )
+
+
+def probabilities(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """softmax of scores (n, C), row by row; None of a head whose scores are no log-probabilities.
+
+    Least-squares scores estimate the one-hot labels: their order is what counts, and neither are
+    they between 0 and 1 nor is their sum 1.
+    """
+    return sm.probabilities(scores.copy())[0] if head.log_probabilities else None
+
+
+def _flags(names: Iterable[str]) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in sorted(names))
+
+
+def _said(found: Shape | None) -> str:
+    if found is None:
+        return "absent"
+    return f"{found[0]} of {'integers' if found[1] == 'i' else 'reals'}"

@@ -1,0 +1,201 @@
+"""DeepAFL: residual layers of random features, each solved in closed form over two rounds.
+
+Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
+
+    Φ_0     = σ_0(X A)                         A random, from the seed             (2)
+    F_t     = σ(Φ_t B_t)                       B_t random, from the seed           (6)
+    Φ_{t+1} = Φ_t + F_t Ω_{t+1}                Ω learned in phase block-(t+1)      (9)
+    scores  = Φ_T W_T                          W_t learned in phase weights-t      (5)
+
+2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or one, see `replay`). `gathering` has
+what clients sum up, `solving` what the server makes of it. Ω is kept as its two thin factors.
+Nothing random is stored or sent. With held-out clients the number of layers is chosen by their
+squared error, see `Learned.chosen`. With ``incremental`` the rounds weights-1, weights-2, … send
+thin matrices, see `incremental`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import MismatchError, UsageError
+from ...linalg.fixedpoint import Rows
+from ...linalg.gram import product
+from ...statistics import Statistics
+from ..base import Array, Block, Head, Shape, Source, add_up, note_round
+from ..carried import NOTHING, Carried
+from . import gathering, incremental
+from .learned import JOINT, Learned
+from .network import PHI, Network, State
+from .options import DeepAFLOptions
+from .replay import direct_mse, replayed
+from .solving import Facts, advance
+
+F64 = NDArray[np.float64]
+
+
+class DeepAFLHead(Head):
+    """The deep residual analytic network, reached layer by layer."""
+
+    name = "deepafl"
+    not_in_digest: ClassVar[tuple[str, ...]] = incremental.MARKS
+    options: DeepAFLOptions
+
+    def __init__(
+        self, options: DeepAFLOptions, sources: Mapping[str, Source] | None = None
+    ) -> None:
+        super().__init__(options, sources)
+        self.network = Network(options)
+        self.learned = Learned()
+
+    def phase(self) -> str | None:
+        return self.learned.phase(self.options)
+
+    # ------------------------------------------------------------ client side
+
+    def _sums(
+        self, blocks: Iterable[Block], carried: Carried
+    ) -> tuple[Mapping[str, Array], Carried]:
+        """gram and cross of Φ_t and Y, or of F_{t−1} and the residual; float64 sums.
+
+        Φ_t (and F_t) of the rows is left for the next phase to start from.
+        """
+        if self.phase() == JOINT:
+            layers, (_, classes) = self.network.all_layers, self._bound()
+            each = (gathering.of_weights(layers(X), y, classes) for X, y in blocks)
+            return add_up(each), NOTHING
+        now = self.learned.layers(self.options)
+        after = carried.following(self.network.key(now, self.learned.blocks))
+        return add_up(self._each(blocks, carried, after)), after
+
+    def _each(
+        self, blocks: Iterable[Block], before: Carried, after: Carried
+    ) -> Iterator[Mapping[str, Array]]:
+        """The sums of each block; what it becomes is left in ``after``."""
+        omegas, now = self.learned.blocks, self.learned.layers(self.options)
+        weights = str(self.phase()).startswith("weights")
+        begin = now - (weights and now > 0)
+        key = self.network.key(begin, omegas)
+        for number, (X, y) in enumerate(blocks):
+            state = before.take(key, number, len(y)) or self.network.at(X, begin, omegas)
+            P = self.network.step(state, begin, omegas) if begin < now else None
+            yield self._of_weights(state, P, y) if weights else self._of_block(state, y)
+            after.put(number, state)
+
+    def _of_weights(self, state: State, P: Array | None, y: NDArray[np.int64]) -> dict[str, Array]:
+        """``P``: by what the rows moved, Φ_t − Φ_{t−1} = P Uᵀ; None for t = 0."""
+        classes = self._bound()[1]
+        if P is not None and self.options.incremental:
+            return gathering.of_movement(state, P, y, classes)
+        found = gathering.of_weights(state[PHI], y, classes)
+        return found | gathering.of_decoder(state) if self.options.reconstruction else found
+
+    def _of_block(self, state: State, y: NDArray[np.int64]) -> dict[str, Array]:
+        return gathering.of_block(self.network, self.learned, state, y, self._bound()[1])
+
+    def shapes(self, bits: int | None) -> dict[str, Shape]:
+        return gathering.shapes(self.options, self.learned, self._bound()[1])
+
+    # ------------------------------------------------------------ server side
+
+    def absorb(self, total: Statistics, validation: Statistics | None = None) -> DeepAFLHead:
+        """Solve for W_t, or for Ω_t.
+
+        ``validation`` chooses λ where W_t has several to choose from, and at the end the number of
+        layers. Raises `MismatchError` for a total of another phase, `NumericalError` when the
+        numbers do not determine an answer or the memory does not suffice.
+        """
+        if total.phase != self.phase():
+            raise MismatchError(
+                f"the head's next phase is {self.phase()!r}; the total is of {total.phase!r}"
+            )
+        if total.phase == JOINT:
+            return self._replayed(total, validation)
+        begun = time.perf_counter()
+        learned, facts = advance(self.options, self.learned, total, validation)
+        after = self._after(learned, total, time.perf_counter() - begun, facts)
+        return after._ended() if len(learned.weights) > len(self.learned.weights) else after
+
+    def _after(
+        self, learned: Learned, total: Statistics, seconds: float, facts: Facts
+    ) -> DeepAFLHead:
+        """This head one round further, with the round in its report."""
+        after = copy(self)
+        after.learned = learned
+        sent = {k: a for k, a in learned.arrays().items() if k.startswith(LEARNED)}
+        new = [a for k, a in sent.items() if k not in self.arrays()]
+        note_round(self, after, total, seconds, new, **facts)
+        after.report["rows"] = total.rows
+        return after
+
+    def _ended(self) -> DeepAFLHead:
+        """The solved head, if the network ends here; else this one."""
+        layers = self.learned.chosen(self.options)
+        if layers is None:
+            return self
+        head = copy(self)
+        head.learned = self.learned.solved(layers)
+        if len(self.learned.errors):
+            head.report = {**self.report, "layers": layers, "layers_by": "held-out clients"}
+        return head
+
+    def _replayed(self, total: Statistics, validation: Statistics | None) -> DeepAFLHead:
+        """The head after the one round of --single-round."""
+        begun, head, ridge = time.perf_counter(), self, 0.0
+        for learned, sums, seconds, facts in replayed(self.options, total, validation):
+            head, ridge = head._after(learned, sums, seconds, facts), facts.get("ridge", ridge)
+        rounds = [one | {"upload_bytes": 0, "download_bytes": 0} for one in head.report["phases"]]
+        head = head._ended()
+        report = {**head.report, "phases": []}
+        note_round(self, head, total, time.perf_counter() - begun)
+        upload = head.report["phases"][-1:]
+        head.report = {**report, "phases": [*upload, *rounds]}  # nothing travels in the others
+        if ridge > 0:
+            head.report["direct_ridge_mse"] = direct_mse(total, ridge)
+        return head
+
+    # ------------------------------------------------------------ scores
+
+    def scores(self, X: Rows) -> F64:
+        """Φ_T W_T (n, C), products in the compute type."""
+        if self.phase() is not None:
+            raise UsageError("the head is not solved yet")
+        last = len(self.learned.weights) - 1
+        return self._scores(self.network.at(X, last, self.learned.blocks), last)
+
+    def round_scores(self, X: Rows) -> Iterator[tuple[str, F64]]:
+        """Φ_t W_t for t = 0, 1, … as far as W_t is known: what fewer layers would say."""
+        state = self.network.begin(X) if self.learned.weights else {}
+        for t in range(len(self.learned.weights)):
+            if t:
+                self.network.step(state, t - 1, self.learned.blocks)
+            yield f"weights-{t}", self._scores(state, t)
+
+    def _scores(self, state: State, t: int) -> F64:
+        phi = state[PHI]
+        W = self.learned.weights[t].astype(phi.dtype)
+        return np.asarray(product(phi, W), dtype=np.float64)
+
+    # ------------------------------------------------------------ state, as files hold it
+
+    def arrays(self) -> dict[str, Array]:
+        """W_t, Ω_t, Q_t; until it is solved also what the server builds on and chooses by."""
+        return self.learned.arrays()
+
+    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> DeepAFLHead:
+        """The head of a file; `InvalidDataError` when its arrays are not those of its phase."""
+        head = copy(self)
+        head.learned = Learned.of(phase, arrays, self.options)
+        if head.learned.weights:
+            head.classes = head.learned.classes
+        return head
+
+
+LEARNED = ("weights-", "block-", "decoder-")  # what clients get; the rest is the server's
+HEAD = DeepAFLHead

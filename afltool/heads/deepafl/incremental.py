@@ -1,0 +1,154 @@
+"""ΦᵀΦ of the next layer from sums that the server has already (`--incremental`).
+
+With P = F_t Z, where Ω_{t+1} = Z Uᵀ, the rows move by Φ_{t+1} = Φ_t + P Uᵀ. So of G = ΦᵀΦ and
+H = ΦᵀY only thin parts are new, and clients send M = Φ_{t+1}ᵀP (d_Φ, r) and N = PᵀY (r, C):
+
+    G_{t+1} = G_t + M Uᵀ + U Mᵀ − U (ZᵀΠ_t Z) Uᵀ        H_{t+1} = H_t + U N
+
+A layer takes one symmetric product of the rows instead of two, and half the bytes. In return every
+round must be of the same clients, because the server goes on from the sums of earlier rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import MismatchError, UsageError
+from ...linalg.gram import product
+from ...linalg.sandwich import LowRank
+from ...linalg.triangle import length, pack, unpack
+from ...statistics import Statistics
+from ..base import Array, expect_shape, marks
+from ..least_squares import CROSS, GRAM
+
+F64 = NDArray[np.float64]
+MOVED, HIDDEN_GRAM = "moved", "hidden-gram"
+CLIENTS, COUNTS = "clients", "class-counts"
+TRAINED, HELD_OUT = "kept", "held-out"  # the two sums that a server may have of a round
+MARKS = tuple(f"{role}-{CLIENTS}" for role in (TRAINED, HELD_OUT))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """G_t (a triangle), H_t (d_Φ, C) and, once a block is solved, Π_t (a triangle), float64.
+
+    Of whom they are sums: ``clients`` int64, the sorted `marks` of them and their rows, and
+    ``class_counts`` int64 (C,).
+    """
+
+    gram: F64
+    cross: F64
+    clients: NDArray[np.int64]
+    class_counts: NDArray[np.int64]
+    hidden: F64 | None = None
+
+    @classmethod
+    def of(cls, total: Statistics) -> Kept:
+        """What is kept of a complete total."""
+        arrays = total.arrays
+        return cls(arrays[GRAM], arrays[CROSS], marks(total), total.class_counts)
+
+    def check_same(self, total: Statistics) -> None:
+        """Refuse with `MismatchError` a round of other clients or rows than these."""
+        same = np.array_equal(marks(total), self.clients)
+        if not same or not np.array_equal(total.class_counts, self.class_counts):
+            raise MismatchError(
+                f"the sum over {len(total.clients)} clients ({total.rows} rows) is not of the "
+                f"clients and rows of the first round ({len(self.clients)} clients, "
+                f"{int(self.class_counts.sum())} rows), which --incremental needs in every round: "
+                "give the sums of all of them, or begin again without --incremental"
+            )
+
+    def after_block(self, total: Statistics) -> Kept:
+        """Π_t beside them."""
+        return replace(self, hidden=total.arrays[GRAM])
+
+    def completed(self, total: Statistics, omega: LowRank, compute: str) -> Statistics:
+        """The total of G_{t+1} and H_{t+1} that a total of M and N stands for.
+
+        ``omega`` is taken as rows take it, rounded to the compute type.
+        """
+        assert self.hidden is not None
+        M, N = total.arrays[MOVED], total.arrays[CROSS]
+        G, Pi = unpack(self.gram, np.float64), unpack(self.hidden, np.float64)
+        left, right = omega.astype(compute)
+        Z = np.eye(len(Pi)) if right is None else left.astype(np.float64)  # dense: P = F, U = Ωᵀ
+        U = (left.T if right is None else right).astype(np.float64)
+        mixed = product(M - 0.5 * product(U, product(Z.T, product(Pi, Z))), U.T)
+        arrays = {GRAM: pack(G + mixed + mixed.T), CROSS: self.cross + product(U, N)}
+        return replace(total, arrays=arrays)
+
+
+Keeping = Mapping[str, Kept]  # by TRAINED and HELD_OUT
+
+
+def after_weights(total: Statistics, validation: Statistics | None) -> Keeping:
+    """What is kept of two complete totals."""
+    given = {TRAINED: total, HELD_OUT: validation}
+    return {role: Kept.of(one) for role, one in given.items() if one is not None}
+
+
+def after_block(kept: Keeping, total: Statistics, validation: Statistics | None) -> Keeping:
+    """What is kept of them once the block's totals are known."""
+    given = {TRAINED: total, HELD_OUT: validation}
+    return {role: one.after_block(sums) for role, one in kept.items() if (sums := given[role])}
+
+
+def same_clients(kept: Keeping, total: Statistics, validation: Statistics | None) -> None:
+    """Refuse a round of other clients, or of other rows, than the round before.
+
+    Nothing is kept before the first round. Raises `MismatchError`, and `UsageError` where held-out
+    clients' sums are there in some rounds only.
+    """
+    if not kept:
+        return
+    if (HELD_OUT in kept) != (validation is not None):
+        raise UsageError(
+            "with --incremental held-out clients' sums (--validate) are given in every round or in "
+            "none: give the sum over held-out clients of this phase"
+            if HELD_OUT in kept
+            else "with --incremental held-out clients' sums (--validate) are given in every round "
+            "or in none: there were none in the first"
+        )
+    kept[TRAINED].check_same(total)
+    if validation is not None:
+        kept[HELD_OUT].check_same(validation)
+
+
+def to_arrays(kept: Keeping) -> dict[str, Array]:
+    """As a head's file holds it."""
+    found: dict[str, Array] = {}
+    for role, one in kept.items():
+        found |= {f"{role}-{GRAM}": one.gram, f"{role}-{CROSS}": one.cross}
+        found |= {f"{role}-{CLIENTS}": one.clients, f"{role}-{COUNTS}": one.class_counts}
+        if one.hidden is not None:
+            found[f"{role}-{HIDDEN_GRAM}"] = one.hidden
+    return found
+
+
+def from_arrays(named: Mapping[str, Array]) -> Keeping:
+    """The inverse of `to_arrays`; other names are passed over."""
+    found = {}
+    for role in (TRAINED, HELD_OUT):
+        names = [f"{role}-{name}" for name in (GRAM, CROSS, CLIENTS, COUNTS)]
+        if all(name in named for name in names):
+            gram, cross, clients, counts = (named[name] for name in names)
+            hidden = named.get(f"{role}-{HIDDEN_GRAM}")
+            found[role] = Kept(gram, cross, clients, counts, hidden)
+    return found
+
+
+def check_shapes(kept: Keeping, widths: tuple[int, int], classes: int, block: bool) -> None:
+    """What a file holds fits the widths; Π is there just when a block was solved last."""
+    phi, hidden = widths
+    for role, one in kept.items():
+        expect_shape(f"{role}-{GRAM}", one.gram, (length(phi),))
+        expect_shape(f"{role}-{CROSS}", one.cross, (phi, classes))
+        expect_shape(f"{role}-{CLIENTS}", one.clients, (None,))
+        expect_shape(f"{role}-{COUNTS}", one.class_counts, (classes,))
+        Pi = np.empty(0) if one.hidden is None else one.hidden
+        expect_shape(f"{role}-{HIDDEN_GRAM}", Pi, (length(hidden) * block,))

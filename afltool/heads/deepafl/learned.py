@@ -1,0 +1,145 @@
+"""What a deep analytic network has learned so far, which phase follows, and how files hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidDataError
+from ...linalg.sandwich import LowRank
+from ..base import Array, expect_shape
+from . import incremental
+from .options import DeepAFLOptions
+
+F64 = NDArray[np.float64]
+JOINT = "joint"  # the only phase of --single-round
+ERRORS = "validation-mse"
+NO_ERRORS: F64 = np.empty(0)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """W_t and Ω_t, and until the network is solved what later rounds are solved with.
+
+    ``weights``: W_0, W_1, … (d_Φ, C). ``blocks``: Ω_1, Ω_2, … ``decoders``: Q_0, Q_1, … (d_Φ, d_Φ)
+    of (88). ``errors`` (t + 1,): squared error a row of the held-out clients after W_0, W_1, …;
+    empty unless they were given in every round. ``kept``: the server's sums of --incremental.
+    ``finished``: there will be no more layers, even if T is not reached.
+    """
+
+    weights: tuple[F64, ...] = ()
+    blocks: tuple[LowRank, ...] = ()
+    decoders: tuple[F64, ...] = ()
+    errors: F64 = field(default_factory=lambda: NO_ERRORS)
+    kept: incremental.Keeping = field(default_factory=dict)
+    finished: bool = False
+
+    def phase(self, o: DeepAFLOptions) -> str | None:
+        """What to gather next; None when the network is solved."""
+        t = len(self.weights)
+        if self.finished or t > o.depth:
+            return None
+        if o.single_round:
+            return JOINT
+        return f"weights-{t}" if self.layers(o) == t else f"block-{t}"
+
+    def layers(self, o: DeepAFLOptions) -> int:
+        """t of the deepest Φ_t that can be computed; nothing is learned for Ω = I."""
+        return min(len(self.weights if o.identity_omega else self.blocks), o.depth)
+
+    def with_weights(self, W: F64, Q: F64 | None, error: float | None) -> Learned:
+        """One W_t more, with its decoder and the held-out clients' error if there are any."""
+        errors = NO_ERRORS
+        if error is not None and len(self.errors) == len(self.weights):
+            errors = np.append(self.errors, error)
+        return replace(
+            self,
+            weights=(*self.weights, W),
+            decoders=self.decoders if Q is None else (*self.decoders, Q),
+            errors=errors,
+        )
+
+    def solved(self, layers: int) -> Learned:
+        """The solved network of so many layers: as one that was begun with so many."""
+        return Learned(self.weights[: layers + 1], self.blocks[:layers], finished=True)
+
+    def chosen(self, o: DeepAFLOptions) -> int | None:
+        """With how many layers the network ends here; None if it goes on.
+
+        It ends at T, or once --patience layers brought no smaller error on the held-out clients;
+        the layers with the least error are kept, of equals the fewest.
+        """
+        last, ends = len(self.weights) - 1, self.phase(o) is None
+        if len(self.errors) != len(self.weights):
+            return last if ends else None
+        best = int(np.argmin(self.errors))
+        ends = ends or (o.patience is not None and last - best >= o.patience)
+        return best if ends else None
+
+    # ------------------------------------------------------------ as files hold it
+
+    def arrays(self) -> dict[str, Array]:
+        """Everything, by name."""
+        found: dict[str, Array] = {f"weights-{t}": W for t, W in enumerate(self.weights)}
+        found |= {f"decoder-{t}": Q for t, Q in enumerate(self.decoders)}
+        for t, block in enumerate(self.blocks, start=1):
+            found[f"block-{t}-left"] = block.Z
+            if block.U is not None:
+                found[f"block-{t}-right"] = block.U
+        if len(self.errors):
+            found[ERRORS] = self.errors
+        return {**found, **incremental.to_arrays(self.kept)}
+
+    @classmethod
+    def of(cls, phase: str | None, arrays: Mapping[str, Array], o: DeepAFLOptions) -> Learned:
+        """The inverse of `arrays`; `InvalidDataError` when they are not those of the phase."""
+        named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+        known, blocks, decoders = (
+            sum(name.startswith(start) and not name.endswith("-right") for name in named)
+            for start in ("weights-", "block-", "decoder-")
+        )
+        found = cls(
+            tuple(named[f"weights-{t}"] for t in range(known)),
+            tuple(
+                LowRank(named[f"block-{t}-left"], named.get(f"block-{t}-right"))
+                for t in range(1, blocks + 1)
+            ),
+            tuple(named[f"decoder-{t}"] for t in range(decoders)),
+            named.get(ERRORS, NO_ERRORS),
+            incremental.from_arrays(named),
+            finished=phase is None and known > 0 and blocks == (known - 1) * (not o.identity_omega),
+        )
+        found._check_shapes(o)
+        if found.phase(o) != phase:
+            raise InvalidDataError(
+                f"a head of phase {phase!r} holds the arrays of phase {found.phase(o)!r}"
+            )
+        return found
+
+    @property
+    def classes(self) -> int:
+        """C, once W_0 is known."""
+        return int(self.weights[0].shape[-1])
+
+    def _check_shapes(self, o: DeepAFLOptions) -> None:
+        """What a file holds of the layers is of the options' widths."""
+        phi, hidden = o.widths
+        for t, W in enumerate(self.weights):
+            expect_shape(f"weights-{t}", W, (phi, self.classes))
+        for t, Q in enumerate(self.decoders):
+            expect_shape(f"decoder-{t}", Q, (phi, phi))
+        for t, block in enumerate(self.blocks, start=1):
+            rank = phi if block.U is None else block.U.shape[-1]
+            expect_shape(f"block-{t}-left", block.Z, (hidden, rank))
+            if block.U is not None:
+                expect_shape(f"block-{t}-right", block.U, (phi, rank))
+        if self.errors.shape != NO_ERRORS.shape:
+            expect_shape(ERRORS, self.errors, (len(self.weights),))
+        if o.incremental and self.weights and not self.finished:
+            if incremental.TRAINED not in self.kept:
+                raise InvalidDataError("the head lacks the sums that --incremental builds on")
+            block_last = len(self.blocks) == len(self.weights)
+            incremental.check_shapes(self.kept, o.widths, self.classes, block_last)

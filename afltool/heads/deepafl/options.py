@@ -1,0 +1,172 @@
+"""Options of the deep residual analytic network (DeepAFL), and the published settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import UsageError
+from ...options import option
+from ..options import (
+    ACTIVATIONS,
+    COMPUTE,
+    PROJECTIONS,
+    Options,
+    gamma_option,
+    parse_ridge,
+    ridge_option,
+    seed_option,
+)
+
+DEFAULTS: dict[str, Any] = {
+    "layers": 10,
+    "ridge": 1.0,
+    "block_ridge": 0.1,
+    "activation": "gelu",
+    "phi0_activation": "tanh",
+}
+# The paper's appendix E, and its released run script, whose Φ_0 is tanh whatever the activation.
+PRESETS: dict[str, dict[str, Any]] = {
+    "cifar10": {"ridge": 10.0, "block_ridge": 0.1},
+    "cifar100": {"ridge": 1.0, "block_ridge": 0.01},
+    "tiny-imagenet": {"ridge": 1.0, "block_ridge": 0.01},
+    "released-script": {"layers": 20, "ridge": 1.0, "block_ridge": 0.05},
+}
+
+
+def _unset(name: str) -> str:
+    return f"{DEFAULTS[name]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepAFLOptions(Options):
+    """Options of the deep residual analytic network (DeepAFL).
+
+    Options that are not given come from the preset, then from the defaults; the head's file holds
+    the values, so two ways to say the same make the same head.
+    """
+
+    layers: int | None = option(
+        None, "number of residual layers T", at_least=0, unset=_unset("layers")
+    )
+    width: int = option(1024, "both widths, d_Φ and d_F", at_least=1)
+    feature_width: int | None = option(
+        None, "width d_Φ of Φ_t", at_least=1, unset="the value of --width"
+    )
+    hidden_width: int | None = option(
+        None, "width d_F of σ(Φ_t B_t)", at_least=1, unset="the value of --width"
+    )
+    ridge: str | float | None = ridge_option(None, "ridge λ of every W_t", unset=_unset("ridge"))
+    block_ridge: float | None = option(
+        None, "ridge of every Ω_t, the paper's γ", at_least=0, at_solve=True,
+        unset=_unset("block_ridge"),
+    )  # fmt: skip
+    gamma: float = gamma_option()
+    activation: str | None = option(
+        None, "σ of the layers", choices=ACTIVATIONS, unset=_unset("activation")
+    )
+    phi0_activation: str | None = option(
+        None, "σ of Φ_0", choices=ACTIVATIONS, unset=_unset("phi0_activation")
+    )
+    seed: int = seed_option("the random projections A and B_t, which are never stored or sent")
+    projection: str = option(
+        "linear-uniform", "A and B_t: uniform weights and bias, or gaussian weights",
+        choices=PROJECTIONS,
+    )  # fmt: skip
+    preset: str | None = option(None, "a published setting", choices=tuple(PRESETS))
+    no_skip: bool = option(
+        False,
+        "ablation: Φ_{t+1} = F_t Ω without Φ_t; Ω then fits Y, not the residual Y − Φ_t W_t",
+    )
+    identity_projection: bool = option(False, "ablation: B_t = I")
+    identity_omega: bool = option(False, "ablation: Ω = I, so that layers learn nothing")
+    from_phi0: bool = option(False, "variant (89): every layer starts from Φ_0, F_t = σ(Φ_0 B_t)")
+    single_round: bool = option(
+        False, "with --from-phi0: clients send one sum; the server computes all layers from it"
+    )
+    reconstruction: float = option(
+        0.0, "weight 1 − ρ of (88): Ω_t also fits Φ_0, so that later layers keep it",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+    incremental: bool = option(
+        False,
+        "send only what changes of ΦᵀΦ: about half the bytes and one symmetric product less a "
+        "layer; all rounds must be of the same clients",
+    )
+    patience: int | None = option(
+        None, "with held-out clients: stop after this many layers without a smaller error on them",
+        at_least=1,
+    )  # fmt: skip
+    min_norm: bool = option(
+        False, "accept rank-deficient systems: the minimum-norm solution", at_solve=True
+    )
+    compute: str = option("float32", "products; all sums of products are float64", choices=COMPUTE)
+
+    def check(self) -> None:
+        self._resolve()
+        self._check_identities()
+        for name in ("no_skip", "identity_omega", "reconstruction", "single_round"):
+            if self.incremental and getattr(self, name):
+                raise UsageError(
+                    f"--incremental cannot be combined with --{name.replace('_', '-')}: there is "
+                    "no change of ΦᵀΦ to send, or all of it is known"
+                )
+        if self.single_round and (not self.from_phi0 or self.no_skip or self.identity_omega):
+            raise UsageError(
+                "--single-round needs --from-phi0, without --no-skip and --identity-omega: only "
+                "then the random layers depend on nothing that is learned"
+            )
+
+    def changeable(self) -> set[str]:
+        """The ridges, when all rounds are computed from one sum."""
+        return {"ridge", "block_ridge", "patience", "min_norm"} if self.single_round else set()
+
+    def draw_of(self, phase: str) -> int:
+        """One draw for W_t and Ω_{t+1}, which make a layer (the paper's appendix M)."""
+        return super().draw_of(phase) - phase.startswith("block")
+
+    def same_clients(self) -> str | None:
+        return "incremental" if self.incremental else None
+
+    def _resolve(self) -> None:
+        """Fill in what was not given; the preset is in the values from then on."""
+        values = {**DEFAULTS, **PRESETS.get(self.preset or "", {})}
+        for name, value in values.items():
+            given = getattr(self, name)
+            self._set(**{name: value if given is None else given})
+        phi, hidden = self.feature_width or self.width, self.hidden_width or self.width
+        self._set(feature_width=phi, hidden_width=hidden, width=phi, preset=None)
+        self._set(ridge=parse_ridge(self.ridge or 0.0))
+
+    def _check_identities(self) -> None:
+        if self.reconstruction and self.identity_omega:
+            raise UsageError("--reconstruction is for learned layers; --identity-omega has none")
+        for name in ("identity_projection", "identity_omega"):
+            if getattr(self, name) and self.feature_width != self.hidden_width:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} needs equal widths; found {self.feature_width} "
+                    f"and {self.hidden_width}"
+                )
+
+    @property
+    def depth(self) -> int:
+        """T, known after the defaults are in."""
+        return int(self.layers or 0)
+
+    @property
+    def block_gamma(self) -> float:
+        """The paper's γ."""
+        return float(self.block_ridge or 0.0)
+
+    @property
+    def lam(self) -> str | float:
+        """λ, or how it is chosen."""
+        return self.ridge or 0.0
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """(d_Φ, d_F)."""
+        return self.feature_width or self.width, self.hidden_width or self.width
+
+
+OPTIONS = DeepAFLOptions

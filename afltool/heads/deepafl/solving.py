@@ -1,0 +1,119 @@
+"""The server's side of a deep analytic network: the sums of a round → W_t, or Ω_t."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import memory
+from ...errors import InvalidDataError
+from ...linalg import ridge as rr
+from ...linalg.gram import product
+from ...linalg.ridge_choice import Choice
+from ...linalg.sandwich import bytes_needed, low_rank, reconstructing
+from ...linalg.triangle import unpack
+from ...statistics import Statistics
+from ..least_squares import CROSS, GRAM, Problem, choose, held_out, solve
+from . import incremental
+from .gathering import ENERGY, RECONSTRUCTION
+from .learned import Learned
+from .options import DeepAFLOptions
+
+F64 = NDArray[np.float64]
+Facts = dict[str, Any]
+
+
+def advance(
+    o: DeepAFLOptions, known: Learned, total: Statistics, validation: Statistics | None
+) -> tuple[Learned, Facts]:
+    """One round further, and what is told of it; the network may still end here, see `chosen`.
+
+    Raises `InvalidDataError` for a total of no rows, `MismatchError` where --incremental is given
+    other clients, `NumericalError` when the numbers do not determine an answer.
+    """
+    if o.incremental:
+        incremental.same_clients(known.kept, total, validation)
+    if total.phase.startswith("block"):
+        return _with_block(o, known, total, validation)
+    whole, seen = _completed(o, known, total, validation)
+    W, Q, facts = solve_weights(o, known, whole, seen)
+    after = known.with_weights(W, Q, facts.get("validation_mse"))
+    if o.incremental:
+        after = replace(after, kept=incremental.after_weights(whole, seen))
+    return after, facts
+
+
+def _completed(
+    o: DeepAFLOptions, known: Learned, total: Statistics, validation: Statistics | None
+) -> tuple[Statistics, Statistics | None]:
+    """The sums ΦᵀΦ and ΦᵀY that were given, or that what was given stands for."""
+    if not (o.incremental and known.blocks):
+        return total, validation
+    omega = known.blocks[-1]
+    whole = known.kept[incremental.TRAINED].completed(total, omega, o.compute)
+    if validation is None:
+        return whole, None
+    return whole, known.kept[incremental.HELD_OUT].completed(validation, omega, o.compute)
+
+
+def solve_weights(
+    o: DeepAFLOptions, known: Learned, total: Statistics, validation: Statistics | None
+) -> tuple[F64, F64 | None, Facts]:
+    """W_t = (G + λI)⁻¹ H (13), and the decoder Q_t = (G + λI)⁻¹ ΦᵀΦ_0 of (88)."""
+    side = len(total.arrays[CROSS])
+    memory.need(8 * 5 * side * side, f"the weights of {side} features")
+    problem = Problem.of(total)
+    choice = choose(o.lam, problem, None if isinstance(o.lam, float) else validation)
+    facts: Facts = {"features": side}
+    if choice.ridge > 0 and not choice.path:
+        # Positive definite by the ridge: no look at the spectrum, which costs more than this.
+        W = rr.cholesky_solve(problem.G, problem.H, choice.ridge)
+    else:
+        W, facts = solve(problem, choice, min_norm=o.min_norm)
+    risk = problem.squared_error(W)
+    facts |= {**choice.report(), "training_mse": risk / total.rows}
+    if validation is not None:
+        facts["validation_mse"] = held_out(validation, problem)(W)
+    penalty = o.block_gamma * sum(float((b.Z**2).sum()) for b in known.blocks)
+    facts["objective"] = risk + choice.ridge * float((W**2).sum()) + penalty
+    Q = None
+    if o.reconstruction:
+        Q, facts["reconstruction_mse"] = _decoder(problem, choice, total)
+    return W, Q, facts
+
+
+def _decoder(problem: Problem, choice: Choice, total: Statistics) -> tuple[F64, float]:
+    """Q = argmin ‖Φ_0 − ΦQ‖² + λ‖Q‖² (minimum norm for λ = 0), and what it leaves a row."""
+    G, H = problem.G, total.arrays[RECONSTRUCTION]
+    r = choice.ridge
+    Q = rr.cholesky_solve(G, H, r) if r > 0 else rr.Spectral.of(G, H).weights(0.0)
+    left = rr.squared_error(Q, G, H, float(total.arrays[ENERGY][0]))
+    return Q, max(left, 0.0) / total.rows
+
+
+def _with_block(
+    o: DeepAFLOptions, known: Learned, total: Statistics, validation: Statistics | None
+) -> tuple[Learned, Facts]:
+    """Ω_{t+1} from Π and Υ, (16)–(18), or with the reconstruction of Φ_0, (88)."""
+    if total.rows == 0:
+        raise InvalidDataError("the total has 0 rows: there is nothing to solve")
+    W, Upsilon = known.weights[-1], total.arrays[CROSS]
+    side, dense = len(Upsilon), len(W) if o.reconstruction else 0
+    needed = 8 * side * side + bytes_needed(side, dense)
+    memory.need(needed, f"a layer of {side} hidden features")
+    Pi = unpack(total.arrays[GRAM], np.float64)
+    if o.reconstruction:
+        lost = total.arrays[RECONSTRUCTION], known.decoders[-1]
+        omega = reconstructing(Pi, (Upsilon, W), lost, o.reconstruction, o.block_gamma)
+    else:
+        omega = low_rank(Pi, Upsilon, W, o.block_gamma)
+    kept = incremental.after_block(known.kept, total, validation)
+    after = replace(known, blocks=(*known.blocks, omega), kept=kept)
+    if o.no_skip:  # FΩ takes the place of Φ: there is no gain over it
+        return after, {}
+    M = omega.times(W)  # F Ω W = F M
+    gain = 2.0 * float((M * Upsilon).sum()) - float((M * product(Pi, M)).sum())
+    return after, {"training_mse_gain": gain / total.rows}

@@ -1,0 +1,1 @@
+"""One-shot classifiers from class sums: nearest mean, LDA, FedCGS, Fed3R, naive Bayes, QDA."""

@@ -1,0 +1,196 @@
+"""One-shot classifiers from class sums: one phase, integers, late clients and all.
+
+Nearest class mean (Rocchio), linear discriminant analysis (Fisher, 1936), FedCGS (Guan et al.,
+"Capture global feature statistics for one-shot federated learning", AAAI 2025), Fed3R, Gaussian
+naive Bayes and quadratic discriminant analysis; see `rules`. Clients send XᵀY and, by rule, XᵀX,
+(X∘X)ᵀY or each class's XᵀX.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import memory
+from ...errors import InvalidDataError, UsageError
+from ...linalg.fixedpoint import FixedPoint, Rows, dim, real
+from ...linalg.gram import Products, real_cross
+from ...linalg.ridge import cross_matrix, gram_matrix
+from ...linalg.triangle import length, pack, unpack
+from ...statistics import Statistics
+from ..base import Array, Block, Head, Source, add_up, expect_shape, note_round
+from ..carried import NOTHING, Carried
+from ..least_squares import CROSS, GRAM, fraction_bits
+from . import rules
+from .options import RIDGE, DiscriminantOptions
+
+F64 = NDArray[np.float64]
+PHASE, SQUARES, GRAMS = "class-sums", "squares", "grams"
+AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53
+
+
+class DiscriminantHead(Head):
+    """A classifier from class sums; the class without rows is never predicted."""
+
+    name = "discriminant"
+    options: DiscriminantOptions
+
+    def __init__(
+        self, options: DiscriminantOptions, sources: Mapping[str, Source] | None = None
+    ) -> None:
+        super().__init__(options, sources)
+        self.state: dict[str, Array] = {}  # counts, and weights or means and what goes with them
+
+    @property
+    def log_probabilities(self) -> bool:  # type: ignore[override]
+        """Whether softmax of the scores are the rule's probabilities."""
+        return self.options.rule in ("lda", "fedcgs", "naive-bayes", "qda")
+
+    def phase(self) -> str | None:
+        return None if self.state else PHASE
+
+    # ------------------------------------------------------------ client side
+
+    def _sums(
+        self, blocks: Iterable[Block], carried: Carried
+    ) -> tuple[Mapping[str, Array], Carried]:
+        d, classes = self._bound()
+        if self.options.rule == "qda":
+            memory.need(16 * classes * length(d), f"{classes} grams of {d} features")
+        if self.options.rule in ("lda", "fedcgs", "fed3r"):
+            return _products(blocks, classes), NOTHING
+        parts = (self._part(X, y, classes) for X, y in _pieces(blocks))
+        return add_up(parts), NOTHING
+
+    def _part(self, X: Rows, y: NDArray[np.int64], classes: int) -> dict[str, Array]:
+        """The class sums of a few rows; exact integers of fixed-point rows."""
+        values = X.values if isinstance(X, FixedPoint) else X
+        kind = np.int64 if isinstance(X, FixedPoint) else np.float64
+        wide = values.astype(np.float64)
+        found = {CROSS: real_cross(wide, y, classes).astype(kind)}
+        if self.options.rule == "naive-bayes":
+            found[SQUARES] = real_cross(wide * wide, y, classes).astype(kind)
+        if self.options.rule == "qda":
+            found[GRAMS] = np.stack([_gram(X, y == c) for c in range(classes)])
+        return found
+
+    # ------------------------------------------------------------ server side
+
+    def absorb(self, total: Statistics, validation: Statistics | None = None) -> DiscriminantHead:
+        """The classifier; `NumericalError` where a covariance is singular."""
+        if total.rows == 0:
+            raise InvalidDataError("the total has 0 rows: there is nothing to solve")
+        begun = time.perf_counter()
+        bits = fraction_bits(total)
+        H = cross_matrix(total.arrays[CROSS], bits)
+        counts = total.class_counts.astype(np.float64)
+        head = self.bind(*H.shape)
+        head.state = {**self._solved(total, H, counts, bits), "counts": total.class_counts}
+        head.report = {"rule": self.options.rule, "rows": total.rows}
+        note_round(self, head, total, time.perf_counter() - begun)
+        return head
+
+    def _solved(self, total: Statistics, H: F64, counts: F64, bits: int | None) -> dict[str, Array]:
+        o, scale = self.options, 1.0 if bits is None else 2.0 ** (-2 * bits)
+        if o.rule == "nearest-mean":
+            return {"weights": rules.nearest_mean(H, counts)}
+        if o.rule == "naive-bayes":
+            variance = rules.variances(total.arrays[SQUARES] * scale, H, counts)
+            return {"means": rules.means_of(H, counts), "variances": variance}
+        if o.rule == "qda":
+            return self._quadratic(total.arrays[GRAMS], H, counts, bits)
+        G = gram_matrix(total.arrays[GRAM], bits)
+        if o.rule == "fed3r":
+            ridge = RIDGE if o.ridge is None else float(o.ridge)
+            return {"weights": rules.fed3r(G, H, counts, ridge)}
+        covariance = {"lda": rules.within, "fedcgs": rules.total}[o.rule](G, H, counts)
+        return {"weights": rules.linear(covariance, H, counts, o.shrinkage)}
+
+    def _quadratic(self, grams: Array, H: F64, counts: F64, bits: int | None) -> dict[str, Array]:
+        M, s = rules.means_of(H, counts), self.options.shrinkage
+        factors = np.zeros((len(counts), length(len(M))))
+        for c in np.flatnonzero(counts):
+            G_c = gram_matrix(grams[c], bits)
+            factors[c] = pack(rules.quadratic_factor(G_c, M[:, c], counts[c], s))
+        return {"means": M, "factors": factors}
+
+    # ------------------------------------------------------------ scores
+
+    def scores(self, X: Rows) -> F64:
+        """Scores (n, C); log π + log density up to a constant of the row, but for three rules.
+
+        nearest-mean: xᵀμ − ½‖μ‖²; fed3r: its normalised ridge scores. −∞ for a class without rows.
+        """
+        if not self.state:
+            raise UsageError("the head is not solved yet")
+        found = self._finite_scores(real(X))
+        found[:, self.state["counts"] == 0] = -np.inf
+        return found
+
+    def _finite_scores(self, X: F64) -> F64:
+        state, counts = self.state, self.state["counts"].astype(np.float64)
+        if "weights" in state:
+            return np.asarray(X @ state["weights"][:-1] + state["weights"][-1])
+        if "variances" in state:
+            return rules.naive_bayes_scores(X, state["means"], state["variances"], counts)
+        out, shares = np.zeros((len(X), len(counts))), rules.log_shares(counts)
+        for c in np.flatnonzero(counts):
+            L = np.tril(unpack(state["factors"][c]))
+            out[:, c] = rules.quadratic_score(X, state["means"][:, c], L, shares[c])
+        return out
+
+    # ------------------------------------------------------------ state
+
+    def arrays(self) -> dict[str, Array]:
+        return dict(self.state)
+
+    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> DiscriminantHead:
+        head = DiscriminantHead(self.options)
+        if phase is not None:
+            return head
+        beside = {"naive-bayes": ("means", "variances"), "qda": ("means", "factors")}
+        names = beside.get(self.options.rule, ("weights",))
+        head.state = {name: arrays[name] for name in ("counts", *names)}
+        head.classes = len(head.state["counts"])
+        rows = len(head.state[names[0]])
+        head.dim = rows - (names[0] == "weights")
+        shapes = {
+            "counts": (head.classes,),
+            "factors": (head.classes, length(head.dim)),
+        }
+        for name, array in head.state.items():
+            expect_shape(name, array, shapes.get(name, (rows, head.classes)))
+        if (head.state["counts"] < 0).any() or not head.state["counts"].any():
+            raise InvalidDataError("the class counts of a head are from 0 on, one above 0")
+        return head
+
+
+def _products(blocks: Iterable[Block], classes: int) -> dict[str, Array]:
+    products: Products | None = None
+    for X, y in blocks:
+        products = products or Products.like(X, classes)
+        products.add(X, y)
+    assert products is not None  # there is one block at least
+    G, H = products.result()
+    return {GRAM: G, CROSS: H}
+
+
+def _pieces(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The rows a few at a time, so that their class sums are exact and their copies small."""
+    for X, y in blocks:
+        for at in range(0, max(len(y), 1), AT_ONCE):
+            yield X[at : at + AT_ONCE], y[at : at + AT_ONCE]
+
+
+def _gram(X: Rows, mine: NDArray[np.bool_]) -> Array:
+    """The gram of some rows, a packed triangle."""
+    rows = X[np.flatnonzero(mine)]
+    if not len(rows):
+        return np.zeros(length(dim(X)), np.int64 if isinstance(X, FixedPoint) else np.float64)
+    return Products.like(X, 1).add(rows, np.zeros(len(rows), np.int64)).result()[0]
+
+
+HEAD = DiscriminantHead

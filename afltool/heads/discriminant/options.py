@@ -1,0 +1,45 @@
+"""Options of the one-shot classifiers from class sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import UsageError
+from ...options import option
+from ..options import Options, parse_ridge, ridge_option
+
+#: Rule → the options that it takes beside ``rule``.
+RULES: dict[str, tuple[str, ...]] = {
+    "nearest-mean": (),
+    "lda": ("shrinkage",),
+    "fedcgs": ("shrinkage",),
+    "fed3r": ("ridge",),
+    "naive-bayes": (),
+    "qda": ("shrinkage",),
+}
+RIDGE = 0.01  # of Fed3R
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscriminantOptions(Options):
+    """Options of the one-shot classifiers from class sums, by their rules."""
+
+    rule: str = option("lda", "which classifier", choices=tuple(RULES))
+    shrinkage: float = option(
+        0.0, "s of the covariance (1 − s)Σ + s tr(Σ)/d I (lda, fedcgs, qda)",
+        at_least=0, at_most=1, at_solve=True,
+    )  # fmt: skip
+    ridge: str | float | None = ridge_option(None, "λ of fed3r, a number", f"{RIDGE:g}")
+
+    def check(self) -> None:
+        takes = RULES[self.rule]
+        for name, none in (("shrinkage", 0.0), ("ridge", None)):
+            if getattr(self, name) != none and name not in takes:
+                raise UsageError(f"--rule {self.rule} takes no --{name}; leave it out")
+        if self.ridge is not None:
+            self._set(ridge=parse_ridge(self.ridge))
+            if not isinstance(self.ridge, float):
+                raise UsageError(f"--ridge of fed3r is a number ≥ 0; found {self.ridge!r}")
+
+
+OPTIONS = DiscriminantOptions

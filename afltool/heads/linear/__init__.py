@@ -1,0 +1,1 @@
+"""The linear head (AFL): least squares on the features, solved from their exact sums."""

@@ -1,0 +1,172 @@
+"""Random projections from a seed alone, and activations.
+
+The numbers are the same on every platform, processor and library version. Generator: Philox4x64-10
+(Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) with key (seed, stream)
+and counter 0, a stream for every projection (0 for A, t + 1 for B_t). Each 64-bit word gives two
+24-bit integers k, bits 8–31 first, then 40–63; (k − 2²³)·2⁻²³ is uniform on [−1, 1), exactly.
+All further steps are single IEEE operations (+, −, ×, ÷, √, rounding), which have one result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..linalg.gram import product
+
+Array = NDArray[Any]
+F64 = NDArray[np.float64]
+AT_ONCE = 256  # rows whose bias and σ are taken together, while the cache holds them
+LEAK = 0.01  # slope of LeakyReLU below zero, and
+SHRINK = 0.5  # threshold of Softshrink: torch's defaults
+
+
+@dataclass(frozen=True)
+class Projection:
+    """x ↦ x A + a: ``A`` (fan_in, fan_out) float32; ``a`` (fan_out,) float32 or None."""
+
+    A: NDArray[np.float32]
+    a: NDArray[np.float32] | None
+
+    def __call__(self, X: Array, activation: str = "none") -> Array:
+        """σ(XA + a): X (n, fan_in) float32 or float64 → (n, fan_out) of the same type."""
+        out: Array = product(X, self.A.astype(X.dtype, copy=False))
+        return activate(activation, out, self.a)
+
+
+def projection(kind: str, seed: int, stream: int, fan_in: int, fan_out: int) -> Projection:
+    """The projection number ``stream`` of a seed; rounded to float32, whatever the compute mode.
+
+    'linear-uniform': weights, then the bias, uniform on ±1/√fan_in, as the initial values of a
+    linear layer. 'gaussian': weights normal with variance 1/fan_in, no bias.
+    """
+    words = _words(seed, stream)
+    scale = 1.0 / math.sqrt(max(fan_in, 1))
+    if kind == "gaussian":
+        values = (_normal(words, fan_in * fan_out) * scale).astype(np.float32)
+        return Projection(values.reshape(fan_in, fan_out), None)
+    values = (_uniform(words, (fan_in + 1) * fan_out) * scale).astype(np.float32)
+    table = values.reshape(fan_in + 1, fan_out)
+    return Projection(table[:-1], table[-1])
+
+
+def _words(seed: int, stream: int) -> np.random.Philox:
+    """Philox with counter 0 first: NumPy counts up before each block, so it starts at −1."""
+    key = np.array([seed, stream], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=np.full(4, 2**64 - 1, dtype=np.uint64))
+
+
+class Projections:
+    """The projections of one seed: the first few and the latest are kept, others are made again.
+
+    So memory does not grow with the number of layers. Rows that start from an earlier round need
+    the latest one only. To make one again costs about a twentieth of the layer's own products.
+    """
+
+    KEEP = 16 << 20  # bytes: A and two or three layers of width 1024
+
+    def __init__(self, kind: str, seed: int) -> None:
+        self.kind, self.seed = kind, seed
+        self._kept: dict[tuple[int, int, int], Projection] = {}
+        self._latest: dict[tuple[int, int, int], Projection] = {}
+        self._bytes = 0
+
+    def __call__(self, stream: int, fan_in: int, fan_out: int) -> Projection:
+        """Projection number ``stream``, see `projection`."""
+        key = (stream, fan_in, fan_out)
+        found = self._kept.get(key) or self._latest.get(key)
+        if found is None:
+            found = projection(self.kind, self.seed, *key)
+            if self._bytes + found.A.nbytes <= self.KEEP:
+                self._kept[key] = found
+                self._bytes += found.A.nbytes
+            else:
+                self._latest = {key: found}
+        return found
+
+
+def _uniform(words: np.random.Philox, count: int) -> F64:
+    """``count`` numbers on [−1, 1), multiples of 2⁻²³."""
+    raw = words.random_raw((count + 1) // 2)
+    mask = np.uint64(2**24 - 1)
+    out = np.empty((len(raw), 2))
+    for column, shift in enumerate((8, 40)):
+        out[:, column] = (raw >> np.uint64(shift)) & mask
+    out -= 2.0**23
+    out *= 2.0**-23
+    return out.reshape(-1)[:count]
+
+
+def _normal(words: np.random.Philox, count: int) -> F64:
+    """Standard normal numbers by Marsaglia's polar method (SIAM Review 6, 1964), in order."""
+    parts: list[F64] = []
+    have = 0
+    while have < count:
+        u, v = _uniform(words, 2 * max(count - have, 64)).reshape(-1, 2).T
+        s = u * u + v * v
+        inside = (s > 0) & (s < 1)
+        u, v, s = u[inside], v[inside], s[inside]
+        factor = np.sqrt(-2.0 * _log(s) / s)
+        parts.append(np.stack([u * factor, v * factor], axis=1).reshape(-1))
+        have += len(parts[-1])
+    return np.concatenate(parts)[:count]
+
+
+def _log(x: F64) -> F64:
+    """Natural logarithm by basic operations alone: libraries' own differ in the last bit.
+
+    x = m·2^k, m in [√½, √2); log m = 2 artanh((m−1)/(m+1)), whose series needs 12 terms.
+    """
+    m, k = np.frexp(x)
+    small = m < math.sqrt(0.5)
+    m, k = np.where(small, 2.0 * m, m), k - small
+    t = (m - 1.0) / (m + 1.0)
+    square = t * t
+    series = np.full_like(t, 1.0 / 23.0)
+    for odd in range(21, 0, -2):
+        series = series * square + 1.0 / odd
+    return 2.0 * t * series + k * 0.6931471805599453
+
+
+def activate(name: str, X: Array, bias: NDArray[np.float32] | None = None) -> Array:
+    """σ(X + bias), element by element, in place; X (n, d) float32 or float64, C-contiguous.
+
+    It uses one thread: PyTorch's other threads would stay busy while they wait, and slow down the
+    products that follow by more than they save here.
+    """
+    parts = [X[start : start + AT_ONCE] for start in range(0, len(X), AT_ONCE)]
+    if name in ("none", "tanh"):
+        for part in parts:
+            if bias is not None:
+                part += bias
+            if name == "tanh":
+                np.tanh(part, out=part)
+        return X
+    import torch  # here, because a command without rows does not need it
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for part in parts:
+            t = torch.from_numpy(part)
+            if bias is not None:
+                t += torch.from_numpy(bias)
+            _IN_PLACE[name](torch, t)
+    finally:
+        torch.set_num_threads(threads)
+    return X
+
+
+_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {  # PyTorch, a tensor
+    "gelu": lambda torch, t: torch.ops.aten.gelu_(t),  # x Φ(x), not its tanh approximation
+    "relu": lambda torch, t: torch.relu_(t),
+    "leaky-relu": lambda torch, t: torch.nn.functional.leaky_relu_(t, LEAK),
+    "hardswish": lambda torch, t: torch.nn.functional.hardswish(t, inplace=True),
+    "softshrink": lambda torch, t: t.copy_(torch.nn.functional.softshrink(t, SHRINK)),
+    "sigmoid": lambda torch, t: torch.sigmoid_(t),
+}

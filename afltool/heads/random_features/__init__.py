@@ -1,0 +1,1 @@
+"""The linear head on one wide layer of random features."""

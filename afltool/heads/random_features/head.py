@@ -1,0 +1,134 @@
+"""The linear head on one wide layer of random features, [σ(XA), X]; one phase.
+
+Random features are of Rahimi and Recht, "Random features for large-scale kernel machines", NIPS
+2007. With a ridge they are one round, and what a deep analytic network has to beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UsageError
+from ...linalg import gram
+from ...linalg.fixedpoint import Rows, real, rows_as
+from ...linalg.triangle import length
+from ...statistics import Statistics
+from ..base import Array, Block, Head, Shape, Source, add_up, expect_shape
+from ..carried import NOTHING, Carried
+from ..least_squares import CROSS, GRAM, PHASE, fit
+from ..projections import Projections
+from .fixed import FixedFeatures
+from .options import FIXED, RandomFeaturesOptions
+
+
+class RandomFeaturesHead(Head):
+    """Ridge regression on σ(XA + a), and on the features X too with ``with_linear``.
+
+    The statistics are real numbers, because σ is: totals agree up to rounding. With ``compute``
+    fixed σ is rounded as the features are, and the statistics are integers.
+    """
+
+    name = "random-features"
+    options: RandomFeaturesOptions
+
+    def __init__(
+        self, options: RandomFeaturesOptions, sources: Mapping[str, Source] | None = None
+    ) -> None:
+        super().__init__(options, sources)
+        self.weights: NDArray[np.float64] | None = None
+        self._lift = Lift(options)
+        self._fixed = FixedFeatures(options) if options.compute == FIXED else None
+
+    def phase(self) -> str | None:
+        return PHASE if self.weights is None else None
+
+    def _sums(
+        self, blocks: Iterable[Block], carried: Carried
+    ) -> tuple[Mapping[str, Array], Carried]:
+        """gram and cross of the lifted rows: integers, or float64 sums of products."""
+        if self._fixed is not None:
+            return self._exact_sums(self._fixed, blocks), NOTHING
+        return add_up(self._products(X, y) for X, y in blocks), NOTHING
+
+    def _exact_sums(self, lift: FixedFeatures, blocks: Iterable[Block]) -> dict[str, Array]:
+        """The sums in fixed point, every block through one buffer."""
+        products: gram.Products | None = None
+        for X, y in blocks:
+            phi = lift.features(X)
+            products = products or gram.Products.like(phi, self._bound()[1], self.options.intercept)
+            products.add(phi, y)
+        assert products is not None  # `gather` gives a block at the least
+        G, H = products.result()
+        return {GRAM: G, CROSS: H}
+
+    def _products(self, X: Rows, y: NDArray[np.int64]) -> dict[str, Array]:
+        phi = self.lift(X)
+        return {GRAM: gram.real_gram(phi), CROSS: gram.real_cross(phi, y, self._bound()[1])}
+
+    def shapes(self, bits: int | None) -> dict[str, Shape]:
+        """Those of `gather`, without a random number drawn."""
+        o, (dim, classes) = self.options, self._bound()
+        side = o.width + o.with_linear * dim + o.intercept
+        kind = "f" if self._fixed is None else "i"
+        return {GRAM: ((length(side),), kind), CROSS: ((side, classes), kind)}
+
+    def absorb(self, total: Statistics, validation: Statistics | None = None) -> RandomFeaturesHead:
+        """Solve as the linear head does."""
+        self._bound()
+        solved = copy(self)
+        solved.weights, solved.report = fit(total, self.options, validation)
+        return solved
+
+    def scores(self, X: Rows) -> NDArray[np.float64]:
+        """[σ(XA), X] W (+ intercept), float64."""
+        if self.weights is None:
+            raise UsageError("the head is not solved yet")
+        phi = self.lift(X)
+        return np.asarray(gram.product(phi, self.weights.astype(phi.dtype)), dtype=np.float64)
+
+    def arrays(self) -> dict[str, Array]:
+        return {} if self.weights is None else {"weights": self.weights}
+
+    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+        head = copy(self)
+        if phase is None:
+            head.weights = np.asarray(arrays["weights"], dtype=np.float64)
+        return head
+
+    def bind(self, dim: int, classes: int) -> Self:
+        bound = super().bind(dim, classes)
+        if self.weights is not None:
+            expect_shape("weights", self.weights, bound.shapes(None)[CROSS][0])
+        return bound
+
+    def lift(self, X: Rows) -> Array:
+        """Φ = [σ(XA + a), X if asked, 1 if asked] (n, D), in the compute type; fixed: float64."""
+        o = self.options
+        if self._fixed is not None:
+            rows = real(self._fixed.features(X))
+            parts = [rows]
+        else:
+            rows = rows_as(X, o.compute)
+            parts = [self._lift(rows), *([rows] if o.with_linear else [])]
+        parts += [np.ones((len(rows), 1), rows.dtype)] if o.intercept else []
+        return np.hstack(parts) if len(parts) > 1 else parts[0]
+
+
+class Lift:
+    """X ↦ σ(XA + a): rows (n, d) of a compute type → (n, width) of the same."""
+
+    def __init__(self, options: RandomFeaturesOptions) -> None:
+        self._options = options
+        self._random = Projections(options.projection, options.seed)
+
+    def __call__(self, rows: Array) -> Array:
+        o = self._options
+        return self._random(0, rows.shape[1], o.width)(rows, o.activation)
+
+
+HEAD = RandomFeaturesHead

@@ -1,0 +1,45 @@
+"""Options of the linear head on one wide layer of random features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...options import option
+from ..options import (
+    ACTIVATIONS,
+    COMPUTE,
+    PROJECTIONS,
+    LeastSquaresOptions,
+    ridge_option,
+    seed_option,
+)
+
+FIXED = "fixed"  # of `compute`: random features in fixed point, sums that are integers
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomFeaturesOptions(LeastSquaresOptions):
+    """Options of the linear head on one wide layer of random features, [σ(XA), X]."""
+
+    lends: ClassVar[tuple[str, ...]] = (
+        "width", "activation", "with_linear", "seed", "projection", "compute",
+    )  # fmt: skip
+
+    ridge: str | float = ridge_option("auto")
+    width: int = option(8192, "number of random features", at_least=1)
+    activation: str = option("tanh", "activation σ", choices=ACTIVATIONS)
+    with_linear: bool = option(False, "use the features themselves beside the random ones")
+    seed: int = seed_option("the random projection A and its bias, which are never stored or sent")
+    projection: str = option(
+        "linear-uniform",
+        "random projection A: uniform weights and bias, or gaussian weights",
+        choices=PROJECTIONS,
+    )
+    compute: str = option(
+        "float32", "number format of the products; their sums are float64, with fixed integers",
+        choices=(*COMPUTE, FIXED),
+    )  # fmt: skip
+
+
+OPTIONS = RandomFeaturesOptions

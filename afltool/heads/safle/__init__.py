@@ -1,0 +1,1 @@
+"""The SAFLe head: codes of bucketed features, looked up in tables and added."""

@@ -1,0 +1,65 @@
+"""The counts of the SAFLe head, from rows that arrive in blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...linalg.codes import Coder
+from ...linalg.counts import add_labels, add_pairs, add_sums, pair_count
+from ...linalg.fixedpoint import FixedPoint, Rows, real
+from ...linalg.gram import gram_and_cross
+from ..base import Array
+
+ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E bytes a row
+
+
+class Collector:
+    """Adds up counts in place: one set of arrays in memory for any number of blocks."""
+
+    def __init__(self, coder: Coder, classes: int, with_linear: bool) -> None:
+        groups, size = coder.features.shape[0], coder.size
+        self.coder, self.classes, self.with_linear = coder, classes, with_linear
+        self.labels = np.zeros((groups, size, classes), dtype=np.int64)
+        self.pairs = np.zeros((pair_count(groups), size - 1, size - 1), dtype=np.int64)
+        self.raw: dict[str, Array] = {}
+        self._waiting: list[Array] = []
+        self._rows = 0
+
+    def add(self, X: Rows, y: NDArray[np.int64]) -> None:
+        """Count a block of rows X (n, d) with labels y (n,)."""
+        codes = self.coder.codes(X)
+        add_labels(codes, y, self.labels)
+        if self.with_linear:
+            self._add_raw(X, y, codes)
+        self._waiting.append(codes)
+        self._rows += len(y)
+        if self._rows >= ROWS_AT_ONCE:
+            self._count_pairs()
+
+    def result(self) -> dict[str, Array]:
+        """The arrays of everything that was added."""
+        self._count_pairs()
+        return {"labels": self.labels, "pairs": self.pairs, **self.raw}
+
+    def _count_pairs(self) -> None:
+        if self._rows:
+            codes = np.concatenate(self._waiting, axis=1)
+            add_pairs(codes, self.coder.size, self.pairs)
+        self._waiting, self._rows = [], 0
+
+    def _add_raw(self, X: Rows, y: NDArray[np.int64], codes: Array) -> None:
+        """The blocks xᵀx, xᵀY and Φᵀx of a hybrid: integers in fixed point."""
+        G, H = gram_and_cross(X, y, self.classes)
+        if not self.raw:
+            shape = (len(self.labels), self.coder.size - 1, len(H))
+            sums = np.zeros(shape, dtype=H.dtype)
+            self.raw = {"gram": np.zeros_like(G), "cross": np.zeros_like(H), "sums": sums}
+        self.raw["gram"] += G
+        self.raw["cross"] += H
+        if not isinstance(X, FixedPoint):
+            add_sums(codes, real(X), self.raw["sums"])
+            return
+        for start in range(0, len(y), ROWS_AT_ONCE):  # whose sums of int16 fit into int32
+            part = slice(start, start + ROWS_AT_ONCE)
+            add_sums(codes[:, part], X.values[part].astype(np.int32), self.raw["sums"])

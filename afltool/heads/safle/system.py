@@ -1,0 +1,133 @@
+"""The normal equations of the SAFLe head, (ΦᵀΦ + P) W = ΦᵀY, from counts; or of [x, Φ]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors import InvalidDataError, NumericalError
+from ...linalg import ridge as rr
+from ...linalg.counts import fill_lower, pair_count, quadratic
+from ...linalg.ridge_choice import FactoredSystem, choose
+from ...linalg.triangle import length
+from ...statistics import Statistics
+from ..least_squares import ridges_of
+
+MIN_NORM_SIDE = 4096  # an eigendecomposition of this side takes about a minute on two cores
+START = 0.1  # of the mean diagonal N/V, where the search for a ridge starts
+
+
+class CountedSystem:
+    """A total of codes as a least-squares problem in float64; raw features, if any, come first."""
+
+    def __init__(self, total: Statistics) -> None:
+        self.arrays, self.rows = total.arrays, total.rows
+        if self.rows == 0:
+            raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
+        groups, self.size, classes = self.arrays["labels"].shape
+        self.raw = len(self.arrays["cross"]) if "cross" in self.arrays else 0
+        self._check_shapes(groups, classes)
+        self.side = self.raw + groups * self.size
+        self.bits: int | None = None
+        if self.raw and np.issubdtype(self.arrays["gram"].dtype, np.integer):
+            self.bits = total.context.space.get("fraction_bits")
+        codes = self.arrays["labels"].reshape(-1, classes).astype(np.float64)
+        self.H: rr.F64 = np.vstack([self._cross(), codes]) if self.raw else codes
+
+    def _check_shapes(self, groups: int, classes: int) -> None:
+        """Refuse arrays that do not fit together."""
+        codes, d = self.size - 1, self.raw
+        wanted: dict[str, tuple[int, ...]] = {"pairs": (pair_count(groups), codes, codes)}
+        if d:
+            wanted |= {"sums": (groups, codes, d), "cross": (d, classes), "gram": (length(d),)}
+        for name, shape in wanted.items():
+            found = self.arrays[name].shape if name in self.arrays else "none"
+            if found != shape:
+                raise InvalidDataError(
+                    f"array {name!r} has the shape {found}; with {groups} codes of {self.size} "
+                    f"values a row it is {shape}: gather the statistics again"
+                )
+
+    def solve(
+        self, ridge: str | float, linear_ridge: float, held: Callable[[rr.F64], float] | None
+    ) -> tuple[rr.F64, dict[str, Any]]:
+        """Weights (raw + D, C) and what was found; ridge 0 asks for the minimum norm."""
+        if ridge == 0:
+            return self._minimum_norm(linear_ridge, held)
+        system = FactoredSystem(
+            self.matrix, self.H, float(self.rows), self.rows,
+            lambda value: self._penalty(value, linear_ridge), START * self.rows / self.size,
+        )  # fmt: skip
+        choice = choose(system, ridges_of(ridge), held)
+        report = {key: value for key, value in choice.point.items() if value is not None}
+        report |= {"features": self.side, **self._of_raw(linear_ridge), **choice.report()}
+        return choice.weights(), report
+
+    def _of_raw(self, linear_ridge: float) -> dict[str, float]:
+        return {"linear_ridge": linear_ridge} if self.raw else {}
+
+    def matrix(self) -> rr.F64:
+        """A new (side, side), C-ordered; only its lower triangle is filled."""
+        A = np.zeros((self.side, self.side))
+        d = self.raw
+        if d:
+            A[:d, :d] = rr.gram_matrix(self.arrays["gram"], self.bits)
+            A[d:, :d] = self._sums()
+        fill_lower(self.arrays["labels"], self.arrays["pairs"], A[d:, d:])
+        return A
+
+    def mean_squared_error(self, W: rr.F64) -> float:
+        """‖Y − Φ⁺W‖² / N of any weights on these rows, from the counts alone."""
+        x, w = W[: self.raw], W[self.raw :]
+        square = quadratic(self.arrays["labels"], self.arrays["pairs"], w)
+        if self.raw:
+            G = rr.gram_matrix(self.arrays["gram"], self.bits)
+            square += float((x * (G @ x)).sum()) + 2.0 * float((w * (self._sums() @ x)).sum())
+        return float(self.rows - 2.0 * (W * self.H).sum() + square) / self.rows
+
+    def _cross(self) -> rr.F64:
+        return rr.cross_matrix(self.arrays["cross"], self.bits)
+
+    def _sums(self) -> rr.F64:
+        """Φᵀx (D, d). Code 0 of a group has the sum of all rows without those of other codes."""
+        others = self.arrays["sums"]
+        every = self.arrays["cross"].sum(axis=1)
+        first = (every - others.sum(axis=1))[:, None]
+        return rr.cross_matrix(np.concatenate([first, others], axis=1), self.bits).reshape(
+            -1, self.raw
+        )
+
+    def _penalty(self, ridge: float, linear_ridge: float) -> rr.F64:
+        penalty = np.full(self.side, ridge)
+        penalty[: self.raw] = linear_ridge
+        return penalty
+
+    def _minimum_norm(
+        self, linear_ridge: float, held: Callable[[rr.F64], float] | None
+    ) -> tuple[rr.F64, dict[str, Any]]:
+        """The limit λ → 0, by an eigendecomposition that shows the rank.
+
+        A hybrid's ridge on its raw features determines their part, so the minimum norm is that of
+        the codes.
+        """
+        if self.side > MIN_NORM_SIDE:
+            raise NumericalError(
+                f"--ridge 0 means the minimum-norm solution, by an eigendecomposition for up to "
+                f"{MIN_NORM_SIDE} columns; this head has {self.side} (counts of codes are always "
+                "rank-deficient): give a --ridge > 0, or --ridge auto"
+            )
+        A = self.matrix()
+        A.flat[:: self.side + 1] += self._penalty(0.0, linear_ridge)
+        spectral = rr.Spectral.of(A, self.H)  # reads the lower triangle
+        found = spectral.conditioning
+        report = {
+            "ridge": 0.0, "ridge_by": "given", "minimum_norm": not found.full,
+            "rank": found.rank, "features": self.side, "condition": None,
+            "degrees_of_freedom": float(found.rank), **self._of_raw(linear_ridge),
+        }  # fmt: skip
+        W = spectral.weights(0.0)
+        errors = {"training_mse": self.mean_squared_error(W)}
+        errors |= {} if held is None else {"validation_mse": held(W)}
+        return W, {**report, **errors}

@@ -1,0 +1,59 @@
+"""The thresholds of the SAFLe head, which must be the same for all clients.
+
+They are quantiles of federated histograms or of the rows of a feature file (equal for equal rows),
+those of another head, or even steps over a range, which need no data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidDataError, MismatchError
+from ...linalg import codes as cd
+from ...linalg.fixedpoint import FixedPoint
+from ..base import Source
+from .options import SafleOptions
+
+F64 = NDArray[np.float64]
+
+
+def each(options: SafleOptions) -> int:
+    """T, the thresholds of one feature."""
+    return len(cd.levels(options.bucketing, options.buckets))
+
+
+def of_counts(counts: NDArray[np.int64], bits: int | None, options: SafleOptions) -> F64:
+    """Quantiles (d, T) from counts (d, bins) of features with ``bits`` fraction bits."""
+    return cd.quantiles(counts, cd.levels(options.bucketing, options.buckets), cd.grid(bits))
+
+
+def of_source(source: Source, options: SafleOptions) -> F64:
+    """What the file of --thresholds holds: a head's (d, T), or quantiles of rows."""
+    return _of_head(source, options) if source.kind == "head" else _of_rows(source, options)
+
+
+def even(options: SafleOptions, dim: int) -> F64:
+    """Even steps over range:LO:HI, the same for every feature: (d, T)."""
+    return cd.even_thresholds(*options.range(), options.bucketing, options.buckets, dim)
+
+
+def _of_head(source: Source, options: SafleOptions) -> F64:
+    found = np.asarray(source.arrays.get("thresholds", np.empty((0, 0))), dtype=np.float64)
+    if found.ndim != 2 or found.shape[1] != each(options):
+        raise MismatchError(
+            f"that head has {found.shape[-1]} thresholds a feature; --bucketing "
+            f"{options.bucketing} with --buckets {options.buckets} needs {each(options)}"
+        )
+    return found
+
+
+def _of_rows(source: Source, options: SafleOptions) -> F64:
+    counts, bits = None, None
+    for X in source.blocks:
+        bits = X.bits if isinstance(X, FixedPoint) else None
+        found = cd.histogram(X)
+        counts = found if counts is None else counts + found
+    if counts is None:
+        raise InvalidDataError("the file for --thresholds has no rows")
+    return of_counts(counts, bits, options)

@@ -1,0 +1,1 @@
+"""The softmax head: cross-entropy on the features of another head."""

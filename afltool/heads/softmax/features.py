@@ -1,0 +1,209 @@
+"""The features Φ of the softmax head. They are another head's, which gathers ΦᵀΦ and ΦᵀY first.
+
+A `Features` wraps that head: first it goes through the head's phases, then it makes Φ of a few rows
+at a time for the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...digest import Digest
+from ...linalg import codes as cd
+from ...linalg import ridge as rr
+from ...linalg.designs import Coded, Dense, Design
+from ...linalg.fixedpoint import FixedPoint, Rows, rows_as
+from ...statistics import Statistics
+from ..base import Array, Block, Head, Source
+from ..least_squares import CROSS, GRAM, fraction_bits
+from ..linear.head import LinearHead
+from ..linear.options import LinearOptions
+from ..options import Options
+from ..random_features.fixed import FixedFeatures
+from ..random_features.head import Lift
+from ..random_features.options import RandomFeaturesOptions
+from ..safle.head import HISTOGRAM, SafleHead
+from ..safle.options import SafleOptions
+from ..safle.system import CountedSystem
+from .options import MOST_CODES, SoftmaxOptions
+
+F64 = NDArray[np.float64]
+LIFTED = "lifted"  # what rows carry from round to round
+
+
+@dataclass(frozen=True)
+class CodedRows:
+    """Codes (E, n) of rows, and the rows themselves where they are part of Φ."""
+
+    codes: cd.Codes
+    size: int
+    raw: Rows | None
+
+    def __len__(self) -> int:
+        return int(self.codes.shape[1])
+
+    def __getitem__(self, rows: slice) -> CodedRows:
+        raw = None if self.raw is None else self.raw[rows]
+        return CodedRows(self.codes[:, rows], self.size, raw)
+
+
+Lifted = Any  # rows, or `CodedRows`: as `lifted` of a `Features` gives them and its `design` takes
+
+
+class Features:
+    """Φ = [X, 1]: the linear head's features, with an intercept. ``head`` is the wrapped head."""
+
+    intercept: ClassVar[bool] = True
+    key: str = ""  # under which `lifted` leaves something for the next round, if it does
+    head: Head
+
+    def __init__(self, options: Options, sources: Mapping[str, Source] | None = None) -> None:
+        self.head = LinearHead(LinearOptions(intercept=True), sources)
+
+    def bind(self, dim: int, classes: int) -> Self:
+        return self._with(self.head.bind(dim, classes))
+
+    def _with(self, head: Head) -> Self:
+        other = copy(self)
+        other.head = head
+        return other
+
+    def phase(self) -> str:
+        """What to gather next, before the gradients."""
+        return str(self.head.phase())
+
+    def sums(self, blocks: Iterable[Block]) -> Mapping[str, Array]:
+        """The additive arrays of the phase, of rows that arrive in blocks."""
+        return self.head.gather(blocks)[0].arrays
+
+    def learned(self, total: Statistics) -> Self | None:
+        """The features after a phase that is not the last (histograms); None after the last."""
+        return None
+
+    def columns(self, dim: int) -> int:
+        """D of Φ, made of ``dim`` features."""
+        return dim + 1
+
+    def system(self, total: Statistics) -> tuple[F64, F64]:
+        """ΦᵀΦ (D, D), C-ordered, its lower triangle filled; ΦᵀY (D, C)."""
+        bits = fraction_bits(total)
+        G = rr.gram_matrix(total.arrays[GRAM], bits)
+        return G.T, rr.cross_matrix(total.arrays[CROSS], bits)
+
+    def bits(self, total: Statistics) -> int | None:
+        """Fraction bits of Φ in exact gradients; None for real ones."""
+        return fraction_bits(total)
+
+    def lifted(
+        self, X: Rows, carried: Mapping[str, Array] | None = None
+    ) -> tuple[Lifted, dict[str, Array]]:
+        """The rows that Φ is made of, and what of them the next round may start from."""
+        return X, {}
+
+    def design(self, rows: Lifted) -> Design:
+        """Φ of a few lifted rows."""
+        return Dense(rows)
+
+    def arrays(self) -> dict[str, Array]:
+        return self.head.arrays()
+
+    def restore(self, arrays: Mapping[str, Array]) -> Self:
+        return self._with(self.head.restore(self.phase(), arrays))
+
+
+class RandomFeatures(Features):
+    """Φ = [σ(XA + a), X if asked, 1]: the linear head on rows that are lifted.
+
+    Fixed-point rows are lifted to fixed-point rows, so all sums stay integers; with float features,
+    or ``compute`` float32, they are reals. ``compute`` fixed refuses float features.
+    """
+
+    def __init__(
+        self, options: RandomFeaturesOptions, sources: Mapping[str, Source] | None = None
+    ) -> None:
+        super().__init__(options, sources)
+        self.options = options
+        self.key = Digest().json(LIFTED, options.as_dict()).hex()
+        self._lift = Lift(options)
+        self._fixed = FixedFeatures(options)
+
+    def bind(self, dim: int, classes: int) -> Self:
+        return super().bind(self.columns(dim) - 1, classes)
+
+    def columns(self, dim: int) -> int:
+        return self.options.width + dim * self.options.with_linear + 1
+
+    def sums(self, blocks: Iterable[Block]) -> Mapping[str, Array]:
+        return super().sums((self.lifted(X)[0], y) for X, y in blocks)
+
+    def lifted(
+        self, X: Rows, carried: Mapping[str, Array] | None = None
+    ) -> tuple[Lifted, dict[str, Array]]:
+        o = self.options
+        if isinstance(X, FixedPoint) and o.compute != "float32":
+            new = self._fixed.lift(X) if carried is None else carried[LIFTED]
+            return self._fixed.beside(new, X), {LIFTED: new}
+        rows = rows_as(X, o.compute)
+        new = self._lift(rows) if carried is None else carried[LIFTED]
+        return np.hstack([new, rows]) if o.with_linear else new, {LIFTED: new}
+
+
+class CodedFeatures(Features):
+    """Φ = [X if asked, one-hot codes]: those of the SAFLe head, whose counts are ΦᵀΦ.
+
+    Every group of codes adds up to one, so that there is no need of an intercept.
+    """
+
+    intercept: ClassVar[bool] = False
+    head: SafleHead
+
+    def __init__(self, options: SafleOptions, sources: Mapping[str, Source] | None = None) -> None:
+        self.head = SafleHead(options, sources, MOST_CODES)
+        self._coder: cd.Coder | None = None
+
+    def _with(self, head: Head) -> Self:
+        other = super()._with(head)
+        other._coder = None
+        return other
+
+    def learned(self, total: Statistics) -> Self | None:
+        return self._with(self.head.absorb(total)) if self.phase() == HISTOGRAM else None
+
+    def columns(self, dim: int) -> int:
+        return self.head.problem_side
+
+    def system(self, total: Statistics) -> tuple[F64, F64]:
+        if self.head.options.thresholds != "federated":  # else the round before has said it
+            self.head.say_digits()
+        system = CountedSystem(total)
+        return system.matrix(), system.H
+
+    def bits(self, total: Statistics) -> int | None:
+        """Codes alone are integers in units of one."""
+        return super().bits(total) if self.head.options.with_linear or not total.exact else 0
+
+    def lifted(
+        self, X: Rows, carried: Mapping[str, Array] | None = None
+    ) -> tuple[Lifted, dict[str, Array]]:
+        if self._coder is None:
+            self._coder = self.head.coder()
+        raw = X if self.head.options.with_linear else None
+        return CodedRows(self._coder.codes(X), self._coder.size, raw), {}
+
+    def design(self, rows: Lifted) -> Design:
+        return Coded(rows.codes, rows.size, rows.raw)
+
+
+_KINDS: dict[str, type[Any]] = {"raw": Features, "random": RandomFeatures, "safle": CodedFeatures}
+
+
+def features_of(options: SoftmaxOptions, sources: Mapping[str, Source] | None = None) -> Features:
+    """The features that --features names. ``sources``: the files that options name, opened."""
+    made: Features = _KINDS[options.features](options.wrapped(), sources)
+    return made

@@ -1,0 +1,115 @@
+"""Options of the softmax head: its own, and those of the heads whose features it is fitted on."""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass, fields, make_dataclass
+from typing import Any
+
+from ...errors import UsageError
+from ...options import flag, option
+from ..linear.options import LinearOptions
+from ..options import Options
+from ..random_features.options import RandomFeaturesOptions
+from ..safle.options import SafleOptions
+
+# Columns of codes by default: the factor of so many, D²/2 numbers, is in the file of every round.
+MOST_CODES = 8192
+
+# The head whose features they are, and the defaults that are others here.
+WRAPPED: dict[str, tuple[type[Options], dict[str, Any]]] = {
+    "raw": (LinearOptions, {"intercept": True}),
+    "random": (RandomFeaturesOptions, {"width": 2048, "compute": "float64"}),
+    "safle": (SafleOptions, {}),
+}
+_UNSET = {"experts": f"enough for every digit, at most {MOST_CODES} / V"}
+
+
+def _lenders() -> dict[str, dict[str, Field[Any]]]:
+    """The fields that are lent, by name, then by the --features that has them."""
+    found: dict[str, dict[str, Field[Any]]] = {}
+    for features, (cls, _) in WRAPPED.items():
+        for f in fields(cls):
+            if f.name in cls.lends:
+                found.setdefault(f.name, {})[features] = f
+    return found
+
+
+def _borrowed(name: str, lenders: dict[str, Field[Any]]) -> tuple[str, str, Any]:
+    """An option of the softmax head for a lent one: same name and range; None means not given."""
+    first = next(iter(lenders.values()))
+    texts = {who: str(f.metadata["help"]) for who, f in lenders.items()}
+    each = "; ".join(f"with --features {who}: {text}" for who, text in texts.items())
+    one = f"with --features {', '.join(texts)}: {first.metadata['help']}"
+    default = WRAPPED[next(iter(lenders))][1].get(name, first.default)
+    known = {k: v for k, v in first.metadata.items() if k not in ("help", "unset")}
+    unset = _UNSET.get(name, first.metadata["unset"] if default is None else str(default))
+    text = one if len(set(texts.values())) == 1 else each
+    made = option(None, text, unset="" if default is False else unset, **known)
+    return name, str(first.type).removesuffix(" | None") + " | None", made
+
+
+_Borrowed: Any = make_dataclass(
+    "_Borrowed",
+    [_borrowed(name, lenders) for name, lenders in _lenders().items()],
+    bases=(Options,),
+    frozen=True,
+    kw_only=True,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxOptions(_Borrowed):  # type: ignore[misc]
+    """Options of the softmax head: cross-entropy, in a few small rounds after the first.
+
+    Options of features that are not the chosen ones are refused; those of the chosen ones that are
+    not given take their defaults, so two ways to say the same make the same head.
+    """
+
+    rounds: int = option(20, "gradient rounds after the first phases, at most", at_least=1)
+    penalty: float = option(
+        1e-3, "μ of the penalty (μN/2)‖W‖², such as 1e-3; an intercept has none", above=0
+    )
+    label_smoothing: float = option(0.0, "ε: targets (1 − ε) one-hot + ε/C", at_least=0, below=1)
+    no_momentum: bool = option(False, "plain steps: they never raise the loss, but more are needed")
+    tolerance: float = option(
+        0.0, "stop when the norm of the gradient, divided by the rows, is below this", at_least=0
+    )
+    patience: int = option(
+        5,
+        "with held-out clients: stop after so many rounds without a lower loss on them; 0: never",
+        at_least=0,
+    )
+    features: str = option(
+        "raw",
+        "features to fit on: the raw ones, random features, or codes of safle",
+        choices=tuple(WRAPPED),
+    )
+
+    def check(self) -> None:
+        """Refuse other features' options and fill in the defaults of the chosen ones."""
+        cls, defaults = WRAPPED[self.features]
+        for name, lenders in _lenders().items():
+            given = getattr(self, name)
+            if self.features in lenders:
+                if given is None:
+                    self._set(**{name: defaults.get(name, lenders[self.features].default)})
+                continue
+            if given not in (None, False):
+                raise UsageError(
+                    f"{flag(name)} belongs to --features {' or '.join(lenders)}; this head has "
+                    f"--features {self.features}"
+                )
+            self._set(**{name: None})
+        wrapped = self.wrapped()
+        self._set(**{name: getattr(wrapped, name) for name in cls.lends})
+
+    def wrapped(self) -> Options:
+        """The options of the head whose features Φ are, checked."""
+        cls, defaults = WRAPPED[self.features]
+        return cls(**{**defaults, **{name: getattr(self, name) for name in cls.lends}})
+
+    def files(self) -> tuple[str, ...]:
+        return self.wrapped().files()
+
+
+OPTIONS = SoftmaxOptions

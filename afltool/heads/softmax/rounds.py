@@ -1,0 +1,143 @@
+"""What the server of the softmax head keeps from one gradient round to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidDataError, MismatchError, UsageError
+from ...linalg.softmax import Bound
+from ...linalg.triangle import length
+from ...statistics import ClientId, Statistics
+from ..base import Array, expect_shape, marks
+
+F64 = NDArray[np.float64]
+PHASE = "gradient-"
+MATRICES = ("factor", "point", "step", "best")
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The state before round ``number``, in which the gradient at ``point`` is gathered.
+
+    ``factor``: the triangle of L, B = L Lᵀ, which bounds the curvature. ``point`` V, ``step`` the
+    last W and ``best`` the best W so far, all (D, C). ``covered``: the sorted `marks` of the
+    clients whose rows are in the bound. ``momentum``: Nesterov's t. ``best_round``: the round that
+    found ``best``, by the held-out loss if there is one (``validated``), else by the objective;
+    ``least`` is that value. ``objective``: that of the round before. The last two are None before
+    round 1.
+    """
+
+    number: int
+    factor: F64
+    point: F64
+    step: F64
+    best: F64
+    covered: NDArray[np.int64]
+    momentum: float = 1.0
+    best_round: int = 0
+    validated: bool = False
+    objective: float | None = None
+    least: float | None = None
+
+    @classmethod
+    def begin(cls, bound: Bound, start: F64, total: Statistics) -> Rounds:
+        """Before round 1, from the bound and the start (D, C) that the first phases gave."""
+        return cls(1, bound.factor, start, start, start, marks(total))
+
+    def further(self, facts: Mapping[str, Any], gradient: F64, momentum: bool) -> Rounds:
+        """One step from V; see `linalg.softmax.Bound`.
+
+        ``gradient``: at V, with the penalty's. ``facts``: ``objective`` and ``validation_loss``
+        (or None) at V. The momentum starts again when the objective has risen.
+        """
+        held = facts["validation_loss"]
+        if self.number > 1 and self.validated != (held is not None):
+            raise UsageError(
+                "rounds are judged by held-out clients' loss in all of them or in none: give "
+                "--validate (the sum over held-out clients of the same phase) as in the first round"
+            )
+        t = 1.0 if self.risen(facts) or not momentum else self.momentum
+        following = 0.5 * (1.0 + (1.0 + 4.0 * t * t) ** 0.5) if momentum else 1.0
+        W = Bound(self.factor).step(self.point, gradient)
+        after = replace(
+            self,
+            number=self.number + 1,
+            point=W + (t - 1.0) / following * (W - self.step),
+            step=W,
+            momentum=following,
+            objective=facts["objective"],
+            validated=held is not None,
+        )
+        value = facts["objective"] if held is None else held
+        if self.least is not None and value >= self.least:
+            return after
+        # The objective at W is at most that at V. The held-out loss is known at V only, so with
+        # held-out clients V is kept.
+        best = W if held is None else self.point
+        return replace(after, best=best, best_round=self.number, least=value)
+
+    def risen(self, facts: Mapping[str, Any]) -> bool:
+        """Whether the objective at V is above that of the round before."""
+        return self.objective is not None and facts["objective"] > self.objective
+
+    def check_covered(self, total: Statistics) -> None:
+        """Refuse clients whose rows are not in the gram: with them a step could be too long."""
+        beyond = np.setdiff1d(marks(total), self.covered)
+        if len(beyond):
+            names = [who for who in total.clients if np.isin(_marks_of(total, who), beyond).any()]
+            raise MismatchError(
+                f"{len(names)} of {len(total.clients)} clients, such as {min(names)}, were not "
+                "in the first phase, or not with these rows, so that its gram does not bound their "
+                "loss: leave them out of this round, or begin again with them"
+            )
+
+    # ------------------------------------------------------------ as files hold it
+
+    def arrays(self) -> dict[str, Array]:
+        momentum = [x for x in (self.momentum, self.objective, self.least) if x is not None]
+        return {
+            **{name: getattr(self, name) for name in MATRICES},
+            "covered": self.covered,
+            "momentum": np.array(momentum, dtype=np.float64),
+            "best-round": np.array([self.best_round, self.validated], dtype=np.int64),
+        }
+
+    @classmethod
+    def of(cls, number: int, arrays: Mapping[str, Array]) -> Rounds:
+        """The inverse of `arrays`; `InvalidDataError` where they do not fit together."""
+        side, classes = np.atleast_2d(arrays["point"]).shape
+        begun = number > 1
+        shapes: dict[str, tuple[int | None, ...]] = {
+            **dict.fromkeys(MATRICES, (side, classes)),
+            "factor": (length(side),),
+            "covered": (None,),
+            "momentum": (3 if begun else 1,),
+            "best-round": (2,),
+        }
+        for name, shape in shapes.items():
+            expect_shape(name, arrays[name], shape)
+        best_round, validated = (int(x) for x in arrays["best-round"])
+        if not 0 <= best_round < number or validated not in (0, 1):
+            raise InvalidDataError(
+                f"the array 'best-round' of a head in round {number} is [{best_round}, {validated}]"
+            )
+        covered = np.asarray(arrays["covered"])
+        if not len(covered) or (np.diff(covered.astype(object)) <= 0).any():
+            raise InvalidDataError(
+                "the array 'covered' of a head does not name its clients once each, in order"
+            )
+        momentum = [float(x) for x in arrays["momentum"]]
+        factor, point, step, best = (np.asarray(arrays[n], dtype=np.float64) for n in MATRICES)
+        return cls(
+            number, factor, point, step, best, arrays["covered"], momentum[0], best_round,
+            bool(validated), *momentum[1:],
+        )  # fmt: skip
+
+
+def _marks_of(total: Statistics, who: ClientId) -> NDArray[np.int64]:
+    return marks(replace(total, clients={who: total.clients[who]}))

@@ -1,0 +1,183 @@
+"""The one place where a file from outside is opened: a regular file, and read up to a limit.
+
+A pipe would wait for ever, a device such as /dev/zero never ends, and a text of gigabytes fills the
+memory. Files of arrays (HDF5, .npz …) have readers of their own, which read in blocks.
+
+Every file that is opened is noted, because a command must not write what it reads: the writer of
+files (`store.atomic`) refuses an output that was noted, whatever its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import IO, Any
+
+from .errors import CorruptFileError, InputError, UsageError
+
+MOST_TEXT = 64 << 20  # bytes of a text: a class list, labels, checksums, JSON, TOML
+MOST_LINES = 1_000_000  # paths on stdin
+LONGEST_LINE = 1 << 16  # characters of such a path
+
+
+_noted: ContextVar[set[tuple[int, int]] | None] = ContextVar("device, inode of files", default=None)
+
+
+@contextmanager
+def distinct_files() -> Iterator[None]:
+    """In this block no file is written that was read, and none is written twice.
+
+    A block inside another one has a list of its own.
+    """
+    before = _noted.set(set())
+    try:
+        yield
+    finally:
+        _noted.reset(before)
+
+
+def note(found: os.stat_result) -> None:
+    """Remember a file that was read or written."""
+    noted = _noted.get()
+    if noted is not None:
+        noted.add((found.st_dev, found.st_ino))
+
+
+def was_noted(found: os.stat_result) -> bool:
+    """Whether this file was read or written in the innermost block of `distinct_files`."""
+    return (found.st_dev, found.st_ino) in (_noted.get() or ())
+
+
+def given_path(text: str | Path) -> Path:
+    """A path that somebody gave.
+
+    Raises:
+        UsageError: it is empty or holds a NUL byte, which no path can.
+    """
+    if not str(text) or "\0" in str(text):
+        raise UsageError(f"a path is not empty and holds no NUL byte; found {str(text)!r}")
+    return Path(text)
+
+
+def open_regular(path: str | Path) -> IO[bytes]:
+    """A regular file, open for reading; the caller closes it.
+
+    Raises:
+        InputError: it is a pipe, a device, a socket or a folder.
+        OSError: it is missing or may not be read.
+    """
+    file = open(given_path(path), "rb", opener=_without_waiting)  # noqa: SIM115 - the caller's
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode):
+        file.close()
+        raise InputError(f"{path}: expected a regular file, found {kind_of(found.st_mode)}")
+    note(found)
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opening a pipe that nobody writes into would take for ever."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def kind_of(mode: int) -> str:
+    """What is there instead of a regular file, in words."""
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+        stat.S_IFSOCK: "a socket",
+    }
+    return kinds.get(stat.S_IFMT(mode), "something else")
+
+
+def read_bytes(path: str | Path, most: int) -> bytes:
+    """All bytes of a regular file that has at most ``most``.
+
+    Raises:
+        InputError: as `open_regular`, or the file is larger.
+        OSError: it is missing or may not be read.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(most + 1) if size <= most else b""
+    if max(size, len(data)) > most:  # files of /proc say 0 bytes
+        raise InputError(
+            f"{path}: expected at most {most / 1e6:,.0f} MB, found {size / 1e6:,.0f} MB; is it the "
+            "right file?"
+        )
+    return data
+
+
+def read_text(path: str | Path, what: str, most: int = MOST_TEXT) -> str:
+    """A small text in UTF-8; ``what`` it holds is for the message.
+
+    Raises:
+        InputError: missing, not a regular file, too large, or not UTF-8.
+    """
+    try:
+        return read_bytes(path, most).decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        raise InputError(f"cannot read {what} in {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{path}: {what} must be UTF-8 text: {error}") from error
+
+
+def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        InputError: as `read_text`.
+        CorruptFileError: it is not JSON, or nested too deeply, or a number has too many digits.
+    """
+    return parsed_json(read_text(path, what, most), path)
+
+
+def parsed_json(text: str | bytes, where: str | Path) -> Any:
+    """The value of a JSON text that was found at ``where``.
+
+    Raises:
+        CorruptFileError: see `read_json`.
+    """
+    try:
+        return json.loads(text)
+    # A number of 5,000 digits is a ValueError, a nesting of 100,000 brackets a RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{where} is not valid JSON: {error}") from None
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """The tree of a TOML file.
+
+    Raises:
+        InputError, CorruptFileError: as `read_json`.
+    """
+    text = read_text(path, what)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not valid TOML: {error}") from None
+
+
+def lines_of(stream: IO[str], most: int = MOST_LINES) -> Iterator[str]:
+    """The lines of a stream that may never end, stripped, without the empty ones.
+
+    Raises:
+        InputError: more than ``most`` lines, or a line that is too long for a path.
+    """
+    for number in range(most + 1):
+        line = stream.readline(LONGEST_LINE + 1)
+        if not line:
+            return
+        if len(line) > LONGEST_LINE:
+            raise InputError(f"line {number + 1} of stdin: expected a path, found {line[:60]!r}…")
+        if line.strip():
+            yield line.strip()
+    raise InputError(f"stdin: expected at most {most:,} lines, a path each; found more")

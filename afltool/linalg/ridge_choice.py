@@ -1,0 +1,218 @@
+"""The choice of a ridge λ, for every head: (G + P(λ)) W = H is solved for several λ.
+
+It tries given values, or those of the system's own search. The best has the least error on held-out
+rows, or without any the least generalised cross-validation (Golub, Heath, Wahba, Technometrics 21,
+1979):
+
+    GCV(λ) = N ‖Y − XW‖² / (N − df)²,    df = tr((G + P)⁻¹G) + the parameters outside the system
+
+There are two systems. `SpectralSystem`: one eigendecomposition, from which every λ follows cheaply.
+`FactoredSystem`: one Cholesky factorisation a λ, for systems too large for eigenvectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from ..errors import NumericalError
+from .cholesky import Cholesky
+from .ridge import Spectral, auto_grid
+
+F64 = NDArray[np.float64]
+Point = dict[str, Any]  # one λ: ridge, gcv (None: no estimate), training_mse, degrees_of_freedom, …
+
+EXACT_SIDE = 2048  # up to here degrees of freedom come from the whole inverse
+PROBES = 32  # beyond, from so many random signs (Hutchinson, 1990) of a fixed seed
+STEP = 10**0.5
+MOST = 16  # factorisations of a search
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The solution for one λ, without the rows: ``squared_error`` is ‖Y − XW‖²; W (D, C)."""
+
+    squared_error: float
+    degrees_of_freedom: float
+    weights: Callable[[], F64]
+
+
+class System(Protocol):
+    """Normal equations of N = ``rows`` rows; ``outside``: parameters that are not in them."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def outside(self) -> float: ...
+
+    def fit(self, ridge: float) -> Fit: ...
+
+    def search(self, better: Callable[[float], bool]) -> None:
+        """Try ridges: ``better(λ)`` says whether λ is better than all that were tried before."""
+        ...
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen ridge, its fit, how it was chosen, and a point for each ridge that was tried."""
+
+    ridge: float
+    by: str = "given"
+    fit: Fit | None = None  # None for a ridge that is taken as given, without a trial
+    path: Sequence[Point] = ()
+
+    def weights(self) -> F64:
+        """W (D, C) of the chosen ridge, which was tried."""
+        assert self.fit is not None
+        return self.fit.weights()
+
+    @property
+    def point(self) -> Point:
+        """What is known of the chosen ridge."""
+        return next((one for one in self.path if one["ridge"] == self.ridge), {})
+
+    def report(self) -> dict[str, Any]:
+        """What a head's report says of the choice."""
+        found = {"ridge": self.ridge, "ridge_by": self.by}
+        measured = {k: v for k, v in self.point.items() if k == "validation_mse"}
+        return found | measured | ({"ridge_path": list(self.path)} if len(self.path) > 1 else {})
+
+
+def choose(
+    system: System, ridges: Iterable[float] | None, held: Callable[[F64], float] | None = None
+) -> Choice:
+    """The best of ``ridges`` (None: of those that the system searches); of equal ones the largest.
+
+    ``held``: the squared error a row of weights (D, C) on held-out rows; if given, it decides.
+    """
+    trial = _Trial(system, held)
+    if ridges is None:
+        system.search(trial)
+    else:
+        for ridge in ridges:
+            trial(ridge)
+    path = sorted(trial.path, key=lambda point: float(point["ridge"]))
+    how = "generalised cross-validation" if held is None else "held-out clients"
+    return Choice(trial.ridge, how if len(path) > 1 else "given", trial.fit, path)
+
+
+class _Trial:
+    """The ridges tried so far, and the fit of the best one alone, since weights can be large."""
+
+    def __init__(self, system: System, held: Callable[[F64], float] | None) -> None:
+        self._system, self._held = system, held
+        self.ridge, self._least = 0.0, float("inf")
+        self.fit: Fit | None = None
+        self.path: list[Point] = []
+
+    def __call__(self, ridge: float) -> bool:
+        fit, rows = self._system.fit(ridge), self._system.rows
+        point: Point = {
+            "ridge": float(ridge),
+            "gcv": gcv(fit, rows, self._system.outside),
+            "training_mse": max(fit.squared_error, 0.0) / rows,
+            "degrees_of_freedom": fit.degrees_of_freedom,
+        }
+        measured = point["gcv"]
+        if self._held is not None:
+            measured = point["validation_mse"] = self._held(fit.weights())
+        self.path.append(point)
+        value = float("inf") if measured is None else measured
+        better = self.fit is None or value < self._least
+        if better or (value == self._least and ridge > self.ridge):
+            self.ridge, self.fit, self._least = float(ridge), fit, value
+        return better
+
+
+def gcv(fit: Fit, rows: int, outside: float = 0.0) -> float | None:
+    """N ‖Y − XW‖² / (N − df)²; None where df reaches N: there is no estimate."""
+    left = rows - fit.degrees_of_freedom - outside
+    return rows * max(fit.squared_error, 0.0) / left**2 if left > 1e-9 * rows else None
+
+
+@dataclass(frozen=True)
+class SpectralSystem:
+    """P = λI by an eigendecomposition; ``target`` is ‖Y‖². The search tries `auto_grid` whole."""
+
+    spectral: Spectral
+    target: float
+    rows: int
+    outside: float = 0.0
+
+    def fit(self, ridge: float) -> Fit:
+        s = self.spectral
+        error = s.squared_error(ridge, self.target)
+        return Fit(error, s.degrees_of_freedom(ridge), lambda: s.weights(ridge))
+
+    def search(self, better: Callable[[float], bool]) -> None:
+        for ridge in auto_grid(self.spectral):
+            better(float(ridge))
+
+
+@dataclass(frozen=True)
+class FactoredSystem:
+    """Any diagonal P by Cholesky factors; one D × D matrix is in memory at any time.
+
+    ``matrix()`` returns a new C-ordered (D, D) whose lower triangle counts, to be overwritten;
+    ``H`` (D, C); ``target`` = ‖Y‖²; ``penalty(λ)`` the diagonal P (D,). The search walks from
+    ``start`` in factors of √10: up while that is better, else down; `MOST` factorisations at most.
+    """
+
+    matrix: Callable[[], F64]
+    H: F64
+    target: float
+    rows: int
+    penalty: Callable[[float], F64]
+    start: float
+    outside: float = 0.0
+
+    def fit(self, ridge: float) -> Fit:
+        """D³/3. Raises `NumericalError` when G + P is not positive definite to working precision.
+
+        With (G + P) W = H the error needs no G: ‖Y − XW‖² = ‖Y‖² − tr(WᵀH) − tr(WᵀPW).
+        """
+        penalty = self.penalty(ridge)
+        factor = _factor(self.matrix(), penalty, ridge)
+        W = factor.solve(self.H)
+        error = self.target - float((W * self.H).sum() + (penalty[:, None] * W**2).sum())
+        return Fit(max(error, 0.0), len(W) - _trace(factor, penalty), lambda: W)
+
+    def search(self, better: Callable[[float], bool]) -> None:
+        better(self.start)
+        tried = 1
+        for factor in (STEP, 1.0 / STEP):
+            ridge, steps = self.start, 0
+            while tried < MOST:
+                ridge, tried, steps = ridge * factor, tried + 1, steps + 1
+                if not better(ridge):
+                    break
+            if steps > 1:  # the first step up was better: the way down is known
+                break
+
+
+def _factor(A: F64, penalty: F64, ridge: float) -> Cholesky:
+    """A + P factored in place."""
+    A.flat[:: len(A) + 1] += penalty
+    try:
+        return Cholesky(A)
+    except linalg.LinAlgError as error:
+        raise NumericalError(
+            f"the matrix gram + {ridge:g}·I ({len(A)} × {len(A)}) is not positive definite to "
+            f"working precision ({error}): use a larger --ridge, or --ridge auto"
+        ) from None
+
+
+def _trace(factor: Cholesky, penalty: F64) -> float:
+    """tr((A + P)⁻¹P): exactly for small systems, else estimated with fixed random signs."""
+    side = len(penalty)
+    if side <= EXACT_SIDE:
+        return float((np.diag(factor.solve(np.eye(side))) * penalty).sum())
+    signs = np.random.RandomState(0).randint(0, 2, (side, PROBES)) * 2 - 1
+    probes: F64 = np.sqrt(penalty)[:, None] * signs
+    return float((factor.half(probes) ** 2).sum() / PROBES)

@@ -1,0 +1,21 @@
+"""How good scores are: counts that add up, and figures of weighted rows with intervals."""
+
+from .compare import mcnemar
+from .counts import Metrics, score_metrics
+from .figures import FIGURES, Scored, figure_names
+from .intervals import intervals, resampled
+from .summary import by_part, curves, summary
+
+__all__ = [
+    "FIGURES",
+    "Metrics",
+    "Scored",
+    "by_part",
+    "curves",
+    "figure_names",
+    "intervals",
+    "mcnemar",
+    "resampled",
+    "score_metrics",
+    "summary",
+]

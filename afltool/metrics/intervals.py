@@ -1,0 +1,45 @@
+"""Bootstrap intervals: a figure of many samples drawn with replacement from rows or groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Weights = NDArray[np.float64]
+
+
+def resampled(
+    rows: int, samples: int, seed: int, groups: NDArray[np.int64] | None = None
+) -> Iterator[Weights]:
+    """How often each row stands in each of ``samples`` samples, float64 (n,).
+
+    A sample draws as many rows as there are, with replacement; with ``groups`` (n,) int64 from 0
+    on it draws whole groups, as many as there are: rows of one patient are not independent.
+    """
+    rng = np.random.default_rng([seed, rows])
+    units = rows if groups is None else int(groups.max(initial=-1)) + 1
+    for _ in range(samples):
+        drawn = np.bincount(rng.integers(0, units, units), minlength=units).astype(float)
+        yield drawn if groups is None else drawn[groups]
+
+
+def intervals(
+    figures: Mapping[str, Callable[[Weights], float]],
+    samples: Iterable[Weights],
+    level: float = 0.95,
+) -> dict[str, tuple[float, float]]:
+    """The percentile interval of each figure over samples; NaN where no sample determines it.
+
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
+    """
+    values = np.array([[of(w) for of in figures.values()] for w in samples])
+    found = {}
+    for name, column in zip(figures, values.reshape(-1, len(figures)).T, strict=True):
+        known = column[~np.isnan(column)]
+        ends = (
+            np.quantile(known, [(1 - level) / 2, (1 + level) / 2]) if len(known) else [np.nan] * 2
+        )
+        found[name] = (float(ends[0]), float(ends[1]))
+    return found

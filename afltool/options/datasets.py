@@ -1,0 +1,83 @@
+"""What a name of a data set means: the one place. A new data set is a module and a line here.
+
+The module lies in `afltool.datasets` and has ``open_rows(Request) -> ImageDataset``; ``files(name,
+root)`` lists what it reads where that is known without opening it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError, UsageError
+from ..inputs import given_path
+
+
+@dataclass(frozen=True)
+class DatasetName:
+    """One form of ``--data``.
+
+    Attributes:
+        name: the word before the colon, if there is one.
+        module: of `afltool.datasets`.
+        help: what it is, for people.
+        takes: what stands behind the colon: PATH or FILE; that path becomes absolute in run.toml.
+        checksums: whether ``--checksums`` is for it.
+    """
+
+    name: str
+    module: str
+    help: str
+    takes: str = ""
+    checksums: bool = False
+
+    @property
+    def shown(self) -> str:
+        """As the help and the shell's completion show it."""
+        return f"{self.name}:{self.takes}" if self.takes else self.name
+
+
+DATASETS = (
+    DatasetName("digits", "digits", "scikit-learn's digits; every fifth of a class is for testing"),
+    DatasetName("fashion-mnist", "fashion_mnist", "Debian's package or torchvision's", "", True),
+    DatasetName("cifar10", "cifar", "10 classes, 32 × 32 pixels, downloaded", "", True),
+    DatasetName("cifar100", "cifar", "100 classes, 32 × 32 pixels, downloaded", "", True),
+    DatasetName("tiny-imagenet", "tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
+    DatasetName("imagefolder", "folders", "images in PATH/SPLIT/CLASS/", "PATH"),
+    DatasetName("table", "tables", "CSV or parquet with columns path, label, split", "FILE"),
+)
+_BY_NAME = {one.name: one for one in DATASETS}
+SHOWN = tuple(one.shown for one in DATASETS)
+
+
+def named(spec: str) -> tuple[DatasetName, str]:
+    """The data set that ``spec`` names, and the path in it (empty where it takes none).
+
+    Raises:
+        UsageError: unknown name, a path that is missing, empty or not taken.
+    """
+    kind, colon, path = spec.partition(":")
+    found = _BY_NAME.get(kind)
+    if found is None or bool(path) != bool(found.takes) or (colon and not path):
+        raise UsageError(f"unknown data set {spec!r}: there are {', '.join(SHOWN)}.")
+    if path:
+        given_path(path)
+    return found, path
+
+
+def check_dataset_name(spec: str) -> None:
+    """Refuse a name that is no data set, and a path that does not exist.
+
+    Raises:
+        UsageError: unknown name.
+        InputError: there is nothing at the path.
+    """
+    _, path = named(spec)
+    if path and not Path(path).exists():
+        raise InputError(f"{spec}: there is nothing at {path}; check the path.")
+
+
+def absolute_dataset(spec: str) -> str:
+    """The same data set from any working directory."""
+    found, path = named(spec)
+    return f"{found.name}:{Path(path).absolute()}" if path else spec

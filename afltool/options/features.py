@@ -1,0 +1,114 @@
+"""Options of the stages that make feature files: extract, import, convert."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .datasets import SHOWN, absolute_dataset
+from .fields import Options, option
+from .shards import check_shard
+
+BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
+SEED = 2**63 - 1  # the largest seed that every generator takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberFormat(Options):
+    """How feature values are stored."""
+
+    dtype: str = option(
+        "int16", "type of the stored features; sums are exact with int16",
+        choices=("int16", "float32"), common=True,
+    )  # fmt: skip
+    fraction_bits: int = option(
+        9, "fraction bits of int16 features; with 9 the range is ±64", at_least=0, at_most=15
+    )
+
+    @property
+    def bits(self) -> int | None:
+        """Fraction bits; None for float32."""
+        return self.fraction_bits if self.dtype == "int16" else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(NumberFormat):
+    """Options of `convert`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(NumberFormat):
+    """Options of `import`."""
+
+    labels: Path | None = option(None, "labels of a file without y: .npy, or one a line")
+    classes: Path | tuple[str, ...] | None = option(
+        None, "file of class names in order, one a line; a federation shares it"
+    )
+    backbone: str = option(
+        "import", "name of what made the embeddings; only equal ones can be added up"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractOptions(NumberFormat):
+    """Options of `extract`."""
+
+    backbone: str = option(help="the frozen network", examples=BACKBONES, common=True)
+    data: str = option("cifar10", "the images", examples=SHOWN, absolute=absolute_dataset,
+        common=True)  # fmt: skip
+    split: str = option("train", "which images", choices=("train", "test"), in_run=False)
+    weights: str = option(
+        "default", "default (ImageNet), random, the name of published weights, or a file",
+        examples=("default", "random"), names_file=True, common=True,
+    )  # fmt: skip
+    seed: int = option(0, "seed of random weights", at_least=0, at_most=SEED)
+    node: str | None = option(
+        None, "layer or graph node whose output is taken", unset="the classifier's input"
+    )
+    preprocess: str = option(
+        "paper", "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained",
+        choices=("paper", "weights"),
+    )  # fmt: skip
+    image_size: int | None = option(
+        None, "side of the images that the network sees", at_least=1, at_most=4096, unit="pixels",
+        unset="224 for paper", common=True,
+    )  # fmt: skip
+    shard: str | None = option(
+        None, "I/N: part I (from 0) of N; slurm: the part of this job; see merge", in_run=False
+    )
+    limit: int | None = option(
+        None, "at most so many images of a split, spread over the classes", at_least=1
+    )
+    classes: Path | tuple[str, ...] | None = option(
+        None, "file of class names in order, one a line; a federation shares it"
+    )
+    batch_size: int | None = option(
+        None, "images that the network takes at a time", at_least=1, at_most=2**16,
+        unset="16 on a CPU, 256 on a GPU", in_result=False,
+    )  # fmt: skip
+    device: str = option(
+        "auto", "where the network runs", examples=("auto", "cpu", "cuda", "cuda:1"),
+        in_result=False, common=True,
+    )  # fmt: skip
+    precision: str = option(
+        "fp32", "number format of the network's arithmetic", choices=("fp32", "bf16", "fp16")
+    )
+    plain: bool = option(False, "compute as a plain PyTorch loop does, bit for bit; slower")
+    workers: int | None = option(
+        None, "threads that decode images", at_least=1, at_most=1024, unset="one a core",
+        in_result=False,
+    )  # fmt: skip
+    data_root: Path | None = option(
+        None, "folder where data sets lie or are downloaded to",
+        unset="$AFLTOOL_DATA, else ./afl-data", in_result=False,
+    )  # fmt: skip
+    checksums: Path | None = option(
+        None, "file of md5sum lines, used instead of the published checksums", in_result=False
+    )
+    store: Path | None = option(
+        None, "folder of kept features", unset="$AFLTOOL_STORE, else ./afl-store", in_result=False
+    )
+    skip_corrupt: bool = option(False, "leave out images that cannot be read, and count them")
+
+    def check(self) -> None:
+        check_shard(self.shard)

@@ -1,0 +1,236 @@
+"""How an option is declared: its name, type, default, help text and range, in one line.
+
+A stage's options are a frozen dataclass derived from `Options`; each field is made by `option`.
+Making an object checks every value, so whoever holds one needs no further check::
+
+    @dataclass(frozen=True, kw_only=True)
+    class PartitionOptions(Options):
+        clients: int | None = option(None, "number of clients K", at_least=1)
+        alpha: float | None = option(None, "Dirichlet α; small is uneven", above=0)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from math import isfinite
+from typing import Any, TypeVar
+
+from ..errors import UsageError
+from ..typed import typed
+
+
+def option(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: Sequence[str] = (),
+    examples: Sequence[str] = (),
+    unit: str = "",
+    unset: str = "",
+    short: str = "",
+    names_file: bool = False,
+    absolute: Callable[[str], str] | None = None,
+    in_result: bool = True,
+    in_run: bool = True,
+    common: bool = False,
+    always: bool = False,
+    at_solve: bool = False,
+) -> Any:
+    """A field of an options dataclass; without ``default`` the option is required.
+
+    Args:
+        default: the value where nothing is given; None stands for "not given".
+        help: what it is, in a few plain words, without the range and the default.
+        at_least, at_most, above, below: the range of a number. NaN and infinity are never in it.
+        choices: the only values of a text.
+        examples: some values of a text, which the shell completes; others are allowed.
+        unit: of a number, such as "rows"; shown behind the range.
+        unset: what happens when the option is not given, where the default is None.
+        short: one letter, for ``-o``.
+        names_file: a text that may name a file; it is then made absolute in run.toml. Fields of
+            type Path always are.
+        absolute: of a text with a path inside: the same text with that path made absolute.
+        in_result: whether the result depends on it, so that it is part of the recipe. False for
+            options such as --device or --threads that only say how the work is done.
+        in_run: whether `run` and `slurm` take it; False where they set it themselves.
+        common: shown by ``run -h``; the others only by ``--help-all``.
+        always: written into scripts also where it is the default.
+        at_solve: (heads) the statistics do not depend on it, so `solve` may still change it.
+    """
+    metadata = {k: v for k, v in locals().items() if k != "default"}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Base of all option classes: each value has the type and range that its field declares.
+
+    Raises `UsageError` for a value that is not allowed, naming the option, its range and the value.
+    """
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            if "help" in f.metadata:
+                object.__setattr__(self, f.name, checked(f, getattr(self, f.name)))
+        self.check()
+
+    def check(self) -> None:
+        """Refuse values that do not go together; for subclasses."""
+
+    def told(self) -> dict[str, Any]:
+        """What a script that calls the stage says: what is not default, or always to be said."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["in_run"]}
+        always = {f.name for f in fields(self) if f.metadata["always"]}
+        chosen = self.chosen().keys() | {name for name in always if values[name] is not None}
+        return {name: value for name, value in values.items() if name in chosen}
+
+    def chosen(self) -> dict[str, Any]:
+        """The options that are not their defaults, in the order of declaration."""
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
+
+
+def flag(name: str) -> str:
+    """The name of an option on the command line.
+
+    >>> flag("batch_size")
+    '--batch-size'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def checked(f: Field[Any], value: Any, name: str = "") -> Any:
+    """The value of a field, as its type, in its range, one of its choices; or `UsageError`."""
+    name = name or f.name
+    value = typed(f.type, name, value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not _inside(f, value):
+        raise UsageError(f"{flag(name)} is {range_of(f) or 'a finite number'}; found {value}")
+    choices = f.metadata.get("choices")
+    if choices and value is not None and value not in choices:
+        raise UsageError(f"{flag(name)} is {_listed(choices)}; found {value!r}")
+    return value
+
+
+def _inside(f: Field[Any], value: float) -> bool:
+    m = f.metadata
+    return (
+        isfinite(value)
+        and (m.get("at_least") is None or value >= m["at_least"])
+        and (m.get("at_most") is None or value <= m["at_most"])
+        and (m.get("above") is None or value > m["above"])
+        and (m.get("below") is None or value < m["below"])
+    )
+
+
+def range_of(f: Field[Any]) -> str:
+    """The range of a number in words, with its unit; empty where there is none."""
+    m = f.metadata
+    low = _bound("at least ", m.get("at_least")) or _bound("above ", m.get("above"))
+    high = _bound("at most ", m.get("at_most")) or _bound("below ", m.get("below"))
+    if m.get("at_least") is not None and m.get("at_most") is not None:
+        words = f"{_number(m['at_least'])} to {_number(m['at_most'])}"
+    else:
+        words = ", ".join(filter(None, (low, high)))
+    return f"{words} {m['unit']}" if words and m.get("unit") else words
+
+
+def _bound(word: str, value: float | None) -> str:
+    return "" if value is None else word + _number(value)
+
+
+def _number(value: float) -> str:
+    """The number, with powers of two where they are shorter."""
+    if isinstance(value, int) and value >= 10**5 and set(str(value)[1:]) == {"0"}:
+        return f"10^{len(str(value)) - 1}"
+    if isinstance(value, int) and value >= 2**20:
+        for offset, text in ((0, ""), (1, " − 1")):
+            if (value + offset).bit_count() == 1:
+                return f"2^{(value + offset).bit_length() - 1}{text}"
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:-1]) + f" or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def help_of(f: Field[Any], default: str | None = None) -> str:
+    """The help text of a field: what it is, its choices or range, its default.
+
+    ``default``: what is said of it instead, where a command has another one.
+    """
+    m = f.metadata
+    if m.get("choices"):
+        allowed = ", ".join(m["choices"])
+    else:
+        new = (word for word in m.get("examples", ()) if word not in m["help"])
+        allowed = range_of(f) or ", ".join(new)
+    notes = [allowed, _default(f) if default is None else default]
+    beside = "; ".join(filter(None, notes))
+    return f"{m['help']} ({beside})" if beside else str(m["help"])
+
+
+def _default(f: Field[Any]) -> str:
+    value = f.default
+    if value is MISSING:
+        return "required"
+    if value is None or value is False or value == ():
+        unset = f.metadata.get("unset", "")
+        return f"default: {unset}" if unset else ""
+    return f"default: {value:g}" if isinstance(value, float) else f"default: {value}"
+
+
+def given(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that ``cls`` has fields for."""
+    names = {f.name for f in fields(cls)}
+    return {k: v for k, v in values.items() if k in names}
+
+
+Made = TypeVar("Made", bound=Options)
+
+
+def made(cls: type[Made], values: Mapping[str, Any]) -> Made:
+    """The options of a stage from values by name; `UsageError` where a required one is missing.
+
+    A name that is no option is a mistake of the program that calls, so it is a `TypeError`.
+    """
+    for f in fields(cls):
+        if f.default is MISSING and values.get(f.name) is None:
+            raise UsageError(f"{flag(f.name)} is needed: {f.metadata['help']}")
+    known = given(cls, values)
+    if strangers := sorted(values.keys() - known.keys()):
+        raise TypeError(f"unexpected keyword argument {strangers[0]!r}")
+    return cls(**known)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def takes(cls: type[Options]) -> Callable[[Function], Function]:
+    """For a function ``f(…, **options)``: `help` and editors show the fields of ``cls``.
+
+    A keyword that is no field is refused as Python refuses it, with the function's name.
+    """
+
+    def decorate(function: Function) -> Function:
+        own = inspect.signature(function)
+        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        taken = {p.name for p in kept}
+        kind = inspect.Parameter.KEYWORD_ONLY
+        more = [
+            inspect.Parameter(f.name, kind, default=_shown(f), annotation=f.type)
+            for f in fields(cls)
+            if f.name not in taken
+        ]
+        function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def _shown(f: Field[Any]) -> Any:
+    return inspect.Parameter.empty if f.default is MISSING else f.default

@@ -1,0 +1,82 @@
+"""Options of `partition`, and which of them each scheme needs or may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from .features import SEED
+from .fields import Options, flag, option
+
+#: Scheme → the options that it needs, and those that it may have.
+SCHEMES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    "iid": (frozenset({"clients"}), frozenset()),
+    "dirichlet": (frozenset({"clients", "alpha"}), frozenset({"min_size", "balance_cap"})),
+    "shards": (frozenset({"clients", "shards_per_client"}), frozenset()),
+    "by-attribute": (frozenset({"table", "column"}), frozenset()),
+    "file": (frozenset({"table"}), frozenset({"column", "clients"})),
+    "dirichlet-pfl": (frozenset({"clients", "alpha"}), frozenset({"min_size", "top_up"})),
+    "pathological-pfl": (frozenset({"clients"}), frozenset({"shards_per_client", "min_size"})),
+}
+_OWN = sorted({name for needs, may in SCHEMES.values() for name in needs | may})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionOptions(Options):
+    """How the rows of a feature file are dealt to clients."""
+
+    scheme: str = option(
+        "dirichlet", "how rows are dealt to clients", choices=tuple(SCHEMES), always=True,
+        common=True,
+    )  # fmt: skip
+    alpha: float | None = option(
+        None, "α of the Dirichlet distribution; small is uneven", at_least=1e-100, at_most=1e100,
+        always=True, common=True,
+    )  # fmt: skip
+    clients: int | None = option(
+        None, "number of clients K", at_least=1, at_most=2**31 - 1, always=True, common=True
+    )
+    seed: int = option(0, "seed of the partition", at_least=0, at_most=SEED, always=True)
+    shards_per_client: int | None = option(
+        None, "shards a client (pathological-pfl: classes a client)", at_least=1, at_most=2**31 - 1
+    )
+    min_size: int | None = option(
+        None, "draw again until every client has so many rows", at_least=0, at_most=SEED
+    )
+    held_out: float = option(
+        0.0, "share of the clients that is kept for validation", at_least=0, below=1, common=True
+    )
+    label_noise: float = option(
+        0.0, "share of the rows whose label is flipped, uniformly", at_least=0, below=1
+    )
+    table: Path | None = option(
+        None, "CSV, parquet or JSON with a column row (or path) and a column of clients"
+    )
+    column: str | None = option(
+        None, "column of --table whose values are the clients", unset="client"
+    )
+    balance_cap: bool = option(False, "clients that hold n/K rows get no more (dirichlet)")
+    top_up: bool = option(False, "fill the smallest clients (dirichlet-pfl)")
+
+    def check(self) -> None:
+        check_scheme(self)
+
+
+def check_scheme(options: PartitionOptions) -> None:
+    """Refuse options that a scheme lacks or does not take, and seeds that it cannot use."""
+    needs, may = SCHEMES[options.scheme]
+    given = {name for name in _OWN if getattr(options, name) not in (None, False)}
+    missing, foreign = sorted(needs - given), sorted(given - needs - may)
+    if missing or foreign:
+        wrong = f"needs {_flags(missing)}" if missing else f"does not take {_flags(foreign)}"
+        more = f" and may have {_flags(sorted(may))}" if may else ""
+        raise UsageError(
+            f"--scheme {options.scheme} {wrong}; it needs {_flags(sorted(needs))}{more}"
+        )
+    if options.scheme.endswith("-pfl") and options.seed >= 2**32:
+        raise UsageError(f"--seed of {options.scheme} is below 2^32; found {options.seed}")
+
+
+def _flags(names: list[str]) -> str:
+    return ", ".join(map(flag, names))

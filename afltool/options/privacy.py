@@ -1,0 +1,106 @@
+"""Options of keys, rosters and masks, and of what protects statistics and sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from .fields import Options, option
+
+_PASSPHRASE = "file whose first line is the passphrase of the private key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeysOptions(Options):
+    """How a private key is kept."""
+
+    passphrase_file: Path | None = option(None, _PASSPHRASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RosterOptions(Options):
+    """What a federation agrees on before a round."""
+
+    head: str = option(help="head file of the round, or a head's name")
+    threshold: int | None = option(
+        None, "members that must stay for a sum under masks", at_least=2,
+        unset="two thirds of them and one more",
+    )  # fmt: skip
+    max_rows: int | None = option(
+        None, "no member has more rows; bounds the sum", at_least=1, unset="what int64 allows"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberOptions(KeysOptions):
+    """Whose step of a round it is."""
+
+    key: Path = option(help="private key NAME.key, or a folder of them (simulations)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevealOptions(MemberOptions):
+    """What a survivor opens."""
+
+    roster: Path = option(help="roster of the round")
+    offers: tuple[Path, ...] = option((), "offers of the round, a folder or files; may be repeated")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectionOptions(Options):
+    """Signatures, masks and noise on statistics before they leave a client."""
+
+    sign: Path | None = option(
+        None, "sign with this private key NAME.key, or with those of a folder", in_run=False
+    )
+    roster: Path | None = option(None, "roster of the round", in_run=False)
+    mask: tuple[Path, ...] = option(
+        (), "hide the numbers under masks made with these offers (a folder); may be repeated",
+        in_run=False,
+    )  # fmt: skip
+    passphrase_file: Path | None = option(None, _PASSPHRASE, in_run=False, in_result=False)
+    dp_epsilon: float | None = option(
+        None, "differential privacy: ε of noise in the statistics", above=0, in_run=False
+    )
+    dp_delta: float | None = option(None, "its δ", above=0, below=1, in_run=False)
+    clip: float | None = option(
+        None, "its largest norm of a row; longer rows are scaled down", above=0, in_run=False
+    )
+
+    def check_protection(self) -> None:
+        """Refuse options that need others."""
+        budget = [self.dp_epsilon, self.dp_delta, self.clip]
+        if any(x is not None for x in budget) and None in budget:
+            raise UsageError("differential privacy takes --dp-epsilon, --dp-delta and --clip")
+        if self.dp_epsilon is not None and self.sign is None:
+            raise UsageError(
+                "--dp-epsilon needs --sign KEY: the noise follows from the key, so that the same "
+                "step again gives the same noise, not a second release that costs ε again"
+            )
+        if self.mask and (self.sign is None or self.roster is None):
+            raise UsageError("--mask OFFERS needs --sign KEY and --roster FILE")
+        if self.roster is not None and self.sign is None:
+            raise UsageError("--roster FILE belongs to --sign KEY")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummingOptions(Options):
+    """Whose statistics may be in a sum."""
+
+    roster: Path | None = option(
+        None, "take only what members of this roster have signed for this round"
+    )
+    offers: tuple[Path, ...] = option(
+        (), "for masked files: the round's offers (a folder); may be repeated"
+    )
+    reveal: tuple[Path, ...] = option(
+        (), "for masked files: what the survivors have revealed (a folder); may be repeated"
+    )
+
+    def check_summing(self) -> None:
+        """Refuse options that need others."""
+        if self.offers and self.roster is None:
+            raise UsageError("--offers needs --roster FILE")
+        if self.reveal and not self.offers:
+            raise UsageError("--reveal needs --offers, the folder that the members masked with")

@@ -1,0 +1,63 @@
+"""Options of solve and evaluate; those of a head are in `afltool.heads`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .fields import Options, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolveOptions(Options):
+    """How a total is solved."""
+
+    head: Path | None = option(
+        None, "head file that the total was gathered for, where it is asked for", in_run=False
+    )
+    validate: Path | None = option(
+        None, "sum over the held-out clients, which chooses the ridge and the layers", in_run=False
+    )
+    threads: int = option(
+        1, "BLAS threads; heads are bit-equal for equal counts", at_least=1, at_most=1024,
+        always=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(Options):
+    """What is measured."""
+
+    each_round: bool = option(
+        False, "evaluate the head after every round, too; nothing is chosen by it", in_result=False
+    )
+    earlier: tuple[Path, ...] = option(
+        (), "with --each-round: head files of earlier rounds, for those that the head does not "
+        "hold; may be repeated", in_run=False,
+    )  # fmt: skip
+    metrics: str | None = option(
+        None, "more figures, separated by commas: accuracy, balanced-accuracy, f1, auc, "
+        "sensitivity, specificity, log-loss, ece; auc keeps rows × classes × 8 bytes in memory",
+        in_run=False,
+    )  # fmt: skip
+    by: str | None = option(
+        None, "TABLE:COLUMN: the figures of each of the column's values, such as sites",
+        in_run=False,
+    )  # fmt: skip
+    group: str | None = option(
+        None, "TABLE:COLUMN: intervals draw whole groups of rows, such as patients", in_run=False
+    )
+    samples: int = option(
+        1000, "bootstrap samples of the 95 % intervals; 0: no intervals", at_least=0,
+        at_most=1_000_000, in_run=False,
+    )  # fmt: skip
+    seed: int = option(
+        0, "seed of the bootstrap samples", at_least=0, at_most=2**63 - 1, in_run=False
+    )
+    against: Path | None = option(
+        None, "another solved head: McNemar's test of both on the same rows", in_run=False
+    )
+    errors: Path | None = option(
+        None, "write the rows that were wrong, with their scores, to this .csv or .parquet",
+        in_run=False,
+    )  # fmt: skip

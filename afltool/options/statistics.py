@@ -1,0 +1,75 @@
+"""Options of the stages that gather statistics and add them up: local-stats, aggregate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from .features import SEED
+from .fields import option
+from .privacy import ProtectionOptions, SummingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalStatsOptions(ProtectionOptions):
+    """Whose statistics are gathered, and how."""
+
+    partition: Path | None = option(
+        None, "partition file: who owns which row (simulated clients)", in_run=False
+    )
+    client: str | None = option(
+        None, "name of a real silo: the whole file is this client", in_run=False
+    )
+    only: str | None = option(
+        None, "some of the clients: 0-9 or 3,7-8; I/N: part I (from 0) of N", in_run=False
+    )
+    participation: float = option(
+        1.0, "share of the clients that take part, drawn anew for each layer of a head",
+        above=0, at_most=1,
+    )  # fmt: skip
+    participation_seed: int | None = option(
+        None, "seed of the draw of --participation", at_least=0, at_most=SEED, unset="0"
+    )
+    sum: bool = option(False, "write one file: the sum of these clients", in_run=False)
+    held_out: Path | None = option(
+        None, "with --sum: file for the sum of the held-out clients", in_run=False
+    )
+    min_rows: int = option(
+        0, "refuse statistics of a client with fewer rows", at_least=0, in_result=False
+    )
+    cache: Path | None = option(
+        None, "folder that keeps intermediate rows, so that later rounds are faster",
+        in_result=False,
+    )  # fmt: skip
+
+    def check(self) -> None:
+        if self.held_out is not None and not self.sum:
+            raise UsageError("--held-out belongs to --sum (or to aggregate)")
+        self.check_protection()
+        if self.sign is not None and (self.sum or self.cache is not None):
+            raise UsageError("--sign is for one file a client: leave --sum and --cache out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregateOptions(SummingOptions):
+    """What is added up, and by which law."""
+
+    add: tuple[Path, ...] = option((), "statistics of late clients; may be repeated")
+    subtract: tuple[Path, ...] = option((), "statistics of clients that leave; may be repeated")
+    held_out: Path | None = option(None, "file for the sum of the held-out clients")
+    law: str = option(
+        "sum", "sum, or AFL's Theorem 1 (pairwise; slow, for checking)",
+        choices=("sum", "pairwise"),
+    )  # fmt: skip
+    complete: bool = option(False, "refuse a sum that lacks clients of the partition")
+    allow_repeats: bool = option(
+        False, "add clients although their rows are in the sum by another name"
+    )
+
+    def check(self) -> None:
+        if self.law == "pairwise" and self.subtract:
+            raise UsageError("--subtract needs --law sum: the pairwise law only adds")
+        self.check_summing()
+        if self.offers and (self.add or self.subtract or self.held_out or self.law != "sum"):
+            raise UsageError("masked files are added alone: leave out what belongs to plain ones")

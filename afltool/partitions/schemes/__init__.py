@@ -1,0 +1,20 @@
+"""The schemes that deal rows to clients, each in a module with a function ``deal``.
+
+To add a scheme: a module here, named as the scheme with ``_`` for ``-``, and its line in
+`afltool.options.partition.SCHEMES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from ..common import Dealt, Ints, Options
+
+
+def scheme(name: str) -> Callable[[Ints, Options], Dealt]:
+    """``deal(labels, options)`` of a scheme: labels in canonical order → client per row, names."""
+    found: Callable[[Ints, Options], Dealt] = import_module(
+        f".{name.replace('-', '_')}", __name__
+    ).deal
+    return found

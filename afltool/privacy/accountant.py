@@ -1,0 +1,113 @@
+"""How much noise for which (ε, δ), and the other way round; a multiplier is σ / sensitivity.
+
+- The Gaussian mechanism, exactly: Balle and Wang, "Improving the Gaussian Mechanism for
+  Differential Privacy", ICML 2018, theorem 8.
+- Sums of discrete Gaussians, by concentrated differential privacy: Kairouz, Liu and Steinke, "The
+  Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation", ICML
+  2021; to (ε, δ) by Canonne, Kairouz and Steinke, "The Discrete Gaussian for Differential Privacy",
+  NeurIPS 2020, corollary 13.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from scipy.special import log_ndtr
+
+from ..errors import UsageError
+
+PRECISION = 1e-10  # relative, of a calibration; always on the side of more noise
+
+
+def gaussian_delta(epsilon: float, multiplier: float) -> float:
+    """δ of Gaussian noise at ε: Φ(1/2m − εm) − e^ε Φ(−1/2m − εm), m = σ / sensitivity.
+
+    >>> round(gaussian_delta(0.0, 1.0), 4)
+    0.3829
+    """
+    near, far = 0.5 / multiplier, epsilon * multiplier
+    first, second = log_ndtr(near - far), epsilon + log_ndtr(-near - far)
+    return float(-math.exp(first) * math.expm1(second - first)) if second < first else 0.0
+
+
+def gaussian_multiplier(epsilon: float, delta: float) -> float:
+    """The least σ / sensitivity that is (ε, δ)-differentially private.
+
+    >>> round(gaussian_multiplier(1.0, 1e-5), 4)
+    3.7306
+    """
+    check_budget(epsilon, delta)
+    return least(lambda m: gaussian_delta(epsilon, m) <= delta)
+
+
+def check_budget(epsilon: float, delta: float) -> None:
+    if not (0 < epsilon < math.inf and 0 < delta < 1):
+        raise UsageError(
+            f"a privacy budget is ε > 0 and 0 < δ < 1; found ε = {epsilon:g}, δ = {delta:g}"
+        )
+
+
+def concentrated_delta(rho: float, epsilon: float) -> float:
+    """δ at ε of ρ-zCDP: the least over α > 1 of e^((α−1)(αρ−ε)) / (α−1) · (1 − 1/α)^α.
+
+    Every α gives a bound that holds; the logarithm's derivative, (2α−1)ρ − ε + ln(1 − 1/α), has
+    one root, which bisection finds.
+    """
+    if rho == 0:
+        return 0.0
+    low, high = -60.0, 60.0  # of ln(α − 1)
+    for _ in range(100):
+        middle = (low + high) / 2
+        above = math.exp(middle)
+        slope = (2 * above + 1) * rho - epsilon - math.log1p(1 / above)
+        low, high = (low, middle) if slope > 0 else (middle, high)
+    above = math.exp(low)
+    value = above * ((1 + above) * rho - epsilon) - low - (1 + above) * math.log1p(1 / above)
+    return math.exp(min(0.0, value))
+
+
+def concentrated_epsilon(rho: float, delta: float) -> float:
+    """The least ε at which ρ-zCDP is (ε, δ)-differentially private."""
+    return least(lambda epsilon: concentrated_delta(rho, epsilon) <= delta) if rho else 0.0
+
+
+def sum_of_discrete(
+    sensitivity: Mapping[str, float],
+    sigma: Mapping[str, float],
+    sizes: Mapping[str, int],
+    members: int,
+) -> float:
+    """ρ (zCDP) of a sum of ``members`` discrete Gaussians of σ each, over blocks of numbers.
+
+    For each block ε = min(√(Δ²/nσ² + τd/2), Δ/√n σ + τ√d), with
+    τ = 10 Σ_{k<n} e^(−2π²σ² k/(k+1)), and ρ = Σ ε²/2 (Kairouz et al. 2021, section 4).
+    """
+    rho = 0.0
+    for name, delta in sensitivity.items():
+        ratio = (delta / sigma[name]) ** 2 / members
+        tau, d = _closeness(sigma[name], members), sizes[name]
+        rho += min(ratio + tau * d / 2, (math.sqrt(ratio) + tau * math.sqrt(d)) ** 2) / 2
+    return rho
+
+
+def _closeness(sigma: float, members: int) -> float:
+    """τ: how far a sum of discrete Gaussians is from a discrete Gaussian."""
+    terms = (math.exp(-2 * (math.pi * sigma) ** 2 * k / (k + 1)) for k in range(1, members))
+    return 10 * sum(terms)
+
+
+def least(good: Callable[[float], bool]) -> float:
+    """The least number above 0 that is good, to a relative `PRECISION`, itself good.
+
+    What is above a good number is good.
+    """
+    low = high = 1.0
+    while not good(high):
+        low, high = high, 2 * high
+    while good(low) and low > 1e-300:
+        low, high = low / 2, low
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if good(middle) else (middle, high)
+    return high

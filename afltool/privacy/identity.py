@@ -1,0 +1,172 @@
+"""Keys of a member: Ed25519 to sign, X25519 to agree on secrets; a private and a public file."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization as form
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256 as Sha256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from ..digest import canonical_json
+from ..errors import CorruptFileError, InputError, UsageError
+from ..names import file_stem
+from ..store import headers
+from ..store.atomic import write_once
+from . import messages as msg
+
+PUBLIC = {"name": msg.name, "sign": msg.hexadecimal(32), "agree": msg.hexadecimal(32)}
+PRIVATE = {"kind": str, "name": msg.name, "sign": str, "agree": str}
+
+
+@dataclass(frozen=True, order=True)
+class Member:
+    """A name and two public keys, as hexadecimal digits."""
+
+    name: str
+    sign: str
+    agree: str
+
+    def as_dict(self) -> dict[str, str]:
+        return {"name": self.name, "sign": self.sign, "agree": self.agree}
+
+    def check(self, where: str, message: msg.Message) -> msg.Message:
+        """The message; `CorruptFileError` with the name unless this member signed it."""
+        try:
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.sign))
+            key.verify(bytes.fromhex(message.signature), msg.signed_bytes(message.body))
+        except (InvalidSignature, ValueError):
+            raise CorruptFileError(
+                f"{where} is not signed by {self.name!r}: it was altered, or somebody else made it "
+                f"in this name; ask {self.name!r} for it again"
+            ) from None
+        return message
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A member with its private keys."""
+
+    member: Member
+    signing: Ed25519PrivateKey
+    agreeing: X25519PrivateKey
+    path: Path = Path()
+
+    @classmethod
+    def new(cls, name: str) -> Identity:
+        """Keys drawn anew."""
+        if not msg.name(name):
+            raise UsageError(f"a member needs {msg.name.__doc__}; found {name!r}")
+        return cls.of(name, Ed25519PrivateKey.generate(), X25519PrivateKey.generate())
+
+    @classmethod
+    def of(
+        cls, name: str, signing: Ed25519PrivateKey, agreeing: X25519PrivateKey, path: Path = Path()
+    ) -> Identity:
+        sign, agree = signing.public_key().public_bytes_raw(), agreeing.public_key()
+        member = Member(name, sign.hex(), agree.public_bytes_raw().hex())
+        return cls(member, signing, agreeing, path)
+
+    @property
+    def name(self) -> str:
+        return self.member.name
+
+    def sign(self, body: msg.Body) -> msg.Message:
+        """The body with this member's signature."""
+        return msg.Message(body, self.signing.sign(msg.signed_bytes(body)).hex())
+
+    def public(self) -> msg.Message:
+        """The public file's message, signed by its own key."""
+        return self.sign({"kind": "public-key", **self.member.as_dict()})
+
+    def private_key(self, purpose: str) -> bytes:
+        """32 secret bytes that only the holder of the private file can derive."""
+        return derive(self.agreeing.private_bytes_raw(), b"", "private", purpose)
+
+
+def derive(secret: bytes, salt: bytes, *purpose: str) -> bytes:
+    """A key of 32 bytes by HKDF-SHA-256; another salt or purpose gives another key."""
+    info = b"afltool " + canonical_json(purpose).encode()
+    return HKDF(Sha256(), 32, salt, info).derive(secret)
+
+
+def agree(mine: X25519PrivateKey, theirs: str, whose: str) -> bytes:
+    """The secret that two keys agree on; a key that forces a known secret is refused by name."""
+    try:
+        return mine.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(theirs)))
+    except ValueError:
+        raise CorruptFileError(f"a key of {whose!r} is not a key: the secret would be 0") from None
+
+
+# ---------------------------------------------------------------- files
+
+
+def save(identity: Identity, folder: Path, passphrase: bytes | None = None) -> tuple[Path, Path]:
+    """Write NAME.key (private, mode 600, never replaced) and NAME.pub; returns both paths."""
+    stem = file_stem(identity.name)
+    private = folder / f"{stem}.key"
+    data = canonical_json(_private(identity, passphrase)).encode()
+    if write_once(private, data) != data:
+        raise UsageError(
+            f"{private} exists: a private key is never replaced; choose another name or folder"
+        )
+    return private, save_public(identity, folder)
+
+
+def save_public(identity: Identity, folder: Path) -> Path:
+    """Write NAME.pub."""
+    return msg.write(folder / f"{file_stem(identity.name)}.pub", identity.public())
+
+
+def _private(identity: Identity, passphrase: bytes | None) -> dict[str, Any]:
+    locked: form.KeySerializationEncryption = form.NoEncryption()
+    if passphrase is not None:
+        locked = form.BestAvailableEncryption(passphrase)
+    pem = form.Encoding.PEM, form.PrivateFormat.PKCS8, locked
+    return {
+        "kind": "private-key",
+        "name": identity.name,
+        "sign": identity.signing.private_bytes(*pem).decode(),
+        "agree": identity.agreeing.private_bytes(*pem).decode(),
+    }
+
+
+def load(path: Path, passphrase: bytes | None = None) -> Identity:
+    """Read a private file; refused where others may read it too."""
+    found = msg.parse(path)
+    wrong = headers.mismatch(found, PRIVATE)
+    if wrong or found["kind"] != "private-key":
+        raise CorruptFileError(f"{path} is not a private key of afltool: {wrong or found['kind']}")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise InputError(
+            f"{path} is a private key that others can read (mode {mode:o}): chmod 600 {path}"
+        )
+    signing, agreeing = (_key(path, found[k], passphrase) for k in ("sign", "agree"))
+    if not isinstance(signing, Ed25519PrivateKey) or not isinstance(agreeing, X25519PrivateKey):
+        raise CorruptFileError(f"{path} holds keys of another kind than Ed25519 and X25519")
+    return Identity.of(found["name"], signing, agreeing, path)
+
+
+def _key(path: Path, pem: str, passphrase: bytes | None) -> Any:
+    try:
+        return form.load_pem_private_key(pem.encode(), passphrase)
+    except TypeError:
+        need = "needs a passphrase" if passphrase is None else "has no passphrase"
+        raise UsageError(f"{path} {need}: see --passphrase-file") from None
+    except ValueError:
+        raise InputError(f"{path} does not open: the passphrase or the file is wrong") from None
+
+
+def load_public(path: Path) -> Member:
+    """Read a public file; its own signature is checked."""
+    message = msg.read(path, "public-key", PUBLIC)
+    member = Member(*(message.body[k] for k in ("name", "sign", "agree")))
+    member.check(str(path), message)
+    return member

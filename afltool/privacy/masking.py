@@ -1,0 +1,129 @@
+"""A member's numbers under masks that cancel in the sum: pairwise ones, and one of its own.
+
+y_u = x_u + PRG(b_u) + Σ_{v > u} PRG(k_uv) − Σ_{v < u} PRG(k_uv) modulo 2^64, with k_uv agreed on by
+X25519 and b_u u's own (Bonawitz et al., CCS 2017, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.typing import NDArray
+
+from ..errors import InvalidDataError, NumericalError
+from ..statistics import Statistics
+from .identity import agree, derive
+from .offers import Offers, Secrets
+from .roster import Roster
+from .streams import Words, add_stream
+
+COUNTS = "class_counts"  # masked like every other array
+Masked = dict[str, NDArray[np.uint64]]
+
+
+def pair_key(roster: Roster, mine: X25519PrivateKey, me: str, theirs: str, other: str) -> bytes:
+    """The key of the mask of two members; both derive the same one."""
+    names = sorted((me, other))
+    return derive(agree(mine, theirs, other), bytes.fromhex(roster.digest()), "pair", *names)
+
+
+def self_key(roster: Roster, secret: bytes, name: str) -> bytes:
+    """The key of a member's own mask."""
+    return derive(secret, bytes.fromhex(roster.digest()), "self", name)
+
+
+def flat(arrays: Mapping[str, NDArray[np.uint64]]) -> list[Words]:
+    """The arrays as flat views in the order of their names, which is that of the streams."""
+    return [arrays[name].reshape(-1) for name in sorted(arrays)]
+
+
+def add_pair(
+    arrays: Iterable[Words], key: bytes, me: str, other: str, subtract: bool = False
+) -> None:
+    """Add the mask of a pair as member ``me`` does: the first by name adds, the other subtracts."""
+    add_stream(key, arrays, subtract=(me > other) != subtract)
+
+
+def plain(roster: Roster, me: str, statistics: Statistics) -> Masked:
+    """The numbers modulo 2^64, checked against the bound that keeps the sum within int64."""
+    if not statistics.exact:
+        raise InvalidDataError(
+            f"the statistics of {me!r} are real numbers, and masks need integers: use int16 "
+            "features and a head with integer sums"
+        )
+    if statistics.rows > roster.max_rows:
+        raise InvalidDataError(
+            f"{me!r} has {statistics.rows} rows, the roster allows {roster.max_rows}: make a "
+            "roster with a larger --max-rows"
+        )
+    numbers = {**statistics.arrays, COUNTS: statistics.class_counts}
+    if COUNTS in statistics.arrays:
+        raise InvalidDataError(f"an array named {COUNTS!r} cannot be masked")
+    for name, array in numbers.items():
+        largest = max(int(array.max(initial=0)), -int(array.min(initial=0)))
+        if largest > roster.limit:
+            raise NumericalError(
+                f"the array {name!r} of {me!r} has an entry of magnitude {largest}; with "
+                f"{len(roster.members)} members at most {roster.limit} is sure not to leave int64 "
+                "in the sum: use fewer --fraction-bits"
+            )
+    return {name: a.astype(np.int64).view(np.uint64) for name, a in numbers.items()}
+
+
+def mask(offers: Offers, me: str, drawn: Secrets, arrays: Masked) -> None:
+    """Add the masks of ``me`` to the arrays in place."""
+    roster, words = offers.roster, flat(arrays)
+    add_stream(self_key(roster, drawn.self, me), words)
+    mine = drawn.mask_key
+    for other in offers.by_member:
+        if other != me:
+            add_pair(words, pair_key(roster, mine, me, offers.mask_key(other), other), me, other)
+
+
+def add_into(total: Masked, arrays: Masked, who: str) -> None:
+    """Add a member's masked arrays to a sum in place; `InvalidDataError` if the shapes differ."""
+    shapes = [{name: a.shape for name, a in x.items()} for x in (total, arrays)]
+    if shapes[0] != shapes[1]:
+        raise InvalidDataError(
+            f"the arrays of {who!r} are {shapes[1]}, those of the others {shapes[0]}"
+        )
+    for name, a in total.items():
+        np.add(a, arrays[name], out=a)
+
+
+def unmask(
+    offers: Offers, survivors: Iterable[str], found: Mapping[str, bytes], total: Masked
+) -> None:
+    """Take out of the sum over ``survivors`` what did not cancel, in place.
+
+    ``found``: of each survivor its self-mask's secret, of each member that dropped out after its
+    offer the private key of its pairwise masks.
+    """
+    roster, words, stayed = offers.roster, flat(total), set(survivors)
+    for name in offers.by_member:
+        if name in stayed:
+            add_stream(self_key(roster, found[name], name), words, subtract=True)
+            continue
+        gone = X25519PrivateKey.from_private_bytes(found[name])
+        for other in sorted(stayed):
+            key = pair_key(roster, gone, name, offers.mask_key(other), other)
+            add_pair(words, key, other, name, subtract=True)
+
+
+def as_integers(total: Masked, most: int) -> tuple[dict[str, Any], NDArray[np.int64]]:
+    """Arrays and class counts of an unmasked sum, int64; refused where an entry is beyond ``most``.
+
+    Only a member that broke the rules makes it so: honest sums stay within it.
+    """
+    numbers = {name: a.view(np.int64) for name, a in total.items()}
+    for name, a in numbers.items():
+        largest = max(int(a.max(initial=0)), -int(a.min(initial=0)))
+        if largest > most:
+            raise NumericalError(
+                f"the sum makes no sense: an entry of {name!r} is {largest}, honest members reach "
+                f"{most} at the most; one of them masked something else"
+            )
+    return {k: a for k, a in numbers.items() if k != COUNTS}, numbers[COUNTS]

@@ -1,0 +1,171 @@
+"""Sums of what the members of a roster have sent: signed files, and masked ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import progress
+from ..errors import AflError, InputError, MismatchError
+from ..heads import conditions
+from ..options.privacy import SummingOptions
+from ..statistics import Statistics, difference
+from ..store.arrays import damage_as_error
+from ..store.hdf5 import read_header
+from ..store.masked import load_masked
+from ..store.recipes import recipe, up_to_date
+from ..store.statistics import clients_of, context_of, save_statistics
+from . import masking, messages
+from .messages import Message
+from .offers import Offers, missing
+from .reveal import Request, load_reveals, secrets_of
+from .roster import Roster
+from .sealing import check_seal
+
+log = logging.getLogger("afltool")
+
+
+def check_members(roster: Roster, paths: Iterable[Path]) -> None:
+    """Refuse a file that is not signed by a member for this round; say who is missing."""
+    seals = _seals(roster, paths, "statistics")
+    absent = missing(roster, seals)
+    log.info(
+        "aggregate: %d of %d members of the roster%s",
+        len(seals), len(roster.members), f"; missing: {', '.join(absent)}" if absent else "",
+    )  # fmt: skip
+
+
+def _seals(roster: Roster, paths: Iterable[Path], kind: str) -> dict[str, _Sealed]:
+    """Sealed files by member; `MismatchError` for two of one member."""
+    found: dict[str, _Sealed] = {}
+    for path in paths:
+        header = read_header(path, kind)
+        with damage_as_error(path):
+            one = _Sealed(path, header, check_seal(roster, path, header))
+        known = found.setdefault(one.seal.body["member"], one)
+        if known is not one:
+            raise MismatchError(
+                f"{path}: {one.seal.body['member']!r} is given twice, also as {known.path}"
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class _Sealed:
+    """A member's file as its header tells it; the arrays are read later."""
+
+    path: Path
+    header: dict[str, Any]
+    seal: Message
+
+
+def masked_total(
+    paths: Sequence[Path], out: Path, offers: Offers, o: SummingOptions, overwrite: bool
+) -> Path:
+    """The request for the survivors of a round; with their reveals, the total."""
+    sealed = _seals(offers.roster, paths, "masked")
+    _check_alike(sealed)
+    where = out.with_name(f"{out.stem}.request.json")
+    request = _request(where, offers, sealed, overwrite and not o.reveal)
+    gone = ", ".join(map(repr, request.missing)) or "nobody"
+    log.info(
+        "aggregate: %d of %d members have sent a masked file; missing: %s",
+        len(request.seals), len(offers.by_member), gone,
+    )  # fmt: skip
+    if not o.reveal:
+        log.info(
+            "aggregate: send %s to these %d; at least %d must answer: afltool mask reveal %s "
+            "--key NAME.key …; then give their answers with --reveal",
+            where, len(request.seals), offers.roster.threshold, where.name,
+        )  # fmt: skip
+        return where
+    made_by = recipe("aggregate", {"law": "masked"}, {"request": request.digest()})
+    if not up_to_date(out, made_by, overwrite):
+        opened = secrets_of(request, load_reveals(request, o.reveal))
+        total = _unmasked(request, {n: sealed[n] for n in request.survivors}, opened)
+        save_statistics(out, total, made_by)
+    return out
+
+
+def _check_alike(sealed: Mapping[str, _Sealed]) -> None:
+    """Refuse headers that do not belong together; the seals have told whose they are."""
+    first = next(iter(sealed.values()))
+    for name, one in sealed.items():
+        ours, theirs = (
+            {**h["context"], "phase": h["phase"], "held_out": h["clients"]["held_out"]}
+            for h in (first.header, one.header)
+        )
+        where = difference(ours, theirs)
+        if where:
+            raise MismatchError(f"{one.path} of {name!r} does not belong to the others: {where}")
+
+
+def _request(
+    where: Path, offers: Offers, sealed: Mapping[str, _Sealed], overwrite: bool
+) -> Request:
+    """The request that is there already, whose survivors are fixed, or a new one."""
+    if overwrite or not where.exists():
+        request = Request.new(offers, {name: one.seal for name, one in sealed.items()})
+        messages.write(where, request.message(), overwrite)
+        return request
+    request = Request.load(where, offers)
+    for name, seal in request.seals.items():
+        if name not in sealed:
+            raise InputError(f"{where} counts on the masked file of {name!r}, which is not given")
+        if sealed[name].seal != seal:
+            raise MismatchError(
+                f"{sealed[name].path} of {name!r} is not the file that {where} was made for"
+            )
+    late = sorted(sealed.keys() - request.seals.keys())
+    if late:
+        log.warning(
+            "aggregate: %s came after the request %s and stays out, unreadable",
+            ", ".join(map(repr, late)), where,
+        )  # fmt: skip
+    return request
+
+
+def _unmasked(
+    request: Request, sealed: Mapping[str, _Sealed], opened: Mapping[str, bytes]
+) -> Statistics:
+    """The sum over the survivors, one file in memory at a time."""
+    total: masking.Masked | None = None
+    with progress.task("aggregate", len(sealed), "files") as task:
+        for name, one in sealed.items():
+            arrays = _same_file(one)
+            if total is None:
+                total = arrays
+            else:
+                masking.add_into(total, arrays, name)
+            task.advance()
+            progress.stop_point()
+    assert total is not None  # a request has survivors
+    masking.unmask(request.offers, request.survivors, opened, total)
+    roster = request.offers.roster
+    arrays, counts = masking.as_integers(total, len(sealed) * roster.limit)
+    first = next(iter(sealed.values())).header
+    clients = {who: c for one in sealed.values() for who, c in clients_of(one.header).items()}
+    return _checked(Statistics(first["phase"], arrays, counts, context_of(first), clients))
+
+
+def _same_file(one: _Sealed) -> masking.Masked:
+    """The arrays of a sealed file, which must not have changed since its seal was checked."""
+    header, arrays = load_masked(one.path)
+    if header["digest"] != one.header["digest"]:
+        raise MismatchError(f"{one.path} has changed while it was read: run the command again")
+    return arrays
+
+
+def _checked(total: Statistics) -> Statistics:
+    """Refuse sums that no rows have: a member masked something else, and nobody can tell who."""
+    try:
+        conditions.check(total)
+    except AflError as error:
+        raise type(error)(
+            f"the sum over {len(total.clients)} members makes no sense, one of them masked "
+            f"something else: {error}"
+        ) from None
+    return total

@@ -1,0 +1,166 @@
+"""Small signed files: JSON that a person can read, written whole, read with suspicion.
+
+A message is ``{"afltool": 1, "body": {"kind": …}, "signature": …}``. The signature (Ed25519) and
+the digest are of the body as canonical JSON, which has integers and texts only, so both are the
+same however the file is laid out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..digest import Digest, canonical_json
+from ..errors import CorruptFileError, InputError, UsageError
+from ..store import headers
+from ..store.atomic import write_text
+
+VERSION = 1
+LARGEST = 64 << 20  # bytes of one message
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A body and its signature ('' where the kind has none)."""
+
+    body: Body
+    signature: str = ""
+
+    def digest(self) -> str:
+        """SHA-256 of the body."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest_of(self.body)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"afltool": VERSION, "body": dict(self.body), "signature": self.signature}
+
+
+def digest_of(body: Body) -> str:
+    """SHA-256 of a body, 64 hex digits."""
+    return Digest().json("message", body).hex()
+
+
+def signed_bytes(body: Body) -> bytes:
+    """What a signature is of; no other program signs texts with this beginning."""
+    return b"afltool message 1\n" + canonical_json(body).encode()
+
+
+# ---------------------------------------------------------------- patterns of bodies
+
+
+def name(value: Any) -> bool:
+    """a name: 1 to 200 printable characters"""
+    return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
+
+
+def hexadecimal(size: int) -> Any:
+    """A pattern for ``size`` bytes as lower-case hexadecimal digits."""
+
+    digits = re.compile(rf"[0-9a-f]{{{2 * size}}}")
+
+    def check(value: Any) -> bool:
+        return isinstance(value, str) and digits.fullmatch(value) is not None
+
+    check.__doc__ = f"{size} bytes as {2 * size} hexadecimal digits"
+    return check
+
+
+SHA256 = hexadecimal(32)
+SEALED = {"afltool": headers.whole, "body": dict, "signature": str}
+
+
+def message_of(where: str, value: Any, kind: str, pattern: Mapping[str, Any]) -> Message:
+    """A message from parsed JSON whose body fits ``pattern``, with exactly its fields."""
+    wrong = headers.mismatch(value, SEALED) or _wrong_kind(value, kind)
+    wrong = wrong or headers.mismatch(value["body"], pattern)
+    if not wrong:
+        strange = sorted(value["body"].keys() ^ {"kind", *pattern})
+        wrong = f"the field {strange[0]!r} is strange" if strange else ""
+    if wrong:
+        raise CorruptFileError(f"{where} is not a whole {kind} message: {wrong}")
+    return Message(value["body"], value["signature"])
+
+
+def _wrong_kind(value: Any, kind: str) -> str:
+    if value["afltool"] != VERSION:
+        return f"its version is {value['afltool']}; this afltool reads version {VERSION}"
+    found = value["body"].get("kind")
+    return "" if found == kind else f"its kind is {found!r}"
+
+
+# ---------------------------------------------------------------- files
+
+
+def read(path: Path, kind: str, pattern: Mapping[str, Any]) -> Message:
+    """The message of this kind in a file; its signature is not checked."""
+    return message_of(str(path), parse(path), kind, pattern)
+
+
+def parse(path: Path) -> Any:
+    """JSON of a file, refused where it is too large, doubtful (a key twice) or no JSON."""
+    try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} is not a regular file; expected a message of afltool")
+        if path.stat().st_size > LARGEST:
+            raise CorruptFileError(f"{path} has more than {LARGEST} bytes: it is no message")
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}: check the path") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_float=_none, parse_constant=_none)
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not a message of afltool: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a field is there twice")
+    return found
+
+
+def _none(text: str) -> Any:
+    raise ValueError(f"{text} is not a whole number")
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """What a roster, a public key or another message holds; {} for a file that is none."""
+    try:
+        with path.open("rb") as file:
+            if file.read(1) != b"{":
+                return {}
+    except OSError:
+        return {}
+    found = parse(path)
+    wrong = headers.mismatch(found, SEALED)
+    if wrong:
+        raise CorruptFileError(f"{path} is not a message of afltool: {wrong}")
+    body = found["body"]
+    return {"path": str(path), "digest": digest_of(body), **body}
+
+
+def write(path: Path, message: Message, overwrite: bool = False) -> Path:
+    """Write a message whole; one that is there and equal is left, another one refused."""
+    text = json.dumps(message.as_dict(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return write_text(text, path, overwrite)
+
+
+def files(paths: Iterable[str | Path]) -> list[Path]:
+    """Message files from files and folders (their *.json)."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        found += sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not found:
+        raise UsageError("there are no messages: give files, or a folder that holds *.json")
+    return found

@@ -1,0 +1,287 @@
+"""Before a round: each member's fresh secrets, in shares that t of the others open together.
+
+Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017,
+rounds 0 and 1 in one message: the long-lived keys to encrypt shares for are in the roster, so an
+offer holds both the fresh key for pairwise masks and the shares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from ..digest import canonical_json
+from ..errors import CorruptFileError, MismatchError
+from ..names import file_stem
+from ..store.atomic import write_once
+from . import messages as msg
+from . import shamir
+from .identity import Identity, agree, derive
+from .roster import Roster
+
+SHARE_BYTES = 33  # a number below shamir.PRIME
+SHARE = msg.hexadecimal(SHARE_BYTES)
+KINDS = ("mask", "self")  # the secret of the pairwise masks, that of the self-mask
+PATTERN = {
+    "member": msg.name,
+    "roster": msg.SHA256,
+    "mask_key": msg.hexadecimal(32),
+    "share_key": msg.hexadecimal(32),
+    "self_commitment": msg.SHA256,
+    "shares": [
+        {"sealed": msg.hexadecimal(2 * SHARE_BYTES + 16), **dict.fromkeys(KINDS, msg.SHA256)}
+    ],
+}
+_NONCE = bytes(12)  # every key below encrypts one text alone
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What a member draws for one round; ``offer`` is what it publishes of it."""
+
+    mask: bytes  # private X25519 key of the pairwise masks
+    self: bytes  # key of the self-mask
+    noise: bytes  # key of the noise of differential privacy, never shared
+    offer: msg.Message
+
+    @property
+    def mask_key(self) -> X25519PrivateKey:
+        return X25519PrivateKey.from_private_bytes(self.mask)
+
+
+def commitment(roster: Roster, purpose: str, *about: object, secret: bytes) -> str:
+    """SHA-256 that binds to 32 or 33 random bytes without telling them."""
+    said = canonical_json(["afltool commitment", roster.digest(), purpose, *about])
+    return hashlib.sha256(said.encode() + b"\n" + secret).hexdigest()
+
+
+def draw(roster: Roster, me: Identity) -> Secrets:
+    """Fresh secrets of a round and their offer, signed."""
+    mask, own, noise = (secrets.token_bytes(32) for _ in range(3))
+    ephemeral = X25519PrivateKey.generate()  # forgotten below: its holder cannot open them later
+    n, t = len(roster.members), roster.threshold
+    both = [shamir.split(int.from_bytes(secret), t, n) for secret in (mask, own)]
+    shares = []
+    for i, holder in enumerate(roster.members):
+        pair = [shares_of[i].to_bytes(SHARE_BYTES) for shares_of in both]
+        key = derive(
+            agree(ephemeral, holder.agree, holder.name), *_between(roster, me.name, holder.name)
+        )
+        sealed = ChaCha20Poly1305(key).encrypt(_NONCE, b"".join(pair), None)
+        marks = {
+            kind: commitment(roster, kind, me.name, holder.name, secret=share)
+            for kind, share in zip(KINDS, pair, strict=True)
+        }
+        shares.append({"sealed": sealed.hex(), **marks})
+    body = {
+        "kind": "offer",
+        "member": me.name,
+        "roster": roster.digest(),
+        "mask_key": _public(X25519PrivateKey.from_private_bytes(mask)),
+        "share_key": _public(ephemeral),
+        "self_commitment": commitment(roster, "self-mask", me.name, secret=own),
+        "shares": shares,
+    }
+    return Secrets(mask, own, noise, me.sign(body))
+
+
+def _public(key: X25519PrivateKey) -> str:
+    return key.public_key().public_bytes_raw().hex()
+
+
+def _between(roster: Roster, giver: str, holder: str) -> tuple[bytes, str, str, str]:
+    """Salt and purpose of the key that a share is encrypted with."""
+    return bytes.fromhex(roster.digest()), "share", giver, holder
+
+
+# ---------------------------------------------------------------- a set of offers
+
+
+@dataclass(frozen=True)
+class Offers:
+    """The offers that a round is made of, by member; all members must use the same set."""
+
+    roster: Roster
+    by_member: Mapping[str, msg.Message]
+
+    @classmethod
+    def load(cls, roster: Roster, paths: Iterable[str | Path]) -> Offers:
+        """Read offers and check each; at least as many as the threshold are needed."""
+        found: dict[str, msg.Message] = {}
+        for path in msg.files(paths):
+            offer = msg.read(path, "offer", PATTERN)
+            roster.check_message(str(path), offer)
+            _check_offer(roster, str(path), offer)
+            known = found.setdefault(offer.body["member"], offer)
+            if known != offer:
+                raise MismatchError(
+                    f"{path}: {offer.body['member']!r} has made two different offers; ask which "
+                    "one holds, all members must use the same"
+                )
+        if len(found) < roster.threshold:
+            raise MismatchError(
+                f"{len(found)} of {len(roster.members)} members have made an offer, at least "
+                f"{roster.threshold} must: {', '.join(missing(roster, found))} have not"
+            )
+        return cls(roster, dict(sorted(found.items())))
+
+    def digest(self) -> str:
+        """What tells that two members mask with the same set."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        each = {name: offer.digest() for name, offer in self.by_member.items()}
+        return msg.digest_of({"kind": "offers", "roster": self.roster.digest(), "offers": each})
+
+    def mask_key(self, name: str) -> str:
+        found: str = self.by_member[name].body["mask_key"]
+        return found
+
+    def open(self, giver: str, me: Identity) -> dict[str, bytes]:
+        """My shares of another member's two secrets; refused where they are not as offered."""
+        body = self.by_member[giver].body
+        share = body["shares"][self.roster.place(me.name) - 1]
+        secret = agree(me.agreeing, body["share_key"], giver)
+        key = derive(secret, *_between(self.roster, giver, me.name))
+        try:
+            both = ChaCha20Poly1305(key).decrypt(_NONCE, bytes.fromhex(share["sealed"]), None)
+        except InvalidTag:
+            raise CorruptFileError(
+                f"the offer of {giver!r} holds a share for {me.name!r} that does not open: "
+                f"{giver!r} has to leave the round, or your key is not that of the roster"
+            ) from None
+        pair = dict(zip(KINDS, (both[:SHARE_BYTES], both[SHARE_BYTES:]), strict=True))
+        for kind, value in pair.items():
+            check_share(self, giver, me.name, kind, value, giver)
+        return pair
+
+    def check_all(self, me: Identity) -> None:
+        """Before anybody masks: every share for me must open, and must be the one committed to."""
+        for giver in self.by_member:
+            self.open(giver, me)
+
+
+def check_share(
+    offers: Offers, giver: str, holder: str, kind: str, share: bytes, blamed: str
+) -> int:
+    """The share as a number; `CorruptFileError` naming who is to blame unless it is as offered."""
+    wanted = offers.by_member[giver].body["shares"][offers.roster.place(holder) - 1][kind]
+    if commitment(offers.roster, kind, giver, holder, secret=share) != wanted:
+        raise CorruptFileError(
+            f"{blamed!r} gave a share of the {kind} secret of {giver!r} (for {holder!r}) that is "
+            "not the one of the offer"
+        )
+    return int.from_bytes(share)
+
+
+def _check_offer(roster: Roster, where: str, offer: msg.Message) -> None:
+    shares = len(offer.body["shares"])
+    if shares != len(roster.members):
+        raise CorruptFileError(
+            f"{where} of {offer.body['member']!r} has {shares} shares for "
+            f"{len(roster.members)} members"
+        )
+
+
+def missing(roster: Roster, found: Iterable[str]) -> list[str]:
+    """Members that are not among those found, by name."""
+    return [repr(name) for name in roster.names() if name not in set(found)]
+
+
+# ---------------------------------------------------------------- a member's round folder
+
+
+@dataclass(frozen=True)
+class RoundFolder:
+    """What a member knows and has done in one round: private files, each written once for all.
+
+    ``secrets`` (encrypted with the member's private key), ``used`` (what was masked), ``answered``
+    (which request).
+    """
+
+    folder: Path
+    roster: Roster
+    me: Identity
+
+    @classmethod
+    def of(cls, roster: Roster, me: Identity) -> RoundFolder:
+        """The folder of a round, beside the member's private file."""
+        member = roster.member(me.name, f"the private key {me.path}")
+        if member != me.member:
+            raise MismatchError(
+                f"the roster has other keys for {me.name!r} than {me.path}: it was made with "
+                "another public file"
+            )
+        beside = me.path.parent / f"{file_stem(me.name)}.rounds"
+        return cls(beside / roster.digest()[:32], roster, me)
+
+    def begin(self) -> Secrets:
+        """The secrets of this round: drawn the first time, later the same."""
+        path = self.folder / "secrets"
+        if not path.exists():
+            drawn = draw(self.roster, self.me)
+            write_once(path, self._sealed(drawn))
+        return self.secrets()
+
+    def secrets(self) -> Secrets:
+        """The secrets of this round; refused where no offer was made."""
+        path = self.folder / "secrets"
+        if not path.exists():
+            raise MismatchError(
+                f"{self.me.name!r} has made no offer for the roster {self.roster.digest()[:12]} "
+                f"(there is no {path}): afltool mask offer comes first"
+            )
+        data = path.read_bytes()
+        try:
+            text = ChaCha20Poly1305(self._key()).decrypt(data[:12], data[12:], b"secrets")
+        except (InvalidTag, ValueError):
+            raise CorruptFileError(
+                f"{path} is damaged, or of another key than {self.me.path}"
+            ) from None
+        found = json.loads(text)
+        offer = msg.message_of(str(path), found["offer"], "offer", PATTERN)
+        mask, own, noise = (bytes.fromhex(found[k]) for k in ("mask", "self", "noise"))
+        return Secrets(mask, own, noise, offer)
+
+    def _sealed(self, drawn: Secrets) -> bytes:
+        text = canonical_json(
+            {
+                "mask": drawn.mask.hex(),
+                "self": drawn.self.hex(),
+                "noise": drawn.noise.hex(),
+                "offer": drawn.offer.as_dict(),
+            }
+        )
+        nonce = secrets.token_bytes(12)
+        return nonce + ChaCha20Poly1305(self._key()).encrypt(nonce, text.encode(), b"secrets")
+
+    def _key(self) -> bytes:
+        return self.me.private_key("round folder")
+
+    def check_used(self, offers: Offers) -> None:
+        """Refuse unless this member has masked with these offers."""
+        path = self.folder / "used"
+        used = msg.parse(path) if path.exists() else {}
+        if used.get("offers") != offers.digest():
+            raise MismatchError(
+                f"{self.me.name!r} has not masked anything with these offers"
+                + (f" but with others ({path})" if used else "")
+            )
+
+    def once(self, step: str, value: Mapping[str, Any], otherwise: str) -> None:
+        """Remember for good what a step was done with; another value later is refused."""
+        data = canonical_json(value).encode()
+        path = self.folder / step
+        if write_once(path, data) != data:
+            raise MismatchError(f"{otherwise} ({path} has what it was)")

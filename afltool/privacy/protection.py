@@ -1,0 +1,210 @@
+"""What is done to a client's statistics before they leave it: clip, noise, masks, signature."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..digest import canonical_json
+from ..errors import MismatchError, UsageError
+from ..names import file_stem
+from ..options.privacy import ProtectionOptions
+from ..statistics import Statistics
+from ..store.masked import masked_digest, save_masked
+from ..store.statistics import save_statistics, statistics_header
+from . import identity, masking
+from .differential import Noise, check_head
+from .identity import Identity, derive
+from .offers import Offers, RoundFolder, Secrets
+from .roster import Roster
+from .roster import load as load_roster
+from .sealing import sealing
+
+Recipe = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Protection:
+    """The protections that the options of `local-stats` ask for; none by default."""
+
+    sign: Path | None = None
+    passphrase: bytes | None = None
+    roster: Roster | None = None
+    offers: Offers | None = None
+    noise: Noise | None = None
+
+    @classmethod
+    def of(
+        cls, o: ProtectionOptions, binding: Mapping[str, Any], space: Mapping[str, Any]
+    ) -> Protection:
+        """Read what the options name; refuse what does not fit the head or the features."""
+        roster = None if o.roster is None else load_roster(o.roster)
+        if roster is not None:
+            roster.check_head(str(o.roster), binding)
+        offers = Offers.load(roster, o.mask) if o.mask and roster is not None else None
+        noise = None
+        if o.dp_epsilon is not None and o.dp_delta is not None and o.clip is not None:
+            check_head(binding["name"], binding["phase"], binding["options"], space["dtype"])
+            members = 1 if offers is None else offers.roster.threshold
+            noise = Noise(o.dp_epsilon, o.dp_delta, o.clip, space["fraction_bits"], members)
+            if noise.radius < 1:
+                raise UsageError(
+                    f"--clip {o.clip:g} is less than one step of features with "
+                    f"{noise.bits} fraction bits ({2.0**-noise.bits:g})"
+                )
+        return cls(o.sign, passphrase(o.passphrase_file), roster, offers, noise)
+
+    @property
+    def hides(self) -> bool:
+        """Whether what leaves a client tells less than its statistics, so its header must, too."""
+        return self.noise is not None or self.offers is not None
+
+    def identity(self, name: str) -> Identity:
+        """The private key of a client."""
+        assert self.sign is not None
+        me = key_of(self.sign, name, self.passphrase)
+        if me.name != name:
+            raise MismatchError(f"the key {me.path} is of {me.name!r}, the client is {name!r}")
+        return me
+
+    def blocks(self, blocks: Iterable[Any]) -> Iterable[Any]:
+        """Blocks of rows (X, y) as they are gathered."""
+        return blocks if self.noise is None else self.noise.clipped(blocks)
+
+    # ------------------------------------------------------------ recipes
+
+    def recipe(self, made_by: Recipe) -> Recipe:
+        """The recipe of a protected file. Where the statistics are hidden, so are the features.
+
+        A digest of features would let anybody check a guess; in its place stands one under the
+        client's key, by which only the client knows its file again.
+        """
+        if self.sign is None:
+            return made_by
+        me = self.identity(made_by["options"]["clients"][0])
+        options, inputs = dict(made_by["options"]), dict(made_by["inputs"])
+        inputs["key"] = me.member.sign
+        inputs["roster"] = None if self.roster is None else self.roster.digest()
+        if self.hides:
+            inputs["features"] = self.mark(me, made_by)
+        if self.offers is not None:
+            made_by = {**made_by, "stage": "mask"}
+            inputs["offers"] = self.offers.digest()
+        if self.noise is not None:
+            options["noise"] = [self.noise.epsilon, self.noise.delta, self.noise.clip]
+        return {**made_by, "options": options, "inputs": inputs}
+
+    @staticmethod
+    def mark(me: Identity, made_by: Recipe) -> str:
+        """A digest of a recipe under a client's key: it tells others nothing."""
+        return derive(me.private_key("recipe"), _salt(made_by), "recipe").hex()
+
+    # ------------------------------------------------------------ files
+
+    def save(
+        self, path: Path, statistics: Statistics, made_by: Recipe, head_file: str | None
+    ) -> Path:
+        """Write one client's statistics; ``made_by`` is the recipe without protection."""
+        if self.sign is None:
+            return save_statistics(path, statistics, made_by, head_file)
+        me = self.identity(made_by["options"]["clients"][0])
+        drawn = None
+        if self.offers is not None:
+            drawn = self._ready_to_mask(me, self.offers)
+        if self.noise is not None:
+            secret = me.private_key("noise") if drawn is None else drawn.noise
+            noisy = canonical_json([made_by, vars(self.noise)])
+            statistics = self.noise.added(statistics, derive(secret, _sha(noisy), "noise"))
+        if drawn is not None and self.offers is not None:
+            return self._save_masked(path, statistics, made_by, me, drawn, self.offers)
+        if self.hides:
+            statistics, head_file = _hidden(statistics), None
+        seal = sealing(me, self.roster)
+        return save_statistics(path, statistics, self.recipe(made_by), head_file, seal=seal)
+
+    @staticmethod
+    def _ready_to_mask(me: Identity, offers: Offers) -> Secrets:
+        drawn = RoundFolder.of(offers.roster, me).secrets()
+        mine = offers.by_member.get(me.name)
+        if mine != drawn.offer:
+            what = "is not among them" if mine is None else "is another one"
+            raise MismatchError(
+                f"the offers do not hold the one that {me.name!r} has made: it {what}; all members "
+                "mask with the same offers"
+            )
+        offers.check_all(me)
+        return drawn
+
+    def _save_masked(
+        self,
+        path: Path,
+        statistics: Statistics,
+        made_by: Recipe,
+        me: Identity,
+        drawn: Secrets,
+        offers: Offers,
+    ) -> Path:
+        arrays = masking.plain(offers.roster, me.name, statistics)
+        masking.mask(offers, me.name, drawn, arrays)
+        digest = masked_digest(statistics.phase, arrays)
+        used = {"offers": offers.digest(), "made_of": self.mark(me, made_by), "message": digest}
+        RoundFolder.of(offers.roster, me).once(
+            "used",
+            used,
+            f"the masks of {me.name!r} for this round were used for other statistics or other "
+            "offers, and two sums under one mask give their difference away: make a new roster for "
+            "another round",
+        )
+        header = statistics_header(_hidden(statistics), self.recipe(made_by), digest)
+        header["provenance"] = {"afltool": __version__}
+        return save_masked(path, sealing(me, offers.roster, offers.digest())(header), arrays)
+
+
+def _hidden(statistics: Statistics) -> Statistics:
+    """Without row counts and digests of features."""
+    clients = {
+        who: replace(client, rows=None, source="") for who, client in statistics.clients.items()
+    }
+    return replace(statistics, clients=clients)
+
+
+def _salt(made_by: Recipe) -> bytes:
+    return _sha(canonical_json(made_by))
+
+
+def _sha(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+# ---------------------------------------------------------------- keys on the command line
+
+
+def passphrase(path: Path | None) -> bytes | None:
+    """The first line of a file; None without one."""
+    if path is None:
+        return None
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise UsageError(f"cannot read --passphrase-file {path}: {error.strerror}") from None
+    if not lines or not lines[0]:
+        raise UsageError(f"--passphrase-file {path} is empty: expected the passphrase in a line")
+    return lines[0]
+
+
+def key_of(where: Path, name: str, secret: bytes | None = None) -> Identity:
+    """A private key file, or that of a name in a folder."""
+    path = where / f"{file_stem(name)}.key" if where.is_dir() else where
+    return identity.load(path, secret)
+
+
+def keys_in(where: Path, secret: bytes | None = None) -> list[Identity]:
+    """The private key of a file, or all of a folder."""
+    paths = sorted(where.glob("*.key")) if where.is_dir() else [where]
+    if not paths:
+        raise UsageError(f"there is no private key (*.key) in {where}")
+    return [identity.load(path, secret) for path in paths]

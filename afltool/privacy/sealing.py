@@ -1,0 +1,74 @@
+"""A member's signature of a file with arrays: of its whole header, which holds their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..digest import canonical_json
+from ..errors import CorruptFileError, MismatchError
+from . import messages as msg
+from .identity import Identity
+from .roster import Roster
+
+Header = dict[str, Any]
+SEAL = {
+    "member": msg.name,
+    "roster": (msg.SHA256, None),
+    "offers": (msg.SHA256, None),
+    "header": msg.SHA256,
+}
+
+
+def header_digest(header: Mapping[str, Any]) -> str:
+    """SHA-256 of a header without its seal, as any reader finds it in the file."""
+    rest = {k: v for k, v in header.items() if k not in ("seal", "kind")}
+    text = canonical_json(json.loads(canonical_json(rest)))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sealing(
+    me: Identity, roster: Roster | None, offers: str | None = None
+) -> Callable[[Header], Header]:
+    """A function that adds a member's seal to a header."""
+
+    def seal(header: Header) -> Header:
+        body = {
+            "kind": "seal",
+            "member": me.name,
+            "roster": None if roster is None else roster.digest(),
+            "offers": offers,
+            "header": header_digest(header),
+        }
+        return {**header, "seal": me.sign(body).as_dict()}
+
+    return seal
+
+
+def check_seal(roster: Roster, path: Path, header: Mapping[str, Any]) -> msg.Message:
+    """The seal of a file of one member; refused by name unless it is of this round and whole."""
+    names = header["clients"]["names"]
+    if len(names) != 1:
+        raise MismatchError(
+            f"{path} is of {len(names)} clients: with --roster each file is of one member"
+        )
+    where = f"{path} of {names[0]!r}"
+    roster.member(names[0], str(path))
+    if "seal" not in header:
+        raise MismatchError(
+            f"{where} is not signed: expected a seal for the roster {roster.digest()[:12]}; make "
+            "it again with local-stats --sign KEY --roster FILE"
+        )
+    seal = msg.message_of(f"the seal of {where}", header["seal"], "seal", SEAL)
+    if seal.body["member"] != names[0]:
+        raise MismatchError(f"{where} is signed by {seal.body['member']!r}: a name that is not its")
+    if seal.body["roster"] is None:
+        raise MismatchError(f"{where} is signed for no roster: give local-stats --roster, too")
+    roster.check_message(where, seal)
+    if seal.body["header"] != header_digest(header):
+        raise CorruptFileError(f"{where} was altered: its header is not the one that was signed")
+    roster.check_head(where, header["context"]["head"])
+    return seal

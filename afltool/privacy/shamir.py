@@ -1,0 +1,59 @@
+"""Shamir's secret sharing over the integers modulo a prime: any t of n shares give the secret.
+
+Shamir, "How to share a secret", CACM 1979. This is the only arithmetic on secrets of our own; it is
+tested with the numbers of RFC 9591, appendix E.1.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+
+PRIME = 2**256 + 297  # the smallest prime above 2^256, so that any 32 bytes are a secret
+
+
+def split(secret: int, threshold: int, shares: int, prime: int = PRIME) -> list[int]:
+    """Shares f(1) … f(n) of ``secret`` = f(0), f a random polynomial of degree t − 1."""
+    rest = [secrets.randbelow(prime) for _ in range(threshold - 1)]
+    return evaluate([secret, *rest], shares, prime)
+
+
+def evaluate(coefficients: Sequence[int], shares: int, prime: int = PRIME) -> list[int]:
+    """f(1) … f(n) modulo ``prime``, f with these coefficients, the constant one first.
+
+    >>> evaluate([1234, 166, 94], 3, prime=1613)
+    [1494, 329, 965]
+    """
+    found = []
+    for x in range(1, shares + 1):
+        value = 0
+        for coefficient in reversed(coefficients):
+            value = (value * x + coefficient) % prime
+        found.append(value)
+    return found
+
+
+def weights(places: Sequence[int], prime: int = PRIME) -> list[int]:
+    """Lagrange's weights at 0: f(0) = Σ weightᵢ · f(placeᵢ), deg f below their number.
+
+    ``places`` are different and none is 0 modulo ``prime``.
+    """
+    found = []
+    for i, x in enumerate(places):
+        above, below = 1, 1
+        for j, other in enumerate(places):
+            if j != i:
+                above = above * other % prime
+                below = below * (other - x) % prime
+        found.append(above * pow(below, -1, prime) % prime)
+    return found
+
+
+def join(shares: Mapping[int, int], prime: int = PRIME) -> int:
+    """The secret from shares by their places; anything at all if they are too few or wrong.
+
+    >>> join({1: 1494, 2: 329, 3: 965}, prime=1613)
+    1234
+    """
+    factors = weights(list(shares), prime)
+    return sum(w * y for w, y in zip(factors, shares.values(), strict=True)) % prime

@@ -1,0 +1,68 @@
+"""A figure and the file that it becomes: PNG, SVG or PDF, by the suffix of its name.
+
+Equal pictures are equal bytes: no date is written, and the names inside an SVG come from a fixed
+seed. Colours are those of Okabe and Ito, "Color universal design".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..shown import shown
+from ..store.atomic import write_bytes
+from ..store.outputs import check_output
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLUE, PALE, ORANGE, GREY = "#0072B2", "#A9CCE8", "#D55E00", "#6E6E6E"
+NO_DATE: dict[str, dict[str, Any]] = {
+    ".png": {},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture of another format than its name can say, before it is drawn."""
+    if path.suffix not in NO_DATE:
+        raise UsageError(f"{path}: a picture is a {', '.join(NO_DATE)} file; give such a name")
+    check_output(path)
+
+
+@contextlib.contextmanager
+def figure(
+    path: str | os.PathLike[str], width: float, height: float, overwrite: bool = False
+) -> Iterator[Figure]:
+    """A figure to draw on, inches; written to ``path`` when the block ends without an error.
+
+    Another picture that lies there is replaced with ``overwrite`` only; see `write_bytes`.
+    """
+    check_picture(Path(path))
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError(
+            "pictures need matplotlib, which is not installed: pip install 'afltool[plot]'"
+        ) from error
+    drawn = Figure(figsize=(width, height), layout="constrained")
+    yield drawn
+    suffix, data = Path(path).suffix, io.BytesIO()
+    with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": "afltool"}):
+        # A class name in a script that the font lacks is drawn as boxes; the rest stands.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        drawn.savefig(data, format=suffix[1:], dpi=150, metadata=NO_DATE[suffix])
+    write_bytes(data.getvalue(), Path(path), overwrite)
+
+
+def plain(text: str) -> str:
+    """A text that matplotlib takes as it is: a pair of dollars would start a formula."""
+    return shown(text).replace("$", r"\$")

@@ -1,0 +1,86 @@
+"""The figures of a head's rounds: those of its report, with accuracies and measured bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..heads.base import Head
+from ..metrics import Metrics
+from ..store.heads import load_head
+
+Round = dict[str, Any]
+
+
+def rounds_of(head: Head, more: Mapping[str, Mapping[str, Any]]) -> list[Round]:
+    """The rounds of a head's report, single figures only, with ``more`` of them by phase."""
+    return [
+        {**_figures(entry), **more.get(entry["phase"], {})}
+        for entry in head.report.get("phases", [])
+    ]
+
+
+def accuracies(counted: Mapping[str, Metrics]) -> dict[str, Round]:
+    """What `rounds_of` takes, from the metrics after each phase; the last one is the head's own."""
+    last = list(counted)[-1]
+    return {
+        name: {"top1": metrics.top1, "top5": metrics.top5, "kept": name == last}
+        for name, metrics in counted.items()
+    }
+
+
+def after_each_round(
+    heads: Sequence[Path], ask: Callable[[Path], dict[str, Any]]
+) -> dict[str, Any]:
+    """Metrics of the last head, with the accuracies after every round.
+
+    ``ask`` evaluates a head file with its rounds. The last one may hold all rounds, or itself only:
+    the others, in any order, are asked as long as their last round is not known.
+    """
+    metrics = ask(heads[-1])
+    known = _known(metrics["rounds"])
+    for path in sorted(heads[:-1], key=lambda path: len(_phases(path)), reverse=True):
+        if (phases := _phases(path)) and phases[-1] in known:
+            continue
+        try:
+            earlier = _known(ask(path)["rounds"])
+        except UsageError:  # nothing is solved there, nor before
+            break
+        known = {**{name: {**one, "kept": False} for name, one in earlier.items()}, **known}
+    return {**metrics, "rounds": rounds_of(load_head(heads[-1])[0], known)}
+
+
+def _phases(head: Path) -> list[str]:
+    """The rounds that a head file tells of."""
+    return [one["phase"] for one in load_head(head)[0].report.get("phases", [])]
+
+
+def told(head: Head, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any]]) -> list[Round]:
+    """The rounds of a run: of the head's report, with accuracies and measured bytes and seconds.
+
+    The run's own entries of what a client sends get what it receives.
+    """
+    more = _known(evaluated)
+    for one in uploads:
+        measured = {"gather_seconds": one["gather_seconds"], "upload_bytes": one["arrays_at_most"]}
+        more[one["phase"]] = {**measured, **more.get(one["phase"], {})}
+    rounds = rounds_of(head, more)
+    download = {one["phase"]: one["download_bytes"] for one in rounds}
+    for one in uploads:
+        one["download"] = download.get(one["phase"])
+    return rounds
+
+
+def _known(rounds: Sequence[Round]) -> dict[str, Round]:
+    """Accuracies by phase, of rounds that were told already."""
+    return {
+        one["phase"]: {k: one[k] for k in ("top1", "top5", "kept")}
+        for one in rounds
+        if "top1" in one
+    }
+
+
+def _figures(entry: Mapping[str, Any]) -> Round:
+    return {k: v for k, v in entry.items() if not isinstance(v, (list, dict))}

@@ -1,0 +1,96 @@
+"""What can be known before any work begins: a run that cannot end well is refused at once."""
+
+from __future__ import annotations
+
+from ..errors import InputError, MismatchError, UsageError
+from ..heads import OPTIONS, make_head
+from ..heads.base import Head
+from ..options.features import ExtractOptions
+from ..stages.extract import check_extraction
+from ..stages.local_stats import check_participation
+from ..statistics import difference
+from ..store.hdf5 import read_header
+from ..store.heads import head_from
+from ..store.partitions import load_partition
+from ..store.tables import read_columns
+from .config import RunConfig
+from .layout import RunFolder
+
+
+def check_before(config: RunConfig, folder: RunFolder, *, here: bool = True) -> None:
+    """Refuse what would fail later: the head, the backbone, paths, files that do not belong.
+
+    ``here``: images are extracted on this machine, so its device and data sets are looked at, too.
+    No image is read and nothing is written.
+    """
+    check_participation(checked_head(config), config.local_stats.participation)
+    check_features(config)
+    check_partition(config)
+    for split in ("train", "test"):
+        if config.extract is not None and not folder.features(split).exists():
+            options = ExtractOptions(**{**vars(config.extract), "split": split})
+            check_extraction(options, here=here)
+    for path in (folder.root, config.local_stats.cache):
+        if path is not None and path.exists() and not path.is_dir():
+            raise InputError(f"{path}: expected a folder, found a file; choose another path")
+
+
+def checked_head(config: RunConfig) -> Head:
+    """The first head of a run, made of its options or read; one that is solved is refused."""
+    given, options = config.first_head, config.all_head_options()
+    if given is None:
+        if "seed" in options and not hasattr(OPTIONS[config.own.head], "seed"):
+            raise UsageError(f"the head {config.own.head!r} draws nothing: leave --head-seed out")
+        head = make_head(config.own.head, options)
+    else:
+        if given.suffix != ".h5" and not given.exists():
+            raise UsageError(
+                f"there is no head {config.own.head!r}; the heads are {', '.join(OPTIONS)}, or "
+                "give a head file"
+            )
+        head, _ = head_from(given, options)
+    if head.phase() is None:
+        raise UsageError(f"the head {given} is solved: there is nothing left to gather")
+    return head
+
+
+def check_features(config: RunConfig) -> None:
+    """Given features are feature files, and those of the test fit those of the training."""
+    train, test = config.own.train_features, config.own.test_features
+    if train is None or test is None:
+        return
+    ours, theirs = (
+        {key: header[key] for key in ("space", "classes")}
+        for header in (read_header(train, "features"), read_header(test, "features"))
+    )
+    where = difference(ours, theirs)
+    if where:
+        raise MismatchError(f"the test features {test} do not fit {train}: {where}")
+
+
+def check_partition(config: RunConfig) -> None:
+    """A given partition is one, and a given table can be read and has its columns."""
+    if config.own.partition is not None:
+        read_header(config.own.partition, "partition")
+    elif config.partition is not None and config.partition.table is not None:
+        read_columns(config.partition.table, (config.partition.column or "client",))
+
+
+def client_count(config: RunConfig) -> int:
+    """The number of clients that a run will have; of a table, at most so many."""
+    if config.own.partition is not None:
+        return len(load_partition(config.own.partition).names)
+    dealt = config.partition
+    assert dealt is not None  # where no partition is given, one is made
+    if dealt.table is None:
+        assert dealt.clients is not None  # every scheme without a table needs them
+        return dealt.clients
+    name = dealt.column or "client"
+    return max(len(set(read_columns(dealt.table, (name,))[name])), dealt.clients or 1)
+
+
+def holds_clients_out(config: RunConfig) -> bool:
+    """Whether some clients are kept for validation."""
+    if config.own.partition is not None:
+        return bool(read_header(config.own.partition, "partition")["held_out"])
+    return config.partition is not None and config.partition.held_out > 0

@@ -1,0 +1,77 @@
+"""The folder of a run: the one place that names its files.
+
+`run`, the Slurm scripts and `status` use the same names, so either goes on where another stopped.
+A head of several rounds adds the files of round 2 and later with a number: 04-total-2.h5.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class RunFolder:
+    """Paths of a run; the constants are the names, for scripts that know the folder as $RUN."""
+
+    OPTIONS = "run.toml"  # the options: `afltool run run.toml -o FOLDER` goes on
+    FEATURES = "01-features-{split}.h5"  # hard links into the store, or to given features
+    CLIENTS = "02-clients.h5"  # the partition: who owns which row
+    FIRST_HEAD = "03-head0.h5"  # the head's options, before anything is gathered
+    STATS = "04-stats{suffix}"  # folder, with --keep-clients: one file a client
+    HELD_OUT = "04-held-out{suffix}.h5"  # the sum of the held-out clients' statistics
+    TOTAL = "04-total{suffix}.h5"  # the sum of the other clients' statistics
+    HEAD = "05-head{suffix}.h5"  # the head, one phase further
+    METRICS = "06-metrics.json"  # accuracies
+    CONFUSION = "06-confusion.csv"
+    ROUNDS = "06-rounds.csv"  # what each round took and brought
+    SUMMARY = "summary.json"  # what was done, how long it took, how many bytes a client sends
+
+    SLURM = "slurm"  # folder of the job scripts and what passes between jobs
+    PLAN = "slurm/plan.json"  # the steps, for `status`
+    SUBMIT = "slurm/submit.sh"
+    COMMON = "slurm/common.sh"
+    LOGS = "slurm/log"
+    JOBS = "slurm/jobs"  # numbers of the submitted jobs, a file for each step and round
+    SHARDS = "slurm/parts/{split}-of-{shards}"
+    PARTS = "slurm/parts/round-{round}"
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.root / name
+
+    @property
+    def options(self) -> Path:
+        return self.root / self.OPTIONS
+
+    def features(self, split: str) -> Path:
+        return self.root / self.FEATURES.format(split=split)
+
+    @property
+    def clients(self) -> Path:
+        return self.root / self.CLIENTS
+
+    @property
+    def first_head(self) -> Path:
+        return self.root / self.FIRST_HEAD
+
+    def stats(self, number: int) -> Path:
+        return self.root / self.STATS.format(suffix=self.suffix(number))
+
+    def held_out(self, number: int) -> Path:
+        return self.root / self.HELD_OUT.format(suffix=self.suffix(number))
+
+    def total(self, number: int) -> Path:
+        return self.root / self.TOTAL.format(suffix=self.suffix(number))
+
+    def head(self, number: int) -> Path:
+        return self.root / self.HEAD.format(suffix=self.suffix(number))
+
+    @staticmethod
+    def suffix(number: int) -> str:
+        """What the names of a round's files end with; nothing for the first round.
+
+        >>> RunFolder.suffix(1), RunFolder.suffix(2)
+        ('', '-2')
+        """
+        return "" if number == 1 else f"-{number}"

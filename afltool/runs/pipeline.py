@@ -1,0 +1,223 @@
+"""`run`: every stage on one machine, in a folder whose files `afltool.runs.layout` names.
+
+What is done and valid is kept; the same command goes on where another one stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, OutputExistsError
+from ..inputs import distinct_files
+from ..report.round_facts import told
+from ..report.rounds import write_rounds
+from ..report.tables import write_confusion, write_json
+from ..stages.aggregate import aggregate
+from ..stages.evaluate import evaluate
+from ..stages.extract import extract
+from ..stages.head import head as make_head_file
+from ..stages.inspect import info
+from ..stages.local_stats import local_stats
+from ..stages.partition import partition
+from ..stages.solve import solve
+from ..store.atomic import link_or_copy, write_text
+from ..store.hdf5 import read_header
+from ..store.heads import load_head
+from .before import check_before, holds_clients_out
+from .config import RunConfig
+from .layout import RunFolder
+
+log = logging.getLogger("afltool")
+
+
+def run(config: RunConfig, out: str | Path, *, overwrite: bool = False) -> Path:
+    """Carry out every stage of a run in the folder ``out``; what is done and valid is kept.
+
+    Everything that can be checked without work is checked first: options, the head, the backbone,
+    paths. Returns the folder.
+    """
+    folder = RunFolder(out)
+    check_before(config, folder)
+    return _Run(config, folder, overwrite).all()
+
+
+class _Run:
+    def __init__(self, config: RunConfig, folder: RunFolder, overwrite: bool) -> None:
+        self.config, self.folder, self.overwrite = config, folder, overwrite
+        self.stages: list[dict[str, Any]] = []
+
+    def all(self) -> Path:
+        make_folder(self.folder.root)
+        if self.overwrite or not self.folder.options.exists():
+            self.keep_options()
+        train, test = self.features("train"), self.features("test")
+        clients = self.timed("partition", lambda: self.partition(train))
+        start = self.timed("head", self.first_head)
+        heads, uploads = self.rounds(train, clients, start)
+        metrics = self.measure(heads, test)
+        self.summary(metrics, uploads, self.told(heads[-1], metrics, uploads))
+        self.keep_options()
+        return self.folder.root
+
+    def keep_options(self) -> None:
+        text = self.config.with_absolute_paths().to_toml()
+        with distinct_files():  # the options may have been read from this very file
+            write_text(text, self.folder.options, overwrite=True)
+
+    def timed(self, name: str, work: Callable[[], Path]) -> Path:
+        begun = time.perf_counter()
+        path = work()
+        seconds = time.perf_counter() - begun
+        self.stages.append({"stage": name, "seconds": round(seconds, 3), "file": path.name})
+        log.info("%s: %s (%.1f s)", name, path, seconds)
+        return path
+
+    def features(self, split: str) -> Path:
+        """Features from the store, linked into the folder; or merged there by a batch system."""
+        own = self.config.own
+        given = own.train_features if split == "train" else own.test_features
+        place = self.folder.features(split)
+
+        def work() -> Path:
+            if given is None and self.made_here(split, place):
+                return place
+            return link_file(given or self.extract(split), place, "features")
+
+        return self.timed(f"extract {split}", work)
+
+    def made_here(self, split: str, place: Path) -> bool:
+        try:
+            return place.exists() and self.extract(split, place) == place
+        except OutputExistsError:
+            return False
+
+    def extract(self, split: str, out: Path | None = None) -> Path:
+        return extract(**{**vars(self.config.extract), "split": split}, out=out)
+
+    def partition(self, train: Path) -> Path:
+        given, place = self.config.own.partition, self.folder.clients
+        if given is not None:
+            return link_file(given, place, "partition")
+        return partition(train, place, overwrite=self.overwrite, **vars(self.config.partition))
+
+    def first_head(self) -> Path:
+        c, place = self.config, self.folder.first_head
+        if c.first_head is not None:
+            return c.first_head
+        return make_head_file(
+            c.own.head, place, options=c.all_head_options(), overwrite=self.overwrite
+        )
+
+    def rounds(
+        self, train: Path, clients: Path, head: Path
+    ) -> tuple[list[Path], list[dict[str, Any]]]:
+        """Gather and solve until the head says that it is done; the heads after each round."""
+        uploads: list[dict[str, Any]] = []
+        heads: list[Path] = []
+        for number in count(1):
+            total = self.folder.total(number)
+            held = self.folder.held_out(number) if holds_clients_out(self.config) else None
+            self.gather(train, clients, head, number, held)
+            uploads.append(self.upload(number))
+            head = self.timed("solve", partial(self.solve, total, held, head, number))
+            heads.append(head)
+            if load_head(head)[0].phase() is None:
+                return heads, uploads
+        raise AssertionError("count() does not end")
+
+    def gather(
+        self, train: Path, clients: Path, head: Path, number: int, held: Path | None
+    ) -> None:
+        w, total, each = self.overwrite, self.folder.total(number), self.folder.stats(number)
+        options = {**vars(self.config.local_stats), "partition": clients}
+        if not self.config.own.keep_clients:
+            options |= {"sum": True, "held_out": held}
+            work = partial(local_stats, train, head, total, overwrite=w, **options)
+            self.timed("local-stats", work)
+            return
+        work = partial(local_stats, train, head, each, overwrite=w, **options)
+        self.timed("local-stats", work)
+        self.timed("aggregate", partial(aggregate, [each], total, held_out=held, overwrite=w))
+
+    def upload(self, number: int) -> dict[str, Any]:
+        """Bytes that one client sends in this round: measured files, or the total's arrays."""
+        found = info(self.folder.total(number))
+        entry = {"phase": found["phase"], "arrays_at_most": found["payload_bytes"]}
+        entry["gather_seconds"] = found["provenance"].get("seconds")
+        if self.config.own.keep_clients:
+            sizes = [p.stat().st_size for p in self.folder.stats(number).glob("*.h5")]
+            entry["mean_file"] = round(sum(sizes) / len(sizes))
+        return entry
+
+    def solve(self, total: Path, held: Path | None, head: Path, number: int) -> Path:
+        how = {**vars(self.config.solve), "head": head, "validate": held}
+        return solve(total, self.folder.head(number), overwrite=self.overwrite, **how)
+
+    def measure(self, heads: list[Path], test: Path) -> dict[str, Any]:
+        """Metrics of the last head; with --each-round also the accuracies after every round."""
+        place = self.folder / RunFolder.METRICS
+        self.timed(
+            "evaluate", lambda: write_json(self.evaluated(heads, test), place, overwrite=True)
+        )
+        metrics: dict[str, Any] = json.loads(place.read_text())
+        write_confusion(metrics, self.folder / RunFolder.CONFUSION, overwrite=True)
+        return metrics
+
+    def evaluated(self, heads: list[Path], test: Path) -> dict[str, Any]:
+        if not self.config.evaluate.each_round:
+            return evaluate(heads[-1], test)
+        return evaluate(heads[-1], test, each_round=True, earlier=tuple(heads[:-1]))
+
+    def told(
+        self, head: Path, metrics: dict[str, Any], uploads: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The rounds of the last head's report, with what was measured beside it."""
+        rounds = told(load_head(head)[0], metrics.get("rounds", []), uploads)
+        write_rounds(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
+        return rounds
+
+    def summary(
+        self,
+        metrics: dict[str, Any],
+        uploads: list[dict[str, Any]],
+        rounds: list[dict[str, Any]],
+    ) -> None:
+        last = read_header(self.folder.total(1), "statistics")
+        found = {
+            "top1": metrics["top1"],
+            "top5": metrics["top5"],
+            "n": metrics["n"],
+            "clients": len(last["clients"]["names"]),
+            "total_digest": last["digest"],
+            "head_digest": metrics["head"]["digest"],
+            "bytes_per_client": uploads,
+            "rounds": rounds,
+            "stages": self.stages,
+        }
+        write_json(found, self.folder / RunFolder.SUMMARY, overwrite=True)
+
+
+def make_folder(path: Path) -> None:
+    """The folder of a run, and those above it.
+
+    Raises `InputError` where it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path}: {error.strerror}") from None
+
+
+def link_file(kept: Path, place: Path, kind: str) -> Path:
+    """A file from elsewhere under the name that a run has for it."""
+    digest = read_header(kept, kind)["digest"]
+    with distinct_files():  # looking at an output is not reading it
+        have = read_header(place, kind)["digest"] if place.exists() else None
+    return place if have == digest else link_or_copy(kept, place, kind)

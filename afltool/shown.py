@@ -1,0 +1,37 @@
+"""Text from outside, made fit to be printed: the one place where it is escaped.
+
+Names of clients, classes and backbones, digests, phases and paths come from files that others
+wrote. An escape sequence in them would change the terminal, a newline would forge a second message,
+a right-to-left mark would turn a line round, and half a character cannot be encoded.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def shown(text: object) -> str:
+    r"""``str(text)`` on one line: what cannot be printed is written as Python writes it.
+
+    >>> shown("a\x1b[31m\nerror: b")
+    'a\\x1b[31m\\nerror: b'
+    """
+    return "".join(c if c.isprintable() else _escaped(c) for c in str(text))
+
+
+def shown_lines(text: str) -> str:
+    """The same for a text of several lines that afltool itself has laid out, such as a script."""
+    return "\n".join(shown(line) for line in text.split("\n"))
+
+
+def shown_json(value: Any, indent: int | None = 2, ascii_only: bool = False) -> str:
+    """``value`` as JSON for a terminal or a program; what cannot be printed is a JSON escape."""
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as Python keeps it in a text
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")

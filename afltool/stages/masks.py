@@ -1,0 +1,74 @@
+"""Stages `mask offer` and `mask reveal`: what a member publishes before and after it masks."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from ..errors import MismatchError
+from ..names import file_stem
+from ..options import made, takes
+from ..options.privacy import MemberOptions, RevealOptions
+from ..privacy import messages
+from ..privacy.identity import Identity
+from ..privacy.offers import Offers, RoundFolder
+from ..privacy.protection import keys_in, passphrase
+from ..privacy.reveal import Request
+from ..privacy.reveal import reveal as reveal_shares
+from ..privacy.roster import load as load_roster
+
+log = logging.getLogger("afltool")
+
+
+@takes(MemberOptions)
+def mask_offer(
+    roster: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> list[Path]:
+    """Draw a member's secrets of a round and write its offer into the folder ``out``.
+
+    The secrets stay in a private folder beside the key. The same command again writes the same
+    offer. Returns the offers' paths: one for each key.
+    """
+    o = made(MemberOptions, options)
+    agreed = load_roster(Path(roster))
+    log.info("mask offer: the roster's digest is %s", agreed.digest())
+    paths = []
+    for me in keys_in(o.key, passphrase(o.passphrase_file)):
+        offer = RoundFolder.of(agreed, me).begin().offer
+        paths.append(messages.write(_path(out, "offer", me), offer, overwrite))
+    return paths
+
+
+@takes(RevealOptions)
+def mask_reveal(
+    request: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> list[Path]:
+    """Answer the server's request: a member's shares of what did not cancel, one file a key.
+
+    A member answers one request in a round; with a folder of keys those of survivors answer.
+    """
+    o = made(RevealOptions, options)
+    offers = Offers.load(load_roster(o.roster), o.offers)
+    asked = Request.load(Path(request), offers)
+    everybody = keys_in(o.key, passphrase(o.passphrase_file))
+    answering = [me for me in everybody if me.name in asked.seals] if o.key.is_dir() else everybody
+    if not answering:
+        raise MismatchError(f"none of the {len(everybody)} keys in {o.key} is of a survivor")
+    paths = []
+    for me in answering:
+        answer = reveal_shares(asked, me)
+        folder = RoundFolder.of(offers.roster, me)
+        folder.check_used(offers)
+        folder.once(
+            "answered",
+            {"request": asked.digest()},
+            f"{me.name!r} has answered another request in this round; a second one could open "
+            "both secrets of a member",
+        )
+        paths.append(messages.write(_path(out, "reveal", me), answer, overwrite))
+    return paths
+
+
+def _path(out: str | Path, what: str, me: Identity) -> Path:
+    return Path(out) / f"{what}-{file_stem(me.name)}.json"

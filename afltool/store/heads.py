@@ -1,0 +1,128 @@
+"""Writes and reads head files; makes heads from a name with options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import AflError, CorruptFileError, UsageError
+from ..heads import OPTIONS, head_class, make_head, make_options
+from ..heads.base import Head, Source
+from ..statistics import Context
+from . import hdf5, schema
+from .arrays import damage_as_error
+from .features import open_features
+from .provenance import provenance
+
+Array = NDArray[Any]
+
+
+def save_head(
+    path: Path, head: Head, made_by: Mapping[str, Any], context: Context | None, **more: Any
+) -> Path:
+    """Write a head; ``context`` is that of the total it was solved from, if any."""
+    header = {
+        "digest": head.digest(),
+        "recipe": dict(made_by),
+        "provenance": provenance(**more),
+        "name": head.name,
+        "options": head.options.as_dict(),
+        "phase": head.phase(),
+        "dim": head.dim,
+        "space": dict(context.space) if context else None,
+        "classes": list(context.classes) if context else None,
+        "report": head.report,
+    }
+    arrays = {f"{schema.ARRAYS}/{name}": a for name, a in head.arrays().items()}
+    return hdf5.write_file(path, "head", header, arrays)
+
+
+def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
+    """Read a head and its header; its digest is checked."""
+    header, arrays = hdf5.read_file(path, "head")
+    with damage_as_error(path):
+        prefix = schema.ARRAYS + "/"
+        named = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+        try:
+            head = make_head(header["name"], header["options"]).restore(header["phase"], named)
+            if header["dim"] is not None:
+                head = head.bind(header["dim"], len(header["classes"]))
+        except AflError as error:
+            raise CorruptFileError(f"{path} is damaged: {error}") from None
+        for name, array in named.items():
+            check_numbers(path, name, array)
+        strange = sorted(named.keys() ^ head.arrays().keys())
+        if strange:
+            raise CorruptFileError(
+                f"{path} is damaged: a {head.name} head of phase {head.phase()!r} does not hold "
+                f"{strange[0]!r}"
+                if strange[0] in named
+                else f"{path} is damaged: the array {strange[0]!r} of its head is absent"
+            )
+        head.report = header["report"]
+        hdf5.check_digest(path, header, head.digest())
+    return head, header
+
+
+def check_numbers(path: Path, name: str, array: Array) -> None:
+    """Refuse an array of a head that is not of finite numbers."""
+    if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        what = "is not of numbers"
+        if array.dtype.kind in "f":
+            what = f"has {int((~np.isfinite(array)).sum())} entries that are NaN or infinite"
+        raise CorruptFileError(
+            f"{path} is damaged: the array {name!r} of its head {what}; solve it again, and look "
+            "at the total that it was solved from"
+        )
+
+
+def new_head(
+    name: str, options: Mapping[str, Any] | None = None
+) -> tuple[Head, Mapping[str, Any] | None]:
+    """A head before its first phase; files that its options name are read into it.
+
+    Also the feature space that it is bound to by such a file, if any.
+    """
+    chosen, space = make_options(name, options), None
+    with ExitStack() as files:
+        sources = {}
+        for option in chosen.files():
+            path = Path(getattr(chosen, option))
+            sources[option], space = _source(path, files)
+        return head_class(name)(chosen, sources), space
+
+
+def _source(path: Path, files: ExitStack) -> tuple[Source, Mapping[str, Any] | None]:
+    """What a file that an option names holds, and its feature space; ``files`` closes it."""
+    if hdf5.read_header(path)["kind"] == "head":
+        found, header = load_head(path)
+        return Source("head", header["digest"], (), found.arrays()), header["space"]
+    rows = files.enter_context(open_features(path))
+    source = Source("features", rows.header["digest"], (X for _, X in rows.blocks()))
+    return source, rows.header["space"]
+
+
+def head_from(
+    spec: str | Path, options: Mapping[str, Any] | None = None
+) -> tuple[Head, dict[str, Any] | None]:
+    """A head and its header from a file, or one from a name with its options (None)."""
+    path = Path(spec)
+    if str(spec) in OPTIONS or (path.suffix != ".h5" and not path.exists()):
+        head = make_head(str(spec), options)
+        if head.options.files():
+            raise UsageError(
+                f"--{head.options.files()[0]} FILE ends up in the head: write it first (afltool "
+                f"head {spec} … -o head0.h5) and give --head head0.h5 to everybody"
+            )
+        return head, None
+    if options:
+        raise UsageError(
+            f"{path} is a head file and holds its options: --{min(options).replace('_', '-')} "
+            "cannot be given beside it"
+        )
+    return load_head(path)

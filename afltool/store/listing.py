@@ -1,0 +1,56 @@
+"""Finds the files that a command line names: files, folders, patterns, standard input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from .. import inputs
+from ..errors import InputError, UsageError
+from . import schema
+
+
+def expand(paths: Sequence[str | Path], stdin: IO[str] | None = None) -> list[Path]:
+    """Files from files, folders (their *.h5), quoted globs and '-' (a path a line on stdin).
+
+    Where an unfinished file would belong to them they are refused: a sum would lack its client.
+    """
+    found: list[Path] = []
+    for item in paths:
+        if str(item) == "-":
+            found += [] if stdin is None else expand(list(inputs.lines_of(stdin)))
+        else:
+            found += _expand_one(inputs.given_path(item), set())
+    return found
+
+
+def _expand_one(path: Path, seen: set[tuple[int, int]]) -> list[Path]:
+    """The files of one item; a folder that links lead to twice (``seen``) is listed once."""
+    if path.is_dir():
+        state = path.stat()
+        if (state.st_dev, state.st_ino) in seen:
+            return []
+        seen.add((state.st_dev, state.st_ino))
+        folder, pattern = path, "*.h5"
+    elif not path.exists() and any(c in str(path) for c in "*?["):
+        folder, pattern = Path(path.anchor or "."), str(path.relative_to(path.anchor))
+    else:
+        return [path]
+    found = _finished(folder, pattern)
+    if not found:
+        raise InputError(f"no file matches {folder / pattern}: check the path")
+    return [file for match in found for file in _expand_one(match, seen)]
+
+
+def _finished(folder: Path, pattern: str) -> list[Path]:
+    try:
+        found, unfinished = (sorted(folder.glob(pattern + end)) for end in ("", schema.PARTIAL))
+    except ValueError as error:
+        raise UsageError(f"{folder / pattern} is not a pattern: {error}") from None
+    if unfinished:
+        raise InputError(
+            f"{len(unfinished)} files are unfinished, such as {unfinished[0]}: run the command "
+            "that was writing them again"
+        )
+    return found

@@ -1,0 +1,93 @@
+"""Where an output may go: where nothing lies, or a regular file of its kind that nobody reads."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import InputError, OutputExistsError, UsageError
+from ..inputs import kind_of, was_noted
+from . import schema
+from .kinds import DAMAGED, kind_of_file
+
+STDOUT = Path("-")
+
+
+def partial_path(path: Path) -> Path:
+    """Where the file that will be called ``path`` is written."""
+    return path.with_name(path.name + schema.PARTIAL)
+
+
+def check_output(path: Path, kind: str | None = None) -> None:
+    """Refuse a path that no output may have, whatever the flags.
+
+    That is: no name of a file; a link, folder, device, pipe or socket; a file that this command has
+    read or written; a file of another kind than ``kind`` (a name of `schema.KINDS` or of
+    `kind_of_bytes`), where one is given.
+    """
+    if path == STDOUT:
+        raise UsageError("-: this output does not go to stdout; give the path of a file")
+    if path.name in ("", "..") or "\0" in str(path):
+        raise UsageError(f"{str(path)!r} is not the name of a file: say where the output goes")
+    if path.name.endswith(schema.PARTIAL):
+        raise UsageError(
+            f"{path}: names in {schema.PARTIAL} are for unfinished files; choose another"
+        )
+    with writer_errors(path):
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return
+        _check_regular(path, found.st_mode)
+        if was_noted(found):
+            raise UsageError(
+                f"{path} is a file that this command reads, or its other output: choose another -o"
+            )
+        have = kind_of_file(path)
+    replaceable = ("", kind, DAMAGED) if kind in schema.KINDS else ("", kind)
+    if kind is not None and have not in replaceable:
+        raise OutputExistsError(
+            f"{path} exists and is of another kind ({have}, not {kind}): it is never replaced; "
+            "remove it yourself or choose another path"
+        )
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if stat.S_ISLNK(mode):
+        raise InputError(
+            f"cannot write {path}: it is a symbolic link, to {os.readlink(path)}; give the path of "
+            "a regular file"
+        )
+    if not stat.S_ISREG(mode):
+        raise InputError(
+            f"cannot write {path}: it is {kind_of(mode)}; give the path of a regular file, or - "
+            "for JSON or CSV on stdout"
+        )
+
+
+@contextmanager
+def writer_errors(path: Path) -> Iterator[None]:
+    """Turn the system's refusals into messages."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {_reason(path, error)}") from error
+
+
+def _reason(path: Path, error: OSError) -> str:
+    number = error.errno
+    if number == errno.EAGAIN:
+        return "another process is writing it; wait for it to end"
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "no space left on the disk; free some space and run the command again"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "the folder does not allow it (read-only?); choose another one with -o"
+    if number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
+        return f"{os.strerror(number)}: a folder and a file are mixed up in this path"
+    if number == errno.ELOOP:
+        return f"{partial_path(path).name} is a symbolic link, or links in the path form a loop"
+    return error.strerror or str(error)

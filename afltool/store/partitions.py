@@ -1,0 +1,94 @@
+"""Writes and reads partition files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CorruptFileError, MismatchError
+from ..partitions.rows import Partition, rows_digest
+from . import hdf5, schema
+from .arrays import damage_as_error
+from .features import Features
+from .provenance import provenance
+
+
+def save_partition(path: Path, p: Partition, made_by: Mapping[str, Any]) -> Path:
+    """Write a partition file."""
+    header = {
+        "digest": p.digest(),
+        "recipe": dict(made_by),
+        "provenance": provenance(),
+        "names": list(p.names),
+        "held_out": np.flatnonzero(p.held_out).tolist(),
+        "classes": list(p.classes),
+        "scheme": dict(p.scheme),
+        "rows_digest": p.rows_digest(),
+    }
+    arrays = {schema.ROW_IDS: p.row_ids, schema.LABELS: p.labels, schema.CLIENT: p.client}
+    if not np.array_equal(p.labels, p.effective_labels):
+        arrays[schema.EFFECTIVE_LABELS] = p.effective_labels
+    return hdf5.write_file(path, "partition", header, arrays)
+
+
+def load_partition(path: Path) -> Partition:
+    """Read a partition file; its digest is checked."""
+    header, arrays = hdf5.read_file(path, "partition")
+    with damage_as_error(path):
+        held_out = np.zeros(len(header["names"]), dtype=bool)
+        held_out[header["held_out"]] = True
+        p = Partition(
+            row_ids=arrays[schema.ROW_IDS],
+            labels=arrays[schema.LABELS],
+            effective_labels=arrays.get(schema.EFFECTIVE_LABELS, arrays[schema.LABELS]),
+            client=arrays[schema.CLIENT],
+            names=tuple(header["names"]),
+            held_out=held_out,
+            classes=tuple(header["classes"]),
+            scheme=header["scheme"],
+        )
+    hdf5.check_digest(path, header, p.digest())
+    _check_indices(path, "client", p.client, len(p.row_ids), len(p.names))
+    for labels in (p.labels, p.effective_labels):
+        _check_indices(path, "label", labels, len(p.row_ids), len(p.classes))
+    return p
+
+
+def _check_indices(path: Path, what: str, found: NDArray[Any], rows: int, end: int) -> None:
+    if len(found) != rows or (rows and not 0 <= found.min() <= found.max() < end):
+        raise CorruptFileError(
+            f"{path} is damaged: expected a {what} from 0 to {end - 1} for each of {rows} rows"
+        )
+
+
+def check_same_rows(
+    rows: Features, p: Partition, order: NDArray[np.int64], path: str | Path
+) -> None:
+    """Refuse with `MismatchError` a partition (of ``path``) of other rows than a feature file's.
+
+    ``order`` (n,): the rows of the feature file in the byte order of their ids.
+    """
+    ids, labels = rows.row_ids[order], rows.labels[order]
+    if rows_digest(ids, labels) == p.rows_digest() and rows.classes == p.classes:
+        return
+    if rows.classes != p.classes:
+        what = f"the classes differ ({len(rows.classes)} here, {len(p.classes)} there)"
+    elif len(ids) != len(p.row_ids):
+        what = f"{len(ids)} rows here, {len(p.row_ids)} there"
+    elif not np.array_equal(ids, p.row_ids):
+        at = int(np.flatnonzero(ids != p.row_ids)[0])
+        what = f"row {_shown(ids[at])} here is {_shown(p.row_ids[at])} there"
+    else:
+        what = f"{int((labels != p.labels).sum())} rows have another label"
+    raise MismatchError(
+        f"the partition {path} is of other rows than {rows.path}: {what}; make a partition of "
+        "this file, or give the file that it was made of"
+    )
+
+
+def _shown(row_id: bytes) -> str:
+    return repr(row_id.decode(errors="replace"))

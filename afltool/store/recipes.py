@@ -1,0 +1,50 @@
+"""Says what made a file, and when it need not be made again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import inputs
+from ..digest import canonical_json
+from ..errors import AflError, OutputExistsError
+from ..statistics import difference
+from . import schema
+from .outputs import check_output
+from .verify import verify
+
+
+def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a file: equal recipes make equal files. Inputs are given by digest."""
+    return {"stage": stage, "options": dict(options), "inputs": dict(inputs)}
+
+
+def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -> bool:
+    """Whether ``path`` is there, intact and made by an equal recipe.
+
+    Raises `OutputExistsError` when something else is there, unless ``overwrite``.
+    """
+    if not os.path.lexists(path) or overwrite:
+        check_output(path, schema.KIND_OF_STAGE.get(wanted["stage"]))
+        return False
+    try:
+        with inputs.distinct_files():  # looking at an output is not reading it
+            header = verify(path)
+    except (AflError, OSError) as error:
+        raise OutputExistsError(
+            f"{path} exists and is not usable ({error}); remove it or use --overwrite"
+        ) from None
+    if canonical_json(header["recipe"]) == canonical_json(wanted):
+        return True
+    raise OutputExistsError(
+        f"{path} exists and was made differently: {_what_differs(header['recipe'], wanted)}; "
+        "choose another -o, or use --overwrite"
+    )
+
+
+def _what_differs(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    where = difference(json.loads(canonical_json(theirs)), json.loads(canonical_json(ours)))
+    return where.replace(" here and ", " now, ").replace(" there", " in the file")

@@ -1,0 +1,185 @@
+"""Tables with named columns, read as texts: what a cell says is what the program gets."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
+
+MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
+
+Column = list[str | None]  # None for an empty cell
+Columns = dict[str, Column]
+
+
+def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) -> Columns:
+    """Columns of a .csv, .parquet or .json table (a list of records), by name.
+
+    Cells are texts, character by character: ``01`` and ``1`` differ and ``NA`` is a text. Only an
+    empty cell (parquet and JSON: null, too) is missing. Numbers of JSON keep their digits; other
+    values of parquet are written as Python writes them. Columns of ``maybe`` may be absent.
+
+    Raises:
+        UsageError: another kind of file.
+        InputError: there is no such file, or it is larger than `MOST_TABLE`.
+        CorruptFileError: the file cannot be read as what its suffix says.
+        InvalidDataError: a column of ``needed`` is absent, or a name stands over two columns.
+    """
+    readers: dict[str, Callable[[Path, Sequence[str]], tuple[list[str], Columns]]] = {
+        ".csv": _read_csv,
+        ".parquet": _read_parquet,
+        ".json": _read_json,
+    }
+    if table.suffix.lower() not in readers:
+        raise UsageError(f"{table}: a table is a .csv, .parquet or .json file")
+    if not table.is_file():
+        raise InputError(f"{table}: there is no such file, check the path")
+    size = table.stat().st_size
+    if size > MOST_TABLE:
+        raise InputError(
+            f"{table} has {size / 1e6:,.0f} MB; expected at most {MOST_TABLE / 1e6:,.0f} MB: leave "
+            "out columns that are not needed, or write parquet"
+        )
+    header, columns = readers[table.suffix.lower()](table, (*needed, *maybe))
+    missing = [column for column in needed if column not in columns]
+    if missing:
+        raise InvalidDataError(
+            f"{table}: expected the columns {' and '.join(needed)}, found no "
+            f"{' and no '.join(missing)}; its columns are {', '.join(header[:20])}"
+        )
+    return columns
+
+
+def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
+    """The values of a table's column, one for each of the row ids (n,), in their order.
+
+    The table has the row ids in a column ``row``. A table of images has them in ``path``, and may
+    then have rows that are not among ``ids``.
+
+    Raises:
+        InvalidDataError: no such column, a row id that is absent or there twice, an empty value.
+        MismatchError: a row id without a row in the table, or a row that nobody asked for.
+    """
+    columns = read_columns(table, (name,), ("row", "path"))
+    rows = columns.get("row", columns.get("path"))  # a table of images names its rows by paths
+    if rows is None:
+        raise InvalidDataError(
+            f"{table}: expected a column row (row ids) beside {name}, found none"
+        )
+    return _by_row(table, rows, columns[name], name, ids, others="row" not in columns)
+
+
+def _by_row(
+    path: Path, rows: Column, values: Column, name: str, ids: NDArray[np.bytes_], others: bool
+) -> list[str]:
+    """The values of the rows ``ids``; ``others``: the table may have more rows than these."""
+    at = {row.encode("utf-8", "surrogatepass"): i for i, row in enumerate(rows) if row}
+    if len(at) < len(rows):
+        counts = Counter(rows)
+        row, times = counts.most_common(1)[0] if None not in counts else (None, counts[None])
+        raise InvalidDataError(
+            f"{path}: {times} rows have no row id"
+            if row is None
+            else f"{path}: row {row!r} is given more than once ({times} times)"
+        )
+    wanted = ids.tolist()
+    places = [at[one] for one in wanted if one in at]
+    missing = next((one for one in wanted if one not in at), None)
+    strangers = len(at) - len(places)
+    if missing is not None or (strangers and not others):
+        example = "" if missing is None else f", such as {missing.decode(errors='replace')!r}"
+        raise MismatchError(
+            f"{path} must have each of the {len(wanted)} rows once: {len(wanted) - len(places)} "
+            f"are missing{example}, {strangers} are not in the features"
+        )
+    found = [values[i] for i in places]
+    empty = sum(1 for one in found if not one)
+    if empty:
+        raise InvalidDataError(f"{path}: {empty} rows have no {name!r}")
+    return [one for one in found if one]
+
+
+def _known(table: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    """Where the columns are that are asked for."""
+    twice = [name for name in names if header.count(name) > 1]
+    if twice:
+        raise InvalidDataError(f"{table} has {header.count(twice[0])} columns named {twice[0]!r}")
+    return {name: header.index(name) for name in names if name in header}
+
+
+def _read_csv(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, strict=True)
+            header = next(rows, [])
+            at = _known(table, header, names)
+            columns: Columns = {name: [] for name in at}
+            for row in rows:
+                if row and len(row) != len(header):
+                    raise CorruptFileError(
+                        f"{table}, line {rows.line_num}: expected {len(header)} cells, found "
+                        f"{len(row)}"
+                    )
+                for name, place in at.items() if row else ():
+                    columns[name].append(row[place] or None)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CorruptFileError(f"{table} cannot be read as CSV in UTF-8: {error}") from error
+    return header, columns
+
+
+def _read_parquet(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UsageError("reading parquet needs pyarrow: pip install 'afltool[import]'") from error
+    try:
+        with parquet.ParquetFile(table) as file:
+            header = list(file.schema_arrow.names)
+            at = _known(table, header, names)
+            content = file.read(columns=list(at))
+        return header, {name: _arrow_texts(table, name, content[name]) for name in at}
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise CorruptFileError(f"{table} cannot be read as parquet: {error}") from error
+
+
+def _arrow_texts(table: Path, name: str, column: Any) -> Column:
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_nested(kind):
+        raise InvalidDataError(f"{table}: the column {name!r} holds {kind}, expected texts")
+    if pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind):
+        column = column.cast(pyarrow.string())
+    found = column.to_pylist()
+    return [None if v is None or v == "" or v != v else str(v) for v in found]  # v ≠ v: NaN
+
+
+def _read_json(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    try:
+        records = json.loads(
+            table.read_bytes(), parse_int=str, parse_float=str, parse_constant=lambda _: None
+        )
+    except (OSError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{table} cannot be read as JSON: {error}") from error
+    if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
+        raise CorruptFileError(f"{table} cannot be read as JSON: expected a list of records")
+    header = sorted({key for one in records for key in one})
+    at = _known(table, header, names)
+    return header, {name: [_json_text(table, one.get(name)) for one in records] for name in at}
+
+
+def _json_text(table: Path, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value or None
+    raise InvalidDataError(
+        f"{table}: a cell is {json.dumps(value)[:40]}, expected a text or a number"
+    )

@@ -1,0 +1,33 @@
+"""Damage to a file that `local-stats --cache` left, for tests and the campaign of faults."""
+
+from __future__ import annotations
+
+import hashlib
+from random import Random
+
+
+def damaged(data: bytes, how: str, draw: Random) -> bytes:
+    """The bytes of a cache file after one kind of damage."""
+    at, found = draw.randrange(len(data)), bytearray(data)
+    if how == "one bit turned":
+        found[at] ^= 1 << draw.randrange(8)
+    elif how == "zeros at the end":
+        found[at:] = bytes(len(data) - at)
+    elif how == "cut":
+        del found[at:]
+    elif how == "rows swapped":
+        found[:20], found[20:40] = found[20:40], found[:20]
+    elif how == "NaN":
+        found[:4] = b"\x00\x00\xc0\x7f"
+    elif how == "another type":
+        length = int.from_bytes(data[-8:], "little")
+        index = data[-40 - length : -40].replace(b'"<f4"', b'"<f8"')
+        found[-40 - length :] = index + hashlib.sha256(index).digest() + data[-8:]
+    elif how == "noise":
+        found[:] = draw.randbytes(len(data))
+    return bytes(found)
+
+
+KINDS = (
+    "one bit turned", "zeros at the end", "cut", "rows swapped", "NaN", "another type", "noise",
+)  # fmt: skip

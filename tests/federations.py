@@ -1,0 +1,62 @@
+"""Small federations with keys, for the tests of privacy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from afltool.privacy import identity, masking, offers, reveal, roster
+from afltool.statistics import Statistics
+
+HEAD = {"name": "linear", "phase": "gram", "digest": "ab" * 32}
+
+
+class Federation:
+    """n members with keys in a folder, a roster, and the steps of a round without files."""
+
+    def __init__(self, folder: Path, n: int, threshold: int | None = None, head=HEAD) -> None:
+        self.folder = folder
+        self.me = {}
+        for i in range(n):
+            one = identity.Identity.new(f"site-{i}")
+            private, _ = identity.save(one, folder / "keys")
+            self.me[one.name] = identity.load(private)
+        members = [one.member for one in self.me.values()]
+        self.roster = roster.Roster.new(members, head, threshold)
+
+    def round_folder(self, name: str) -> offers.RoundFolder:
+        return offers.RoundFolder.of(self.roster, self.me[name])
+
+    def offers(self, names=None) -> offers.Offers:
+        made = {n: self.round_folder(n).begin().offer for n in sorted(names or self.me)}
+        return offers.Offers(self.roster, made)
+
+    def masked(self, offered: offers.Offers, name: str, statistics: Statistics) -> masking.Masked:
+        arrays = masking.plain(self.roster, name, statistics)
+        masking.mask(offered, name, self.round_folder(name).secrets(), arrays)
+        return arrays
+
+    def seal(self, offered: offers.Offers, name: str, header: str = "cd" * 32):
+        body = {
+            "kind": "seal",
+            "member": name,
+            "roster": self.roster.digest(),
+            "offers": offered.digest(),
+            "header": header,
+        }
+        return self.me[name].sign(body)
+
+    def request(self, offered: offers.Offers, stayed) -> reveal.Request:
+        return reveal.Request.new(offered, {n: self.seal(offered, n) for n in stayed})
+
+
+def statistics_of(rng, d: int = 7, classes: int = 3, rows: int = 20) -> Statistics:
+    """gram (a triangle) and cross of random integer rows."""
+    X = rng.integers(-(2**15) + 1, 2**15, (rows, d))
+    y = rng.integers(0, classes, rows)
+    cross = np.zeros((d, classes), np.int64)
+    np.add.at(cross.T, y, X)
+    gram = (X.T @ X)[np.tril_indices(d)]
+    counts = np.bincount(y, minlength=classes)
+    return Statistics("gram", {"gram": gram, "cross": cross}, counts)

@@ -1,0 +1,492 @@
+"""Each baseline against its formulas: where it must be FedAvg bit for bit, and its fixed points."""
+
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from rivals import (
+    as_matrix,
+    begun,
+    federation,
+    finished,
+    mean_gradient,
+    same_bits,
+    weights,
+    with_ones,
+)
+
+from afltool.baselines import _curvature as cv
+from afltool.baselines._by_curvature import fisher, squared_residuals
+from afltool.baselines.base import average
+from afltool.baselines.fedawa import gradient, softmax
+from afltool.baselines.feddisco import distances
+from afltool.baselines.fedntd import wrong_shares
+from afltool.baselines.moon import cosine
+from afltool.baselines.network import Network
+from afltool.errors import UsageError
+
+F64 = torch.float64
+SMALL = {"noise": 3, "generator_hidden": 5, "generator_steps": 3}  # of FedGen
+ONE_STEP = {"batch_size": 0, "epochs": 1}
+
+
+def local_results(run, round=1):
+    """θ (K, P) of all clients, without the server's part."""
+    who = range(len(run.clients))
+    starts = run.method.starts(list(who), run.state.weights)
+    return run.trainer(round, who, starts, lambda s, t: run.method.local(round, s, t))
+
+
+# ------------------------------------------------------------ limits that are FedAvg
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("fedprox", {"mu": 0.0}),
+        ("fedprox", {"mu": 3.0, **ONE_STEP}),
+        ("moon", {"mu": 5.0}),
+        ("moon", {"mu": 0.0, "hidden": 6}),
+        ("fedgen", {"weight": 0.0, **SMALL}),
+        ("fedntd", {"beta": 0.0}),
+        ("fedntd", {"beta": 2.0, **ONE_STEP}),
+        ("feddisco", {"a": 0.0, "b": 0.0}),
+        ("feddisco", {"a": 0.0, "b": 0.0, "distance": "l2", "hidden": 6}),
+    ],
+)
+def test_limits_are_fedavg_bit_for_bit(name, given):
+    common = {k: given[k] for k in ("hidden", "batch_size", "epochs") if k in given}
+    clients = federation()
+    plain = weights("fedavg", clients, rounds=4, lr=0.2, **common)
+    assert same_bits(weights(name, clients, rounds=4, lr=0.2, **given), plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("fedprox", {"mu": 1.0}),
+        ("moon", {"hidden": 6}),
+        ("fedgen", SMALL),
+        ("feddyn", {}),
+        ("fedntd", {}),
+        ("feddisco", {}),
+        ("fedawa", {}),
+    ],
+)
+def test_away_from_their_limits_they_are_not_fedavg(name, given):
+    """The premise of the test above: it can fail."""
+    common = {"hidden": 6} if "hidden" in given else {}
+    plain = weights("fedavg", federation(), rounds=2, lr=0.2, **common)
+    assert not torch.equal(weights(name, federation(), rounds=2, lr=0.2, **given), plain)
+
+
+def test_fedntd_of_two_classes_is_fedavg():
+    clients = federation(classes=2)
+    plain = weights("fedavg", clients, rounds=4)
+    assert same_bits(weights("fedntd", clients, rounds=4, beta=2.0), plain)
+
+
+def test_fedawa_of_one_client_is_fedavg():
+    clients = federation((150,))
+    assert same_bits(weights("fedawa", clients, rounds=4), weights("fedavg", clients, rounds=4))
+
+
+def test_moon_on_a_linear_head_says_that_it_is_fedavg():
+    (note,) = begun("moon", federation()).method.notes()
+    assert "FedAvg" in note
+    assert "--hidden" in note
+    assert begun("moon", federation(), hidden=6).method.notes() == []
+
+
+# ------------------------------------------------------------ FedProx
+
+
+def test_a_pull_of_one_over_the_rate_keeps_only_the_last_gradient():
+    """η μ = 1: V ← (1 − ημ)V − η∇, so W_k = W^t − η ∇(last batch)."""
+    clients = federation((128,), dtype=F64)
+    run = begun("fedprox", clients, rounds=1, lr=0.5, mu=2.0)
+    start = torch.from_numpy(np.random.default_rng(0).normal(size=run.network.size))
+    seen = []
+
+    class Watching:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def in_scores(self, R, step):
+            seen.append((step.theta.clone(), step.inputs[0], step.y))
+
+        def in_representation(self, step):
+            return None
+
+        def in_weights(self, step):
+            return self.inner.in_weights(step)
+
+    found = run.trainer(1, [0], start, lambda s, t: Watching(run.method.local(1, s, t)))
+    assert len(seen) == 2
+    theta, X, y = seen[-1]
+    last = mean_gradient(as_matrix(theta[0], 7, 4), with_ones(X[0]), y[0].numpy())
+    wanted = as_matrix(start, 7, 4) - 0.5 * last
+    np.testing.assert_allclose(as_matrix(found[0], 7, 4), wanted, rtol=1e-12, atol=1e-14)
+
+
+# ------------------------------------------------------------ FedDyn
+
+RIDGE = 0.3
+
+
+def penalised(W, clients, k):
+    """∇F_k of the cross-entropy with a ridge on W."""
+    X, y = clients.of(k)
+    return mean_gradient(W, with_ones(X), y.numpy()) + RIDGE * W
+
+
+def converged(variant, alpha=0.5):
+    clients = federation((30, 60, 90), d=3, classes=3, dtype=F64)
+    given = {"batch_size": 0, "epochs": 20, "lr": 0.4, "weight_decay": RIDGE, "alpha": alpha}
+    run = finished("feddyn", clients, rounds=100, variant=variant, every=100, **given)
+    W = as_matrix(run.state.weights, 3, 3)
+    return clients, [penalised(W, clients, k) for k in range(3)]
+
+
+def test_feddyn_ends_where_the_unweighted_mean_of_the_gradients_vanishes():
+    clients, gradients = converged("paper")
+    assert np.linalg.norm(sum(gradients) / 3) < 1e-8
+    assert max(map(np.linalg.norm, gradients)) > 1e-2
+    assert np.linalg.norm(sum(g * p for g, p in zip(gradients, clients.shares, strict=True))) > 1e-3
+
+
+def test_feddyn_of_the_authors_ends_where_the_gradients_weighted_by_rows_vanish():
+    clients, gradients = converged("authors")
+    weighted = sum(g * p for g, p in zip(gradients, clients.shares, strict=True))
+    assert np.linalg.norm(weighted) < 1e-8
+    assert np.linalg.norm(sum(gradients) / 3) > 1e-3
+
+
+def test_a_penalty_that_is_not_squared_stalls():
+    """PFLlib's variant, for which neither mean of the gradients vanishes."""
+    clients, gradients = converged("pfllib", alpha=1.0)
+    weighted = sum(g * p for g, p in zip(gradients, clients.shares, strict=True))
+    assert np.linalg.norm(sum(gradients) / 3) > 1e-3
+    assert np.linalg.norm(weighted) > 1e-3
+
+
+@pytest.mark.parametrize("variant", ["paper", "authors", "pfllib"])
+@pytest.mark.parametrize("hidden", [None, 6])
+def test_the_first_round_of_feddyn_goes_twice_as_far(variant, hidden):
+    """W¹ = W⁰ + 2 mean(W_k − W⁰) for any data."""
+    given = {"variant": variant, "rounds": 1} | ({"hidden": hidden} if hidden else {})
+    run = begun("feddyn", federation(dtype=F64), **given)
+    start = run.state.weights
+    moved = local_results(run) - start
+    run.advance()
+    torch.testing.assert_close(run.state.weights, start + 2 * moved.mean(0), rtol=1e-12, atol=1e-14)
+
+
+# ------------------------------------------------------------ MOON and FedNTD: gradients
+
+
+def test_moons_gradient_is_that_of_its_term():
+    g = torch.Generator().manual_seed(1)
+    z = (torch.randn(2, 5, 6, generator=g, dtype=F64).relu() + 0.1).requires_grad_()
+    u = torch.randn(2, 5, 6, generator=g, dtype=F64)
+    s, slope = cosine(z.detach(), u)
+    theirs = torch.nn.functional.cosine_similarity(z, u, dim=2)
+    theirs.sum().backward()
+    torch.testing.assert_close(s, theirs.detach(), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(slope, z.grad, rtol=1e-10, atol=1e-12)
+
+
+def test_moons_step_is_that_of_automatic_differentiation():
+    """One full-batch step in round 2, when the previous model is another than the global one."""
+    clients = federation((40, 60), dtype=F64)
+    given = {"hidden": 6, "mu": 2.0, "tau": 0.7, "lr": 0.3, **ONE_STEP}
+    run = begun("moon", clients, rounds=2, **given)
+    run.advance()
+    start, previous = run.state.weights, run.method.memory["previous"].clone()
+    assert not torch.equal(previous[0], start)
+    found = local_results(run, round=2)
+    for k in range(2):
+        X, y = clients.of(k)
+        theta = start.clone()[None].requires_grad_()
+
+        def hidden(theta, X=X):
+            (W, b), _ = run.network.layers(theta)
+            return (X[None] @ W.transpose(1, 2) + b).relu()[0]
+
+        z = hidden(theta)
+        _, (V, c) = run.network.layers(theta)
+        loss = torch.nn.functional.cross_entropy((z @ V[0].T + c[0]), y)
+        near, far = (
+            torch.nn.functional.cosine_similarity(z, hidden(model[None]), dim=1) / 0.7
+            for model in (start, previous[k])
+        )
+        loss = loss + 2.0 * (torch.logaddexp(near, far) - near).mean()
+        loss.backward()
+        torch.testing.assert_close(
+            found[k], (start - 0.3 * theta.grad[0]).detach(), rtol=1e-10, atol=1e-12
+        )
+
+
+def test_fedntds_gradient_in_the_scores_is_that_of_its_loss():
+    """β τ (q − q^g) on the wrong classes, by automatic differentiation of β τ² KL."""
+    g = torch.Generator().manual_seed(2)
+    S, T = (2 * torch.randn(3, 4, 5, generator=g, dtype=F64) for _ in range(2))
+    true, tau, beta = torch.randint(0, 5, (3, 4, 1), generator=g), 0.5, 1.7
+    q, q_g = wrong_shares(S, true, tau), wrong_shares(T, true, tau)
+    at = S.clone().requires_grad_()
+    wrong = torch.ones_like(S).scatter_(2, true, 0).bool()
+    logs = torch.log_softmax((at / tau)[wrong].view(3, 4, 4), dim=2)
+    taught = torch.softmax((T / tau)[wrong].view(3, 4, 4), dim=2)
+    (beta * tau**2 * (taught * (taught.log() - logs)).sum()).backward()
+    torch.testing.assert_close(beta * tau * (q - q_g), at.grad, rtol=1e-10, atol=1e-12)
+    assert q.gather(2, true).abs().max() == 0
+
+
+# ------------------------------------------------------------ FedGen
+
+
+def test_the_generator_learns_what_the_average_classifies_well():
+    given = {"noise": 4, "generator_hidden": 6, "generator_steps": 1}
+    run = begun("fedgen", federation(dtype=F64), rounds=2, **given)
+    run.advance()
+    method, top = run.method, run.state.weights[None]
+    from afltool.baselines.streams import Purpose, stream
+
+    slope = method._slope(stream(7, Purpose.GENERATOR, 5), top)
+    omega = method.memory["omega"].clone()[None].requires_grad_()
+    y, drawn = method.drawn([stream(7, Purpose.GENERATOR, 5)], 64)
+    (W, b), (V, c) = method.generator.layers(omega)
+    z = (drawn @ W.transpose(1, 2) + b).relu() @ V.transpose(1, 2) + c
+    (head, bias) = run.network.layers(top)[0]
+    scores = z @ head.transpose(1, 2) + bias
+    torch.nn.functional.cross_entropy(scores[0], y[0]).backward()
+    torch.testing.assert_close(slope, omega.grad[0], rtol=1e-10, atol=1e-13)
+
+
+def test_adam_is_that_of_pytorch():
+    given = {"noise": 4, "generator_hidden": 6, "generator_steps": 1}
+    method = begun("fedgen", federation(dtype=F64), **given).method
+    theirs = method.memory["omega"].clone().requires_grad_()
+    adam = torch.optim.Adam([theirs], lr=0.005)
+    g = torch.Generator().manual_seed(0)
+    for count in (1, 2, 3):
+        slope = torch.randn(theirs.shape, generator=g, dtype=F64)
+        theirs.grad = slope.clone()
+        adam.step()
+        method._adam(slope, count)
+    torch.testing.assert_close(method.memory["omega"], theirs.detach(), rtol=1e-12, atol=1e-15)
+
+
+def test_fedgens_message_has_the_size_of_pfllibs():
+    """2.31 MB of generator beside the head, for 512 features and 100 classes."""
+    network = Network((512, 100), bias=True)
+    method = begun("fedgen", federation(d=512, classes=100, sizes=(60,))).method
+    assert network.size * 4 == 205_200
+    assert (method.download(1) - network.size) * 4 == pytest.approx(2.31e6, rel=0.01)
+    assert method.upload(1) - method.upload(2) == 100
+
+
+# ------------------------------------------------------------ weights: FedDisco, FedAWA
+
+
+def test_feddiscos_weights():
+    clients = federation((50, 50, 100), classes=4, labels=([0], [1], [0, 1, 2, 3]))
+    counts = clients.counts
+    assert counts[0, 0] == 50
+    l2 = distances(counts, "l2")
+    assert l2[0] == pytest.approx((1 - 1 / 4) ** 0.5)
+    assert distances(counts, "kl").sum() == pytest.approx(1)
+    heavy = begun("feddisco", clients, a=0.5, b=0.1, distance="l2").method.weigh(range(3))
+    assert heavy[:2].tolist() == [0, 0]
+    assert heavy[2] > 0
+    far = begun("feddisco", clients, a=0.5, b=1e9).method.weigh(range(3))
+    np.testing.assert_allclose(far / far.sum(), 1 / 3, rtol=1e-8)
+
+
+def test_equal_distances_that_b_makes_up_for_are_fedavg():
+    clients = federation((50, 70, 90), classes=4, labels=([0], [1], [2]), dtype=F64)
+    d = distances(clients.counts, "kl")
+    assert np.ptp(d) < 1e-15
+    found = weights("feddisco", clients, rounds=3, a=0.3, b=float(0.3 * d[0]))
+    plain = weights("fedavg", clients, rounds=3)
+    torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-15)
+
+
+def test_feddisco_falls_back_to_rows_when_no_weight_is_left(caplog):
+    clients = federation((50, 70), classes=4, labels=([0], [1]))
+    method = begun("feddisco", clients, a=50.0, b=0.0).method
+    with caplog.at_level(logging.WARNING, "afltool"):
+        found = method.weigh(range(2))
+    np.testing.assert_array_equal(found, clients.shares)
+    assert "--a" in caplog.text
+
+
+def test_fedawa_without_steps_from_log_shares_is_fedavg():
+    clients = federation(dtype=F64)
+    given = {"weight_step": 0.0, "weight_start": "log-shares"}
+    found = weights("fedawa", clients, rounds=4, **given)
+    plain = weights("fedavg", clients, rounds=4)
+    torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-15)
+
+
+def test_fedawas_gradient_is_that_of_its_loss():
+    g = torch.Generator().manual_seed(3)
+    theta, start = torch.randn(4, 9, generator=g, dtype=F64), torch.randn(9, generator=g, dtype=F64)
+    T = torch.randn(4, generator=g, dtype=F64).requires_grad_()
+    w, tau = T.softmax(0), theta - start
+    cos = torch.nn.functional.cosine_similarity(theta, start[None], dim=1)
+    far = (tau - (w[:, None] * tau).sum(0)).norm(dim=1)
+    ((w * (1 - cos)).sum() + (w * far).sum()).backward()
+    found = gradient(softmax(T.detach().numpy()), theta, start)
+    np.testing.assert_allclose(found, T.grad.numpy(), rtol=1e-10, atol=1e-13)
+
+
+def test_fedawas_weights_follow_their_clients():
+    g = torch.Generator().manual_seed(4)
+    theta, start = torch.randn(5, 9, generator=g, dtype=F64), torch.zeros(9, dtype=F64)
+    w, order = softmax(np.arange(5.0)), [3, 0, 4, 1, 2]
+    found = gradient(w, theta, start)
+    np.testing.assert_allclose(gradient(w[order], theta[order], start), found[order], rtol=1e-11)
+
+
+def test_fedawa_moves_every_logit_by_its_step_at_most():
+    run = finished("fedawa", federation(), rounds=3)
+    first = begun("fedawa", federation()).method.memory["T"]
+    moved = (run.state.memory["T"] - first).abs()
+    assert 0 < moved.max() <= 3 * 0.001 * (1 + 1e-12)
+
+
+# ------------------------------------------------------------ one shot: FedLPA, FedFisher
+
+SHOT = [("fedlpa", {}), ("fedfisher", {}), ("fedfisher", {"fisher": "diagonal"})]
+
+
+def merged(method, theta):
+    return method.merge(1, range(len(theta)), torch.zeros_like(theta[0]), theta)
+
+
+def random_heads(clients, count, seed=0):
+    size = (clients.dim + 1) * clients.classes
+    g = torch.Generator().manual_seed(seed)
+    return 0.3 * torch.randn(count, size, generator=g, dtype=F64)
+
+
+@pytest.mark.parametrize(("name", "given"), SHOT)
+def test_one_client_gets_its_own_head_back(name, given):
+    clients = federation((150,), dtype=F64)
+    method, theta = begun(name, clients, **given).method, random_heads(clients, 1)
+    torch.testing.assert_close(merged(method, theta), theta[0], rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize(("name", "given"), SHOT)
+def test_equal_heads_are_merged_into_themselves(name, given):
+    clients = federation(dtype=F64)
+    theta = random_heads(clients, 1).expand(5, -1)
+    method = begun(name, clients, **given).method
+    torch.testing.assert_close(merged(method, theta), theta[0], rtol=1e-13, atol=1e-13)
+
+
+def alike(sizes=(40, 80)):
+    """Clients with the same rows, some of them several times: equal A_k, other labels."""
+    one = federation((40,), d=5, dtype=F64)
+    parts = [torch.arange(40).repeat(n // 40) for n in sizes]
+    at = torch.cat(parts)
+    y = torch.from_numpy(np.random.default_rng(8).integers(0, 4, len(at)))
+    ends = np.cumsum([0, *sizes])
+    rows = tuple(np.arange(a, b) for a, b in pairwise(ends))
+    return type(one)(one.X[at], y, rows, ("a", "b"), 4)
+
+
+def test_equal_grams_make_fedlpas_starting_formula_exact():
+    """(Σ p_k G_k)⁻¹ Z (Σ p_k A_k)⁻¹, where its authors begin."""
+    clients = alike()
+    theta = random_heads(clients, 2)
+    given = {"damping": 0.1, "tolerance": 1e-15}
+    found = as_matrix(merged(begun("fedlpa", clients, **given).method, theta), 5, 4)
+    X = with_ones(clients.of(0)[0])
+    A = X.T @ X / len(X) + 0.1 * np.eye(6)
+    top, G = np.zeros((4, 6)), np.zeros((4, 4))
+    for k in range(2):
+        W, (rows, y) = as_matrix(theta[k], 5, 4), clients.of(k)
+        G_k = squared_residuals(cv.probabilities(with_ones(rows), W), y.numpy()) + 0.1 * np.eye(4)
+        G, top = G + clients.shares[k] * G_k, top + clients.shares[k] * G_k @ W @ A
+    np.testing.assert_allclose(found, np.linalg.solve(G, top) @ np.linalg.inv(A), atol=1e-13)
+
+
+@pytest.mark.parametrize(("name", "given"), SHOT[:2])
+def test_the_merged_head_solves_its_system(name, given):
+    """Against the Kronecker system as a dense one, by least squares nearest to the average."""
+    clients = federation(d=3, dtype=F64)
+    theta = random_heads(clients, 5)
+    method = begun(name, clients, tolerance=1e-14, **given).method
+    found = as_matrix(merged(method, theta), 3, 4)
+    K, Z = np.zeros((16, 16)), np.zeros(16)
+    for k in range(5):
+        W, (rows, y) = as_matrix(theta[k], 3, 4), clients.of(k)
+        X, rho = with_ones(rows), method.damping
+        G = method.factor(cv.probabilities(X, W), y.numpy()) + rho * np.eye(4)
+        M = np.kron(G, X.T @ X / len(X) + rho * np.eye(4)) * clients.shares[k]
+        K, Z = K + M, Z + M @ W.ravel()
+    mean = as_matrix(average(theta, clients.shares), 3, 4).ravel()
+    wanted = mean + np.linalg.lstsq(K, Z - K @ mean, rcond=1e-12)[0]
+    np.testing.assert_allclose(found.ravel(), wanted, atol=1e-8)
+    assert method.facts["relative_residual"] <= 1e-14
+
+
+def test_fishers_information_is_the_curvature_of_the_loss():
+    """diag(mean P) − PᵀP/n against the Hessian in the scores, by automatic differentiation."""
+    S = torch.randn(6, 3, generator=torch.Generator().manual_seed(5), dtype=F64)
+    shift = torch.zeros(3, dtype=F64)
+    loss = torch.nn.functional.cross_entropy
+    hessian = torch.autograd.functional.hessian(
+        lambda v: loss(S + v, torch.zeros(6, dtype=torch.long)), shift
+    )
+    np.testing.assert_allclose(fisher(S.softmax(1).numpy()), hessian.numpy(), atol=1e-14)
+
+
+def test_a_client_that_is_sure_drops_out_of_the_diagonal_merge():
+    """P → Y: no information, so where the others have some, theirs alone counts."""
+    clients = federation((60, 60), d=3, classes=3, labels=([0], [1, 2, 0]), dtype=F64)
+    theta = random_heads(clients, 2)
+    sure = as_matrix(theta[0], 3, 3)
+    sure[:] = 0.0
+    sure[0, -1] = 60.0
+    theta[0] = cv.flat(begun("fedavg", clients).network, sure, theta)
+    found = merged(begun("fedfisher", clients, fisher="diagonal").method, theta)
+    torch.testing.assert_close(found, theta[1], rtol=1e-10, atol=1e-10)
+
+
+def test_one_shot_methods_refuse_what_they_are_not():
+    with pytest.raises(UsageError, match="--rounds is 1 to 1"):
+        begun("fedlpa", federation(), rounds=2)
+    with pytest.raises(UsageError, match="linear head"):
+        begun("fedfisher", federation(), hidden=6)
+
+
+# ------------------------------------------------------------ local only
+
+
+def test_a_client_of_one_class_is_right_where_that_class_is():
+    """Features are not negative, so a class that was never seen never wins: accuracy 1/C."""
+    clients = federation((50, 50, 50, 50), labels=([0], [1], [2], [3]))
+    assert clients.X.min() >= 0
+    run = finished("local", clients, rounds=3, every=1)
+    assert run.state.rounds[-1]["top1"] == pytest.approx(1 / 4)
+    assert run.state.rounds[-1]["top1_spread"] == pytest.approx(0)
+
+
+def test_local_heads_are_what_each_client_would_train_alone():
+    clients = federation()
+    run = finished("local", clients, rounds=3, every=3)
+    for k in (0, 4):
+        alone = type(clients)(
+            clients.X, clients.y, (clients.rows[k],), (clients.names[k],), clients.classes
+        )
+        own = weights("fedavg", alone, rounds=3)
+        assert same_bits(run.state.memory["own"][k], own)
+    assert same_bits(run.state.weights, run.state.memory["own"][4]), "the one with the most rows"
+    assert run.state.rounds[-1]["top1_max"] >= run.state.rounds[-1]["top1"]

@@ -1,0 +1,393 @@
+"""The command `baseline` through files: heads that evaluate, the same bits, clear refusals."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import embeddings, installed
+
+import afltool
+from afltool import progress
+from afltool.baselines import METHODS, make_settings
+from afltool.baselines.clients import Clients
+from afltool.baselines.tuning import curvature, stability
+from afltool.errors import StoppedError, UsageError
+from afltool.stages import baseline as stage
+
+QUICK = {"fedlpa": ["--epochs", "3"], "fedfisher": ["--epochs", "3"], "fedgen": ["--noise", "4"]}
+
+
+def arguments(road, name, out, *more, partition=None):
+    where = ["--partition", partition or road.clients, "--test", road.test, "-o", out]
+    rounds = [] if name in ("fedlpa", "fedfisher") else ["--rounds", "5"]
+    return ["baseline", name, road.train, *where, *rounds, *QUICK.get(name, []), *more]
+
+
+def digest(out):
+    return afltool.info(out / "head.h5")["digest"]
+
+
+def summary(out):
+    return json.loads((out / "summary.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def held_out(road):
+    """A partition of the road's rows that keeps some clients for validation."""
+    place = road.folder / "held-out.h5"
+    return afltool.partition(road.train, place, alpha=0.5, clients=6, held_out=0.3)
+
+
+# ------------------------------------------------------------ what it leaves
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_leaves_a_head_that_evaluate_reads(name, road, tmp_path, cli):
+    out = tmp_path / "run"
+    done = cli(*arguments(road, name, out))
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.strip() == str(out)
+    found = summary(out)
+    told = afltool.evaluate(out / "head.h5", road.test)
+    if name != "local":
+        assert told["top1"] == pytest.approx(found["top1"], abs=0.006)
+    assert found["top1"] > 0.5
+    assert sorted(p.name for p in out.iterdir()) == ["head.h5", "rounds.csv", "summary.json"]
+    assert found["head_digest"] == digest(out)
+    afltool.verify(out / "head.h5")
+
+
+def test_rounds_are_told_as_table_json_and_picture(road, tmp_path, cli):
+    out = tmp_path / "run"
+    done = cli(*arguments(road, "fedavg", out, "--every", "2"))
+    assert "last round" in done.stderr
+    table = pd.read_csv(out / "rounds.csv")
+    rounds = summary(out)["rounds"]
+    assert list(table.phase) == [one["phase"] for one in rounds]
+    assert list(table.phase)[-1] == "round-5"
+    assert [i + 1 for i, v in enumerate(table.top1) if not np.isnan(v)] == [2, 4, 5]
+    assert set(table.upload_bytes) == {4 * 9 * 4}
+    assert summary(out)["upload_bytes"] == 5 * 144
+    assert cli("plot", "rounds", out, "-o", tmp_path / "p.png").exit_code == 0
+    assert (tmp_path / "p.png").stat().st_size > 1000
+
+
+def test_three_accuracies_and_the_head_that_held_out_clients_like(road, held_out, tmp_path, cli):
+    out = tmp_path / "run"
+    done = cli(*arguments(road, "fedavg", out, "--lr", "0.3", partition=held_out))
+    assert done.exit_code == 0, done.stderr
+    found, rounds = summary(out)["accuracies"], summary(out)["rounds"]
+    assert found["last_round"]["top1"] == rounds[-1]["top1"]
+    best = max(rounds, key=lambda one: one["held_out_top1"])
+    assert found["best_by_held_out_clients"]["top1"] == best["top1"]
+    assert found["best_on_test_rows"]["top1"] == max(one["top1"] for one in rounds)
+    assert "test rows" in found["best_on_test_rows"]["note"]
+    told = afltool.evaluate(out / "head-held-out.h5", road.test)["top1"]
+    assert told == pytest.approx(best["top1"], abs=0.006)
+
+
+def test_accuracies_of_the_papers_rule_alone_are_marked(road, tmp_path, cli):
+    out = tmp_path / "run"
+    cli(*arguments(road, "fedavg", out))
+    assert set(summary(out)["accuracies"]) == {"last_round", "best_on_test_rows"}
+
+
+def test_the_edge_of_stability_is_told(road, tmp_path, cli):
+    done = cli(*arguments(road, "fedavg", tmp_path / "run", "--lr", "3"))
+    assert "λ_max / C" in done.stderr
+    assert "would oscillate" in done.stderr
+    found = summary(tmp_path / "run")
+    assert found["stability"] == pytest.approx(3 * found["largest_curvature"] / 4)
+
+
+def test_the_largest_curvature_is_that_of_the_gram():
+    import torch
+
+    X = np.abs(np.random.default_rng(0).normal(size=(50, 6))).astype(np.float32)
+    rows = (np.arange(0, 20), np.arange(25, 50))
+    clients = Clients(torch.from_numpy(X), torch.zeros(50).long(), rows, ("a", "b"), 3)
+    used = np.hstack([X, np.ones((50, 1))])[np.concatenate(rows)]
+    wanted = np.linalg.eigvalsh(used.T @ used / 45)[-1]
+    assert curvature(clients, bias=True) == pytest.approx(wanted, rel=1e-6)
+    assert stability(0.1, wanted, 3) == pytest.approx(0.1 * wanted / 3)
+
+
+# ------------------------------------------------------------ again, elsewhere, interrupted
+
+
+def test_threads_and_stacks_give_the_same_digest(road, tmp_path, cli):
+    for number, more in enumerate((["--threads", "1"], ["--threads", "3", "--stack", "1"])):
+        assert cli(*arguments(road, "feddyn", tmp_path / str(number), *more)).exit_code == 0
+    assert digest(tmp_path / "0") == digest(tmp_path / "1")
+
+
+def test_rows_in_another_order_give_the_same_digest(road, tmp_path, cli):
+    """A client's rows are taken in the order of their ids, however the file has them."""
+    x = np.load(road.embeddings)
+    ids = np.char.mod("row-%04d", np.arange(600))
+    order = np.random.default_rng(0).permutation(600)
+    found = []
+    for number, at in enumerate((np.arange(600), order)):
+        place = tmp_path / f"{number}.npz"
+        np.savez(place, x=x["x"][at], y=x["y"][at], row_ids=ids[at])
+        train = afltool.import_embeddings(place, tmp_path / f"{number}.h5")
+        clients = afltool.partition(train, tmp_path / f"c{number}.h5", scheme="iid", clients=5)
+        out = tmp_path / f"run{number}"
+        settings = {"rounds": 3}
+        afltool.baseline("fedavg", train, out, partition=clients, test=road.test, settings=settings)
+        found.append(digest(out))
+    assert afltool.info(tmp_path / "c0.h5")["digest"] == afltool.info(tmp_path / "c1.h5")["digest"]
+    assert found[0] == found[1]
+
+
+def test_running_again_is_up_to_date_and_another_run_is_refused(road, tmp_path, cli):
+    out = tmp_path / "run"
+    assert cli(*arguments(road, "fedavg", out)).exit_code == 0
+    before = (out / "head.h5").stat().st_mtime_ns
+    again = cli(*arguments(road, "fedavg", out, "--threads", "2"))
+    assert again.exit_code == 0
+    assert (out / "head.h5").stat().st_mtime_ns == before
+    other = cli(*arguments(road, "fedavg", out, "--lr", "0.1"))
+    assert other.exit_code == 2
+    assert "--overwrite" in other.stderr
+    assert cli(*arguments(road, "fedavg", out, "--lr", "0.1", "--overwrite")).exit_code == 0
+    assert (out / "head.h5").stat().st_mtime_ns != before
+
+
+@pytest.fixture
+def stopped_after(monkeypatch):
+    """Lets a run be asked to stop after so many rounds."""
+
+    class Stopping:
+        left = 0
+
+        def start(self, title, total, unit, done):
+            self.title, self.done = title, done
+            return self
+
+        def advance(self, n=1):
+            Stopping.left -= n
+            if Stopping.left == 0:
+                progress.request_stop("a test")
+
+        def finish(self, task):
+            pass
+
+    reporter = Stopping()
+    before = progress._reporter
+    progress.set_reporter(reporter)
+
+    def stop_after(rounds):
+        Stopping.left = rounds
+        return reporter
+
+    yield stop_after
+    progress.set_reporter(before)
+    progress.clear_stop()
+
+
+@pytest.mark.parametrize("name", ["fedavg", "feddyn", "fedgen", "fedawa", "local"])
+def test_a_stopped_run_goes_on_to_the_same_bits(name, road, held_out, tmp_path, stopped_after):
+    settings = {"rounds": 6, "every": 1} | ({"noise": 4} if name == "fedgen" else {})
+    given = {"partition": held_out, "test": road.test, "settings": settings}
+    whole = afltool.baseline(name, road.train, tmp_path / "whole", **given)
+    reporter, out = stopped_after(2), tmp_path / "parts"
+    with pytest.raises(StoppedError):
+        afltool.baseline(name, road.train, out, **given)
+    assert [p.name for p in out.iterdir()] == ["checkpoint.h5"]
+    kept = afltool.info(out / "checkpoint.h5")
+    assert kept["rounds_done"] == 2
+    afltool.verify(out / "checkpoint.h5")
+    progress.clear_stop()
+    afltool.baseline(name, road.train, out, **given)
+    assert reporter.done == 2
+    assert digest(out) == digest(whole)
+    held = [afltool.info(one / "head-held-out.h5")["digest"] for one in (out, whole)]
+    assert held[0] == held[1]
+    assert not (out / "checkpoint.h5").exists()
+    pairs = zip(summary(out)["rounds"], summary(whole)["rounds"], strict=True)
+    assert all(a["top1"] == b["top1"] for a, b in pairs)
+
+
+def test_a_checkpoint_of_another_run_is_refused(road, tmp_path, stopped_after, cli):
+    out = tmp_path / "run"
+    stopped_after(2)
+    given = {"partition": road.clients, "test": road.test}
+    with pytest.raises(StoppedError):
+        afltool.baseline("fedavg", road.train, out, settings={"rounds": 5}, **given)
+    progress.clear_stop()
+    done = cli(*arguments(road, "fedavg", out, "--lr", "0.2"))
+    assert done.exit_code == 2
+    assert "interrupted" in done.stderr
+    done = cli(*arguments(road, "fedavg", out, "--lr", "0.2", "--overwrite"))
+    assert done.exit_code == 0, done.stderr
+
+
+def test_checkpoints_are_written_while_it_runs(road, tmp_path, monkeypatch):
+    """What a kill leaves: the run dies in round 4, and the next one goes on from there."""
+    monkeypatch.setattr(stage, "CHECKPOINT_SECONDS", -1.0)
+    given = {"partition": road.clients, "test": road.test, "settings": {"rounds": 6}}
+    whole = afltool.baseline("feddyn", road.train, tmp_path / "whole", **given)
+    advance = stage.Run.advance
+
+    def dying(run):
+        if run.round == 3:
+            raise KeyboardInterrupt
+        return advance(run)
+
+    monkeypatch.setattr(stage.Run, "advance", dying)
+    with pytest.raises(KeyboardInterrupt):
+        afltool.baseline("feddyn", road.train, tmp_path / "parts", **given)
+    assert afltool.info(tmp_path / "parts" / "checkpoint.h5")["rounds_done"] == 3
+    monkeypatch.setattr(stage.Run, "advance", advance)
+    afltool.baseline("feddyn", road.train, tmp_path / "parts", **given)
+    assert digest(tmp_path / "parts") == digest(whole)
+
+
+# ------------------------------------------------------------ learning rates and presets
+
+
+def test_the_learning_rate_is_chosen_by_held_out_clients(road, held_out, tmp_path, cli):
+    out = tmp_path / "run"
+    done = cli(*arguments(road, "fedavg", out, "--lr", "auto", "--lr-rounds", "3",
+                          partition=held_out))  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    found = summary(out)
+    tried = found["rates_tried"]
+    assert len(tried) == 7
+    best = max(one["held_out_top1"] for one in tried)
+    assert found["settings"]["lr"] in [t["lr"] for t in tried if t["held_out_top1"] == best]
+    assert not (out / "learning-rates.json").exists()
+    again = tmp_path / "again"
+    given = {"lr": found["settings"]["lr"], "rounds": 5}
+    afltool.baseline(
+        "fedavg", road.train, again, partition=held_out, test=road.test, settings=given
+    )
+    assert digest(again) == digest(out)
+
+
+def test_rates_that_were_tried_are_kept(road, held_out, tmp_path, stopped_after):
+    given = {"partition": held_out, "test": road.test}
+    given["settings"] = {"rounds": 4, "lr": "auto", "lr_rounds": 2}
+    whole = afltool.baseline("fedavg", road.train, tmp_path / "whole", **given)
+    stopped_after(3)
+    with pytest.raises(StoppedError):
+        afltool.baseline("fedavg", road.train, tmp_path / "parts", **given)
+    progress.clear_stop()
+    kept = json.loads((tmp_path / "parts" / "learning-rates.json").read_text())["rates"]
+    assert len(kept) == 3
+    afltool.baseline("fedavg", road.train, tmp_path / "parts", **given)
+    assert summary(tmp_path / "parts")["rates_tried"] == summary(whole)["rates_tried"]
+    assert digest(tmp_path / "parts") == digest(whole)
+
+
+def test_a_rate_cannot_be_chosen_without_held_out_clients(road, tmp_path, cli):
+    done = cli(*arguments(road, "fedavg", tmp_path / "run", "--lr", "auto"))
+    assert done.exit_code == 2
+    assert "--held-out 0.1" in done.stderr
+
+
+def test_presets_are_the_papers_and_what_is_given_wins():
+    found = make_settings("fedlpa", {"lr": 0.2}, "deepafl")
+    assert (found.epochs, found.lr, found.momentum, found.rounds) == (50, 0.2, 0.0, 1)
+    assert make_settings("fedgen", None, "afl").generator_steps == 1000
+    assert make_settings("fedavg", None, "afl").rounds == 500
+    with pytest.raises(UsageError, match="no option 'mu'"):
+        make_settings("fedavg", {"mu": 1.0})
+    with pytest.raises(UsageError, match="--preset is afl or deepafl"):
+        make_settings("fedavg", None, "safle")
+
+
+# ------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--lr", "0"], "above 0"),
+        (["--lr", "fast"], "--lr"),
+        (["--momentum", "1"], "--momentum"),
+        (["--layers", "1", "--hidden", "5"], "--hidden"),
+        (["--epochs", "0"], "--epochs"),
+    ],
+)
+def test_bad_settings_are_refused(more, said, road, tmp_path, cli):
+    done = cli(*arguments(road, "fedavg", tmp_path / "run", *more))
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rate_that_diverges_ends_with_its_round(road, tmp_path, cli):
+    done = cli(*arguments(road, "fedavg", tmp_path / "run", "--lr", "1e38"))
+    assert done.exit_code == 5
+    assert "round " in done.stderr
+    assert "try --lr" in done.stderr
+    assert not (tmp_path / "run" / "head.h5").exists()
+
+
+def test_inputs_that_do_not_belong_together_are_refused(road, tmp_path, cli):
+    other = afltool.import_embeddings(embeddings(tmp_path / "o.npz", 300), tmp_path / "o.h5")
+    dealt = afltool.partition(other, tmp_path / "c.h5", scheme="iid", clients=3)
+    done = cli(*arguments(road, "fedavg", tmp_path / "run", partition=dealt))
+    assert done.exit_code == 4
+    assert "other rows" in done.stderr
+    wide = afltool.import_embeddings(embeddings(tmp_path / "w.npz", 60, d=9), tmp_path / "w.h5")
+    done = cli("baseline", "fedavg", road.train, "--partition", road.clients, "--test", wide,
+               "-o", tmp_path / "run")  # fmt: skip
+    assert done.exit_code == 4
+    assert "does not fit" in done.stderr
+
+
+def test_the_installed_command(road, tmp_path):
+    done = installed(*arguments(road, "fedprox", tmp_path / "run", "--json"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["method"] == "fedprox"
+    assert found["settings"]["mu"] == 0.001
+
+
+# ------------------------------------------------------------ hidden layers
+
+
+@pytest.mark.parametrize(
+    "more", [["--hidden", "6"], ["--layers", "3", "--hidden", "5", "--no-bias"]]
+)
+def test_hidden_layers_leave_a_network_that_evaluate_reads(more, road, tmp_path, cli):
+    out = tmp_path / "run"
+    done = cli(*arguments(road, "moon", out, "--lr", "0.3", *more))
+    assert done.exit_code == 0, done.stderr
+    assert afltool.info(out / "head.h5")["name"] == "network"
+    told = afltool.evaluate(out / "head.h5", road.test)["top1"]
+    assert told == pytest.approx(summary(out)["top1"], abs=0.006)
+    assert told > 0.4
+    afltool.verify(out / "head.h5")
+
+
+def test_nobody_begins_with_a_network(road, tmp_path, cli):
+    assert cli("head", "network", "-o", tmp_path / "h.h5").exit_code == 2
+    done = cli("local-stats", road.train, "--partition", road.clients, "--head", "network",
+               "-o", tmp_path / "s")  # fmt: skip
+    assert done.exit_code in (2, 3)
+    assert not list(tmp_path.glob("s/*.h5"))
+
+
+# ------------------------------------------------------------ several runs in one picture
+
+
+def test_several_runs_are_drawn_in_one_picture(road, tmp_path, cli):
+    for name in ("fedavg", "feddyn", "centralised"):
+        assert cli(*arguments(road, name, tmp_path / name)).exit_code == 0
+    done = cli("run", "--train-features", road.train, "--test-features", road.test, "--clients", 3,
+               "-o", tmp_path / "afl")  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    runs = [tmp_path / name for name in ("fedavg", "feddyn", "centralised", "afl")]
+    done = cli("plot", "rounds", *runs, "-o", tmp_path / "p.png")
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "p.png").stat().st_size > 10_000
+    refused = cli("plot", "rounds", runs[0], road.head, "-o", tmp_path / "q.png")
+    assert refused.exit_code == 2
+    assert "tells no accuracy" in refused.stderr

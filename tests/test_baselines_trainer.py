@@ -1,0 +1,244 @@
+"""The trainer of the baselines: what descent it is, and what its results do not depend on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from rivals import (
+    as_matrix,
+    begun,
+    federation,
+    finished,
+    mean_gradient,
+    same_bits,
+    weights,
+    with_ones,
+)
+
+from afltool.baselines import METHODS
+from afltool.baselines.clients import dealt
+from afltool.baselines.network import Network, residual
+from afltool.baselines.runner import State
+from afltool.baselines.streams import Purpose, choice, client_key, permutation, stream
+from afltool.errors import NumericalError
+
+ONE_SHOT = ("fedlpa", "fedfisher")
+TOGETHER = [(name, {}) for name in METHODS] + [
+    ("fedavg", {"hidden": 6}),
+    ("moon", {"hidden": 6}),
+    ("fedgen", {"hidden": 6}),
+    ("fedavg", {"momentum": 0.9, "weight_decay": 1e-3, "participation": 0.6, "epochs": 2}),
+    ("feddyn", {"variant": "authors", "participation": 0.6}),
+    ("fedfisher", {"fisher": "diagonal"}),
+]
+
+
+def few(name, given):
+    """A short run; FedGen's generator is small."""
+    short = {"epochs": 2} if name in ONE_SHOT else {"rounds": 3}
+    small = {"noise": 3, "generator_hidden": 5, "generator_steps": 3} if name == "fedgen" else {}
+    return {**short, **small, **given}
+
+
+# ------------------------------------------------------------ what it computes
+
+
+def test_one_client_is_stochastic_gradient_descent():
+    clients = federation((150,), dtype=torch.float64)
+    W, X, y = np.zeros((4, 8)), with_ones(clients.X), clients.y.numpy()
+    for round in (1, 2, 3):
+        words = stream(3, Purpose.BATCHES, round, client_key("site 0"), 0)
+        order = clients.rows[0][permutation(words, 150)]
+        for at in (order[:64], order[64:128], order[128:]):
+            W -= 0.1 * mean_gradient(W, X[at], y[at])
+    found = as_matrix(weights("fedavg", clients, rounds=3, lr=0.1, seed=3), 7, 4)
+    np.testing.assert_allclose(found, W, rtol=1e-12, atol=1e-14)
+
+
+def test_one_full_batch_step_a_round_is_centralised_gradient_descent():
+    clients = federation(dtype=torch.float64)
+    W, X, y = np.zeros((4, 8)), with_ones(clients.X), clients.y.numpy()
+    for _ in range(5):
+        W -= 0.3 * mean_gradient(W, X, y)
+    for name in ("fedavg", "centralised"):
+        found = weights(name, clients, rounds=5, lr=0.3, batch_size=0)
+        np.testing.assert_allclose(as_matrix(found, 7, 4), W, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_descent_is_that_of_pytorch(layers, bias):
+    """Gradients by automatic differentiation and torch.optim.SGD, with momentum and decay."""
+    clients = federation((200,), dtype=torch.float64)
+    given = {"momentum": 0.9, "weight_decay": 0.01, "lr": 0.05, "batch_size": 50, "rounds": 1}
+    shape = {"layers": layers} | ({"hidden": 5} if layers > 1 else {})
+    run = begun("fedavg", clients, no_bias=not bias, **given, **shape)
+    theirs = run.state.weights.clone()[None].requires_grad_()
+    sgd = torch.optim.SGD([theirs], lr=0.05, momentum=0.9, weight_decay=0.01)
+    words = stream(0, Purpose.BATCHES, 1, client_key("site 0"), 0)
+    for at in clients.rows[0][permutation(words, 200)].reshape(4, 50):
+        z = clients.X[at][None]
+        for number, (W, b) in enumerate(run.network.layers(theirs)):
+            z = z.relu() if number else z
+            z = z @ W.transpose(1, 2) + (0 if b is None else b)
+        sgd.zero_grad()
+        torch.nn.functional.cross_entropy(z[0], clients.y[at]).backward()
+        sgd.step()
+    run.advance()
+    torch.testing.assert_close(run.state.weights, theirs[0].detach(), rtol=1e-11, atol=1e-13)
+
+
+def test_an_extra_gradient_in_the_representation_reaches_the_layers_below():
+    g = torch.Generator().manual_seed(0)
+    net = Network((5, 6, 3), bias=True)
+    theta = torch.randn(2, net.size, dtype=torch.float64, generator=g, requires_grad=True)
+    X = torch.randn(2, 4, 5, dtype=torch.float64, generator=g)
+    y, share = torch.tensor([[0, 1, 2, 0]] * 2), torch.full((2, 4), 0.25, dtype=torch.float64)
+    extra = torch.randn(2, 4, 6, dtype=torch.float64, generator=g)
+    (W, b), (V, c) = net.layers(theta)
+    z = (X @ W.transpose(1, 2) + b).relu()
+    S = z @ V.transpose(1, 2) + c
+    entropy = torch.nn.functional.cross_entropy(S.flatten(0, 1), y.flatten(), reduction="sum")
+    (entropy / 4 + (extra * z).sum()).backward()
+    with torch.no_grad():
+        inputs, scores = net.forward(theta, X)
+        slope = torch.zeros_like(theta)
+        outputs = net.backward(theta, inputs, residual(scores, y, share), extra)
+        net.descend(slope, inputs, outputs, -1.0)
+    torch.testing.assert_close(slope, theta.grad, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"local"}))
+def test_from_zero_the_scores_of_a_row_add_up_to_zero(name):
+    """Every gradient is orthogonal to 1, so W·1 stays 0 for all but the diagonal FedFisher."""
+    found = finished(name, federation(), **few(name, {})).state.weights
+    sums = as_matrix(found, 7, 4).sum(axis=0)
+    assert np.abs(found.numpy()).max() > 0.01
+    assert np.abs(sums).max() < 1e-6
+
+
+# ------------------------------------------------------------ what it does not depend on
+
+
+@pytest.mark.parametrize(("name", "given"), TOGETHER)
+def test_stacks_and_threads_change_no_bit(name, given):
+    clients = federation((70, 130, 9, 64, 200, 1, 300, 65, 66))
+    alone = weights(name, clients, stack=1, **few(name, given))
+    for threads, stack in ((1, 3), (2, 16), (3, 4)):
+        found = weights(name, clients, threads=threads, stack=stack, **few(name, given))
+        assert same_bits(found, alone), (threads, stack)
+
+
+@pytest.mark.parametrize(("d", "classes"), [(512, 100), (65, 10)])
+def test_slices_of_a_batched_product_are_single_products(d, classes):
+    """The sizes of real heads, whose products other kernels may make than those of small ones."""
+    clients = federation((64, 200, 131, 70, 65), d=d, classes=classes)
+    alone = weights("fedavg", clients, stack=1, rounds=2)
+    assert same_bits(weights("fedavg", clients, stack=5, threads=2, rounds=2), alone)
+
+
+def test_the_order_of_clients_and_rows_changes_no_bit_of_what_a_client_trains():
+    clients = federation()
+    mixed = np.random.default_rng(1).permutation(len(clients.y))
+    back = np.argsort(mixed)
+    order = [3, 0, 4, 2, 1]
+    other = type(clients)(
+        clients.X[mixed],
+        clients.y[mixed],
+        tuple(back[clients.rows[k]] for k in order),
+        tuple(clients.names[k] for k in order),
+        clients.classes,
+    )
+    a, b = begun("fedavg", clients), begun("fedavg", other)
+    whole = [
+        run.trainer(1, range(5), run.state.weights, lambda s, t, m=run.method: m.local(1, s, t))
+        for run in (a, b)
+    ]
+    assert same_bits(whole[0][order], whole[1])
+    some = b.trainer(1, [4, 0], b.state.weights, lambda s, t: b.method.local(1, s, t))
+    assert same_bits(some, whole[1][[4, 0]])
+
+
+@pytest.mark.parametrize(("name", "given"), [t for t in TOGETHER if t[0] not in ONE_SHOT])
+def test_going_on_from_what_was_kept_gives_the_same_bits(name, given):
+    whole = finished(name, federation(), **few(name, given))
+    first = begun(name, federation(), **few(name, given))
+    first.advance()
+    kept = {k: torch.from_numpy(v.numpy().copy()) for k, v in first.state.arrays().items()}
+    rest = begun(name, federation(), **few(name, given))
+    rest.resume(State.of(kept, first.state.rounds))
+    while rest.round < 3:
+        rest.advance()
+    assert same_bits(rest.state.weights, whole.state.weights)
+    tops = [[r.get("top1") for r in run.state.rounds] for run in (rest, whole)]
+    assert tops[0] == tops[1]
+    for key, value in whole.state.memory.items():
+        assert same_bits(rest.state.memory[key], value), key
+
+
+def test_streams_differ_in_every_part_of_their_key():
+    keys = [(0, Purpose.BATCHES, 1, 2, 3), (1, Purpose.BATCHES, 1, 2, 3)]
+    keys += [(0, Purpose.GENERATED, 1, 2, 3), (0, Purpose.BATCHES, 2, 2, 3)]
+    keys += [(0, Purpose.BATCHES, 1, 3, 3), (0, Purpose.BATCHES, 1, 2, 4)]
+    drawn = {tuple(permutation(stream(*key), 50)) for key in keys}
+    assert len(drawn) == len(keys)
+    assert sorted(permutation(stream(*keys[0]), 50)) == list(range(50))
+
+
+def test_classes_are_drawn_in_proportion_to_their_counts():
+    found = choice(stream(0, Purpose.GENERATED), 30_000, np.array([1, 0, 2, 3]))
+    shares = np.bincount(found, minlength=4) / 30_000
+    np.testing.assert_allclose(shares, [1 / 6, 0, 1 / 3, 1 / 2], atol=0.01)
+    assert shares[1] == 0
+
+
+# ------------------------------------------------------------ switches and failures
+
+
+def test_short_batches_are_kept_unless_they_are_dropped():
+    """PFLlib's habit: a client below one batch never trains, and votes for where it began."""
+    clients = federation((64, 20), dtype=torch.float64)
+    big = federation((64,), dtype=torch.float64)
+    kept = weights("fedavg", clients, rounds=1)
+    run = begun("fedavg", clients, rounds=1, drop_last=True)
+    own = run.trainer(1, [0, 1], run.state.weights, lambda s, t: run.method.local(1, s, t))
+    assert own[1].abs().max() == 0
+    assert own[0].abs().max() > 0
+    run.advance()
+    torch.testing.assert_close(run.state.weights, own[0] * 64 / 84)
+    assert not torch.equal(kept, run.state.weights)
+    assert same_bits(
+        weights("fedavg", big, drop_last=True, rounds=1), weights("fedavg", big, rounds=1)
+    )
+
+
+def test_participants_are_drawn_anew_every_round_and_by_their_number():
+    run = begun("fedavg", federation((20,) * 30), participation=0.2, rounds=9)
+    drawn = [tuple(run.participants(t)) for t in range(1, 10)]
+    assert all(len(set(who)) == 6 for who in drawn)
+    assert len(set(drawn)) > 5
+    assert begun("fedavg", federation((9, 9)), participation=0.01).participants(1) != []
+
+
+def test_uniform_averages_count_every_client_once():
+    clients = federation(dtype=torch.float64)
+    run = begun("fedavg", clients, rounds=1, average="uniform")
+    own = run.trainer(1, range(5), run.state.weights, lambda s, t: run.method.local(1, s, t))
+    run.advance()
+    torch.testing.assert_close(run.state.weights, own.mean(0), rtol=1e-12, atol=1e-14)
+
+
+def test_a_rate_that_diverges_is_told_with_its_round():
+    with pytest.raises(NumericalError, match=r"round \d+: .* not finite.*try --lr 1e\+37"):
+        finished("fedavg", federation(), rounds=50, lr=1e38)
+
+
+def test_clients_without_rows_are_left_out():
+    whole = federation((30, 40))
+    names = ["site 0", "nobody", "site 1"]
+    owner = np.zeros(70, int)
+    owner[whole.rows[1]] = 2
+    found = dealt(whole.X, whole.y, np.arange(70), owner, names, 4, range(3))
+    assert found.names == ("site 0", "site 1")
+    assert same_bits(weights("fedavg", found, rounds=2), weights("fedavg", whole, rounds=2))

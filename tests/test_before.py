@@ -1,0 +1,149 @@
+"""`run` and `slurm` refuse what cannot end well before any work: no image read, nothing written."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from helpers_images import write_imagefolder
+
+import afltool
+from afltool.runs.config import RunConfig
+
+
+@pytest.fixture
+def images(tmp_path):
+    write_imagefolder(tmp_path / "images", per_class=2)
+    return f"imagefolder:{tmp_path / 'images'}"
+
+
+WRONG = [
+    (["--head", "svm"], 2, "there is no head 'svm'; the heads are linear, "),
+    (["--head", "nowhere.h5"], 3, "nowhere.h5"),
+    (["--head", "safle", "--buckets", 1], 2, "--buckets is 2 to 256; found 1"),
+    (["--head", "linear", "--layers", 3], 2, "has no option 'layers'"),
+    (["--head-seed", 3], 2, "leave --head-seed out"),
+    (["--head", "deepafl", "--incremental", "--participation", 0.5], 2, "the same clients"),
+    (["--backbone", "resnet99"], 2, "resnet99"),
+    (["--node", "layerX"], 2, "layerX"),
+    (["--weights", "nowhere.pth"], 3, "nowhere.pth"),
+    (["--weights", "IMAGENET99"], 2, "IMAGENET99"),
+    (["--data", "imagefolder:nowhere"], 3, "nowhere"),
+    (["--data", "cifar11"], 2, "unknown data set 'cifar11'"),
+    (["--classes", "nowhere.txt"], 3, "nowhere.txt"),
+    (["--scheme", "by-attribute"], 2, "needs --column, --table"),
+    (["--scheme", "by-attribute", "--table", "nowhere.csv", "--column", "site"], 3, "nowhere.csv"),
+    (["--partition", "nowhere.h5"], 3, "nowhere.h5"),
+    (["--partition", "x.h5", "--alpha", 1], 2, "--alpha is for a partition that the run makes"),
+    (["--clients", 0], 2, "--clients is 1 to"),
+    (["--clients", -4], 2, "found -4"),
+    (["--alpha", "nan"], 2, "found nan"),
+    (["--alpha", -1], 2, "found -1"),
+    (["--held-out", "nan"], 2, "found nan"),
+    (["--threads", 0], 2, "--threads is 1 to 1024; found 0"),
+    (["--image-size", 10**6], 2, "--image-size is 1 to 4096 pixels"),
+    (["--weights-seed", 2**70], 2, "--weights-seed is 0 to 2^63 − 1"),
+    (["--partition-seed", 2**70], 2, "--partition-seed is 0 to 2^63 − 1"),
+    (["--batch-size", 10**9], 2, "--batch-size is 1 to 65536"),
+    (["--participation", 0.5, "--participation-seed", -1], 2, "found -1"),
+]
+
+
+@pytest.mark.parametrize("command", ["run", "slurm"])
+@pytest.mark.parametrize(("args", "code", "message"), WRONG)
+def test_it_is_refused_with_nothing_written(
+    command, args, code, message, images, tmp_path, cli, monkeypatch
+):
+    def no_image(*_):
+        raise AssertionError("an image was read")
+
+    monkeypatch.setattr("afltool.datasets.base.ImageDataset.load", no_image)
+    monkeypatch.chdir(tmp_path)
+    given = ["--data", images, "--backbone", "resnet18", "--weights", "random", *args]
+    done = cli(command, *given, "-o", "out")
+    assert (done.exit_code, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert message in done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["images"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--shards", 5000], "--max-array): choose a smaller --shards"),
+        (["--clients", 10**6, "--clients-per-task", 10], "choose a larger --clients-per-task"),
+        (["--time", "0"], "--time is like"),
+        (["--memory", "0"], "--memory is like"),
+        (["--store", "x"], "--store is for run"),
+    ],
+)
+def test_jobs_that_slurm_would_refuse_are_refused(args, message, images, tmp_path, cli):
+    given = ["--data", images, "--backbone", "resnet18", "-o", tmp_path / "out"]
+    done = cli("slurm", *given, *args)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_modules_are_words_in_the_scripts_and_nothing_is_carried_out(images, tmp_path, cli):
+    given = ["--data", images, "--backbone", "resnet18", "--weights", "random"]
+    words = "$(touch${IFS}made),python/3.11"
+    assert cli("slurm", *given, "--modules", words, "-o", tmp_path / "out").exit_code == 0
+    common = (tmp_path / "out" / "slurm" / "common.sh").read_text()
+    (line,) = (one for one in common.splitlines() if one.startswith("module load"))
+    script = f"module() {{ printf '%s\\n' \"$@\"; }}\n{line}\n"
+    said = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert said.stdout.splitlines() == ["load", "$(touch${IFS}made)", "python/3.11"]
+    assert not (tmp_path / "made").exists()
+
+
+def test_test_features_that_do_not_fit_are_refused_first(road, tmp_path, cli):
+    other = afltool.convert(road.test, tmp_path / "other.h5", fraction_bits=5)
+    given = ["--train-features", road.train, "--test-features", other, "--clients", 3]
+    done = cli("run", *given, "-o", tmp_path / "run")
+    assert done.exit_code == 4
+    assert "fraction_bits" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+# ------------------------------------------------------------ what partition takes, run takes
+
+
+def test_a_run_takes_an_existing_partition_or_a_table(road, tmp_path, cli):
+    given = ["--train-features", road.train, "--test-features", road.test]
+    drawn = tmp_path / "drawn"
+    assert cli("run", *given, "--partition", road.clients, "-o", drawn).exit_code == 0
+    digest = afltool.info(road.clients)["digest"]
+    assert afltool.info(drawn / "02-clients.h5")["digest"] == digest
+    assert cli("run", drawn / "run.toml", "-o", drawn).exit_code == 0
+
+    table = tmp_path / "table.csv"
+    assert cli("partition", road.clients, "--export", table).exit_code == 0
+    by = ["--scheme", "by-attribute", "--table", table, "--column", "client"]
+    done = cli("run", *given, *by, "-o", tmp_path / "by")
+    assert done.exit_code == 0, done.stderr
+    total = afltool.info(drawn / "04-total.h5")["digest"]
+    assert afltool.info(tmp_path / "by" / "04-total.h5")["digest"] == total
+
+
+def test_paths_of_a_run_are_absolute_in_its_options(road, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images.csv").write_text("path,label\n")
+    (tmp_path / "resnet18").write_text("a file of a backbone's name")
+    run = RunConfig(
+        data="table:images.csv", backbone="resnet18", weights="random", cache="cache",
+        head="safle", thresholds="images.csv", classes="c.txt",
+    ).with_absolute_paths()  # fmt: skip
+    assert run.extract.data == f"table:{tmp_path / 'images.csv'}"
+    assert (run.extract.backbone, run.own.head) == ("resnet18", "safle")
+    assert run.local_stats.cache == tmp_path / "cache"
+    assert run.extract.classes == tmp_path / "c.txt"
+    assert run.head_options == {"thresholds": str(tmp_path / "images.csv")}
+    assert RunConfig(**run.given()) == run
+
+
+def test_a_quiet_run_says_its_folder_and_nothing_else(road, tmp_path, cli):
+    given = ["--train-features", road.train, "--test-features", road.test, "--clients", 3]
+    done = cli("-q", "run", *given, "-o", tmp_path / "run")
+    assert (done.stdout, done.stderr) == (f"{tmp_path / 'run'}\n", "")

@@ -1,0 +1,157 @@
+"""Necessary conditions of statistics: honest ones always meet them, forged ones do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from impossible import impossible
+from test_bad_input import INPUT, refused
+from test_misfits import OPTIONS_OF, rounds
+
+from afltool.errors import AflError, InvalidDataError, NumericalError
+from afltool.folding import pairwise_total
+from afltool.heads import conditions, make_head
+from afltool.heads.base import binding
+from afltool.linalg.fixedpoint import FixedPoint
+from afltool.statistics import Client, ClientId, Context, Statistics, Sum
+from afltool.store.statistics import load_statistics, save_statistics
+
+MADE_BY = {"stage": "forged", "options": {}, "inputs": {}}
+MORE = {
+    **{name: (name, options) for name, options in OPTIONS_OF.items()},
+    "deepafl (88)": ("deepafl", {"layers": 1, "width": 5, "reconstruction": 0.5}),
+    "deepafl incremental": ("deepafl", {"layers": 2, "width": 5, "incremental": True}),
+    "deepafl joint": (
+        "deepafl", {"layers": 1, "width": 5, "from_phi0": True, "single_round": True},
+    ),
+    "softmax random": ("softmax", {"rounds": 2, "features": "random", "width": 7}),
+    "softmax safle": (
+        "softmax", {"rounds": 1, "features": "safle", "experts": 3, "with_linear": True},
+    ),
+    "linear": ("linear", {}),
+    "nearest-mean": ("discriminant", {"rule": "nearest-mean"}),
+    "naive-bayes": ("discriminant", {"rule": "naive-bayes"}),
+    "qda": ("discriminant", {"rule": "qda"}),
+    "lda": ("discriminant", {"rule": "lda"}),
+}  # fmt: skip
+BLOCKS = {
+    "normal": lambda rng, n, d: rng.normal(size=(n, d)),
+    "largest": lambda rng, n, d: rng.choice([-32767, 32767], (n, d)) / 512,
+    "one value": lambda rng, n, d: np.full((n, d), 0.1),
+    "zeros": lambda rng, n, d: np.zeros((n, d)),
+    "sparse": lambda rng, n, d: rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.05),
+    "scales": lambda rng, n, d: rng.normal(size=(n, d)) * np.logspace(-2, 1, d),
+}
+
+
+def labelled(s, head, bits, classes):
+    """The statistics as a file of one client holds them."""
+    space = {"dim": head.dim, "fraction_bits": bits}
+    context = Context(space, tuple(map(str, range(classes))), binding(head))
+    return replace(s, context=context, clients={ClientId("silo"): Client(s.rows)})
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize("bits", [9, None])
+def test_honest_statistics_meet_every_condition(name, block, bits):
+    """Of few rows and many, in every phase; those of clients, of their sum, and less a client."""
+    head_name, options = MORE[name]
+    rng, classes, d = np.random.default_rng(0), 3, 6
+    head = make_head(head_name, options).bind(d, classes)
+    parts = []
+    for n in (0, 1, 2, 40):
+        values = BLOCKS[block](rng, n, d)
+        X = values.astype(np.float32)
+        if bits is not None:
+            X = FixedPoint(np.rint(values * 2.0**bits).astype(np.int16), bits)
+        parts.append((X, rng.integers(0, classes, n) if n != 2 else np.full(n, 1)))
+    while head.phase() is not None:
+        found = [labelled(head.gather([part])[0], head, bits, classes) for part in parts]
+        named = [
+            replace(s, clients={ClientId(str(k)): Client(s.rows)}) for k, s in enumerate(found)
+        ]
+        total = Sum(named[0])
+        for one in named[1:]:
+            total.add(one)
+        whole = total.result()
+        for s in [*found, whole, whole - named[3], whole - named[1] - named[3]]:
+            conditions.check(s)
+        try:
+            head = head.absorb(whole).bind(d, classes)
+        except AflError:
+            return  # these rows do not determine a head; what they sum to is honest all the same
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 9), st.integers(0, 14))
+def test_honest_integers_of_any_size_meet_them(seed, n, d, size):
+    rng = np.random.default_rng(seed)
+    values = rng.integers(-(2**size), 2**size + 1, (n, d)).clip(-32767, 32767).astype(np.int16)
+    values *= rng.random(d) < 0.7
+    head = make_head("linear", {"intercept": bool(seed % 2)}).bind(d, 4)
+    s = head.gather([(FixedPoint(values, 9), rng.integers(0, 4, n))])[0]
+    conditions.check(labelled(s, head, 9, 4))
+
+
+def test_the_pairwise_law_meets_them(road):
+    parts = [load_statistics(p) for p in sorted(road.stats.iterdir())]
+    for gamma in (1e-3, 1.0, 1e6):
+        known = [
+            replace(p, clients={w: replace(c, gamma=gamma) for w, c in p.clients.items()})
+            for p in parts
+        ]
+        conditions.check(pairwise_total(known))
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_statistics_that_no_rows_have(name, road, tmp_path):
+    draw, phases = np.random.default_rng(1), 0
+    for _, total, _ in rounds(MORE[name][0], road, tmp_path, MORE[name][1]):
+        whole, phases = load_statistics(total), phases + 1
+        for what, forged in impossible(whole, draw):
+            path = save_statistics(tmp_path / "forged.h5", forged, MADE_BY)
+            with pytest.raises(InvalidDataError) as raised:
+                load_statistics(path)
+            assert str(path) in str(raised.value), what
+            assert "rows" in str(raised.value), what
+    assert phases
+
+
+def test_the_command_names_the_client_and_the_file(road, tmp_path, cli):
+    """Between honest clients, whoever reads it: nothing is written."""
+    honest = sorted(road.stats.iterdir())
+    whole = load_statistics(honest[2])
+    for number, (what, forged) in enumerate(impossible(whole, np.random.default_rng(0))):
+        path = save_statistics(tmp_path / f"{number}.h5", forged, MADE_BY)
+        out = tmp_path / "o.h5"
+        name = "rows; expected" if "2^62 rows" in what else "client 2 (partition"
+        refused(cli("aggregate", *honest[:2], path, "-o", out), INPUT, path, name)
+        assert not out.exists()
+        if number < 2:
+            refused(cli("solve", path, "-o", out), INPUT, path, name)
+            refused(cli("solve", road.total, "--validate", path, "-o", out), INPUT, path, name)
+            refused(cli("verify", path), INPUT, path, name)
+
+
+def test_sums_of_counts_are_bounded():
+    s = Statistics("gram", {"gram": np.zeros(1, np.int64)}, np.array([2**52]))
+    total = Sum(s).add(s)
+    with pytest.raises(NumericalError, match="more than 2\\^53"):
+        total.add(s)
+
+
+def test_taking_everybody_out_leaves_zeros():
+    """(a + b) − b − a = 0, although reals are rounded."""
+
+    def one(name, value, rows):
+        who = {ClientId(name): Client(rows)}
+        return Statistics("gram", {"gram": np.array([value])}, np.array([rows]), clients=who)
+
+    a, b = one("a", 0.1, 1), one("b", 0.7, 2)
+    assert ((0.1 + 0.7) - 0.7) - 0.1 != 0, "the premise: rounding leaves something"
+    assert (a + b - b - a).arrays["gram"].tolist() == [0.0]

@@ -1,0 +1,212 @@
+"""One-shot classifiers from class sums, against scikit-learn and SciPy on the pooled rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sklearn.discriminant_analysis import (
+    LinearDiscriminantAnalysis,
+    QuadraticDiscriminantAnalysis,
+)
+from sklearn.linear_model import Ridge
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import NearestCentroid
+
+import afltool
+from afltool.errors import NumericalError, UsageError
+from afltool.heads import make_head
+from afltool.heads.base import binding
+from afltool.heads.discriminant import rules
+from afltool.heads.discriminant.options import RULES
+from afltool.linalg.fixedpoint import FixedPoint, real
+from afltool.statistics import Client, ClientId, Context
+
+BITS = 9
+
+
+def rows(n=400, d=6, classes=4, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    mixing = rng.normal(size=(d, d))
+    x = rng.normal(size=(n, d)) @ mixing + 2 * rng.normal(size=(classes, d))[y]
+    return FixedPoint(np.rint(x * 2**BITS).astype(np.int16), BITS), y
+
+
+def solved(rule, X, y, classes=4, **options):
+    head = make_head("discriminant", {"rule": rule, **options}).bind(X.values.shape[1], classes)
+    parts = [(X[at : at + 97], y[at : at + 97]) for at in range(0, len(y), 97)]
+    total, _ = head.gather(parts, {ClientId("all"): Client(len(y))})
+    context = Context({"fraction_bits": BITS}, tuple("abcdefgh"[:classes]), binding(head))
+    return head.absorb(replace(total, context=context))
+
+
+def differences(scores):
+    """Scores up to a constant of the row."""
+    return scores - scores[:, :1]
+
+
+# ------------------------------------------------------------ against other programs
+
+
+def test_the_nearest_mean_is_nearest_centroid():
+    X, y = rows()
+    head, theirs = solved("nearest-mean", X, y), NearestCentroid().fit(real(X), y)
+    distances = ((real(X)[:, None] - theirs.centroids_) ** 2).sum(2)
+    np.testing.assert_allclose(differences(head.scores(X)), differences(-distances / 2), atol=1e-10)
+    np.testing.assert_array_equal(head.scores(X).argmax(1), theirs.predict(real(X)))
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 0.05, 0.7])
+def test_lda_is_scikit_learns(shrinkage):
+    X, y = rows()
+    head = solved("lda", X, y, shrinkage=shrinkage)
+    theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage or None)
+    wanted = theirs.fit(real(X), y).decision_function(real(X))
+    np.testing.assert_allclose(
+        differences(head.scores(X)), differences(wanted), rtol=1e-11, atol=1e-11
+    )
+
+
+def test_naive_bayes_is_scikit_learns():
+    X, y = rows()
+    head, theirs = solved("naive-bayes", X, y), GaussianNB().fit(real(X), y)
+    wanted = theirs.predict_joint_log_proba(real(X))
+    np.testing.assert_allclose(head.scores(X), wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(head.state["variances"].T, theirs.var_, rtol=1e-11)
+
+
+def test_qda_is_scikit_learns():
+    X, y = rows()
+    head, theirs = solved("qda", X, y), QuadraticDiscriminantAnalysis().fit(real(X), y)
+    wanted = theirs.decision_function(real(X))
+    np.testing.assert_allclose(
+        differences(head.scores(X)), differences(wanted), rtol=1e-9, atol=1e-9
+    )
+
+
+def test_qda_with_shrinkage_is_the_normal_density():
+    X, y = rows()
+    scores = solved("qda", X, y, shrinkage=0.3).scores(X)
+    wanted = []
+    for c in range(4):
+        own = real(X)[y == c]
+        covariance = rules.shrunk(np.cov(own.T, bias=True), 0.3)
+        density = multivariate_normal(own.mean(0), covariance).logpdf(real(X))
+        wanted.append(density + np.log(len(own) / len(y)))
+    np.testing.assert_allclose(differences(scores), differences(np.array(wanted).T), atol=1e-9)
+
+
+def test_fed3r_before_its_normalisation_is_ridge():
+    X, y = rows()
+    wide = np.hstack([real(X), np.ones((len(y), 1))])
+    W = Ridge(alpha=0.5, fit_intercept=False).fit(wide, np.eye(4)[y]).coef_.T
+    head = solved("fed3r", X, y, ridge=0.5)
+    wanted = W / np.linalg.norm(W[:-1], axis=0)
+    np.testing.assert_allclose(head.state["weights"], wanted, rtol=1e-9, atol=1e-12)
+    assert make_head("discriminant", {"rule": "fed3r"}).options.ridge is None
+
+
+def test_fedcgs_predicts_as_lda_for_two_balanced_classes_and_not_for_three():
+    rng = np.random.default_rng(2)
+    for classes, same in ((2, True), (3, False)):
+        y = np.repeat(np.arange(classes), 300)
+        centres = np.array([[0, 0, 0], [2, 1, 0], [0, 3, 1]])[:classes]
+        x = rng.normal(size=(len(y), 3)) * [0.3, 2, 1] + centres[y]
+        X = FixedPoint(np.rint(x * 2**BITS).astype(np.int16), BITS)
+        cgs, lda = (solved(rule, X, y, classes).scores(X).argmax(1) for rule in ("fedcgs", "lda"))
+        assert (cgs == lda).all() == same
+
+
+def test_fedcgs_takes_the_covariance_of_all_rows():
+    X, y = rows()
+    head = solved("fedcgs", X, y)
+    covariance, x = np.cov(real(X).T), real(X)
+    M = np.stack([x[y == c].mean(0) for c in range(4)], axis=1)
+    W = np.linalg.solve(covariance, M)
+    shares = np.log(np.bincount(y) / len(y))
+    wanted = x @ W - 0.5 * (M * W).sum(0) + shares
+    np.testing.assert_allclose(head.scores(X), wanted, rtol=1e-10, atol=1e-10)
+
+
+# ------------------------------------------------------------ edges
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_class_without_rows_is_never_predicted(rule):
+    X, y = rows()
+    y = np.where(y == 2, 3, y)
+    scores = solved(rule, X, y).scores(X)
+    assert np.isneginf(scores[:, 2]).all()
+    assert np.isfinite(np.delete(scores, 2, axis=1)).all()
+    assert set(scores.argmax(1)) <= {0, 1, 3}
+
+
+@pytest.mark.parametrize("rule", ["lda", "fedcgs", "qda"])
+def test_a_singular_covariance_is_refused_with_its_remedy(rule):
+    X, y = rows(n=12, d=20)
+    with pytest.raises(NumericalError, match="--shrinkage"):
+        solved(rule, X, y)
+    assert np.isfinite(solved(rule, X, y, shrinkage=0.1).scores(X)).all()
+
+
+def test_options_of_other_rules_are_refused():
+    with pytest.raises(UsageError, match="takes no --shrinkage"):
+        make_head("discriminant", {"rule": "nearest-mean", "shrinkage": 0.1})
+    with pytest.raises(UsageError, match="--ridge of fed3r is a number"):
+        make_head("discriminant", {"rule": "fed3r", "ridge": "auto"})
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_float32_rows_do_as_well(rule):
+    X, y = rows()
+    x = real(X).astype(np.float32)
+    head = make_head("discriminant", {"rule": rule}).bind(6, 4)
+    total, _ = head.gather([(x, y)], {ClientId("all"): Client(len(y))})
+    context = Context({"fraction_bits": None}, tuple("abcd"), binding(head))
+    found = head.absorb(replace(total, context=context)).scores(x)
+    np.testing.assert_allclose(found, solved(rule, X, y).scores(X), rtol=1e-6, atol=1e-6)
+
+
+# ------------------------------------------------------------ through files
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_digests_are_the_same_for_every_partition_and_files_give_the_head_back(
+    rule, road, tmp_path
+):
+    digests, tops = set(), set()
+    for number, given in enumerate(({"alpha": 0.1}, {"scheme": "iid"})):
+        clients = afltool.partition(road.train, tmp_path / f"c{number}.h5", clients=5, **given)
+        head0 = afltool.head("discriminant", tmp_path / f"0{number}.h5", options={"rule": rule})
+        total = afltool.local_stats(
+            road.train, head0, tmp_path / f"t{number}.h5", partition=clients, sum=True
+        )
+        head = afltool.solve(total, tmp_path / f"h{number}.h5")
+        afltool.verify(head)
+        digests.add((afltool.info(total)["digest"], afltool.info(head)["digest"]))
+        tops.add(afltool.evaluate(head, road.test)["top1"])
+    assert len(digests) == 1
+    assert min(tops) > 0.7
+
+
+def test_a_late_client_is_added_exactly(road, tmp_path):
+    head0 = afltool.head("discriminant", tmp_path / "0.h5", options={"rule": "qda"})
+    each = afltool.local_stats(road.train, head0, tmp_path / "s", partition=road.clients)
+    files = sorted(each.glob("*.h5"))
+    early = afltool.aggregate(files[:-1], tmp_path / "early.h5")
+    late = afltool.aggregate([early], tmp_path / "late.h5", add=[files[-1]])
+    whole = afltool.aggregate(files, tmp_path / "whole.h5")
+    assert afltool.info(late)["digest"] == afltool.info(whole)["digest"]
+
+
+def test_shrinkage_may_be_changed_at_solve(road, tmp_path):
+    head0 = afltool.head("discriminant", tmp_path / "0.h5")
+    total = afltool.local_stats(
+        road.train, head0, tmp_path / "t.h5", partition=road.clients, sum=True
+    )
+    given = {"shrinkage": 0.05}
+    head = afltool.solve(total, tmp_path / "h.h5", options=given)
+    assert afltool.info(head)["options"]["shrinkage"] == 0.05

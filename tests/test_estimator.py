@@ -1,0 +1,172 @@
+"""`AnalyticClassifier`: scikit-learn's own checks, sums of estimators, unlearning, head files."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from conftest import embeddings
+from sklearn.datasets import load_digits
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import afltool
+from afltool import AnalyticClassifier
+from afltool.errors import MismatchError, UsageError
+from afltool.linalg.fixedpoint import encode
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X / 16, y
+
+
+def checks(estimator):
+    return [
+        pytest.param(one, check, id=f"{one.head}-{getattr(check, 'func', check).__name__}")
+        for one, check in estimator_checks_generator(estimator)
+    ]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("estimator", "check"), checks(AnalyticClassifier()))
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("estimator", "check"), checks(AnalyticClassifier("softmax", options={"rounds": 30}))
+)
+def test_scikit_learns_own_checks_of_a_head_of_rounds(estimator, check):
+    check(estimator)
+
+
+def test_it_is_scikit_learns_ridge_on_one_hot_labels(digits):
+    X, y = digits
+    ours = AnalyticClassifier(ridge=2.0).fit(X, y)
+    theirs = Ridge(alpha=2.0).fit(X, np.eye(10)[y])
+    np.testing.assert_allclose(ours.decision_function(X), theirs.predict(X), atol=1e-9)
+    assert cross_val_score(AnalyticClassifier(), X, y, cv=3).mean() > 0.88
+
+
+@pytest.mark.parametrize("bits", [9, None])
+def test_adding_is_pooling_and_subtracting_unlearns(digits, bits):
+    X, y = digits
+
+    def learn(rows):
+        return AnalyticClassifier(ridge=1.0, fraction_bits=bits).partial_fit(
+            X[rows], y[rows], classes=range(10)
+        )
+
+    first, second, pooled = learn(slice(0, 700)), learn(slice(700, None)), learn(slice(None))
+    both = first + second
+    again = both - second
+    if bits is None:
+        np.testing.assert_allclose(both.decision_function(X), pooled.decision_function(X))
+        np.testing.assert_allclose(again.decision_function(X), first.decision_function(X))
+    else:
+        assert both.statistics_.digest() == pooled.statistics_.digest()
+        assert again.statistics_.digest() == first.statistics_.digest()
+        assert again.head_.digest() == first.head_.digest()
+    assert pooled.score(X, y) == both.score(X, y)
+
+
+def test_partial_fit_in_parts_is_fit(digits):
+    X, y = digits
+    parts = AnalyticClassifier(ridge=1.0, fraction_bits=9)
+    for start in range(0, len(y), 500):
+        parts.partial_fit(X[start : start + 500], y[start : start + 500], classes=range(10))
+    whole = AnalyticClassifier(ridge=1.0, fraction_bits=9).fit(X, y)
+    assert parts.statistics_.digest() == whole.statistics_.digest()
+
+
+def test_fixed_point_is_what_feature_files_hold(digits):
+    X, y = digits
+    rounded = encode(X, 4) / 2**4
+    ours = AnalyticClassifier(ridge=1.0, fraction_bits=4).fit(X, y)
+    plain = AnalyticClassifier(ridge=1.0).fit(rounded, y)
+    np.testing.assert_allclose(ours.decision_function(X), plain.decision_function(rounded))
+
+
+@pytest.mark.parametrize(
+    ("head", "options"),
+    [
+        ("linear", {}),
+        ("deepafl", {"layers": 2, "width": 64}),
+        ("random-features", {"width": 128, "compute": "float64"}),
+        ("safle", {"experts": 40, "thresholds": "range:0:1"}),
+        ("softmax", {"rounds": 5}),
+    ],
+)
+def test_every_head_learns_and_goes_through_a_file(digits, head, options, tmp_path):
+    X, y = digits
+    fitted = AnalyticClassifier(head, options=options, fraction_bits=9).fit(X[:1200], y[:1200])
+    assert fitted.score(X[1200:], y[1200:]) > 0.8
+    loaded = AnalyticClassifier.load(fitted.save(tmp_path / "head.h5"))
+    np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
+    assert loaded.classes_.dtype == fitted.classes_.dtype
+    assert loaded.head_.digest() == fitted.head_.digest()
+    with pytest.raises(UsageError, match="holds no statistics"):
+        loaded + fitted
+    if head in ("linear", "random-features"):
+        with pytest.raises(UsageError, match="holds no statistics"):
+            loaded.partial_fit(X, y)
+
+
+def test_a_head_file_of_the_command_line_and_of_the_estimator_agree(tmp_path):
+    place = embeddings(tmp_path / "train.npz", 300)
+    held = np.load(place)
+    X, y = held["x"], held["y"]
+    train = afltool.import_embeddings(place, tmp_path / "train.h5")
+    total = afltool.local_stats(
+        train, "linear", tmp_path / "total.h5", client="all", sum=True,
+        head_options={"ridge": 1.0, "intercept": True},
+    )  # fmt: skip
+    theirs = AnalyticClassifier.load(afltool.solve(total, tmp_path / "head.h5"))
+    ours = AnalyticClassifier(ridge=1.0, fraction_bits=9).fit(X, y)
+    assert ours.head_.digest() == theirs.head_.digest()
+    saved = ours.save(tmp_path / "ours.h5")
+    assert afltool.evaluate(saved, train)["top1"] == ours.score(X, y)
+
+
+def test_a_pickle_predicts_the_same(digits):
+    X, y = digits
+    fitted = AnalyticClassifier().fit(X, y)
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict(X), fitted.predict(X))
+
+
+def test_probabilities_only_where_they_are_defined(digits):
+    X, y = digits
+    assert not hasattr(AnalyticClassifier(), "predict_proba")
+    P = AnalyticClassifier("softmax", options={"rounds": 5}).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(P.sum(axis=1), 1)
+    assert (P >= 0).all()
+
+
+def test_mistakes_have_messages(digits):
+    X, y = digits
+    with pytest.raises(ValueError, match="classes="):
+        AnalyticClassifier().partial_fit(X, y)
+    with pytest.raises(ValueError, match="is none of the classes"):
+        AnalyticClassifier().partial_fit(X, y, classes=range(9))
+    few = y < 5
+    of_ten, of_five = (AnalyticClassifier().fit(X[rows], y[rows]) for rows in (y < 10, few))
+    with pytest.raises(MismatchError, match="know other classes"):
+        of_ten + of_five
+    rounds = AnalyticClassifier("softmax", options={"rounds": 2}).fit(X, y)
+    with pytest.raises(UsageError, match="several"):
+        rounds + rounds
+    with pytest.raises(UsageError, match="has no ridge"):
+        AnalyticClassifier("softmax", ridge=1.0).fit(X, y)
+    with pytest.raises(AttributeError, match="partial_fit"):
+        AnalyticClassifier("deepafl").partial_fit(X, y, classes=range(10))
+
+
+def test_dir_lists_what_there_is():
+    assert {"AnalyticClassifier", "extract", "solve", "evaluate"} <= set(dir(afltool))

@@ -1,0 +1,134 @@
+"""Help that helps: what people use first, everything on request, fast, and in the shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import typer
+
+from afltool.cli._help import LONG, OF_HEADS
+from afltool.cli.app import app
+from afltool.heads import OPTIONS
+from afltool.runs.config import FIELDS
+
+HEAVY = (
+    "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "h5py", "matplotlib", "sklearn",
+    "PIL", "pyarrow", "cryptography", "pydantic", "pydantic_core", "rich", "markdown_it",
+    "pygments", "email", "asyncio", "multiprocessing", "unittest",
+)  # fmt: skip
+COMMAND = Path(sys.executable).with_name("afltool")
+
+
+def commands(command=None, path=()):
+    command = command or typer.main.get_command(app)
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+@pytest.mark.parametrize("rivals", [False, True])
+def test_help_of_every_command_loads_nothing_heavy(rivals):
+    """One process for all: what none of them imports, each of them does without.
+
+    The methods of `baseline` have their options beside their arithmetic, so NumPy is loaded there.
+    """
+    chosen = [list(p) for p in commands() if (p[:1] == ("baseline",)) == rivals]
+    heavy = set(HEAVY) - ({"numpy"} if rivals else set())
+    code = f"""
+import contextlib, io, json, sys
+from afltool.cli.app import app
+for words in {chosen!r}:
+    for ask in ("-h", "{LONG}"):
+        with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
+            app([*words, ask], prog_name="afltool")
+        assert said.getvalue().startswith("Usage: afltool " + " ".join(words)), words
+print(json.dumps(sorted({heavy!r} & set(sys.modules))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+def test_help_of_run_is_what_people_use_and_help_all_is_everything(cli):
+    short, long = cli("run", "-h").stdout, cli("run", LONG).stdout
+    flags = {line.split()[0] for line in short.splitlines() if line.startswith("  --")}
+    assert 12 <= len(flags) <= 24
+    assert len(short.splitlines()) <= 55
+    assert {"--data", "--backbone", "--clients", "--alpha", "--head"} <= flags
+    assert "Options of a head: afltool head linear|deepafl|" in short
+    assert "more options: afltool run --help-all" in short
+    for name in FIELDS:
+        assert f"--{name.replace('_', '-')}" in long, name
+
+
+def test_ranges_and_defaults_are_those_of_each_head(cli):
+    long = cli("run", LONG).stdout
+    texts = {name: long.split(f"{OF_HEADS} {name}:")[1].split("\n\n")[0] for name in OPTIONS}
+    ridge = {name: " ".join(text.split()) for name, text in texts.items()}
+    assert "(default: 0)" in ridge["linear"]
+    assert "--layers" in ridge["deepafl"]
+    assert "--layers" not in ridge["linear"]
+    for name, cls in OPTIONS.items():
+        for field in (f.name for f in fields(cls)):
+            if field != "seed":
+                assert f"--{field.replace('_', '-')}" in texts[name], (name, field)
+
+
+def test_defaults_are_those_of_the_command(cli):
+    run, partition = (" ".join(cli(one, "-h").stdout.split()) for one in ("run", "partition"))
+    assert "number of clients K (1 to 2^31 − 1; default: 100)" in run
+    assert "number of clients K (1 to 2^31 − 1)" in partition
+    assert "default: cifar10" not in run
+
+
+@pytest.mark.parametrize("words", [["run", "-h"], ["-q", "run", "x.toml", "--head", "x", "--help"]])
+def test_help_is_found_wherever_it_stands(words, cli):
+    done = cli(*words)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Usage: ")
+    assert "--backbone" in done.stdout
+
+
+def test_behind_two_dashes_it_is_a_name(tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = cli("info", "--", "-h")
+    assert done.exit_code == 3
+    assert "-h" in done.stderr
+
+
+def test_a_group_without_a_command_shows_its_help_as_a_mistake(cli):
+    for words in ([], ["head"], ["plot"]):
+        done = cli(*words)
+        assert done.exit_code == 2
+        assert "Commands:" in done.stdout
+
+
+def completed(words):
+    env = {
+        **os.environ, "_AFLTOOL_COMPLETE": "complete_bash", "COMP_WORDS": f"afltool {words}",
+        "COMP_CWORD": str(len(f"x {words}x".split()) - 1),
+    }  # fmt: skip
+    return subprocess.run([COMMAND], env=env, capture_output=True, text=True).stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("run --head ", list(OPTIONS)),
+        ("local-stats x.h5 --head s", ["safle", "softmax"]),
+        ("partition x.h5 --scheme dir", ["dirichlet", "dirichlet-pfl"]),
+        ("run --backbone eff", ["efficientnet_lite0"]),
+        ("extract --data cif", ["cifar10", "cifar100"]),
+        ("slurm --data im", ["imagefolder:PATH"]),
+        ("run --da", ["--data", "--data-root"]),
+        ("extract --precision ", ["fp32", "bf16", "fp16"]),
+    ],
+)
+def test_the_shell_completes_names_and_values(words, expected):
+    assert completed(words) == expected

@@ -1,0 +1,322 @@
+"""Files from outside: regular ones only, up to a limit, and text that is what it says."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers_images import write_imagefolder
+from PIL import Image, features
+
+import afltool
+from afltool import inputs
+from afltool.datasets import CorruptImageError, open_dataset, read_checksums, read_classes
+from afltool.datasets.folders import EXTENSIONS
+from afltool.datasets.pictures import FORMATS, decode
+from afltool.embeddings import read_labels
+from afltool.errors import AflError, CorruptFileError, InputError, UsageError
+
+# --- pictures -------------------------------------------------------------------------------------
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(boom) print\nshowpage\n"
+
+
+def as_bytes(kind, **options):
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(out, kind, **options)
+    return out.getvalue()
+
+
+def test_a_picture_that_is_a_program_is_not_run(tmp_path, monkeypatch):
+    """Pillow starts Ghostscript for EPS, whatever the file is called."""
+    marker = tmp_path / "ran"
+    fake = tmp_path / "bin" / "gs"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\ntouch {marker}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    with pytest.raises(Exception, match=r"."), Image.open(io.BytesIO(EPS)) as image:
+        image.load()
+    assert marker.exists(), "the premise: Pillow by itself runs it"
+    marker.unlink()
+    with pytest.raises(CorruptImageError, match="expected one of the formats BMP"):
+        decode(EPS, "x.png")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("kind", ["ICO", "PDF", "TGA", "PCX", "ICNS", "SGI", "DDS"])
+def test_other_formats_are_refused(kind):
+    with pytest.raises(CorruptImageError, match="expected one of the formats"):
+        decode(as_bytes(kind), "x.png")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_of_the_docs_is_decoded(kind):
+    if kind == "WEBP" and not features.check("webp"):
+        pytest.skip("this Pillow was built without WebP")
+    assert decode(as_bytes(kind), "x").size == (8, 8)
+    assert any(kind.lower().startswith(ending[1:4]) for ending in EXTENSIONS)
+
+
+def test_a_jpeg_of_several_pictures_is_a_jpeg():
+    """Cameras write MPO files called .jpg; the first picture counts."""
+    more = [Image.new("RGB", (8, 8), "blue")]
+    data = as_bytes("MPO", save_all=True, append_images=more)
+    assert np.asarray(decode(data, "x.jpg"))[0, 0, 0] > 200
+
+
+def test_16_bits_take_little_memory_beside_the_picture():
+    data = io.BytesIO()
+    Image.fromarray(np.full((1000, 1000), 40_000, np.uint16)).save(data, "PNG")
+    decode(data.getvalue(), "x")
+    tracemalloc.start()
+    decode(data.getvalue(), "x")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6e6, "12 MB and more as int64"
+
+
+def test_a_pipe_or_a_device_called_png_is_refused_at_once(tmp_path):
+    root = write_imagefolder(tmp_path, per_class=2)
+    bad = root / "train" / "line" / "0000.png"
+    for make in (
+        os.mkfifo,
+        lambda p: p.symlink_to("/dev/zero"),
+    ):
+        bad.unlink()
+        make(bad)
+        dataset = open_dataset(f"imagefolder:{root}", "train")
+        at = dataset.row_ids.tolist().index(b"train/line/0000.png")
+        with pytest.raises(CorruptImageError, match="expected a regular file"):
+            dataset.load(at)
+
+
+def test_a_picture_of_gigabytes_is_refused_unread(tmp_path):
+    root = write_imagefolder(tmp_path, per_class=2)
+    with open(root / "train" / "line" / "0000.png", "wb") as file:
+        file.truncate(10**12)
+    dataset = open_dataset(f"imagefolder:{root}", "train")
+    with pytest.raises(CorruptImageError, match="expected at most 360 MB, found 1,000,000 MB"):
+        dataset.load(dataset.row_ids.tolist().index(b"train/line/0000.png"))
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+READERS = {
+    "classes": read_classes,
+    "checksums": read_checksums,
+    "labels": read_labels,
+    "toml": lambda p: inputs.read_toml(p, "options"),
+    "json": lambda p: inputs.read_json(p, "a table"),
+    "table": lambda p: open_dataset(f"table:{p}", "train"),
+    "npy": lambda p: afltool.import_embeddings(p, p.with_name("o.h5")),
+}
+
+
+def named(tmp_path, name):
+    return tmp_path / {"table": "t.csv", "npy": "x.npz"}.get(name, "t.txt")
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("kind", ["pipe", "zero", "folder", "gigabytes"])
+def test_only_regular_files_of_a_sane_size_are_read(tmp_path, name, kind):
+    path = named(tmp_path, name)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        with path.open("wb") as file:
+            file.truncate(3 * 10**9)
+    tracemalloc.start()
+    with pytest.raises(AflError, match=str(path)):
+        READERS[name](path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200e6
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_path_with_a_nul_byte_is_named(name):
+    with pytest.raises(UsageError, match=r"holds no NUL byte; found .*x\\x00y"):
+        READERS[name](named(Path("x\0y"), name))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 50_000, "9" * 5000, '{"a": 1', "\ud800", "[1e999999]x"]
+)
+def test_odd_json_is_refused(tmp_path, text):
+    (tmp_path / "x.json").write_text(text, errors="surrogatepass")
+    with pytest.raises(CorruptFileError, match=r"x\.json"):
+        inputs.read_json(tmp_path / "x.json", "a table")
+
+
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 100_000, "a = " + "9" * 5000, "a", "\x00", "é\udcff"]
+)
+def test_odd_toml_is_refused(tmp_path, text):
+    (tmp_path / "x.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(CorruptFileError, match=r"x\.toml"):
+        inputs.read_toml(tmp_path / "x.toml", "options")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_class(tmp_path):
+    (tmp_path / "c").write_text("cat\ndog\n", encoding="utf-8-sig")
+    assert read_classes(tmp_path / "c") == ("cat", "dog")
+
+
+def test_labels_of_many_rows_take_four_bytes_each(tmp_path):
+    path = tmp_path / "y.txt"
+    path.write_text("cat\ndog\nbird\n" * 20_000)
+    tracemalloc.start()
+    found = read_labels(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found[:4].tolist() == ["cat", "dog", "bird", "cat"]
+    assert peak < 60_000 * 30, "a text for each row would take 3.5 MB and more"
+    path.write_text("7\n-1\n")
+    assert read_labels(path).tolist() == [7, -1]
+
+
+def test_stdin_without_end_is_refused():
+    class Endless:
+        def readline(self, size):
+            return "y\n"
+
+    with pytest.raises(InputError, match="at most 1,000 lines"):
+        list(inputs.lines_of(Endless(), 1000))
+    with pytest.raises(InputError, match="line 1 of stdin: expected a path"):
+        list(inputs.lines_of(io.StringIO("\0" * 10**6)))
+
+
+# --- arrays ---------------------------------------------------------------------------------------
+
+
+def npy(header, data=b""):
+    text = header.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
+
+
+def npz(path, x, y=None, how=zipfile.ZIP_DEFLATED, names=("x.npy", "y.npy")):
+    labels = npy(
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (2,)}", bytes(8) + b"\1" + bytes(7)
+    )
+    with zipfile.ZipFile(path, "w", how) as archive:
+        archive.writestr(names[0], x)
+        archive.writestr(names[1], labels if y is None else y)
+    return path
+
+
+GOOD = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3)}", bytes(48))
+HEADERS = {
+    "negative": "{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -3)}",
+    "nested": "{'descr': " + "[" * 3000 + "]" * 3000 + ", 'fortran_order': False, 'shape': (2, 3)}",
+    "digits": "{'descr': '<f8', 'fortran_order': False, 'shape': (" + "9" * 5000 + ", 1)}",
+    "huge": "{'descr': '<f8', 'fortran_order': False, 'shape': (4611686018427387904, 3)}",
+    "half": "{'descr': '<f8', 'fortran_order'",
+    "quote": "{'descr': '''<f8",
+    "objects": "{'descr': '|O', 'fortran_order': False, 'shape': (2, 3)}",
+    "fields": "{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (2, 3)}",
+    "text": "{'descr': '<U9', 'fortran_order': False, 'shape': (2, 3)}",
+    "no numbers": "{'descr': '<f8', 'fortran_order': False, 'shape': ()}",
+    "wide": "{'descr': '|i1', 'fortran_order': False, 'shape': (2, 2000000000)}",
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # NumPy's, on headers of Python 2
+@pytest.mark.parametrize("name", HEADERS)
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_an_odd_header_is_refused(tmp_path, name, suffix):
+    path = tmp_path / f"x{suffix}"
+    data = npy(HEADERS[name], bytes(48))
+    npz(path, data) if suffix == ".npz" else path.write_bytes(data)
+    labels = None
+    if suffix == ".npy":
+        labels = tmp_path / "y.txt"
+        labels.write_text("0\n1\n")
+    with pytest.raises(InputError, match=r"x\.np"):
+        afltool.import_embeddings(path, tmp_path / "o.h5", labels=labels)
+    assert not (tmp_path / "o.h5").exists()
+
+
+LONG_LABELS = "{'descr': '<U100000000', 'fortran_order': False, 'shape': (2,)}"
+
+
+def encrypted(path):
+    npz(path, GOOD)
+    data = bytearray(path.read_bytes())
+    for start, at in ((b"PK\3\4", 6), (b"PK\1\2", 8)):  # the flag in both of a member's headers
+        place = data.find(start)
+        while place >= 0:
+            data[place + at] |= 1
+            place = data.find(start, place + 4)
+    path.write_bytes(data)
+
+
+def damaged_lzma(path):
+    npz(path, GOOD + os.urandom(20), how=zipfile.ZIP_LZMA)
+    data = bytearray(path.read_bytes())
+    data[60:80] = b"\xff" * 20
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        encrypted,
+        damaged_lzma,
+        lambda p: npz(p, GOOD, names=("x", "y")),
+        lambda p: npz(p, GOOD, names=("x.npy", "z.npy")),
+        lambda p: npz(p, GOOD, y=npy(LONG_LABELS)),
+        lambda p: npz(p, GOOD, y=GOOD[:40]),
+        lambda p: npz(p, b""),
+    ],
+)  # fmt: skip
+def test_an_odd_archive_is_refused(tmp_path, make):
+    make(tmp_path / "x.npz")
+    with pytest.raises(InputError, match=r"x\.npz"):
+        afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "o.h5")
+
+
+def test_the_premise_a_good_archive_is_read(tmp_path):
+    npz(tmp_path / "x.npz", GOOD)
+    assert afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "o.h5").exists()
+    damaged_lzma(tmp_path / "y.npz")
+    with pytest.raises(lzma.LZMAError), zipfile.ZipFile(tmp_path / "y.npz") as archive:
+        archive.read("x.npy")
+
+
+def test_a_small_archive_of_very_many_rows_takes_no_memory(tmp_path):
+    """30 million zeros, deflated to 0.03 MB; ids and labels of such rows would take gigabytes."""
+    n = 30_000_000
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, shape in (("x", f"({n}, 1)"), ("y", f"({n},)")):
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                file.write(npy(f"{{'descr': '|i1', 'fortran_order': False, 'shape': {shape}}}"))
+                for _ in range(n // 10**7):
+                    file.write(bytes(10**7))
+    code = (
+        "import re, sys, afltool\n"
+        "try: afltool.import_embeddings(sys.argv[1], sys.argv[2])\n"
+        "except afltool.errors.InvalidDataError as e: print(e)\n"
+        # Not ru_maxrss: a process begins with that of the one that started it.
+        r"print(re.search(r'VmHWM:\s+(\d+)', open('/proc/self/status').read())[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "x.npz", tmp_path / "o.h5"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    message, peak = done.stdout.strip().rsplit("\n", 1)
+    assert "expected at most 20,000,000 rows" in message
+    assert int(peak) < 1_000_000

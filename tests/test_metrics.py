@@ -1,0 +1,184 @@
+"""Figures of scored rows are scikit-learn's; intervals cover; McNemar's test is exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sklearn.metrics as theirs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from afltool.errors import UsageError
+from afltool.metrics import FIGURES, Scored, figure_names, intervals, mcnemar, resampled
+from afltool.metrics.figures import areas, ece, reliability, roc
+
+
+def scored(n=200, classes=3, seed=0, probabilities=True, ties=False):
+    rng = np.random.default_rng([seed, n, classes])
+    y = np.r_[np.arange(classes), rng.integers(0, classes, n - classes)]
+    raw = rng.normal(size=(n, classes)) + 1.5 * np.eye(classes)[y]
+    if ties:
+        raw = np.round(raw)
+    scores = np.exp(raw) / np.exp(raw).sum(axis=1, keepdims=True) if probabilities else raw
+    return Scored.of(scores, y, scores if probabilities else None)
+
+
+def weights(rows, seed=1):
+    return np.random.default_rng(seed).integers(0, 4, len(rows.y)).astype(float)
+
+
+def their_auc(rows, w):
+    if rows.classes == 2:
+        return theirs.roc_auc_score(rows.y, rows.scores[:, 1] - rows.scores[:, 0], sample_weight=w)
+    each = [
+        theirs.roc_auc_score(rows.y == k, rows.scores[:, k], sample_weight=w)
+        for k in range(rows.classes)
+    ]
+    return np.mean(each)
+
+
+def their_recall(rows, w, of_others):
+    def recall(k):
+        y, predicted = (rows.y == k), (rows.predicted == k)
+        if of_others:
+            y, predicted = ~y, ~predicted
+        return theirs.recall_score(y, predicted, sample_weight=w)
+
+    return recall(1) if rows.classes == 2 else np.mean([recall(k) for k in range(rows.classes)])
+
+
+THEIRS = {
+    "accuracy": lambda r, w: theirs.accuracy_score(r.y, r.predicted, sample_weight=w),
+    "balanced-accuracy": lambda r, w: theirs.balanced_accuracy_score(
+        r.y, r.predicted, sample_weight=w
+    ),
+    "f1": lambda r, w: theirs.f1_score(r.y, r.predicted, average="macro", sample_weight=w),
+    "auc": their_auc,
+    "sensitivity": lambda r, w: their_recall(r, w, of_others=False),
+    "specificity": lambda r, w: their_recall(r, w, of_others=True),
+    "log-loss": lambda r, w: theirs.log_loss(
+        r.y, r.scores, sample_weight=w, labels=range(r.classes)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THEIRS)
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("ties", [False, True])
+def test_figures_are_scikit_learns_of_weighted_rows(name, classes, ties):
+    rows = scored(classes=classes, ties=ties)
+    for w in (np.ones(len(rows.y)), weights(rows)):
+        assert FIGURES[name].of(rows, w) == pytest.approx(THEIRS[name](rows, w), abs=1e-12)
+
+
+def test_every_figure_is_compared():
+    assert THEIRS.keys() | {"ece"} == FIGURES.keys()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_a_weight_of_two_is_a_row_twice_and_of_zero_a_row_left_out(name, seed):
+    rows = scored(n=40, seed=seed)
+    w = weights(rows, seed)
+    again = np.repeat(np.arange(40), w.astype(int))
+    pooled = Scored.of(rows.scores[again], rows.y[again], rows.scores[again])
+    ours = FIGURES[name].of(rows, w)
+    assert ours == pytest.approx(FIGURES[name].of(pooled, np.ones(len(again))), nan_ok=True)
+
+
+def test_ece_of_a_calibrated_and_of_a_boastful_head():
+    n = 1000
+    p = np.full((n, 2), [0.7, 0.3])
+    y = (np.arange(n) % 10 >= 7).astype(np.int64)  # 70 % are of class 0
+    w = np.ones(n)
+    assert ece(Scored.of(p, y, p), w) == pytest.approx(0, abs=1e-12)
+    sure = np.full((n, 2), [1.0, 0.0])
+    assert ece(Scored.of(sure, y, sure), w) == pytest.approx(0.3)
+    bins = reliability(Scored.of(p, y, p), w)
+    assert bins["weight"].sum() == n
+    assert bins["accuracy"][10] == pytest.approx(0.7)
+
+
+def test_the_roc_curve_is_scikit_learns():
+    rows = scored(n=150)
+    curve = roc(rows, 1, points=10**6)
+    false, true, _ = theirs.roc_curve(rows.y == 1, rows.scores[:, 1], drop_intermediate=False)
+    np.testing.assert_allclose(curve["false_positive"], false)
+    np.testing.assert_allclose(curve["true_positive"], true)
+    thin = roc(rows, 1, points=20)
+    assert len(thin["true_positive"]) == 20
+    assert (thin["true_positive"][0], thin["true_positive"][-1]) == (0, 1)
+
+
+def test_what_the_rows_do_not_determine_is_nan():
+    rows = scored(n=30)
+    only_first = (rows.y == 0).astype(float)
+    assert np.isnan(areas(rows, only_first)).all()
+    for name in FIGURES:
+        assert np.isnan(FIGURES[name].of(rows, np.zeros(30)))
+
+
+def test_intervals_of_rows_cover_and_shrink_with_the_rows():
+    def width(n):
+        rows = scored(n=n)
+        figures = {"accuracy": lambda w: FIGURES["accuracy"].of(rows, w)}
+        low, high = intervals(figures, resampled(n, 400, 0))["accuracy"]
+        assert low <= FIGURES["accuracy"].of(rows, np.ones(n)) <= high
+        return high - low
+
+    p = FIGURES["accuracy"].of(scored(n=400), np.ones(400))
+    assert width(400) == pytest.approx(2 * 1.96 * np.sqrt(p * (1 - p) / 400), rel=0.15)
+    assert width(1600) < 0.65 * width(400)
+
+
+def test_groups_are_drawn_whole_and_their_intervals_are_wider():
+    groups = np.repeat(np.arange(20), 20)
+    right = groups % 2 == 0  # a patient's rows are all right or all wrong
+    y = np.zeros(400, np.int64)
+    rows = Scored(y, np.where(right, 0, 1), 2)
+    figures = {"accuracy": lambda w: FIGURES["accuracy"].of(rows, w)}
+    for w in resampled(400, 5, 3, groups):
+        assert all(len(set(w[groups == g])) == 1 for g in range(20))
+    low, high = intervals(figures, resampled(400, 300, 0))["accuracy"]
+    wide = intervals(figures, resampled(400, 300, 0, groups))["accuracy"]
+    assert wide[1] - wide[0] > 3 * (high - low)
+
+
+def test_the_same_seed_gives_the_same_samples():
+    first, again, other = (list(resampled(50, 3, seed)) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], other[0])
+    assert all(w.sum() == 50 for w in first)
+
+
+def test_mcnemar_is_the_exact_binomial_test():
+    first = np.array([True] * 30 + [False] * 10)
+    second = np.array([True] * 22 + [False] * 8 + [True] * 3 + [False] * 7)
+    found = mcnemar(first, second)
+    assert (found["only_this"], found["only_other"]) == (8, 3)
+    assert found["p_value"] == pytest.approx(2 * binom.cdf(3, 11, 0.5))
+    assert mcnemar(first, first)["p_value"] == 1
+
+
+def test_rows_that_arrive_in_blocks_are_joined():
+    rows = scored(n=50)
+    parts = [
+        Scored.of(rows.scores[part], rows.y[part], rows.scores[part])
+        for part in (slice(0, 20), slice(20, 50))
+    ]
+    joined = Scored.joined(parts)
+    for name in FIGURES:
+        assert FIGURES[name].of(joined, np.ones(50)) == FIGURES[name].of(rows, np.ones(50))
+    lean = Scored.joined([Scored.of(rows.scores, rows.y, keep_scores=False)])
+    assert lean.scores is lean.own is None
+    with pytest.raises(ValueError, match="without keeping"):
+        lean.margins  # noqa: B018
+
+
+def test_names_of_figures():
+    assert figure_names("auc, f1,auc") == ("auc", "f1")
+    for text in ("top7", "", "f1,nonsense"):
+        with pytest.raises(UsageError, match="balanced-accuracy"):
+            figure_names(text)

@@ -1,0 +1,513 @@
+"""Shares, keys, rosters and masks as functions: what they promise, and what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from federations import HEAD, Federation, statistics_of
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from afltool.errors import (
+    AflError,
+    CorruptFileError,
+    InputError,
+    InvalidDataError,
+    MismatchError,
+    NumericalError,
+    OutputExistsError,
+    UsageError,
+)
+from afltool.privacy import identity, masking, messages, reveal, roster, shamir
+from afltool.privacy.offers import Offers
+from afltool.privacy.streams import CHUNK, add_stream
+from afltool.statistics import Statistics, total
+from afltool.store.atomic import write_once
+
+# ---------------------------------------------------------------- Shamir
+
+ED25519_ORDER = 2**252 + 27742317777372353535851937790883648493
+
+
+def little(text: str) -> int:
+    return int.from_bytes(bytes.fromhex(text), "little")
+
+
+# RFC 9591, appendix E.1: FROST(Ed25519, SHA-512), 2 of 3.
+SECRET = little("7b1c33d3f5291d85de664833beb1ad469f7fb6025a0ec78b3a790c6e13a98304")
+COEFFICIENT = little("178199860edd8c62f5212ee91eff1295d0d670ab4ed4506866bae57e7030b204")
+SHARES = [
+    little("929dcc590407aae7d388761cddb0c0db6f5627aea8e217f4a033f2ec83d93509"),
+    little("a91e66e012e4364ac9aaa405fcafd370402d9859f7b6685c07eed76bf409e80d"),
+    little("d3cb090a075eb154e82fdb4b3cb507f110040905468bb9c46da8bdea643a9a02"),
+]
+
+
+def test_shares_of_rfc_9591():
+    assert shamir.evaluate([SECRET, COEFFICIENT], 3, ED25519_ORDER) == SHARES
+    for i, j in itertools.permutations(range(3), 2):
+        found = shamir.join({i + 1: SHARES[i], j + 1: SHARES[j]}, ED25519_ORDER)
+        assert found == SECRET
+
+
+def test_shares_of_wikipedias_example():
+    assert shamir.evaluate([1234, 166, 94], 6, 1613) == [1494, 329, 965, 176, 1188, 775]
+    assert shamir.join({2: 329, 4: 176, 5: 1188}, 1613) == 1234
+
+
+@given(st.integers(0, 2**256 - 1), st.integers(1, 6), st.integers(0, 4), st.randoms())
+def test_any_threshold_of_the_shares_gives_the_secret(secret, threshold, more, random):
+    shares = shamir.split(secret, threshold, threshold + more)
+    places = random.sample(range(1, threshold + more + 1), threshold)
+    assert shamir.join({x: shares[x - 1] for x in places}) == secret
+    if threshold > 1:  # one fewer gives something else (but for chance, 2^-256)
+        assert shamir.join({x: shares[x - 1] for x in places[:-1]}) != secret
+
+
+def test_fewer_shares_than_the_threshold_tell_nothing():
+    """Over a small field: each single share of 2 of 3 takes every value equally often."""
+    counts = np.zeros((2, 11), int)
+    for secret in (0, 1):
+        for _ in range(2000):
+            counts[secret, shamir.split(secret, 2, 3, 11)[0]] += 1
+    assert chisquare(counts[0]).pvalue > 1e-6
+    assert chisquare(counts[1]).pvalue > 1e-6
+
+
+def test_the_prime_is_prime():
+    p, n = shamir.PRIME, 60
+    rng = np.random.default_rng(0)
+    d, s = p - 1, 0
+    while d % 2 == 0:
+        d, s = d // 2, s + 1
+    for _ in range(n):  # Miller and Rabin
+        x = pow(int(rng.integers(2, 2**62)), d, p)
+        squares = [pow(x, 2**i, p) for i in range(s)]
+        assert x == 1 or p - 1 in squares
+
+
+# ---------------------------------------------------------------- keys
+
+
+def test_keys_come_back_from_their_files(tmp_path):
+    one = identity.Identity.new("Zürich/2")
+    private, public = identity.save(one, tmp_path)
+    assert private.stat().st_mode & 0o777 == 0o600
+    assert identity.load(private).member == identity.load_public(public) == one.member
+    assert identity.load(private).private_key("x") == one.private_key("x") != one.private_key("y")
+
+
+def test_a_private_key_is_never_replaced(tmp_path):
+    private, _ = identity.save(identity.Identity.new("a"), tmp_path)
+    before = private.read_bytes()
+    with pytest.raises(UsageError, match="never replaced"):
+        identity.save(identity.Identity.new("a"), tmp_path)
+    assert private.read_bytes() == before
+
+
+def test_a_passphrase_locks_the_private_file(tmp_path):
+    one = identity.Identity.new("a")
+    private, _ = identity.save(one, tmp_path, b"horse")
+    assert one.agreeing.private_bytes_raw().hex() not in private.read_text()
+    assert "ENCRYPTED" in private.read_text()
+    assert identity.load(private, b"horse").member == one.member
+    with pytest.raises(InputError, match="passphrase"):
+        identity.load(private, b"cow")
+    with pytest.raises(UsageError, match="needs a passphrase"):
+        identity.load(private)
+
+
+def test_a_private_file_that_others_can_read_is_refused(tmp_path):
+    private, _ = identity.save(identity.Identity.new("a"), tmp_path)
+    private.chmod(0o640)
+    with pytest.raises(InputError, match="chmod 600"):
+        identity.load(private)
+
+
+def test_an_altered_public_file_is_refused(tmp_path):
+    _, public = identity.save(identity.Identity.new("a"), tmp_path)
+    other = identity.Identity.new("b").member
+    for key, value in (("agree", other.agree), ("sign", other.sign), ("name", "c")):
+        found = json.loads(public.read_text())
+        found["body"][key] = value
+        (tmp_path / "x.pub").write_text(json.dumps(found))
+        with pytest.raises(CorruptFileError, match="not signed"):
+            identity.load_public(tmp_path / "x.pub")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", "nan", '{"a": 1, "a": 1}', "[" * 100_000, '{"afltool": 1.5}', "\xff"],
+)
+def test_what_is_no_message_is_refused(tmp_path, text):
+    path = tmp_path / "x.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(CorruptFileError, match=r"x\.json"):
+        messages.read(path, "roster", roster.PATTERN)
+
+
+def test_a_message_is_written_once_or_refused(tmp_path):
+    one, two = messages.Message({"kind": "a"}), messages.Message({"kind": "b"})
+    path = messages.write(tmp_path / "m.json", one)
+    assert messages.write(path, one) == path
+    with pytest.raises(OutputExistsError):
+        messages.write(path, two)
+    messages.write(path, two, overwrite=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.json"]
+
+
+def test_what_is_written_once_stays(tmp_path):
+    path = tmp_path / "folder" / "used"
+    assert write_once(path, b"one") == b"one"
+    assert write_once(path, b"two") == b"one"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+# ---------------------------------------------------------------- rosters
+
+
+def test_a_roster_comes_back_and_two_rounds_differ(tmp_path):
+    members = Federation(tmp_path, 4).roster.members
+    a, b = (roster.Roster.new(members, HEAD) for _ in range(2))
+    assert roster.load(roster.save(tmp_path / "r.json", a)) == a
+    assert a.digest() != b.digest()
+    assert a.threshold == 3
+
+
+@pytest.mark.parametrize(("n", "t"), [(4, 2), (4, 5), (5, 2), (1, 1), (4, 0)])
+def test_thresholds_that_protect_nobody_are_refused(tmp_path, n, t):
+    members = [identity.Identity.new(str(i)).member for i in range(n)]
+    with pytest.raises(UsageError, match="threshold"):
+        roster.Roster.new(members, HEAD, t)
+
+
+@pytest.mark.parametrize("what", ["name", "sign", "agree"])
+def test_two_members_with_one_key_are_refused_by_name(tmp_path, what):
+    a, b, c = (identity.Identity.new(x).member for x in "abc")
+    with pytest.raises(MismatchError, match=f"'{'a' if what == 'name' else 'b'}'"):
+        roster.Roster.new([a, replace(b, **{what: getattr(a, what)}), c], HEAD)
+
+
+def test_a_roster_file_with_one_key_twice_is_refused(tmp_path):
+    made = Federation(tmp_path, 3).roster
+    body = json.loads(json.dumps(made.as_dict()))
+    body["members"][1]["agree"] = body["members"][0]["agree"]
+    messages.write(tmp_path / "r.json", messages.Message(body))
+    with pytest.raises(MismatchError, match="'site-0', 'site-1'"):
+        roster.load(tmp_path / "r.json")
+
+
+def test_rows_that_could_overflow_are_refused_before_anybody_masks(tmp_path):
+    members = [identity.Identity.new(str(i)).member for i in range(4)]
+    most = roster.Roster.new(members, HEAD).max_rows
+    assert 4 * most * 2**30 <= 2**63 - 1 < 4 * (most + 1) * 2**30
+    with pytest.raises(NumericalError, match=f"--max-rows to {most}"):
+        roster.Roster.new(members, HEAD, max_rows=most + 1)
+
+
+# ---------------------------------------------------------------- streams
+
+
+def test_a_stream_is_chacha20():
+    """RFC 8439, appendix A.1, test vector 1: key, nonce and counter of zeros."""
+    array = np.zeros(8, "<u8")
+    add_stream(bytes(32), [array])
+    assert array.tobytes().hex().startswith("76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1a")
+
+
+def test_streams_go_on_over_arrays_and_blocks_and_cancel():
+    whole = np.arange(2 * CHUNK + 13, dtype="<u8")
+    parts = [whole[: CHUNK + 5].copy(), whole[CHUNK + 5 :].copy()]
+    before = whole.copy()
+    add_stream(b"k" * 32, [whole])
+    np.testing.assert_array_equal(whole[: CHUNK + 5], parts[0] + (whole - before)[: CHUNK + 5])
+    add_stream(b"k" * 32, [whole], subtract=True)
+    np.testing.assert_array_equal(whole, before)
+
+
+# ---------------------------------------------------------------- masks
+
+
+def sum_under_masks(federation, offered, found, stayed, order):
+    """The whole round over its functions; returns the unmasked sum as `Statistics`."""
+    masked = {n: federation.masked(offered, n, found[n]) for n in stayed}
+    summed = {k: np.zeros_like(a) for k, a in masked[stayed[0]].items()}
+    for name in order(stayed):
+        masking.add_into(summed, masked[name], name)
+    request = federation.request(offered, stayed)
+    answers = {n: reveal.reveal(request, federation.me[n]) for n in order(stayed)}
+    answers = dict(list(answers.items())[: federation.roster.threshold])
+    masking.unmask(offered, stayed, reveal.secrets_of(request, answers), summed)
+    arrays, counts = masking.as_integers(summed, len(found) * federation.roster.limit)
+    return Statistics("gram", arrays, counts)
+
+
+def test_the_total_is_that_without_masks_for_every_set_of_drop_outs(tmp_path):
+    """5 members, threshold 3: all sets that drop out before and after their offer, two orders."""
+    federation = Federation(tmp_path, 5, 3)
+    rng = np.random.default_rng(0)
+    found = {n: statistics_of(rng) for n in federation.me}
+    names, tried = list(federation.me), 0
+    for offering in (c for k in (3, 4, 5) for c in itertools.combinations(names, k)):
+        offered = federation.offers(offering)
+        for stayed in (c for k in (3, 4, 5) for c in itertools.combinations(offering, k)):
+            wanted = total(found[n] for n in stayed).digest()
+            for order in (list, lambda x: list(reversed(x))):
+                got = sum_under_masks(federation, offered, found, stayed, order)
+                assert got.digest() == wanted
+                tried += 1
+    assert tried == 2 * (10 + 5 * 5 + 16)
+
+
+def test_below_the_threshold_there_is_no_request(tmp_path):
+    federation = Federation(tmp_path, 5, 4)
+    offered = federation.offers()
+    with pytest.raises(MismatchError, match=r"3 of 5 members.*'site-3', 'site-4'"):
+        federation.request(offered, ["site-0", "site-1", "site-2"])
+
+
+def test_too_few_answers_are_refused(tmp_path):
+    federation = Federation(tmp_path, 3)
+    request = federation.request(federation.offers(), list(federation.me))
+    answers = {n: reveal.reveal(request, federation.me[n]) for n in ("site-0", "site-1")}
+    with pytest.raises(MismatchError, match="'site-2'"):
+        reveal.secrets_of(request, answers)
+
+
+def test_a_late_message_of_a_dropped_member_stays_unreadable(tmp_path):
+    """With its pairwise masks open, the self-mask still hides it; no answer gives both away."""
+    federation = Federation(tmp_path, 3, 2)
+    offered = federation.offers()
+    request = federation.request(offered, ["site-0", "site-1"])
+    answers = {n: reveal.reveal(request, federation.me[n]) for n in request.survivors}
+    assert all(list(a.body["shares"]["site-2"]) == ["mask"] for a in answers.values())
+    found = reveal.secrets_of(request, answers)
+    late = federation.masked(offered, "site-2", zeros(30_000))
+    words = masking.flat(late)
+    gone = X25519PrivateKey.from_private_bytes(found["site-2"])
+    for other in ("site-0", "site-1"):
+        key = masking.pair_key(federation.roster, gone, "site-2", offered.mask_key(other), other)
+        masking.add_pair(words, key, "site-2", other, subtract=True)
+    assert np.count_nonzero(words[1] == 0) == 0  # numbers that were all 0
+    histogram = np.bincount(np.concatenate(words).view(np.uint8), minlength=256)
+    assert chisquare(histogram).pvalue > 1e-6
+
+
+def zeros(n: int) -> Statistics:
+    return Statistics("gram", {"gram": np.zeros(n, np.int64)}, np.zeros(2, np.int64))
+
+
+def test_a_masked_message_alone_looks_uniform(tmp_path):
+    """Bytes' chi-square, and no correlation with the numbers over 1,000 rounds."""
+    federation = Federation(tmp_path, 2)
+    one = statistics_of(np.random.default_rng(1), d=12)
+    truth = np.concatenate([one.arrays["cross"].ravel(), one.arrays["gram"]]).astype(float)
+    bytes_seen, dots = np.zeros(256, int), []
+    offered = federation.offers()
+    drawn = federation.round_folder("site-0").secrets()
+    for _ in range(1000):
+        fresh = replace(drawn, mask=os.urandom(32), self=os.urandom(32))
+        arrays = masking.plain(federation.roster, "site-0", one)
+        masking.mask(offered, "site-0", fresh, arrays)
+        words = np.concatenate(masking.flat(arrays)[1:])[: len(truth)]
+        bytes_seen += np.bincount(words.view(np.uint8), minlength=256)
+        dots.append(np.corrcoef(words.view(np.int64).astype(float), truth)[0, 1])
+    assert chisquare(bytes_seen).pvalue > 1e-6
+    z = np.mean(dots) / (np.std(dots) / np.sqrt(len(dots)))
+    assert abs(z) < 5
+
+
+def test_whole_messages_of_rounds_of_the_same_data_share_nothing(tmp_path):
+    one = statistics_of(np.random.default_rng(2), d=40)
+    seen = []
+    for name in "ab":
+        federation = Federation(tmp_path / name, 3)
+        offered = federation.offers()
+        seen.append(federation.masked(offered, "site-0", one))
+    same = [np.count_nonzero(seen[0][k] == seen[1][k]) for k in seen[0]]
+    assert sum(same) == 0
+    difference = seen[0]["gram"] - seen[1]["gram"]
+    assert chisquare(np.bincount(difference.view(np.uint8), minlength=256)).pvalue > 1e-6
+
+
+def test_the_same_step_again_gives_the_same_bytes_and_another_use_is_refused(tmp_path):
+    federation = Federation(tmp_path, 3)
+    folder = federation.round_folder("site-0")
+    assert folder.begin() == folder.begin() == folder.secrets()
+    folder.once("used", {"message": "a"}, "used before")
+    folder.once("used", {"message": "a"}, "used before")
+    with pytest.raises(MismatchError, match="used before"):
+        folder.once("used", {"message": "b"}, "used before")
+    other = Federation(tmp_path / "other", 3)
+    with pytest.raises(MismatchError, match="mask offer comes first"):
+        other.round_folder("site-1").secrets()
+
+
+def test_the_secrets_of_a_round_are_locked_with_the_key(tmp_path):
+    federation = Federation(tmp_path, 3)
+    drawn = federation.round_folder("site-0").begin()
+    path = federation.round_folder("site-0").folder / "secrets"
+    data = path.read_bytes()
+    for secret in (drawn.mask, drawn.self, drawn.noise):
+        assert secret not in data
+        assert secret.hex().encode() not in data
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(CorruptFileError, match="damaged"):
+        federation.round_folder("site-0").secrets()
+
+
+def test_numbers_beyond_the_bound_are_refused_before_masking(tmp_path):
+    federation = Federation(tmp_path, 3)
+    limit = federation.roster.limit
+    assert 3 * limit <= 2**63 - 1
+    good = zeros(1)
+    good.arrays["gram"][0] = -limit
+    masking.plain(federation.roster, "site-0", good)
+    good.arrays["gram"][0] = limit + 1
+    with pytest.raises(NumericalError, match=f"'gram' of 'site-0'.*{limit}"):
+        masking.plain(federation.roster, "site-0", good)
+    many = Statistics("gram", {}, np.array([federation.roster.max_rows + 1]))
+    with pytest.raises(InvalidDataError, match="--max-rows"):
+        masking.plain(federation.roster, "site-0", many)
+    real = Statistics("gram", {"gram": np.zeros(2)}, np.zeros(1, np.int64))
+    with pytest.raises(InvalidDataError, match="integers"):
+        masking.plain(federation.roster, "site-0", real)
+
+
+def test_a_sum_that_no_honest_members_make_is_refused():
+    total = {"gram": np.array([2**63], "<u8"), "class_counts": np.array([1], "<u8")}
+    with pytest.raises(NumericalError, match="makes no sense"):
+        masking.as_integers(total, 2**62)
+
+
+# ---------------------------------------------------------------- tampering, by name
+
+
+def altered(message, **changes):
+    return replace(message, body={**message.body, **changes})
+
+
+def offers_from(tmp_path, federation, made):
+    folder = tmp_path / "offers"
+    folder.mkdir(exist_ok=True)
+    for i, offer in enumerate(made):
+        messages.write(folder / f"{i}.json", offer, overwrite=True)
+    return Offers.load(federation.roster, [folder])
+
+
+def test_altered_strange_and_double_offers_are_refused_by_name(tmp_path):
+    federation, other = Federation(tmp_path, 3), Federation(tmp_path / "other", 3)
+    made = list(federation.offers().by_member.values())
+    assert offers_from(tmp_path, federation, made).digest() == federation.offers().digest()
+    with pytest.raises(CorruptFileError, match="not signed by 'site-1'"):
+        offers_from(tmp_path, federation, [made[0], altered(made[1], mask_key="00" * 32), made[2]])
+    with pytest.raises(MismatchError, match="'site-1' belongs to the roster"):
+        offers_from(tmp_path, federation, [made[0], other.offers().by_member["site-1"], made[2]])
+    stranger = identity.Identity.new("eve").sign({**made[1].body, "member": "eve"})
+    with pytest.raises(MismatchError, match="'eve', who is not among"):
+        offers_from(tmp_path, federation, [made[0], stranger, made[2]])
+    second = federation.me["site-0"].sign({**made[0].body, "share_key": made[1].body["share_key"]})
+    with pytest.raises(MismatchError, match="'site-0' has made two different offers"):
+        offers_from(tmp_path, federation, [made[0], second, made[2]])
+
+
+def test_shares_that_do_not_open_are_refused_before_masking(tmp_path):
+    federation = Federation(tmp_path, 3)
+    offered = federation.offers()
+    offered.check_all(federation.me["site-1"])
+    body = offered.by_member["site-0"].body
+    shares = [dict(s) for s in body["shares"]]
+    shares[1]["sealed"] = shares[0]["sealed"]  # swapped: encrypted for another holder
+    bad = dict(offered.by_member)
+    bad["site-0"] = federation.me["site-0"].sign({**body, "shares": shares})
+    with pytest.raises(CorruptFileError, match="offer of 'site-0'"):
+        Offers(federation.roster, bad).check_all(federation.me["site-1"])
+    shares[1] = {**body["shares"][1], "mask": "00" * 32}  # committed to something else
+    bad["site-0"] = federation.me["site-0"].sign({**body, "shares": shares})
+    with pytest.raises(CorruptFileError, match="'site-0' gave a share"):
+        Offers(federation.roster, bad).check_all(federation.me["site-1"])
+
+
+def test_reveals_that_lie_are_refused_by_name(tmp_path):
+    federation = Federation(tmp_path, 4, 3)
+    offered = federation.offers()
+    request = federation.request(offered, ["site-0", "site-1", "site-2"])
+    good = {n: reveal.reveal(request, federation.me[n]) for n in request.survivors}
+
+    def load(*given):
+        paths = []
+        for i, message in enumerate(given):
+            paths.append(messages.write(tmp_path / f"r{i}.json", message, overwrite=True))
+        return reveal.load_reveals(request, paths)
+
+    assert load(*good.values()) == good
+    assert load(good["site-0"], good["site-0"]) == {"site-0": good["site-0"]}
+    one = good["site-1"]
+    with pytest.raises(CorruptFileError, match="not signed by 'site-1'"):
+        load(altered(one, shares=good["site-0"].body["shares"]))
+    lie = {**one.body["shares"], "site-0": {"self": "01" * 33}}
+    with pytest.raises(CorruptFileError, match="'site-1' gave a share of the self secret"):
+        load(federation.me["site-1"].sign({**one.body, "shares": lie}))
+    other = federation.request(offered, ["site-0", "site-1", "site-3"])
+    with pytest.raises(MismatchError, match="'site-1' answers another request"):
+        load(reveal.reveal(other, federation.me["site-1"]))
+    with pytest.raises(MismatchError, match="counts 'site-3' as dropped out"):
+        reveal.reveal(request, federation.me["site-3"])
+
+
+def test_a_dealer_whose_shares_make_nothing_is_named(tmp_path):
+    """Shares of another secret, each as committed: found when the secret is put together."""
+    federation = Federation(tmp_path, 3, 2)
+    cheat = federation.round_folder("site-2")
+    drawn = cheat.begin()
+    path = cheat.folder / "secrets"
+    lying = federation.me["site-2"].sign({**drawn.offer.body, "self_commitment": "00" * 32})
+    path.unlink()
+    write_once(path, cheat._sealed(replace(drawn, offer=lying)))
+    offered = federation.offers()
+    request = federation.request(offered, list(federation.me))
+    answers = {n: reveal.reveal(request, federation.me[n]) for n in federation.me}
+    with pytest.raises(CorruptFileError, match="'site-2' broke the rules"):
+        reveal.secrets_of(request, answers)
+
+
+def test_requests_with_forged_or_foreign_seals_are_refused_by_name(tmp_path):
+    federation = Federation(tmp_path, 4, 3)
+    offered = federation.offers()
+    names = ["site-0", "site-1", "site-2"]
+    path = messages.write(tmp_path / "q.json", federation.request(offered, names).message())
+    assert reveal.Request.load(path, offered).survivors == names
+    seals = {n: federation.seal(offered, n) for n in names}
+    fewer = federation.offers(names)
+    for bad, what in (
+        ({**seals, "site-1": altered(seals["site-1"], header="00" * 32)}, "not signed by 'site-1'"),
+        ({**seals, "site-1": federation.seal(fewer, "site-1")}, "'site-1'.*another set of offers"),
+        ({**seals, "site-1": seals["site-2"]}, "'site-2', who made no offer"),
+        (dict(list(seals.items())[:2]), "at least 3 must"),
+    ):
+        with pytest.raises(AflError, match=what):
+            reveal.Request.new(offered, bad)
+    with pytest.raises(MismatchError, match="other offers"):
+        reveal.Request.load(path, fewer)
+
+
+def test_secrets_are_drawn_from_the_system(tmp_path, monkeypatch):
+    """No seed, no clock: without the system's entropy nothing is drawn."""
+
+    def none(n):
+        raise OSError("no entropy")
+
+    federation = Federation(tmp_path, 2)
+    monkeypatch.setattr(os, "urandom", none)
+    monkeypatch.setattr("secrets.token_bytes", none)
+    with pytest.raises(OSError, match="no entropy"):
+        federation.round_folder("site-0").begin()

@@ -1,0 +1,61 @@
+"""The tutorials run as they are written: every shell block of a page, in one folder, in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from slurm_cluster import Cluster, missing
+
+PAGES = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.md"))
+
+
+def blocks(page, kinds):
+    """The fenced blocks of these kinds, in order."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S)
+    return [text for kind, text in found if kind in kinds]
+
+
+def follow(page, folder, kinds=("sh",), env=None, timeout=120):
+    script = "set -euo pipefail\n" + "\n".join(blocks(page, kinds))
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=timeout,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done
+
+
+def test_every_block_is_of_a_kind_that_is_run():
+    assert len(PAGES) == 3
+    for page in PAGES:
+        kinds = re.findall(r"^```(\w*)$", page.read_text(), re.M)
+        assert set(kinds) - {""} <= {"sh", "slurm"}, page
+        assert kinds.count("") == len(kinds) // 2, f"{page}: a block of no kind"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_tutorial_can_be_followed(page, tmp_path):
+    follow(page, tmp_path)
+    assert list(tmp_path.rglob("*.h5")), "the premise: it makes files"
+
+
+@pytest.mark.slow
+def test_the_cluster_tutorial_on_a_real_slurm(tmp_path):
+    if lacks := missing():
+        if os.environ.get("AFLTOOL_REQUIRE_SLURM"):
+            pytest.fail(f"no {', '.join(lacks)}")
+        pytest.skip(f"no {', '.join(lacks)}")
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "work").mkdir()
+    cluster = Cluster(tmp_path / "slurm", dict(os.environ))
+    try:
+        cluster.start()
+        page = next(page for page in PAGES if page.stem == "cluster")
+        follow(page, tmp_path / "work", ("sh", "slurm"), cluster.env, timeout=600)
+    finally:
+        cluster.stop()
