@@ -42,6 +42,15 @@ def test_a_run_that_is_done_needs_nothing(run):
     }
 
 
+def test_one_entry_is_printed_for_scripts(run, cli):
+    assert cli("status", run, "--field", "state").stdout == "done\n"
+    assert json.loads(cli("status", run, "--field", "parts").stdout) == status(run)["parts"]
+    unknown = cli("status", run, "--field", "stat")
+    assert unknown.exit_code == 2
+    assert "has no field 'stat'" in unknown.stderr
+    assert str(run) in unknown.stderr
+
+
 @pytest.mark.parametrize("lost", ["02-clients.h5", "05-head.h5"])
 def test_what_is_missing_is_made_by_the_command_that_is_given(lost, run, cli):
     (run / lost).unlink()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +15,10 @@ from ._streams import say as say
 Out = Annotated[Path, typer.Option("--out", "-o", help="where the result goes")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace an existing output")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a path or a table")]
+Entry = Annotated[
+    str | None,
+    typer.Option("--field", help="only this one, such as digest or report.ridge, for scripts"),
+]
 HeadSpec = Annotated[
     str,
     typer.Option(
@@ -36,3 +40,11 @@ def show(path: Path, as_json: bool) -> None:
         print_json([info(p) for p in sorted(path.glob("*.h5"))])
     else:
         print_json(info(path))
+
+
+def print_field(found: dict[str, Any], name: str, source: Path) -> None:
+    """One entry of what a command found, as a script reads it: a text without quotes, or JSON."""
+    from ..stages.inspect import field
+
+    value = field(found, name, source)
+    say(value) if isinstance(value, str) else print_json(value, indent=None)

@@ -13,7 +13,7 @@ from ..runs.config import RunConfig, read_config
 from ._console import command
 from ._options import of_run, parameters, with_options
 from ._streams import say, say_lines, tell
-from ._types import Json, print_json
+from ._types import Entry, Json, print_field, print_json
 
 
 def add_to(app: typer.Typer) -> None:
@@ -67,6 +67,7 @@ def _all_of(texts: dict[str, str]) -> str:
 
 def status(
     folder: Annotated[Path, typer.Argument(help="the folder of a run")],
+    name: Entry = None,
     as_json: Json = False,
 ) -> None:
     """Say what of a run is done, running, failed or stale, and which command continues it."""
@@ -74,4 +75,7 @@ def status(
     from ..report.tables import print_status
 
     found = look(folder)
+    if name is not None:
+        print_field(found, name, folder)
+        return
     print_json(found) if as_json else print_status(found)

@@ -10,7 +10,7 @@ import typer
 from ..errors import InputError
 from ._console import command
 from ._streams import say, tell
-from ._types import Json, Overwrite, print_json
+from ._types import Entry, Json, Overwrite, print_field, print_json
 
 plot = typer.Typer(
     no_args_is_help=True, help="Draw pictures: partition, confusion, ridge-path, rounds."
@@ -30,20 +30,15 @@ def add_to(app: typer.Typer) -> None:
 
 def info(
     file: Annotated[Path, typer.Argument(help="any file that afltool wrote")],
-    name: Annotated[
-        str | None,
-        typer.Option("--field", help="only this one, such as digest or report.ridge, for scripts"),
-    ] = None,
+    name: Entry = None,
     as_json: Json = False,
 ) -> None:
     """Say what is in a file, where it comes from, and its digest."""
-    from ..stages.inspect import field
     from ..stages.inspect import info as look
 
     found = look(file)
     if name is not None:
-        value = field(found, name)
-        say(value) if isinstance(value, str) else print_json(value, indent=None)
+        print_field(found, name, file)
         return
     if as_json:
         print_json(found)

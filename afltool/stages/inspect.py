@@ -47,13 +47,13 @@ def _large(header: dict[str, Any]) -> bool:
     return bool(header["kind"] == "features")
 
 
-def field(found: dict[str, Any], name: str) -> Any:
-    """One entry of what `info` found; dots lead into nested ones."""
+def field(found: dict[str, Any], name: str, source: Path) -> Any:
+    """One entry of what a command found of ``source``; dots lead into nested ones."""
     value: Any = found
     for part in name.split("."):
         if not isinstance(value, dict) or part not in value:
             have = ", ".join(value) if isinstance(value, dict) else "no names"
-            raise UsageError(f"{found['path']} has no field {name!r}: there are {have}")
+            raise UsageError(f"{source} has no field {name!r}: there are {have}")
         value = value[part]
     return value
 
