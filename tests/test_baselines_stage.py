@@ -57,6 +57,10 @@ def test_every_method_leaves_a_head_that_evaluate_reads(name, road, tmp_path, cl
     assert found["top1"] > 0.5
     assert sorted(p.name for p in out.iterdir()) == ["head.h5", "rounds.csv", "summary.json"]
     assert found["head_digest"] == digest(out)
+    files = {"train": road.train, "test": road.test, "partition": road.clients}
+    inputs = {k: afltool.info(path)["digest"] for k, path in files.items()}
+    assert found["digests"] == {**inputs, "head": digest(out)}
+    assert found["partition"]["alpha"] == 0.5
     afltool.verify(out / "head.h5")
 
 

@@ -59,6 +59,30 @@ def test_the_folder_shows_the_road_and_the_summary_tells_it(features, tmp_path):
         afltool.verify(path)
 
 
+def test_the_summary_holds_every_option_and_where_all_comes_from(features, tmp_path):
+    given = {"head": "deepafl", "layers": 2, "width": 16, "head_seed": 5, "partition_seed": 3}
+    run = afltool.run(config(features, alpha=0.3, **given), tmp_path / "run")
+    found = json.loads((run / "summary.json").read_text())
+    options = found["options"]
+    assert {k: options[k] for k in given} == given
+    assert (options["alpha"], options["clients"], options["threads"]) == (0.3, 12, 1)
+    assert (options["ridge"], options["activation"]) == (1.0, "gelu"), "defaults, too"
+    assert options["train_features"] == str(features[0])
+    again = {k: v for k, v in options.items() if v is not None and k not in ("width",)}
+    assert RunConfig(**again).partition == config(features, alpha=0.3, partition_seed=3).partition
+    digests = {
+        "train": "01-features-train.h5", "test": "01-features-test.h5", "head": "05-head-6.h5",
+        "partition": "02-clients.h5", "first_head": "03-head0.h5", "total": "04-total-6.h5",
+    }  # fmt: skip
+    last = len(found["bytes_per_client"])
+    digests = {k: v.replace("-6", f"-{last}") for k, v in digests.items()}
+    assert found["digests"] == {k: afltool.info(run / v)["digest"] for k, v in digests.items()}
+    assert found["upload_bytes"] == sum(r["upload_bytes"] for r in found["rounds"])
+    assert found["seconds"] == pytest.approx(sum(s["seconds"] for s in found["stages"]), abs=0.01)
+    assert found["partition"]["alpha"] == 0.3
+    assert found["versions"]["afltool"] == afltool.__version__
+
+
 def test_clients_that_are_kept_give_the_same_total(features, tmp_path):
     one = afltool.run(config(features), tmp_path / "one")
     two = afltool.run(config(features, keep_clients=True), tmp_path / "two")

@@ -64,9 +64,10 @@ def _baseline_command(name: str) -> Any:
 
         from ..report.tables import print_baseline
         from ..stages.baseline import baseline as stage
+        from ..store.folders import BaselineFolder
 
         folder = stage(name, features, out, settings=settings, overwrite=overwrite, **options)
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = json.loads((folder / BaselineFolder.SUMMARY).read_text())
         if as_json:
             print_json({"path": str(folder), **summary})
             return

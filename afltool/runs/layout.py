@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..store.folders import SUMMARY
+
 
 class RunFolder:
     """Paths of a run; the constants are the names, for scripts that know the folder as $RUN."""
@@ -23,7 +25,7 @@ class RunFolder:
     METRICS = "06-metrics.json"  # accuracies
     CONFUSION = "06-confusion.csv"
     ROUNDS = "06-rounds.csv"  # what each round took and brought
-    SUMMARY = "summary.json"  # what was done, how long it took, how many bytes a client sends
+    SUMMARY = SUMMARY  # what was done, how long it took, how many bytes a client sends
 
     SLURM = "slurm"  # folder of the job scripts and what passes between jobs
     PLAN = "slurm/plan.json"  # the steps, for `status`

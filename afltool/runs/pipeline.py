@@ -33,6 +33,7 @@ from ..store.heads import load_head
 from .before import check_before, holds_clients_out
 from .config import RunConfig
 from .layout import RunFolder
+from .told import costs, made_with
 
 log = logging.getLogger("afltool")
 
@@ -52,6 +53,7 @@ class _Run:
     def __init__(self, config: RunConfig, folder: RunFolder, overwrite: bool) -> None:
         self.config, self.folder, self.overwrite = config, folder, overwrite
         self.stages: list[dict[str, Any]] = []
+        self.started_with = folder.first_head
 
     def all(self) -> Path:
         make_folder(self.folder.root)
@@ -59,7 +61,7 @@ class _Run:
             self.keep_options()
         train, test = self.features("train"), self.features("test")
         clients = self.timed("partition", lambda: self.partition(train))
-        start = self.timed("head", self.first_head)
+        start = self.started_with = self.timed("head", self.first_head)
         heads, uploads = self.rounds(train, clients, start)
         metrics = self.measure(heads, test)
         self.summary(metrics, uploads, self.told(heads[-1], metrics, uploads))
@@ -198,6 +200,8 @@ class _Run:
             "total_digest": last["digest"],
             "head_digest": metrics["head"]["digest"],
             "bytes_per_client": uploads,
+            **costs(uploads, self.stages),
+            **made_with(self.config, self.folder, self.started_with, len(uploads)),
             "rounds": rounds,
             "stages": self.stages,
         }

@@ -39,14 +39,16 @@ from ..report.tables import write_json
 from ..statistics import Context, difference
 from ..store.checkpoints import load_checkpoint, save_checkpoint
 from ..store.features import Features, open_features
+from ..store.folders import BaselineFolder
 from ..store.heads import save_head
 from ..store.partitions import check_same_rows, load_partition
+from ..store.provenance import versions
 from ..store.recipes import recipe, up_to_date
 
 log = logging.getLogger("afltool")
 CHECKPOINT_SECONDS = 60.0
-HEAD, HELD_OUT_HEAD, CHECKPOINT = "head.h5", "head-held-out.h5", "checkpoint.h5"
-RATES = "learning-rates.json"  # those that --lr auto has tried so far
+HEAD, HELD_OUT_HEAD = BaselineFolder.HEAD, BaselineFolder.HELD_OUT_HEAD
+CHECKPOINT, RATES = BaselineFolder.CHECKPOINT, BaselineFolder.RATES
 
 
 @takes(BaselineOptions)
@@ -101,6 +103,7 @@ class _Job:
     def __post_init__(self) -> None:
         self.partition = load_partition(self.options.partition)
         self.threads = self.options.threads or len(os.sched_getaffinity(0))
+        self.begun = time.perf_counter()
 
     def recipe(self) -> dict[str, Any]:
         """What the result depends on."""
@@ -110,6 +113,16 @@ class _Job:
             "test": self.test.header["digest"],
         }
         return recipe("baseline", {"method": self.method, **self.settings.as_dict()}, inputs)
+
+    def told(self, head: str, seconds: float) -> dict[str, Any]:
+        """Partition, digests, seconds of this process and versions, as a run's summary has them."""
+        inputs = {"train" if k == "features" else k: v for k, v in self.recipe()["inputs"].items()}
+        return {
+            "partition": dict(self.partition.scheme),
+            "digests": {**inputs, "head": head},
+            "seconds": round(seconds, 3),
+            "versions": versions(),
+        }
 
     def run(self) -> None:
         """All rounds, from a checkpoint where there is one; then the files."""
@@ -225,10 +238,11 @@ class _Job:
         heads = {HEAD: state.weights}
         if state.best is not None:
             heads = {HELD_OUT_HEAD: state.best, **heads}
-        write_rounds(state.rounds, self.out / "rounds.csv", overwrite=True)
+        write_rounds(state.rounds, self.out / BaselineFolder.ROUNDS, overwrite=True)
         solved = {name: head_of(run.network, theta, report) for name, theta in heads.items()}
         found["head_digest"] = solved[HEAD].digest()
-        write_json(found, self.out / "summary.json", overwrite=True)
+        found |= self.told(found["head_digest"], time.perf_counter() - self.begun)
+        write_json(found, self.out / BaselineFolder.SUMMARY, overwrite=True)
         for name, head in solved.items():
             save_head(self.out / name, head, self.recipe(), context, threads=self.threads)
         for name in (CHECKPOINT, RATES):

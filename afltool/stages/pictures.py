@@ -15,6 +15,7 @@ from ..report.compared import plot_compared
 from ..report.figure import check_picture
 from ..report.plots import plot_confusion, plot_partition, plot_ridge_path
 from ..report.rounds import plot_rounds
+from ..store.folders import SUMMARY
 from ..store.heads import load_head
 from ..store.partitions import load_partition
 
@@ -141,7 +142,7 @@ def _one_round(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _place(path: Path) -> Path:
-    return path / "summary.json" if path.is_dir() else path
+    return path / SUMMARY if path.is_dir() else path
 
 
 def _is_json(path: Path) -> bool:
@@ -155,7 +156,7 @@ def _rounds_of_json(path: Path) -> tuple[list[dict[str, Any]], str]:
     rounds = found.get("rounds")
     if not (isinstance(rounds, list) and all(map(_is_round, rounds)) and _is_summary(found)):
         raise CorruptFileError(
-            f"{place} tells no rounds: expected a run's summary.json, or what "
+            f"{place} tells no rounds: expected a run's {SUMMARY}, or what "
             "afltool evaluate … --each-round -o writes"
         )
     return rounds, f"top-1 {found['top1']:.2%} of {found['n']:,} rows"

@@ -1,0 +1,16 @@
+"""Names of files in the folders of results, for those who write them and those who look."""
+
+from __future__ import annotations
+
+SUMMARY = "summary.json"  # of a run and of a baseline: options, figures, digests, seconds, bytes
+
+
+class BaselineFolder:
+    """Names of the files of a baseline; `afltool.runs.layout` has those of a run."""
+
+    SUMMARY = SUMMARY
+    HEAD = "head.h5"
+    HELD_OUT_HEAD = "head-held-out.h5"
+    ROUNDS = "rounds.csv"
+    CHECKPOINT = "checkpoint.h5"
+    RATES = "learning-rates.json"  # those that --lr auto has tried so far
