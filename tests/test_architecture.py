@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -41,15 +42,27 @@ MODULES = {
 }
 
 
+@cache
 def tree(module):
     return ast.parse(MODULES[module].read_text())
 
 
+@cache
+def nodes(module):
+    """Every node of a module's code: walked once for all tests."""
+    return tuple(ast.walk(tree(module)))
+
+
+@cache
 def imports(module):
+    return tuple(_imports(module))
+
+
+def _imports(module):
     """(absolute module, imported name or None, line) of every import, at any depth of the code."""
     path = MODULES[module]
     package = ["afltool", *path.relative_to(ROOT).parent.parts]
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, None, node.lineno
@@ -189,14 +202,14 @@ def test_linalg_and_statistics_do_no_input_or_output():
     banned = {"open", "print", "input"}
     for module in MODULES:
         if layer(module) in ("linalg", "statistics", "partitions", "metrics", "heads", "folding"):
-            names = {n.id for n in ast.walk(tree(module)) if isinstance(n, ast.Name)}
+            names = {n.id for n in nodes(module) if isinstance(n, ast.Name)}
             assert not names & banned, module
             assert not {name for name, _ in foreign(module)} & {"pathlib", "os", "io"}, module
 
 
-def attribute_chains(code):
-    """Dotted names such as np.random.seed in a piece of code, with their lines."""
-    for node in ast.walk(code):
+def attribute_chains(nodes):
+    """Dotted names such as np.random.seed among nodes of code, with their lines."""
+    for node in nodes:
         parts, inner = [], node
         while isinstance(inner, ast.Attribute):
             parts, inner = [inner.attr, *parts], inner.value
@@ -209,7 +222,7 @@ GENERATORS = {"default_rng", "Generator", "SeedSequence", "PCG64", "Philox", "Ra
 
 @pytest.mark.parametrize("module", MODULES)
 def test_no_global_random_generator(module):
-    for name, line in attribute_chains(tree(module)):
+    for name, line in attribute_chains(nodes(module)):
         parts = name.split(".")
         if parts[:2] in (["np", "random"], ["numpy", "random"]) and len(parts) > 2:
             assert parts[2] in GENERATORS, f"{module}:{line} uses {name}"
@@ -227,7 +240,7 @@ WRITES = {
 
 def test_files_are_written_and_opened_in_one_place():
     for module in MODULES:
-        for node in ast.walk(tree(module)):
+        for node in nodes(module):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 allowed = WRITES.get(called, {module})
@@ -245,18 +258,18 @@ def test_torch_is_seeded_only_where_its_state_is_put_back():
     for module in MODULES:
         guarded = {
             line
-            for node in ast.walk(tree(module))
+            for node in nodes(module)
             if isinstance(node, ast.With) and "fork_rng" in ast.unparse(node.items[0])
-            for name, line in attribute_chains(node)
+            for name, line in attribute_chains(ast.walk(node))
         }
-        lines = {line for name, line in attribute_chains(tree(module)) if name in seeding}
+        lines = {line for name, line in attribute_chains(nodes(module)) if name in seeding}
         assert lines <= guarded, module
 
 
 def test_nothing_is_unpickled_but_after_a_checksum():
     """np.load and torch.load never execute what a file says."""
     for module in MODULES:
-        for node in ast.walk(tree(module)):
+        for node in nodes(module):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 given = {k.arg: getattr(k.value, "value", None) for k in node.keywords}
                 called = ast.unparse(node.func)
@@ -278,7 +291,7 @@ def test_nothing_in_a_file_is_executed(module):
     """No evaluator of text, no other unpickler: what a user or a client sends is data."""
     banned = {"yaml", "marshal", "shelve", "cloudpickle", "runpy", "code", "codeop"}
     assert not {name for name, _ in foreign(module)} & banned
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
@@ -298,7 +311,7 @@ def test_nothing_in_a_file_is_executed(module):
 def test_only_the_reader_of_checked_archives_unpickles():
     """One class derives from `pickle.Unpickler`, and nothing calls pickle's own loaders."""
     for module in MODULES:
-        names = {name for name, _ in attribute_chains(tree(module)) if name.startswith("pickle.")}
+        names = {name for name, _ in attribute_chains(nodes(module)) if name.startswith("pickle.")}
         allowed = {"pickle.Unpickler", "pickle.UnpicklingError"}
         assert names <= (allowed if module == "datasets.cifar" else set()), module
 
