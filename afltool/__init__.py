@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from .stages.pictures import (
         confusion_picture,
         partition_picture,
+        reliability_picture,
         ridge_path_picture,
+        roc_picture,
         rounds_picture,
     )
     from .stages.solve import solve
@@ -68,6 +70,8 @@ _WHERE = {
     "verify": "stages.inspect:check",
     "partition_picture": "stages.pictures:partition_picture",
     "confusion_picture": "stages.pictures:confusion_picture",
+    "reliability_picture": "stages.pictures:reliability_picture",
+    "roc_picture": "stages.pictures:roc_picture",
     "ridge_path_picture": "stages.pictures:ridge_path_picture",
     "rounds_picture": "stages.pictures:rounds_picture",
 }
@@ -91,7 +95,9 @@ __all__ = [
     "merge",
     "partition",
     "partition_picture",
+    "reliability_picture",
     "ridge_path_picture",
+    "roc_picture",
     "roster",
     "rounds_picture",
     "run",

@@ -7,13 +7,24 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.metrics import balanced_accuracy_score, f1_score, log_loss, roc_auc_score
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    f1_score,
+    log_loss,
+    recall_score,
+    roc_auc_score,
+)
 
 import afltool
+from afltool.errors import CorruptFileError, UsageError
 from afltool.heads.checks import probabilities
 from afltool.linalg.fixedpoint import real
+from afltool.report.curves import plot_roc
 from afltool.store.features import open_features
 from afltool.store.heads import load_head
+
+plt_image = pytest.importorskip("matplotlib.image")
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +91,26 @@ def test_figures_are_scikit_learns(road, softmax, cli):
     assert figures["log-loss"]["value"] == pytest.approx(log_loss(y, P))
     each = [roc_auc_score(y == k, S[:, k]) for k in range(4)]
     assert figures["auc"]["value"] == pytest.approx(np.mean(each))
+    recall = {
+        side: np.mean([recall_score(y == k, predicted == k, pos_label=side) for k in range(4)])
+        for side in (True, False)
+    }
+    assert figures["sensitivity"]["value"] == pytest.approx(recall[True])
+    assert figures["specificity"]["value"] == pytest.approx(recall[False])
+    assert figures["ece"]["value"] == pytest.approx(calibration_error(y, P))
+    assert [found["roc"][str(k)]["auc"] for k in range(4)] == pytest.approx(each)
     for one in figures.values():
         assert one["low"] <= one["value"] <= one["high"]
     assert sum(found["reliability"]["weight"]) == len(y)
     assert found["roc"]["0"]["true_positive"][-1] == 1
+
+
+def calibration_error(y, P):
+    """The expected calibration error from scikit-learn's calibration curve."""
+    sure, right = P.max(axis=1), P.argmax(axis=1) == y
+    share, confidence = calibration_curve(right, sure, n_bins=15)
+    filled = np.histogram(sure, bins=np.linspace(0, 1, 16))[0]
+    return np.average(np.abs(share - confidence), weights=filled[filled > 0])
 
 
 def test_todays_keys_stay_without_more_figures(road):
@@ -158,3 +185,99 @@ def test_a_table_that_lacks_rows_is_refused(road, sites, cli):
     done = cli("evaluate", road.head, road.test, "--by", f"{short}:site")
     assert done.exit_code == 4
     assert "1 are missing" in done.stderr
+
+
+# ---------------------------------------------------------------- pictures of it
+
+
+@pytest.fixture(scope="module")
+def measured(road, softmax, tmp_path_factory):
+    """What evaluate wrote of a head with probabilities."""
+    found = afltool.evaluate(softmax, road.test, metrics="auc,ece", samples=0)
+    place = tmp_path_factory.mktemp("measured") / "metrics.json"
+    place.write_text(json.dumps(found))
+    return place
+
+
+@pytest.mark.parametrize(
+    ("picture", "options"),
+    [("confusion", []), ("reliability", []), ("roc", []), ("roc", ["--positive", "2"])],
+)
+def test_pictures_of_an_evaluation(measured, tmp_path, cli, picture, options):
+    out = tmp_path / "picture.png"
+    done = cli("plot", picture, measured, *options, "-o", out)
+    assert (done.exit_code, done.stdout) == (0, f"{out}\n")
+    assert plt_image.imread(out)[..., :3].std() > 0.05  # something is drawn
+    assert cli("plot", picture, measured, *options, "-o", out).exit_code == 0, "equal bytes"
+
+
+def test_what_a_picture_draws_is_what_was_measured(measured, tmp_path):
+    """The texts of the SVG hold the figures, and each bin and curve has its line."""
+    found = json.loads(measured.read_text())
+    roc = afltool.roc_picture(measured, tmp_path / "roc.svg").read_text()
+    for name, one in found["roc"].items():
+        assert f"<!-- {name}: {one['auc']:.4f} -->" in roc
+    sure = afltool.reliability_picture(measured, tmp_path / "sure.svg").read_text()
+    assert f"calibration error {found['metrics']['ece']['value']:.4f}" in sure
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7, 8, 100])
+def test_roc_curves_of_any_number_of_classes(tmp_path, classes):
+    rng = np.random.default_rng(classes)
+    curves = {f"class $ {k} " + "x" * k: {**one_curve(rng), "auc": k / 100} for k in range(classes)}
+    curves["absent"] = {"false_positive": [], "true_positive": [], "auc": None}
+    drawn = plot_roc(curves, tmp_path / "roc.svg", "many").read_text()
+    assert (f"{classes - 4} others" in drawn) == (classes > 6)
+    plot_roc(curves, tmp_path / "roc.png", "many")
+
+
+def one_curve(rng):
+    """A curve from (0, 0) to (1, 1) that never falls."""
+    return {
+        name: [0.0, *np.sort(rng.random(20)), 1.0] for name in ("false_positive", "true_positive")
+    }
+
+
+def test_the_second_of_two_classes_is_drawn_and_empty_bins_stay_empty(measured, tmp_path):
+    found = json.loads(measured.read_text())
+    two = {k: found["roc"][k] for k in ("0", "1")}
+    found |= {"roc": two, "confusion": [[1, 0], [0, 1]], "per_class": {"0": 1.0, "1": 1.0}}
+    found["reliability"]["accuracy"][0] = found["reliability"]["confidence"][0] = None
+    place = tmp_path / "two.json"
+    place.write_text(json.dumps(found))
+    drawn = afltool.roc_picture(place, tmp_path / "roc.svg").read_text()
+    assert "1 against 0" in drawn
+    assert "<!-- 0: " not in drawn
+    afltool.reliability_picture(place, tmp_path / "sure.png")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "picture", "error"),
+    [
+        ({"roc": None}, "roc", CorruptFileError),
+        ({"roc": {"0": {"false_positive": [0], "true_positive": [0, 1], "auc": 1}}}, "roc",
+         CorruptFileError),
+        ({"metrics": 3}, "roc", CorruptFileError),
+        ({"reliability": {"weight": [1], "confidence": ["x"], "accuracy": [1]}}, "reliability",
+         CorruptFileError),
+        ({"confusion": [[1]]}, "reliability", CorruptFileError),
+        ("roc", "roc", UsageError),
+        ("reliability", "reliability", UsageError),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_evaluation_is_refused(measured, tmp_path, wrong, picture, error):
+    found = json.loads(measured.read_text())
+    if isinstance(wrong, str):
+        del found[wrong]
+    else:
+        found |= wrong
+    place = tmp_path / "wrong.json"
+    place.write_text(json.dumps(found))
+    with pytest.raises(error, match=r"wrong\.json"):
+        getattr(afltool, f"{picture}_picture")(place, tmp_path / "p.png")
+    assert not (tmp_path / "p.png").exists()
+
+
+def test_a_class_that_is_none_is_named(measured, tmp_path):
+    with pytest.raises(UsageError, match=r"0, 1, 2, 3; found '7'"):
+        afltool.roc_picture(measured, tmp_path / "p.png", positive=("7",))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import InputError
+from ..options.pictures import RocOptions
 from ._console import command
+from ._options import parameters, with_options
 from ._streams import say, tell
 from ._types import Entry, Json, Overwrite, print_field, print_json
 
 plot = typer.Typer(
-    no_args_is_help=True, help="Draw pictures: partition, confusion, ridge-path, rounds."
+    no_args_is_help=True,
+    help="Draw pictures: partition, confusion, reliability, roc, ridge-path, rounds.",
 )
 Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf file")]
 
@@ -23,6 +26,9 @@ def add_to(app: typer.Typer) -> None:
     app.command("verify")(command(verify))
     plot.command("partition")(command(plot_partition))
     plot.command("confusion")(command(plot_confusion))
+    plot.command("reliability")(command(plot_reliability))
+    curves = with_options(plot_roc, options=parameters(RocOptions))
+    plot.command("roc")(command(curves))
     plot.command("ridge-path")(command(plot_ridge_path))
     plot.command("rounds")(command(plot_rounds))
     app.add_typer(plot, name="plot")
@@ -94,6 +100,29 @@ def plot_confusion(
     from ..stages.pictures import confusion_picture
 
     say(confusion_picture(file, out, overwrite=overwrite))
+
+
+def plot_reliability(
+    file: Annotated[Path, typer.Argument(help="what evaluate --metrics ece wrote with -o (JSON)")],
+    out: Picture,
+    overwrite: Overwrite = False,
+) -> None:
+    """Draw how often a head is right by how sure it is, and how many rows it is so sure of."""
+    from ..stages.pictures import reliability_picture
+
+    say(reliability_picture(file, out, overwrite=overwrite))
+
+
+def plot_roc(
+    file: Annotated[Path, typer.Argument(help="what evaluate --metrics auc wrote with -o (JSON)")],
+    out: Picture,
+    options: dict[str, Any],
+    overwrite: Overwrite = False,
+) -> None:
+    """Draw ROC curves: of two classes the second's, else of each class against the rest."""
+    from ..stages.pictures import roc_picture
+
+    say(roc_picture(file, out, overwrite=overwrite, **options))
 
 
 def plot_ridge_path(

@@ -4,10 +4,13 @@ from .compare import mcnemar
 from .counts import Metrics, score_metrics
 from .figures import FIGURES, Scored, figure_names
 from .intervals import intervals, resampled
+from .kept import WRONG, Kept
 from .summary import by_part, curves, summary
 
 __all__ = [
     "FIGURES",
+    "WRONG",
+    "Kept",
     "Metrics",
     "Scored",
     "by_part",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .figures import FIGURES, Scored, Weights, reliability, roc
+from .figures import FIGURES, Scored, Weights, areas, reliability, roc
 from .intervals import intervals, resampled
 
 
@@ -57,7 +57,12 @@ def curves(rows: Scored, names: Sequence[str], classes: Sequence[str]) -> dict[s
         bins = reliability(rows, np.ones(len(rows.y)))
         found["reliability"] = {name: [_finite(v) for v in bins[name]] for name in bins}
     if "auc" in names:
-        found["roc"] = {name: roc(rows, k) for k, name in enumerate(classes)}
+        found["roc"] = {
+            name: {**roc(rows, k), "auc": _finite(area)}
+            for k, (name, area) in enumerate(
+                zip(classes, areas(rows, np.ones(len(rows.y))), strict=True)
+            )
+        }
     return found
 
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, PALE, ORANGE, GREY = "#0072B2", "#A9CCE8", "#D55E00", "#6E6E6E"
+# A colour and a mark for each of several lines, so that grey prints read as well.
+STYLES = (
+    ("#000000", "o"), (BLUE, "s"), (ORANGE, "^"), ("#009E73", "D"),
+    ("#CC79A7", "v"), ("#56B4E9", "P"), ("#E69F00", "X"),
+)  # fmt: skip
 NO_DATE: dict[str, dict[str, Any]] = {
     ".png": {},
     ".svg": {"Date": None},

@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidDataError
-from .figure import GREY, figure
-
-# Okabe & Ito's colours and a mark of its own for each family, so that grey prints read as well.
-_STYLES = (
-    ("#000000", "o"), ("#0072B2", "s"), ("#D55E00", "^"), ("#009E73", "D"),
-    ("#CC79A7", "v"), ("#56B4E9", "P"), ("#E69F00", "X"),
-)  # fmt: skip
+from .figure import GREY, STYLES, figure
 
 
 def plot_frontier(
@@ -46,7 +40,7 @@ def plot_frontier(
             ours = sorted(
                 (p for p in points if p["family"] == family), key=lambda p: p["megabytes"]
             )
-            _family(axes, ours, family, *_STYLES[number % len(_STYLES)])
+            _family(axes, ours, family, *STYLES[number % len(STYLES)])
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter("{x:g}")

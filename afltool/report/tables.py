@@ -89,11 +89,12 @@ def print_metrics(found: dict[str, Any]) -> None:
 
 
 def _figures_table(figures: dict[str, dict[str, float | None]]) -> Table:
-    table = Table(title="figures with their 95 % intervals")
-    for name in ("figure", "value", "low", "high"):
+    ends = [end for end in ("low", "high") if any(end in one for one in figures.values())]
+    table = Table(title="figures with their 95 % intervals" if ends else "figures")
+    for name in ("figure", "value", *ends):
         table.add_column(name, justify="left" if name == "figure" else "right")
     for name, one in figures.items():
-        add_row(table, name, *(_figure(one.get(end)) for end in ("value", "low", "high")))
+        add_row(table, name, *(_figure(one.get(end)) for end in ("value", *ends)))
     return table
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import progress
 from ..errors import MismatchError, UsageError
@@ -15,8 +14,9 @@ from ..heads.base import Head
 from ..heads.checks import probabilities
 from ..metrics import (
     FIGURES,
+    WRONG,
+    Kept,
     Metrics,
-    Scored,
     by_part,
     curves,
     figure_names,
@@ -31,9 +31,7 @@ from ..report.rounds import check_table, write_records
 from ..statistics import difference
 from ..store.features import Features, open_features
 from ..store.heads import load_head
-from ..store.tables import values_by_row
-
-WRONG = ["row", "true", "predicted", "score", "score_of_true"]  # columns of --errors
+from ..store.tables import column_by_row
 
 
 @takes(EvaluateOptions)
@@ -67,10 +65,12 @@ def evaluate(
     _check_figures(solved, names)
     with open_features(Path(features)) as rows:
         _check_fits(header, head, rows, features)
-        keeping = _Keeping(solved, "auc" in names, bool(names or o.against), o.errors is not None)
+        keeping = Kept(
+            rows=bool(names or o.against), scores="auc" in names, wrong=o.errors is not None
+        )
         other = None if o.against is None else _other(o.against, rows, features)
-        parts = None if o.by is None else _column("--by", o.by, rows)
-        groups = None if o.group is None else _column("--group", o.group, rows)
+        parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
+        groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
         counted = _score(solved, head, rows, o.each_round, keeping, other)
         found = {
             **list(counted.values())[-1].as_dict(rows.classes),
@@ -87,7 +87,7 @@ def evaluate(
             found["by"] = by_part(scored, names, parts)
     if o.against is not None and scored is not None and other is not None:
         right = scored.predicted == scored.y
-        found["against"] = {"path": str(o.against), **mcnemar(right, other.right())}
+        found["against"] = {"path": str(o.against), **mcnemar(right, other[1].right())}
     if o.errors is not None:
         write_records(keeping.wrong, WRONG, o.errors, overwrite)
     return found
@@ -121,51 +121,12 @@ def _check_fits(
         )
 
 
-def _column(option: str, text: str, rows: Features) -> list[str]:
-    """The values of TABLE:COLUMN, one for each row of the features."""
-    table, colon, column = text.rpartition(":")
-    if not colon or not table or not column:
-        raise UsageError(f"{option} is TABLE:COLUMN, such as sites.csv:site; found {text!r}")
-    return values_by_row(Path(table), column, rows.row_ids)
-
-
-class _Keeping:
-    """What is kept of every scored row, where more than counts is asked for."""
-
-    def __init__(self, head: Head, scores: bool, rows: bool, wrong: bool) -> None:
-        self.head, self.scores, self.rows, self.with_wrong = head, scores, rows, wrong
-        self.parts: list[Scored] = []
-        self.wrong: list[dict[str, Any]] = []
-
-    def add(
-        self, S: NDArray[np.float64], y: NDArray[np.int64], ids: Any, classes: Sequence[str]
-    ) -> None:
-        """Scores (n, C) of a block with its labels and row ids."""
-        P = probabilities(self.head, S)
-        if self.rows:
-            self.parts.append(Scored.of(S, y, P, self.scores))
-        if self.with_wrong:
-            S = S if P is None else P
-            predicted = S.argmax(axis=1)
-            for i in np.flatnonzero(predicted != y):
-                name, scores = ids[i].decode(errors="replace"), (S[i, predicted[i]], S[i, y[i]])
-                line = (name, classes[y[i]], classes[predicted[i]], *map(float, scores))
-                self.wrong.append(dict(zip(WRONG, line, strict=True)))
-
-    def scored(self) -> Scored | None:
-        return Scored.joined(self.parts) if self.parts else None
-
-    def right(self) -> NDArray[np.bool_]:
-        """Whether each row is predicted as its class, bool (n,)."""
-        return np.concatenate([part.predicted == part.y for part in self.parts])
-
-
-def _other(path: Path, rows: Features, features: str | Path) -> _Keeping:
+def _other(path: Path, rows: Features, features: str | Path) -> tuple[Head, Kept]:
     head, header = load_head(path)
     if head.phase() is not None:
         raise _not_solved(head, path)
     _check_fits(header, path, rows, features)
-    return _Keeping(head, False, True, False)
+    return head, Kept(rows=True)
 
 
 def _score(
@@ -173,8 +134,8 @@ def _score(
     path: str | Path,
     rows: Features,
     each_round: bool,
-    keeping: _Keeping,
-    other: _Keeping | None,
+    keeping: Kept,
+    other: tuple[Head, Kept] | None,
 ) -> dict[str, Metrics]:
     """Counts of every round, or of the solved head as the only one; both keep what they keep."""
     counted: dict[str, Metrics] = {}
@@ -189,9 +150,10 @@ def _score(
             if S is None:
                 raise _not_solved(solved, path)
             ids = rows.row_ids[start : start + len(X)]
-            keeping.add(S, y, ids, rows.classes)
+            keeping.add(S, probabilities(solved, S), y, ids, rows.classes)
             if other is not None:
-                other.add(other.head.scores(X), y, ids, rows.classes)
+                head, kept = other
+                kept.add(head.scores(X), None, y, ids, rows.classes)
             task.advance(len(X))
     return counted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,11 @@ import numpy as np
 
 from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
+from ..options import made, takes
+from ..options.pictures import RocOptions
 from ..partitions import summary
 from ..report.compared import plot_compared
+from ..report.curves import plot_reliability, plot_roc
 from ..report.figure import check_picture
 from ..report.plots import plot_confusion, plot_partition, plot_ridge_path
 from ..report.rounds import plot_rounds
@@ -42,6 +45,96 @@ def confusion_picture(path: str | Path, out: str | Path, *, overwrite: bool = Fa
     confusion = np.array(found["confusion"], dtype=np.int64)
     plot_confusion(confusion, list(found["per_class"]), Path(out), title, overwrite)
     return Path(out)
+
+
+def reliability_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
+    """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
+    check_picture(Path(out))
+    found = _metrics(Path(path))
+    bins = _entry(found, path, "reliability", "ece", _are_bins)
+    ece = found["metrics"]["ece"]["value"]
+    said = "undetermined" if ece is None else f"{ece:.4f}"
+    note = f"expected calibration error {said}"
+    return plot_reliability(bins, Path(out), _who(found), note, overwrite)
+
+
+@takes(RocOptions)
+def roc_picture(
+    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
+    """ROC curves, from what ``evaluate --metrics auc -o`` wrote.
+
+    Each class in ``positive`` against the rest; by default of two classes the second one, else
+    every class.
+    """
+    o = made(RocOptions, options)
+    check_picture(Path(out))
+    found = _metrics(Path(path))
+    curves = _entry(found, path, "roc", "auc", _are_curves)
+    names = o.positive or (list(curves)[1:] if len(curves) == 2 else list(curves))
+    unknown = [name for name in names if name not in curves]
+    if unknown:
+        raise UsageError(
+            f"--positive is a class of {path}: {', '.join(list(curves)[:20])}; found {unknown[0]!r}"
+        )
+    chosen, note = {name: curves[name] for name in names}, _against(names, list(curves))
+    return plot_roc(chosen, Path(out), _who(found), note, overwrite)
+
+
+def _who(found: dict[str, Any]) -> str:
+    return f"{found['head']['name']} head, {sum(map(sum, found['confusion'])):,} rows"
+
+
+def _against(names: Sequence[str], classes: Sequence[str]) -> str:
+    """What is told from what, for the title."""
+    if len(names) == 1 and len(classes) == 2:
+        other = next(name for name in classes if name != names[0])
+        return f"{names[0]} against {other}"
+    return f"{len(names)} of {len(classes)} classes, each against the rest"
+
+
+def _entry(
+    found: dict[str, Any], path: str | Path, name: str, metric: str, good: Callable[[Any], bool]
+) -> Any:
+    """An entry that evaluate writes for a metric."""
+    if name not in found:
+        raise UsageError(
+            f"{path} has no {name}: write it with afltool evaluate … --metrics {metric} -o {path}"
+        )
+    told = found.get("metrics")
+    value = told.get(metric) if isinstance(told, dict) else None
+    if (
+        not good(found[name])
+        or not isinstance(value, dict)
+        or not _are_numbers([value.get("value")])
+    ):
+        raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes: its {name}")
+    return found[name]
+
+
+def _are_bins(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    columns = [value.get(name) or [] for name in ("weight", "confidence", "accuracy")]
+    return all(map(_are_numbers, columns)) and len({len(one) for one in columns}) == 1
+
+
+def _are_curves(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(one, dict)
+        and _are_numbers(one.get("false_positive"), empty=True)
+        and _are_numbers(one.get("true_positive"), empty=True)
+        and len(one["false_positive"]) == len(one["true_positive"])
+        and _are_numbers([one.get("auc")])
+        for one in value.values()
+    )
+
+
+def _are_numbers(value: Any, empty: bool = False) -> bool:
+    """A list of finite numbers, or None for one that is not determined."""
+    if not isinstance(value, list) or not (value or empty):
+        return False
+    return all(v is None or (type(v) in (int, float) and abs(v) < 1e300) for v in value)
 
 
 def _metrics(path: Path) -> dict[str, Any]:

@@ -58,6 +58,19 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
     return columns
 
 
+def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:
+    """The values of what an option gives as TABLE:COLUMN, one for each of the row ids (n,).
+
+    Raises:
+        UsageError: another form than TABLE:COLUMN.
+        others as `values_by_row`.
+    """
+    table, colon, column = text.rpartition(":")
+    if not colon or not table or not column:
+        raise UsageError(f"{option} is TABLE:COLUMN, such as sites.csv:site; found {text!r}")
+    return values_by_row(Path(table), column, ids)
+
+
 def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     """The values of a table's column, one for each of the row ids (n,), in their order.
 

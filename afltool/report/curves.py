@@ -1,0 +1,114 @@
+"""Pictures of what an evaluation measured: reliability of its confidence, ROC curves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .figure import BLUE, GREY, ORANGE, PALE, STYLES, figure, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Numbers = Sequence[float | None]
+Curve = Mapping[str, Any]  # false_positive, true_positive and auc of one class
+
+_NAMED = len(STYLES)  # up to so many curves can be told apart by hue and mark
+_WORST = 5  # of more curves so many are named: those with the smallest areas
+
+
+def plot_reliability(
+    bins: Mapping[str, Numbers],
+    path: str | os.PathLike[str],
+    title: str,
+    note: str = "",
+    overwrite: bool = False,
+) -> Path:
+    """Draw the accuracy in each bin of confidence, and how many rows are in it.
+
+    ``bins`` as `metrics.figures.reliability` gives them; None stands for a bin without rows. A
+    head whose probabilities can be taken at their word has its bars on the diagonal. ``note``
+    stands below the title. Returns ``path``; raises `InputError` where the picture cannot be
+    written, `UsageError` without matplotlib.
+    """
+    weight, confidence, accuracy = (
+        np.array([np.nan if v is None else v for v in bins[name]], np.float64)
+        for name in ("weight", "confidence", "accuracy")
+    )
+    edges = np.linspace(0, 1, len(weight) + 1)
+    with figure(path, 5.4, 6.2, overwrite) as drawn:
+        upper, lower = drawn.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        upper.stairs(np.nan_to_num(accuracy), edges, fill=True, color=PALE, label="accuracy")
+        upper.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1, label="calibrated")
+        upper.vlines(confidence, accuracy, confidence, color=ORANGE, linewidth=2, label="gap")
+        upper.plot(confidence, accuracy, "o", color=BLUE, markersize=4)
+        upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="share of the bin's rows that are right")
+        upper.legend(loc="upper left", frameon=False, fontsize=8)
+        upper.set_title(f"{plain(title)}\n{plain(note)}", loc="left", fontsize=10)
+        lower.stairs(weight, edges, fill=True, color=BLUE)
+        lower.set(xlabel="probability of the predicted class", ylabel="rows", ylim=(0, None))
+        lower.yaxis.set_major_formatter("{x:,.0f}")
+        for axes in (upper, lower):
+            axes.grid(color="0.92")
+            axes.set_axisbelow(True)
+            axes.spines[["top", "right"]].set_visible(False)
+    return Path(path)
+
+
+def plot_roc(
+    curves: Mapping[str, Curve],
+    path: str | os.PathLike[str],
+    title: str,
+    note: str = "",
+    overwrite: bool = False,
+) -> Path:
+    """Draw the ROC curve of each class against the rest, by the classes' names.
+
+    A curve has ``false_positive`` and ``true_positive`` rates, and ``auc``, the area under the
+    whole curve (None where rows do not determine it). Of more than 7 curves those with the smallest
+    areas are named and the others pale. Returns ``path``; raises as `plot_reliability` does.
+    """
+    area = {name: np.nan if one["auc"] is None else one["auc"] for name, one in curves.items()}
+    worst = sorted((name for name in curves if area[name] == area[name]), key=area.__getitem__)
+    named = list(curves) if len(curves) <= _NAMED else worst[:_WORST]
+    with figure(path, 5.4, 5.4, overwrite) as drawn:
+        axes = drawn.add_subplot()
+        axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
+        others = [name for name in curves if name not in set(named)]
+        for i, name in enumerate(others):
+            label = f"{len(others)} others" if i == 0 else None
+            _curve(axes, curves[name], color=PALE, linewidth=0.8, label=label)
+        for i, name in enumerate(named):
+            hue, mark = STYLES[i]
+            _curve(
+                axes, curves[name], color=hue, marker=mark, markevery=(0.04 * i, 0.2), markersize=4,
+                linewidth=1.4, label=f"{plain(_short(name))}: {_area(area[name])}",
+            )  # fmt: skip
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+        axes.set(xlabel="false positive rate (1 − specificity)")
+        axes.set(ylabel="true positive rate (sensitivity)")
+        axes.set_title(f"{plain(title)}\n{plain(note)}", loc="left", fontsize=10)
+        axes.legend(
+            loc="lower right", frameon=False, fontsize=8, title="area under the curve",
+            title_fontsize=8, alignment="left",
+        )  # fmt: skip
+        axes.grid(color="0.92")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    return Path(path)
+
+
+def _curve(axes: Axes, one: Curve, **style: Any) -> None:
+    axes.plot(one["false_positive"], one["true_positive"], clip_on=False, **style)
+
+
+def _area(area: float) -> str:
+    return "undetermined" if np.isnan(area) else f"{area:.4f}"
+
+
+def _short(name: str, most: int = 24) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"
