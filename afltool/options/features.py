@@ -50,18 +50,36 @@ class ImportOptions(NumberFormat):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractOptions(NumberFormat):
+class NetworkOptions(Options):
+    """Where the weights of a backbone come from, and how it runs."""
+
+    weights: str = option(
+        "default", "default (ImageNet), random, the name of published weights, or a file",
+        examples=("default", "random"), names_file=True, common=True,
+    )  # fmt: skip
+    seed: int = option(0, "seed of random weights", at_least=0, at_most=SEED)
+    batch_size: int | None = option(
+        None, "images that the network takes at a time", at_least=1, at_most=2**16,
+        unset="16 on a CPU, 256 on a GPU", in_result=False,
+    )  # fmt: skip
+    device: str = option(
+        "auto", "where the network runs", examples=("auto", "cpu", "cuda", "cuda:1"),
+        in_result=False, common=True,
+    )  # fmt: skip
+    workers: int | None = option(
+        None, "threads that decode images", at_least=1, at_most=1024, unset="one a core",
+        in_result=False,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractOptions(NetworkOptions, NumberFormat):
     """Options of `extract`."""
 
     backbone: str = option(help="the frozen network", examples=BACKBONES, common=True)
     data: str = option("cifar10", "the images", examples=SHOWN, absolute=absolute_dataset,
         common=True)  # fmt: skip
     split: str = option("train", "which images", choices=("train", "test"), in_run=False)
-    weights: str = option(
-        "default", "default (ImageNet), random, the name of published weights, or a file",
-        examples=("default", "random"), names_file=True, common=True,
-    )  # fmt: skip
-    seed: int = option(0, "seed of random weights", at_least=0, at_most=SEED)
     node: str | None = option(
         None, "layer or graph node whose output is taken", unset="the classifier's input"
     )
@@ -82,22 +100,10 @@ class ExtractOptions(NumberFormat):
     classes: Path | tuple[str, ...] | None = option(
         None, "file of class names in order, one a line; a federation shares it"
     )
-    batch_size: int | None = option(
-        None, "images that the network takes at a time", at_least=1, at_most=2**16,
-        unset="16 on a CPU, 256 on a GPU", in_result=False,
-    )  # fmt: skip
-    device: str = option(
-        "auto", "where the network runs", examples=("auto", "cpu", "cuda", "cuda:1"),
-        in_result=False, common=True,
-    )  # fmt: skip
     precision: str = option(
         "fp32", "number format of the network's arithmetic", choices=("fp32", "bf16", "fp16")
     )
     plain: bool = option(False, "compute as a plain PyTorch loop does, bit for bit; slower")
-    workers: int | None = option(
-        None, "threads that decode images", at_least=1, at_most=1024, unset="one a core",
-        in_result=False,
-    )  # fmt: skip
     data_root: Path | None = option(
         None, "folder where data sets lie or are downloaded to",
         unset="$AFLTOOL_DATA, else ./afl-data", in_result=False,

@@ -1,0 +1,194 @@
+"""A frozen backbone on its device: from images to rows of features, in steps of one size.
+
+Images are decoded by threads while the network runs. Every step of the network has the same size
+(the last one is filled up), so a feature does not depend on where a run began, stopped or was
+split.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+
+from ..errors import InputError
+from ..options.features import ExtractOptions
+from .decoding import Batch, Decoder
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from ..backbones import Backbone, Preprocessing
+    from ..datasets.base import Pictures
+
+log = logging.getLogger("afltool")
+
+
+class Decode(Protocol):
+    """Image ``index`` as (3, side, side) uint8; `CorruptImageError` where it cannot be used."""
+
+    def __call__(self, index: int) -> torch.Tensor: ...
+
+
+@dataclass
+class Network:
+    """A backbone that runs; made by `load`.
+
+    Attributes:
+        batch: images that are decoded together.
+        step: images that the network takes at a time: ``batch``, or less where memory is full.
+        steps: from which image on steps have which size: it can change the last bits.
+    """
+
+    backbone: Backbone
+    module: nn.Module
+    preprocessing: Preprocessing
+    precision: str
+    device: str
+    batch: int
+    step: int
+    workers: int
+    steps: list[list[int]] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, o: ExtractOptions, preprocessing: Preprocessing) -> Self:
+        """Build the network that ``o`` asks for, on its device, and choose the batch."""
+        from ..backbones import (
+            default_batch_size,
+            load_backbone,
+            prepare_for_inference,
+            resolve_device,
+        )
+
+        side, device = preprocessing.crop, resolve_device(o.device)
+        batch = o.batch_size or default_batch_size(device)
+        backbone = load_backbone(
+            o.backbone, weights=o.weights, seed=o.seed, image_size=side, node=o.node
+        )
+        module = prepare_for_inference(
+            backbone.module, device, o.precision, image_size=side, optimise=not o.plain
+        )
+        workers = o.workers or cores()
+        return cls(backbone, module, preprocessing, o.precision, device, batch, batch, workers)
+
+    def decode(self, pictures: Pictures, index: int) -> torch.Tensor:
+        """A picture as the network sees it, before it is normalised."""
+        from ..datasets import CorruptImageError
+
+        picture = pictures.load(index)
+        try:
+            image: torch.Tensor = self.preprocessing.apply(picture)
+        except ValueError as error:
+            raise CorruptImageError(pictures.describe(index), str(error)) from error
+        return image
+
+    def features(
+        self, decode: Decode, indices: range, skip_corrupt: bool = False
+    ) -> Iterator[tuple[Batch, NDArray[np.float32]]]:
+        """Batches of the images ``indices`` with the features of their good ones, float32 (n, d).
+
+        A GPU has the next batch to work on while the last one is written. The first image that
+        cannot be used ends it with its `CorruptImageError`, unless ``skip_corrupt``; the batches
+        before it have come by then.
+        """
+        side, pinned = self.preprocessing.crop, self.device.startswith("cuda")
+        decoder = Decoder(decode, side, self.batch, self.workers, pinned)
+        before: tuple[Batch, Callable[[], NDArray[np.float32]]] | None = None
+        for batch in decoder.batches(indices):
+            if batch.bad and not skip_corrupt:
+                if before:
+                    yield before[0], before[1]()
+                raise batch.bad[min(batch.bad)]
+            begun = self._through(batch)
+            if before:
+                yield before[0], before[1]()
+            before = batch, begun
+        if before:
+            yield before[0], before[1]()
+
+    def _through(self, batch: Batch) -> Callable[[], NDArray[np.float32]]:
+        """Begin a batch, in steps of the network; the result waits for the rows of good images.
+
+        Where the device's memory is full, steps are halved, for good.
+        """
+        from ..backbones import free_memory, is_out_of_memory
+
+        while True:
+            try:
+                parts = [self._one_step(batch, k) for k in range(0, self.batch, self.step)]
+                break
+            # Which class it is depends on the device.
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._halve(error)
+            free_memory(self.device)
+        self._note_step(batch)
+        return lambda: np.concatenate([part() for part in parts])[: self.batch][batch.good]
+
+    def _one_step(self, batch: Batch, start: int) -> Callable[[], NDArray[np.float32]]:
+        import torch
+
+        from ..backbones import start_inference
+
+        images = batch.pixels[start : start + self.step]
+        if len(images) < self.step:
+            images = torch.cat([images, images[-1:].expand(self.step - len(images), -1, -1, -1)])
+        return start_inference(self.module, images, self.preprocessing, self.device, self.precision)
+
+    def _halve(self, error: Exception) -> None:
+        if self.step == 1:
+            reason = str(error).partition("\n")[0]
+            raise InputError(
+                f"out of memory on {self.device} with a single image ({reason}); use another "
+                "--device, a smaller --image-size or --precision bf16"
+            ) from error
+        log.warning(
+            "out of memory on %s with %d images a step; going on with %d",
+            self.device,
+            self.step,
+            self.step // 2,
+        )
+        self.step //= 2
+
+    def _note_step(self, batch: Batch) -> None:
+        if not self.steps or self.steps[-1][1] != self.step:
+            self.steps.append([batch.indices.start, self.step])
+
+    def where(self) -> dict[str, Any]:
+        """What of a file's provenance is about the network: versions, device, sizes of steps."""
+        from importlib.metadata import version
+
+        import torch
+
+        return {
+            "torch": torch.__version__,
+            "torchvision": version("torchvision"),
+            "batch_size": self.step,
+            "batch_sizes": self.steps,
+            "device": self.device,
+            "device_name": _device_name(self.device),
+            "threads": torch.get_num_threads(),
+        }
+
+
+def cores() -> int:
+    """Processors this process may use: SLURM_CPUS_PER_TASK, else its affinity."""
+    given = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return int(given) if given.isdigit() and int(given) > 0 else len(os.sched_getaffinity(0))
+
+
+def _device_name(device: str) -> str:
+    import platform
+
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return platform.processor() or platform.machine()

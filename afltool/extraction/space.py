@@ -1,0 +1,83 @@
+"""The feature space: what rows must have in common to be added up or scored, both ways.
+
+`space_of` says which space a network makes; `options_for` says which network makes a space, so that
+whoever holds a head can make features for it. What `options_for` rebuilds is compared with the
+whole space by whoever uses it: a field that it does not know is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..errors import CorruptFileError, UsageError
+from ..options.features import ExtractOptions
+
+if TYPE_CHECKING:
+    from ..backbones import Preprocessing
+    from .network import Network
+
+_OUTPUT = "output of "  # of a node that --node named; see `afltool.backbones.nodes`
+
+
+def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
+    """The space of the rows that ``network`` makes, stored as ``o`` says."""
+    backbone, preprocessing = network.backbone, network.preprocessing
+    return {
+        "backbone": backbone.name,
+        "weights": backbone.weights_digest,
+        "node": backbone.node,
+        "preprocessing": {
+            **preprocessing.describe(),
+            "fingerprint": preprocessing.fingerprint(),
+        },
+        "precision": network.precision,
+        "dim": backbone.dim,
+        "dtype": o.dtype,
+        "fraction_bits": o.bits,
+    }
+
+
+def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
+    """The options of an extraction into ``space``; ``how``: those that a space does not tell.
+
+    Raises:
+        CorruptFileError: a space that no extraction has.
+    """
+    from ..backbones.nodes import AVERAGED
+
+    try:
+        node = str(space["node"])
+        number = {"dtype": space["dtype"]}
+        if space["fraction_bits"] is not None:
+            number["fraction_bits"] = space["fraction_bits"]
+        named = node.removeprefix(_OUTPUT).removesuffix(AVERAGED)
+        return ExtractOptions(
+            backbone=space["backbone"],
+            node=named if node.startswith(_OUTPUT) else None,
+            precision=space["precision"],
+            **number,
+            **how,
+        )
+    except (KeyError, TypeError) as error:
+        raise CorruptFileError(f"the feature space {dict(space)} lacks {error}") from None
+
+
+def preprocessing_of(space: Mapping[str, Any]) -> Preprocessing:
+    """How images are prepared in ``space``.
+
+    Raises:
+        CorruptFileError: it says nothing that could be done.
+    """
+    from ..backbones import Preprocessing
+
+    described = space.get("preprocessing")
+    try:
+        fields = {k: v for k, v in dict(described or {}).items() if k != "fingerprint"}
+        mean, std = (tuple(map(float, fields.pop(name))) for name in ("mean", "std"))
+        return Preprocessing(mean=mean, std=std, **fields)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, UsageError) as error:
+        raise CorruptFileError(
+            f"preprocessing {described!r} cannot be done here ({error}); the head is damaged, or "
+            "of another version of afltool"
+        ) from None
