@@ -42,6 +42,7 @@ def open_dataset(
     classes: Sequence[str] | None = None,
     limit: int | None = None,
     checksums: Mapping[str, str] | None = None,
+    unlabelled: bool = False,
 ) -> ImageDataset:
     """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
@@ -55,6 +56,7 @@ def open_dataset(
         limit: at most so many rows, spread over the classes as evenly as can be.
         checksums: ``{file name: MD5}`` that the caller vouches for, in place of the published
             ones, for other data in the same format (see `read_checksums`).
+        unlabelled: without labels, which folders and tables need not have then.
 
     Raises:
         UsageError: unknown names, or options that the data set does not know.
@@ -78,8 +80,11 @@ def open_dataset(
         None if data_root is None else Path(data_root),
         None if classes is None else _checked_classes(classes),
         checksums,
+        unlabelled,
     )
     dataset: ImageDataset = _module(found).open_rows(asked)
+    if unlabelled:
+        dataset = dataset.without_labels()
     return dataset if limit is None else dataset.limited(limit)
 
 

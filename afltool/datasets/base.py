@@ -28,6 +28,7 @@ class Request:
     """Which rows of which data set are asked for; see `datasets.open_dataset`.
 
     ``name`` and ``path`` are the parts of ``spec``; ``given_root`` is None where nobody gave one.
+    ``unlabelled``: labels are not needed, and may be absent.
     """
 
     spec: str
@@ -38,6 +39,7 @@ class Request:
     given_root: Path | None = None
     classes: tuple[str, ...] | None = None
     checksums: Mapping[str, str] | None = None
+    unlabelled: bool = False
 
 
 class CorruptImageError(InvalidDataError):
@@ -73,15 +75,15 @@ class Pictures(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """Labelled images in a fixed order, read one at a time.
+    """Images in a fixed order, read one at a time, with labels or without.
 
     Attributes:
         name: what was asked for, such as ``cifar10`` or ``imagefolder:/data/birds``.
         split: ``train`` or ``test``.
-        classes: class names; a label is an index into them.
+        classes: class names; a label is an index into them. Empty without labels.
         row_ids: ``(n,)`` bytes, unique, stable across machines: ``train/00017`` for arrays, the
             relative POSIX path for folders.
-        labels: ``(n,)`` int64.
+        labels: ``(n,)`` int64; None without.
         fingerprint: SHA-256 (hex) of what identifies the input: digests of the files for arrays;
             relative path, size and modification time of each file for folders; classes and rows.
         pictures: where the pixels are.
@@ -92,13 +94,13 @@ class ImageDataset:
     split: str
     classes: tuple[str, ...]
     row_ids: NDArray[np.bytes_]
-    labels: Labels
+    labels: Labels | None
     fingerprint: str
     pictures: Pictures
     positions: Labels
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.row_ids)
 
     def load(self, i: int) -> Image:
         """Row ``i`` as a PIL image in mode RGB; thread safe.
@@ -121,18 +123,29 @@ class ImageDataset:
         return replace(
             self,
             row_ids=self.row_ids[chosen],
-            labels=self.labels[chosen],
+            labels=None if self.labels is None else self.labels[chosen],
             positions=self.positions[chosen],
             fingerprint=digest(self.fingerprint, chosen.astype("<i8").tobytes()),
         )
+
+    def without_labels(self) -> ImageDataset:
+        """The same rows, whatever their labels are."""
+        if self.labels is None:
+            return self
+        sha = digest("unlabelled", self.fingerprint)
+        return replace(self, classes=(), labels=None, fingerprint=sha)
 
     def limited(self, limit: int) -> ImageDataset:
         """At most ``limit`` rows, as many of each class as can be, in the original order.
 
         Classes take turns in row order: the first row of each class, then the second of each, …
+        Without labels the rows are evenly spread.
         """
         if limit < 1:
             raise UsageError(f"--limit must be at least 1, not {limit}.")
+        if self.labels is None:
+            n = len(self)
+            return self.take(np.arange(min(limit, n)) * n // min(limit, n))
         turn = rank_within_class(self.labels)
         order = np.lexsort((self.labels, turn))
         return self.take(np.sort(order[:limit]))
@@ -185,6 +198,16 @@ def make_dataset(
         pictures=pictures,
         positions=np.arange(len(numbers), dtype=np.int64),
     )
+
+
+def make_unlabelled(
+    name: str, split: str, row_ids: NDArray[np.bytes_], source: str, pictures: Pictures
+) -> ImageDataset:
+    """A data set of images without labels, of which there is at least one."""
+    names.check_text("data set", name)
+    places = np.arange(len(row_ids), dtype=np.int64)
+    sha = digest("unlabelled", split, source)
+    return ImageDataset(name, split, (), row_ids, None, sha, pictures, places)
 
 
 def relabel(name: str, labels: Labels, classes: Sequence[str], wanted: Sequence[str]) -> Labels:

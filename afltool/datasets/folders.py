@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError, InvalidDataError
-from .base import ImageDataset, Request, make_dataset, shorten
+from .base import SPLITS, ImageDataset, Request, make_dataset, make_unlabelled, shorten
 from .pictures import FilePictures
 
 #: What counts as an image file, whatever the case of its letters.
@@ -28,8 +28,12 @@ def open_rows(asked: Request) -> ImageDataset:
 
     Rows are sorted by the bytes of their relative POSIX path, so the order is the same everywhere.
     Names that start with a dot and files that are no images by their extension are passed over.
-    With ``wanted``, which fixes the classes and their order, a class may lack its folder.
+    With ``wanted``, which fixes the classes and their order, a class may lack its folder. Without
+    labels these are all images below folder/SPLIT, at any depth, or below the folder where it has
+    neither train nor test.
     """
+    if asked.unlabelled:
+        return _unlabelled(asked)
     name, split, wanted = asked.spec, asked.split, asked.classes
     folder = Path(asked.path)
     root = folder / split
@@ -50,6 +54,13 @@ def open_rows(asked: Request) -> ImageDataset:
             "name the classes with --classes FILE, which allows a class without images."
         )
     return from_listings(name, split, classes, listings, folder, wanted)
+
+
+def _unlabelled(asked: Request) -> ImageDataset:
+    folder = Path(asked.path)
+    cut = any((folder / split).is_dir() for split in SPLITS)
+    below, prefix = (folder / asked.split, f"{asked.split}/") if cut else (folder, "")
+    return from_files(asked.spec, asked.split, list_images(below, prefix), folder)
 
 
 def _subfolders(root: Path, name: str) -> list[str]:
@@ -118,10 +129,25 @@ def from_listings(
 ) -> ImageDataset:
     """A data set of the listed files; ``listings`` has one list per class."""
     rows = sorted((file, label) for label, files in enumerate(listings) for file in files)
-    paths = np.array([file[0] for file, _ in rows], dtype=np.bytes_)
     labels = np.array([label for _, label in rows], dtype=np.int64)
+    source, pictures = _pictures([file for file, _ in rows], root)
+    return make_dataset(name, split, classes, pictures.paths, labels, source, pictures, wanted)
+
+
+def from_files(name: str, split: str, files: list[Listed], root: Path) -> ImageDataset:
+    """A data set of the listed files without labels; `InvalidDataError` where there are none."""
+    if not files:
+        raise InvalidDataError(
+            f"{name}: expected images, found none. Images end in {' '.join(EXTENSIONS)}."
+        )
+    source, pictures = _pictures(sorted(files), root)
+    return make_unlabelled(name, split, pictures.paths, source, pictures)
+
+
+def _pictures(files: list[Listed], root: Path) -> tuple[str, FilePictures]:
+    """SHA-256 (hex) of names, sizes and times of files in their order, and the files."""
     sha = hashlib.sha256()
-    for (path, size, changed), _ in rows:
+    for path, size, changed in files:
         sha.update(b"%s\0%d\0%d\n" % (path, size, changed))
-    pictures = FilePictures(os.fspath(root), paths)
-    return make_dataset(name, split, classes, paths, labels, sha.hexdigest(), pictures, wanted)
+    paths = np.array([path for path, _, _ in files], dtype=np.bytes_)
+    return sha.hexdigest(), FilePictures(os.fspath(root), paths)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from ..errors import InputError, InvalidDataError
 from ..store.tables import Columns, read_columns
 from .base import ImageDataset, Request, shorten
-from .folders import Listed, from_listings
+from .folders import Listed, from_files, from_listings
 
 
 def open_rows(asked: Request) -> ImageDataset:
@@ -21,7 +21,8 @@ def open_rows(asked: Request) -> ImageDataset:
     They are the row ids, and rows are sorted by their bytes. A column ``split`` says which rows are
     ``train`` and which ``test``; without it every row is a training row. The classes are all labels
     of the table, whatever the split: as numbers if all are whole numbers, else by their bytes.
-    Other columns, such as one of clients (see `partition`), are not read.
+    Other columns, such as one of clients (see `partition`), are not read, and without labels not
+    ``label`` either.
 
     Raises:
         UsageError: neither CSV nor parquet.
@@ -30,12 +31,17 @@ def open_rows(asked: Request) -> ImageDataset:
             or no row belongs to the split.
     """
     table, split = Path(asked.path), asked.split
-    columns = read_columns(table, ("path", "label"), ("split",))
-    paths, labels = (_filled(table, column, columns[column]) for column in ("path", "label"))
+    needed = ("path",) if asked.unlabelled else ("path", "label")
+    columns = read_columns(table, needed, ("split",))
+    paths = _filled(table, "path", columns["path"])
     chosen = _rows_of_split(table, columns, split)
-    classes = _class_names(labels)
     _check_paths(table, paths)
     base = asked.given_root or table.parent
+    if asked.unlabelled:
+        files = [_stat(base, paths[i], table) for i in chosen]
+        return from_files(asked.spec, split, files, base)
+    labels = _filled(table, "label", columns["label"])
+    classes = _class_names(labels)
     number = {label: i for i, label in enumerate(classes)}
     listings: list[list[Listed]] = [[] for _ in classes]
     for i in chosen:

@@ -43,6 +43,7 @@ class Asked:
                 classes=self.classes(),
                 limit=o.limit,
                 checksums=self.stated(),
+                unlabelled=o.unlabelled,
             )
         return self.opened
 

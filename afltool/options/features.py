@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import UsageError
 from .datasets import SHOWN, absolute_dataset
 from .fields import Options, option
 from .shards import check_shard
@@ -115,6 +116,12 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         None, "folder of kept features", unset="$AFLTOOL_STORE, else ./afl-store", in_result=False
     )
     skip_corrupt: bool = option(False, "leave out images that cannot be read, and count them")
+    unlabelled: bool = option(
+        False, "without labels, for predict: folders of images at any depth, tables without label",
+        in_run=False,
+    )  # fmt: skip
 
     def check(self) -> None:
         check_shard(self.shard)
+        if self.unlabelled and self.classes is not None:
+            raise UsageError("--classes are those of labels: leave it out with --unlabelled")

@@ -36,7 +36,7 @@ def convert(
     path, out = Path(features), Path(out)
     o = made(ConvertOptions, options)
     dtype, bits = o.dtype, o.bits
-    with open_features(path) as rows:
+    with open_features(path, labelled=False) as rows:
         if out.exists() and out.samefile(path):
             raise UsageError(f"{out} is what is to be converted: choose another -o")
         space = {**rows.header["space"], "dtype": dtype, "fraction_bits": bits}
@@ -59,7 +59,7 @@ def convert(
                         raise InvalidDataError(f"{path}: {error}") from None
                     task.advance(len(X))
                     progress.stop_point()
-            writer.finish(rows.labels, rows.row_ids, header)
+            writer.finish(rows.given_labels, rows.row_ids, header)
     return out
 
 

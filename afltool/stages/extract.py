@@ -118,8 +118,9 @@ class _Job:
             if not writer.rows:
                 raise InvalidDataError(f"none of the {n} images could be read")
             kept = self.kept()
-            ids, labels = self.dataset.row_ids[kept], self.dataset.labels[kept]
-            writer.finish(labels, ids, self.header())
+            every = self.dataset.labels
+            labels = None if every is None else every[kept]
+            writer.finish(labels, self.dataset.row_ids[kept], self.header())
         if self.skipped:
             log.warning("extract: %d corrupt images were left out (see info)", len(self.skipped))
 

@@ -29,7 +29,7 @@ def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fa
     if up_to_date(out, made_by, overwrite):
         return out
     with ExitStack() as stack:
-        parts = [stack.enter_context(open_features(p)) for p in paths]
+        parts = [stack.enter_context(open_features(p, labelled=False)) for p in paths]
         space = first["space"]
         total = sum(len(p) for p in parts)
         header = {
@@ -48,7 +48,8 @@ def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fa
                         writer.append_values(values)
                         task.advance(len(values))
                         progress.stop_point()
-            labels = np.concatenate([p.labels for p in parts])
+            given = [p.given_labels for p in parts if p.given_labels is not None]
+            labels = np.concatenate(given) if given else None
             writer.finish(labels, np.concatenate([p.row_ids for p in parts]), header)
     return out
 

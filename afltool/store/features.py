@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..digest import Digest, canonical_json
-from ..errors import CorruptFileError, InvalidDataError
+from ..errors import CorruptFileError, InvalidDataError, UsageError
 from ..linalg.fixedpoint import FixedPoint, Rows, check_finite, encode
 from . import schema
 from .arrays import damage_as_error, get_array, put_array
@@ -24,6 +24,7 @@ from .kinds import get_attribute
 from .members import checked_dataset, own_objects_only
 from .writer import put_attribute, writing
 
+Labels = NDArray[np.int64]
 BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
 
 
@@ -61,12 +62,14 @@ class FeatureWriter:
         put_attribute(self._file, schema.PROGRESS, canonical_json([self.rows, state]))
         self._file.flush()
 
-    def finish(self, labels: NDArray[Any], row_ids: NDArray[Any], header: Header) -> str:
-        """Write labels, row ids and the header; returns the digest."""
+    def finish(self, labels: Labels | None, row_ids: NDArray[Any], header: Header) -> str:
+        """Write labels, if there are any, row ids and the header; returns the digest."""
         if not self.rows:
             raise InvalidDataError(f"{self.path}: there are no rows to write")
-        assert len(labels) == len(row_ids) == self.rows
-        put_array(self._file, schema.LABELS, labels.astype("<i8"))
+        assert len(row_ids) == self.rows
+        if labels is not None:
+            assert len(labels) == self.rows
+            put_array(self._file, schema.LABELS, labels.astype("<i8"))
         put_array(self._file, schema.ROW_IDS, row_ids)
         digest = features_digest(self._data, labels, row_ids)
         put_header(self._file, "features", {**header, "digest": digest})
@@ -143,7 +146,7 @@ def _resumable(path: Path, resume_key: str) -> bool:
         return False
 
 
-def features_digest(data: Any, labels: NDArray[Any], row_ids: NDArray[Any]) -> str:
+def features_digest(data: Any, labels: Labels | None, row_ids: NDArray[Any]) -> str:
     """Digest of a feature file's meaning; ``data`` is anything that slices into rows."""
     step = schema.CHUNK_ROWS * 16
     blocks = (data[start : start + step] for start in range(0, data.shape[0], step))
@@ -151,8 +154,9 @@ def features_digest(data: Any, labels: NDArray[Any], row_ids: NDArray[Any]) -> s
     return _with_rows(digest, labels, row_ids)
 
 
-def _with_rows(digest: Digest, labels: NDArray[Any], row_ids: NDArray[Any]) -> str:
-    digest.array("labels", labels, "<i8")
+def _with_rows(digest: Digest, labels: Labels | None, row_ids: NDArray[Any]) -> str:
+    if labels is not None:
+        digest.array("labels", labels, "<i8")
     return digest.text("row_ids", b"\n".join(row_ids.tolist())).hex()
 
 
@@ -162,9 +166,19 @@ class Features:
 
     path: Path
     header: Header
-    labels: NDArray[np.int64]
+    given_labels: Labels | None  # None of a file without labels
     row_ids: NDArray[np.bytes_]
     data: h5py.Dataset
+
+    @property
+    def labels(self) -> Labels:
+        """The label of each row, int64 (n,); `UsageError` where the file has none."""
+        if self.given_labels is None:
+            raise UsageError(
+                f"{self.path} has no labels (extract --unlabelled); expected a feature file with "
+                "labels here. Without them rows can be predicted, and nothing else"
+            )
+        return self.given_labels
 
     @property
     def dim(self) -> int:
@@ -229,28 +243,44 @@ class Features:
         digest = Digest()
         passing = digest.passing("features", self.data.shape, self.data.dtype.str, parts)
         yield from zip(starts, passing, strict=True)
-        check_digest(self.path, self.header, _with_rows(digest, self.labels, self.row_ids))
+        check_digest(self.path, self.header, _with_rows(digest, self.given_labels, self.row_ids))
 
 
 @contextmanager
-def open_features(path: Path) -> Iterator[Features]:
-    """Open a finished feature file; labels and row ids are read, features as they are asked for."""
+def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
+    """Open a finished feature file; labels and row ids are read, features as they are asked for.
+
+    A file without labels is refused (`UsageError`) unless ``labelled`` is False, which is for work
+    that needs none.
+    """
     with reading(path, "features") as (file, header):
         with damage_as_error(path):
             data = checked_dataset(path, file, schema.FEATURES)
-            labels = get_array(path, file, schema.LABELS)
+            labels = get_array(path, file, schema.LABELS) if schema.LABELS in file else None
             row_ids = get_array(path, file, schema.ROW_IDS)
-            space, classes = header["space"], len(header["classes"])
-            wanted = (len(labels), space["dim"]), schema.FEATURE_TYPES[space["dtype"]]
-        if (data.shape, data.dtype.str) != wanted or len(row_ids) != len(labels):
+            space = header["space"]
+            wanted = (len(row_ids), space["dim"]), schema.FEATURE_TYPES[space["dtype"]]
+        if (data.shape, data.dtype.str) != wanted or (
+            labels is not None and len(labels) != len(row_ids)
+        ):
+            said = "no labels" if labels is None else f"{len(labels)} labels"
             raise CorruptFileError(
-                f"{path} is damaged: features {data.shape} {data.dtype.str}, {len(labels)} labels "
+                f"{path} is damaged: features {data.shape} {data.dtype.str}, {said} "
                 f"and {len(row_ids)} row ids do not fit together; its header says {wanted[1]} with "
                 f"{space['dim']} features a row"
             )
-        if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-            raise CorruptFileError(
-                f"{path} is damaged: labels run from {labels.min()} to {labels.max()}, with "
-                f"{classes} classes"
-            )
-        yield Features(path, header, labels, row_ids, data)
+        _check_labels(path, labels, len(header["classes"]))
+        found = Features(path, header, labels, row_ids, data)
+        if labelled:
+            _ = found.labels
+        yield found
+
+
+def _check_labels(path: Path, labels: Labels | None, classes: int) -> None:
+    if labels is None and classes:
+        raise CorruptFileError(f"{path} is damaged: it has {classes} classes and no /labels")
+    if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        raise CorruptFileError(
+            f"{path} is damaged: labels run from {labels.min()} to {labels.max()}, with "
+            f"{classes} classes"
+        )

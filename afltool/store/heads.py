@@ -102,7 +102,7 @@ def _source(path: Path, files: ExitStack) -> tuple[Source, Mapping[str, Any] | N
     if hdf5.read_header(path)["kind"] == "head":
         found, header = load_head(path)
         return Source("head", header["digest"], (), found.arrays()), header["space"]
-    rows = files.enter_context(open_features(path))
+    rows = files.enter_context(open_features(path, labelled=False))
     source = Source("features", rows.header["digest"], (X for _, X in rows.blocks()))
     return source, rows.header["space"]
 

@@ -21,7 +21,7 @@ def verify(path: Path) -> dict[str, Any]:
     """
     kind = hdf5.read_header(path)["kind"]
     if kind == "features":
-        with open_features(path) as features:
+        with open_features(path, labelled=False) as features:
             for _ in features.stored_blocks():
                 pass
             return features.header
