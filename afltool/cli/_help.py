@@ -69,8 +69,10 @@ def _sections(command: Any, everything: bool) -> Iterator[tuple[str, Rows]]:
     own = found.pop("Options", [])
     inner = getattr(command, "commands", {})
     first = {"Commands": [(name, _first_sentence(one.help)) for name, one in inner.items()]}
-    last = [("-h, --help", "show this text"), (LONG, "show every option")]
-    ordered = {**first, **found, "Options": [*own, *(last if not inner else last[:1])]}
+    last = [("-h, --help", "show this text")]
+    if heads or any(title.endswith(RARE) for title in found):
+        last.append((LONG, "show every option"))
+    ordered = {**first, **found, "Options": [*own, *last]}
     if heads and everything:
         ordered |= _of_each_head([name for name, _ in heads])
     for title, rows in ordered.items():
@@ -89,12 +91,13 @@ def _of_each_head(shown: list[str]) -> dict[str, Rows]:
 
 
 def _more(command: Any, path: str) -> str:
-    """What is not shown, and how it is."""
+    """The options that are not shown, and the commands that show them."""
     titles = [_heading(p) for p in command.params if p.param_type_name == "option"]
     lines = []
-    if OF_HEADS in titles:
-        lines.append(f"Options of a head: {path.split()[0]} head {'|'.join(OPTIONS)} -h")
-    hidden = sum(title.endswith(RARE) for title in titles)
+    if theirs := titles.count(OF_HEADS):
+        lines.append(f"Options of a head: {path.split()[0]} head NAME -h")
+        lines.append(f"  NAME is {', '.join(OPTIONS)}")
+    hidden = theirs + sum(title.endswith(RARE) for title in titles)
     if hidden:
         lines.append(f"{hidden} more options: {path} {LONG}")
     return "\n".join(lines)

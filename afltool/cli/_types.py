@@ -17,7 +17,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace an existin
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a path or a table")]
 Entry = Annotated[
     str | None,
-    typer.Option("--field", help="only this one, such as digest or report.ridge, for scripts"),
+    typer.Option("--field", help="print only this field, such as digest or report.ridge"),
 ]
 HeadSpec = Annotated[
     str,

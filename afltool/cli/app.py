@@ -29,8 +29,9 @@ def _version(wanted: bool) -> None:
 
 _HELP = (
     "Analytic federated learning over files: frozen features, one round, no gradients.\n\n"
-    "Stages: extract → partition → local-stats → aggregate → solve → evaluate; run does them all "
-    "on one machine. Every command reads files and writes one; stdout has only the result.\n\n"
+    "Stages: extract → partition → local-stats → aggregate → solve → evaluate. run carries all of "
+    "them out on one machine. Every stage reads files and writes one. stdout has only the "
+    "result.\n\n"
     "Exit codes: 0 done, 2 usage, 3 input missing, invalid or corrupt, 4 inputs that do not belong "
     "together, 5 numerical failure, 75 interrupted but resumable, 130 Ctrl-C."
 )

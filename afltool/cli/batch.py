@@ -23,7 +23,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def slurm(
-    out: Annotated[Path, typer.Option("--out", "-o", help="run folder, seen by every node")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="run folder, which every node can read and write")
+    ],
     of_site: dict[str, Any],
     options: dict[str, Any],
     config: Annotated[

@@ -34,7 +34,7 @@ def extract(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Run images through a frozen backbone; the features are kept and made only once."""
+    """Run images through a frozen backbone and keep the features, so they are made only once."""
     from ..options import made
     from ..stages.extract import extract as stage
 
@@ -48,7 +48,7 @@ def merge(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Put the shards of one extraction together; the result is as without shards."""
+    """Put the shards of one extraction together; the file equals one made without shards."""
     from ..stages.merge import merge as stage
 
     show(stage(shards, out, overwrite=overwrite), as_json)
@@ -56,7 +56,8 @@ def merge(
 
 def import_(
     embeddings: Annotated[
-        Path, typer.Argument(help=".npz, .parquet or .safetensors with x and y; or .npy")
+        Path,
+        typer.Argument(help=".npz, .parquet or .safetensors with x and y, or .npy with --labels"),
     ],
     out: Out,
     options: dict[str, Any],

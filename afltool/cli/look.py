@@ -138,12 +138,15 @@ def plot_ridge_path(
 
 Runs = Annotated[
     list[Path],
-    typer.Argument(help="a run folder, what evaluate --each-round -o wrote, or a head; or runs"),
+    typer.Argument(
+        help="a run folder, the JSON of evaluate --each-round, or a head file; several are "
+        "compared in one picture"
+    ),
 ]
 
 
 def plot_rounds(source: Runs, out: Picture, overwrite: Overwrite = False) -> None:
-    """Draw error, accuracies, seconds and bytes of every round; of several runs the accuracies."""
+    """Draw error, accuracy, seconds and bytes of every round; for several runs the accuracies."""
     from ..stages.pictures import compared_picture, rounds_picture
 
     if len(source) == 1:

@@ -15,11 +15,16 @@ from ._types import Out, Overwrite
 
 
 def add_to(app: typer.Typer) -> None:
-    keys = typer.Typer(no_args_is_help=True, help="Make the keys that a member signs and masks by.")
+    keys = typer.Typer(
+        no_args_is_help=True, help="Make the keys with which a member signs and masks."
+    )
     keys.command("new")(command(with_options(keys_new, options=parameters(KeysOptions))))
     app.add_typer(keys, name="keys")
     app.command("roster")(command(with_options(roster, options=parameters(RosterOptions))))
-    mask = typer.Typer(no_args_is_help=True, help="Steps of a round whose parts nobody sees.")
+    mask = typer.Typer(
+        no_args_is_help=True,
+        help="Steps of a round under masks, in which the server learns the sum alone.",
+    )
     mask.command("offer")(command(with_options(mask_offer, options=parameters(MemberOptions))))
     mask.command("reveal")(command(with_options(mask_reveal, options=parameters(RevealOptions))))
     app.add_typer(mask, name="mask")
@@ -34,7 +39,7 @@ def keys_new(
     out: Folder,
     options: dict[str, Any],
 ) -> None:
-    """A key pair for each name: NAME.key stays private, NAME.pub goes to the others."""
+    """Make a key pair for each name: NAME.key stays private, NAME.pub goes to the others."""
     from ..stages.keys import keys
 
     _print(keys(names, out, **options))
@@ -46,7 +51,7 @@ def roster(
     options: dict[str, Any],
     overwrite: Overwrite = False,
 ) -> None:
-    """What a federation agrees on before a round: members, threshold, head."""
+    """Write the roster of a round, on which all members agree: members, threshold, head."""
     from ..stages.keys import roster as stage
 
     _print([stage(public, out, overwrite=overwrite, **options)])
@@ -55,19 +60,19 @@ def roster(
 def mask_offer(
     roster: RosterFile, out: Folder, options: dict[str, Any], overwrite: Overwrite = False
 ) -> None:
-    """Before a round: draw fresh secrets, and write what the others need of them."""
+    """Before a round: draw new secrets, and write the offer, which the others need to mask."""
     from ..stages.masks import mask_offer as stage
 
     _print(stage(roster, out, overwrite=overwrite, **options))
 
 
 def mask_reveal(
-    request: Annotated[Path, typer.Argument(help="what aggregate asks the survivors for")],
+    request: Annotated[Path, typer.Argument(help="the request that aggregate wrote")],
     out: Folder,
     options: dict[str, Any],
     overwrite: Overwrite = False,
 ) -> None:
-    """After a round: answer the server's request, one answer a round."""
+    """After a round: answer the server's request; a member answers one request a round."""
     from ..stages.masks import mask_reveal as stage
 
     _print(stage(request, out, overwrite=overwrite, **options))

@@ -20,7 +20,8 @@ Files = Annotated[list[Path], typer.Argument(help="files, folders, quoted globs,
 
 def add_to(app: typer.Typer) -> None:
     heads = typer.Typer(
-        no_args_is_help=True, help="Write what a federation agrees on at the start."
+        no_args_is_help=True,
+        help="Write a head file: a head and its options, on which a federation agrees first.",
     )
     for name, cls in OPTIONS.items():
         made = with_options(_head_command(name), head_options=parameters(cls, "Head"))
@@ -164,7 +165,7 @@ def run(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Carry out every stage on this machine; files that are finished and valid are kept."""
+    """Carry out every stage on this machine; keep the files that are finished and valid."""
     import json
 
     from ..report.tables import print_summary

@@ -47,29 +47,32 @@ class Options(Checked):
         return None
 
     def draw_of(self, phase: str) -> int:
-        """Number of the draw of clients that a phase is of, where only a share takes part."""
+        """Number of the draw of clients that a phase uses, where only a share takes part."""
         number = re.search(r"\d+$", phase)
         return int(number[0]) if number else 0
 
     def yardsticks(self, phase: str, dim: int, clients: int) -> dict[str, int]:
-        """Bytes that a phase's statistics of so many clients are compared with, by their names."""
+        """Bytes to compare a phase's statistics of this many clients with, by name."""
         return {}
 
     def _set(self, **values: Any) -> None:
-        """Give fields the values that were meant, while the object is made."""
+        """Set fields of this frozen object while it is made."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
 
-def ridge_option(default: str | float | None, what: str = "final ridge λ", unset: str = "") -> Any:
+def ridge_option(default: str | float | None, what: str = "ridge λ", unset: str = "") -> Any:
     """A ridge: the class that has it gives its value to `parse_ridge`."""
-    text = f"{what}: a number ≥ 0; auto: generalised cross-validation; LO:HI:COUNT: a path"
+    text = (
+        f"{what}: a number ≥ 0; auto for generalised cross-validation (GCV); LO:HI:COUNT to "
+        "choose among COUNT values"
+    )
     return option(default, text, at_solve=True, unset=unset)
 
 
 def gamma_option() -> Any:
     """γ, which every head takes that the pairwise law may be used with."""
-    text = "γ of the RI process, which `solve` removes again: the head does not depend on it"
+    text = "γ that clients add to the gram; `solve` takes it off, so the head does not depend on it"
     return option(0.0, text, at_least=0)
 
 
@@ -120,12 +123,13 @@ class LeastSquaresOptions(Options):
 
     ridge: str | float = ridge_option(0.0)
     gamma: float = gamma_option()
-    intercept: bool = option(False, "a constant feature beside the others; the ridge spares it")
+    intercept: bool = option(False, "add a constant feature, to which the ridge does not apply")
     min_norm: bool = option(
-        False, "accept a rank-deficient system: the minimum-norm solution", at_solve=True
-    )
+        False, "where the data do not determine the head, take the minimum-norm solution",
+        at_solve=True,
+    )  # fmt: skip
     keep_gamma: bool = option(
-        False, "leave each client's γ in, as the paper's 'without RI removal'", at_solve=True
+        False, "do not take γ off, as in the paper's 'without RI removal'", at_solve=True
     )
 
     def check(self) -> None:

@@ -60,7 +60,7 @@ class NetworkOptions(Options):
     )  # fmt: skip
     seed: int = option(0, "seed of random weights", at_least=0, at_most=SEED)
     batch_size: int | None = option(
-        None, "images that the network takes at a time", at_least=1, at_most=2**16,
+        None, "images in one step of the network", at_least=1, at_most=2**16,
         unset="16 on a CPU, 256 on a GPU", in_result=False,
     )  # fmt: skip
     device: str = option(
@@ -96,7 +96,7 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         None, "I/N: part I (from 0) of N; slurm: the part of this job; see merge", in_run=False
     )
     limit: int | None = option(
-        None, "at most so many images of a split, spread over the classes", at_least=1
+        None, "at most this many images of a split, spread over the classes", at_least=1
     )
     classes: Path | tuple[str, ...] | None = option(
         None, "file of class names in order, one a line; a federation shares it"
@@ -104,7 +104,7 @@ class ExtractOptions(NetworkOptions, NumberFormat):
     precision: str = option(
         "fp32", "number format of the network's arithmetic", choices=("fp32", "bf16", "fp16")
     )
-    plain: bool = option(False, "compute as a plain PyTorch loop does, bit for bit; slower")
+    plain: bool = option(False, "give the bits of a plain PyTorch loop; slower")
     data_root: Path | None = option(
         None, "folder where data sets lie or are downloaded to",
         unset="$AFLTOOL_DATA, else ./afl-data", in_result=False,

@@ -31,7 +31,8 @@ class PartitionOptions(Options):
         common=True,
     )  # fmt: skip
     alpha: float | None = option(
-        None, "α of the Dirichlet distribution; small is uneven", at_least=1e-100, at_most=1e100,
+        None, "α of the Dirichlet distribution; a small α gives each client few classes",
+        at_least=1e-100, at_most=1e100,
         always=True, common=True,
     )  # fmt: skip
     clients: int | None = option(
@@ -39,25 +40,25 @@ class PartitionOptions(Options):
     )
     seed: int = option(0, "seed of the partition", at_least=0, at_most=SEED, always=True)
     shards_per_client: int | None = option(
-        None, "shards a client (pathological-pfl: classes a client)", at_least=1, at_most=2**31 - 1
+        None, "shards for each client (pathological-pfl: classes)", at_least=1, at_most=2**31 - 1
     )
     min_size: int | None = option(
-        None, "draw again until every client has so many rows", at_least=0, at_most=SEED
+        None, "draw again until every client has this many rows", at_least=0, at_most=SEED
     )
     held_out: float = option(
-        0.0, "share of the clients that is kept for validation", at_least=0, below=1, common=True
+        0.0, "share of the clients held out for validation", at_least=0, below=1, common=True
     )
     label_noise: float = option(
-        0.0, "share of the rows whose label is flipped, uniformly", at_least=0, below=1
+        0.0, "share of the rows that get another label at random", at_least=0, below=1
     )
     table: Path | None = option(
-        None, "CSV, parquet or JSON with a column row (or path) and a column of clients"
+        None, "table with a column row (or path) and a column of clients: .csv, .parquet or .json"
     )
     column: str | None = option(
         None, "column of --table whose values are the clients", unset="client"
     )
-    balance_cap: bool = option(False, "clients that hold n/K rows get no more (dirichlet)")
-    top_up: bool = option(False, "fill the smallest clients (dirichlet-pfl)")
+    balance_cap: bool = option(False, "dirichlet: a client that has n/K rows gets no more")
+    top_up: bool = option(False, "dirichlet-pfl: fill the smallest clients up to --min-size")
 
     def check(self) -> None:
         check_scheme(self)

@@ -24,11 +24,11 @@ class RosterOptions(Options):
 
     head: str = option(help="head file of the round, or a head's name")
     threshold: int | None = option(
-        None, "members that must stay for a sum under masks", at_least=2,
+        None, "members that must stay until the end for a sum under masks", at_least=2,
         unset="two thirds of them and one more",
     )  # fmt: skip
     max_rows: int | None = option(
-        None, "no member has more rows; bounds the sum", at_least=1, unset="what int64 allows"
+        None, "most rows that a member may have", at_least=1, unset="what int64 allows"
     )
 
 
@@ -61,12 +61,15 @@ class ProtectionOptions(Options):
     )  # fmt: skip
     passphrase_file: Path | None = option(None, _PASSPHRASE, in_run=False, in_result=False)
     dp_epsilon: float | None = option(
-        None, "differential privacy: ε of noise in the statistics", above=0, in_run=False
+        None, "differential privacy: add noise for this ε to the statistics", above=0, in_run=False
     )
-    dp_delta: float | None = option(None, "its δ", above=0, below=1, in_run=False)
+    dp_delta: float | None = option(
+        None, "differential privacy: its δ", above=0, below=1, in_run=False
+    )
     clip: float | None = option(
-        None, "its largest norm of a row; longer rows are scaled down", above=0, in_run=False
-    )
+        None, "differential privacy: the largest norm of a row; longer rows are scaled down",
+        above=0, in_run=False,
+    )  # fmt: skip
 
     def check_protection(self) -> None:
         """Refuse options that need others."""
@@ -89,13 +92,13 @@ class SummingOptions(Options):
     """Whose statistics may be in a sum."""
 
     roster: Path | None = option(
-        None, "take only what members of this roster have signed for this round"
+        None, "accept only files that members of this roster signed for this round"
     )
     offers: tuple[Path, ...] = option(
         (), "for masked files: the round's offers (a folder); may be repeated"
     )
     reveal: tuple[Path, ...] = option(
-        (), "for masked files: what the survivors have revealed (a folder); may be repeated"
+        (), "for masked files: the answers of the members that stayed (a folder); may be repeated"
     )
 
     def check_summing(self) -> None:

@@ -13,13 +13,16 @@ class SolveOptions(Options):
     """How a total is solved."""
 
     head: Path | None = option(
-        None, "head file that the total was gathered for, where it is asked for", in_run=False
+        None,
+        "head file that the total was gathered for; needed when solve does not find it",
+        in_run=False,
     )
     validate: Path | None = option(
         None, "sum over the held-out clients, which chooses the ridge and the layers", in_run=False
     )
     threads: int = option(
-        1, "BLAS threads; heads are bit-equal for equal counts", at_least=1, at_most=1024,
+        1, "BLAS threads; another number may change the last bits of a head",
+        at_least=1, at_most=1024,
         always=True,
     )  # fmt: skip
 
@@ -29,11 +32,11 @@ class EvaluateOptions(Options):
     """What is measured."""
 
     each_round: bool = option(
-        False, "evaluate the head after every round, too; nothing is chosen by it", in_result=False
+        False, "also evaluate the head after every round; this chooses nothing", in_result=False
     )
     earlier: tuple[Path, ...] = option(
-        (), "with --each-round: head files of earlier rounds, for those that the head does not "
-        "hold; may be repeated", in_run=False,
+        (), "with --each-round: head files of earlier rounds that the head does not hold; may be "
+        "repeated", in_run=False,
     )  # fmt: skip
     metrics: str | None = option(
         None, "more figures, separated by commas: accuracy, balanced-accuracy, f1, auc, "
@@ -41,11 +44,13 @@ class EvaluateOptions(Options):
         in_run=False,
     )  # fmt: skip
     by: str | None = option(
-        None, "TABLE:COLUMN: the figures of each of the column's values, such as sites",
+        None, "TABLE:COLUMN: figures for each value of the column, such as each site",
         in_run=False,
     )  # fmt: skip
     group: str | None = option(
-        None, "TABLE:COLUMN: intervals draw whole groups of rows, such as patients", in_run=False
+        None,
+        "TABLE:COLUMN: the bootstrap draws whole groups of rows, such as patients",
+        in_run=False,
     )
     samples: int = option(
         1000, "bootstrap samples of the 95 % intervals; 0: no intervals", at_least=0,
@@ -55,9 +60,11 @@ class EvaluateOptions(Options):
         0, "seed of the bootstrap samples", at_least=0, at_most=2**63 - 1, in_run=False
     )
     against: Path | None = option(
-        None, "another solved head: McNemar's test of both on the same rows", in_run=False
+        None,
+        "another solved head to compare with, by McNemar's test on the same rows",
+        in_run=False,
     )
     errors: Path | None = option(
-        None, "write the rows that were wrong, with their scores, to this .csv or .parquet",
+        None, "write the wrongly predicted rows, with their scores, to this .csv or .parquet",
         in_run=False,
     )  # fmt: skip

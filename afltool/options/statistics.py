@@ -16,16 +16,16 @@ class LocalStatsOptions(ProtectionOptions):
     """Whose statistics are gathered, and how."""
 
     partition: Path | None = option(
-        None, "partition file: who owns which row (simulated clients)", in_run=False
+        None, "partition file: which client owns which row (simulated clients)", in_run=False
     )
     client: str | None = option(
-        None, "name of a real silo: the whole file is this client", in_run=False
+        None, "name of a real client: it owns all rows of the file", in_run=False
     )
     only: str | None = option(
-        None, "some of the clients: 0-9 or 3,7-8; I/N: part I (from 0) of N", in_run=False
+        None, "only these clients: 0-9, or 3,7-8, or I/N for part I (from 0) of N", in_run=False
     )
     participation: float = option(
-        1.0, "share of the clients that take part, drawn anew for each layer of a head",
+        1.0, "share of the clients that take part, drawn again for each layer of a head",
         above=0, at_most=1,
     )  # fmt: skip
     participation_seed: int | None = option(
@@ -59,12 +59,12 @@ class AggregateOptions(SummingOptions):
     subtract: tuple[Path, ...] = option((), "statistics of clients that leave; may be repeated")
     held_out: Path | None = option(None, "file for the sum of the held-out clients")
     law: str = option(
-        "sum", "sum, or AFL's Theorem 1 (pairwise; slow, for checking)",
+        "sum", "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking",
         choices=("sum", "pairwise"),
     )  # fmt: skip
     complete: bool = option(False, "refuse a sum that lacks clients of the partition")
     allow_repeats: bool = option(
-        False, "add clients although their rows are in the sum by another name"
+        False, "add clients even if their rows are in the sum under another name"
     )
 
     def check(self) -> None:

@@ -42,8 +42,8 @@ def _unset(name: str) -> str:
 class DeepAFLOptions(Options):
     """Options of the deep residual analytic network (DeepAFL).
 
-    Options that are not given come from the preset, then from the defaults; the head's file holds
-    the values, so two ways to say the same make the same head.
+    An option that is not given has the preset's value, or else its default. The head's file holds
+    the values of all options, so a default and the same value given make the same head.
     """
 
     layers: int | None = option(
@@ -90,17 +90,20 @@ class DeepAFLOptions(Options):
     )  # fmt: skip
     incremental: bool = option(
         False,
-        "send only what changes of ΦᵀΦ: about half the bytes and one symmetric product less a "
-        "layer; all rounds must be of the same clients",
+        "send only the change of ΦᵀΦ: about half the bytes and one symmetric product less a layer; "
+        "the same clients must take part in all rounds",
     )
     patience: int | None = option(
         None, "with held-out clients: stop after this many layers without a smaller error on them",
         at_least=1,
     )  # fmt: skip
     min_norm: bool = option(
-        False, "accept rank-deficient systems: the minimum-norm solution", at_solve=True
+        False, "where the data do not determine the weights, take the minimum-norm solution",
+        at_solve=True,
+    )  # fmt: skip
+    compute: str = option(
+        "float32", "number format of the products; their sums are float64", choices=COMPUTE
     )
-    compute: str = option("float32", "products; all sums of products are float64", choices=COMPUTE)
 
     def check(self) -> None:
         self._resolve()
@@ -108,13 +111,13 @@ class DeepAFLOptions(Options):
         for name in ("no_skip", "identity_omega", "reconstruction", "single_round"):
             if self.incremental and getattr(self, name):
                 raise UsageError(
-                    f"--incremental cannot be combined with --{name.replace('_', '-')}: there is "
-                    "no change of ΦᵀΦ to send, or all of it is known"
+                    f"--incremental cannot be combined with --{name.replace('_', '-')}: ΦᵀΦ does "
+                    "not change there, or the server knows it already"
                 )
         if self.single_round and (not self.from_phi0 or self.no_skip or self.identity_omega):
             raise UsageError(
                 "--single-round needs --from-phi0, without --no-skip and --identity-omega: only "
-                "then the random layers depend on nothing that is learned"
+                "then do the random layers not depend on learned weights"
             )
 
     def changeable(self) -> set[str]:

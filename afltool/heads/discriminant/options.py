@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...errors import UsageError
 from ...options import option
-from ..options import Options, parse_ridge, ridge_option
+from ..options import Options, parse_ridge
 
 #: Rule → the options that it takes beside ``rule``.
 RULES: dict[str, tuple[str, ...]] = {
@@ -22,14 +22,16 @@ RIDGE = 0.01  # of Fed3R
 
 @dataclass(frozen=True, kw_only=True)
 class DiscriminantOptions(Options):
-    """Options of the one-shot classifiers from class sums, by their rules."""
+    """Options of the classifiers that need one round: each rule solves from sums by class."""
 
     rule: str = option("lda", "which classifier", choices=tuple(RULES))
     shrinkage: float = option(
         0.0, "s of the covariance (1 − s)Σ + s tr(Σ)/d I (lda, fedcgs, qda)",
         at_least=0, at_most=1, at_solve=True,
     )  # fmt: skip
-    ridge: str | float | None = ridge_option(None, "λ of fed3r, a number", f"{RIDGE:g}")
+    ridge: str | float | None = option(
+        None, "ridge λ of fed3r, a number ≥ 0", at_solve=True, unset=f"{RIDGE:g}"
+    )
 
     def check(self) -> None:
         takes = RULES[self.rule]

@@ -29,7 +29,7 @@ class RandomFeaturesOptions(LeastSquaresOptions):
     ridge: str | float = ridge_option("auto")
     width: int = option(8192, "number of random features", at_least=1)
     activation: str = option("tanh", "activation σ", choices=ACTIVATIONS)
-    with_linear: bool = option(False, "use the features themselves beside the random ones")
+    with_linear: bool = option(False, "use the raw features beside the random ones")
     seed: int = seed_option("the random projection A and its bias, which are never stored or sent")
     projection: str = option(
         "linear-uniform",
@@ -37,7 +37,7 @@ class RandomFeaturesOptions(LeastSquaresOptions):
         choices=PROJECTIONS,
     )
     compute: str = option(
-        "float32", "number format of the products; their sums are float64, with fixed integers",
+        "float32", "number format of the products; sums are float64, or integers with fixed",
         choices=(*COMPUTE, FIXED),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ PAPER = {
 
 @dataclass(frozen=True, kw_only=True)
 class SafleOptions(Options):
-    """Options of the SAFLe head: codes of bucketed features, looked up in tables and added."""
+    """Options of the SAFLe head, which cuts features into buckets and adds up weights of codes."""
 
     lends: ClassVar[tuple[str, ...]] = (
         "bucketing", "buckets", "group_size", "experts", "thresholds", "with_linear", "seed",
@@ -42,21 +42,20 @@ class SafleOptions(Options):
     )
     thresholds: str = option(
         "federated",
-        "federated: quantiles, found in a small round before; FILE: quantiles of a feature file, "
-        "or a head's thresholds; range:LO:HI: even steps. All but federated need one round only",
+        "federated for quantiles, found in a first small round; FILE for the quantiles of a "
+        "feature file or the thresholds of a head; range:LO:HI for even steps. Only federated "
+        "needs a second round",
         examples=("federated",),
         names_file=True,
     )
     with_linear: bool = option(
-        False, "hybrid: fit the raw features too, in the same least-squares problem"
+        False, "hybrid: fit the raw features as well, in the same least-squares problem"
     )
     ridge: str | float = ridge_option("auto", "ridge λ of the codes")
     linear_ridge: float = option(
         1.0, "ridge of the raw features of a hybrid", at_least=0, at_solve=True
     )
-    seed: int = seed_option(
-        "the shuffle that deals digits into codes; nothing else is drawn", at_most=2**32 - 1
-    )
+    seed: int = seed_option("the shuffle that deals digits into codes", at_most=2**32 - 1)
     gamma: float = gamma_option()
 
     def check(self) -> None:

@@ -59,24 +59,28 @@ _Borrowed: Any = make_dataclass(
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxOptions(_Borrowed):  # type: ignore[misc]
-    """Options of the softmax head: cross-entropy, in a few small rounds after the first.
+    """Options of the softmax head, which minimises the cross-entropy in a few more small rounds.
 
-    Options of features that are not the chosen ones are refused; those of the chosen ones that are
-    not given take their defaults, so two ways to say the same make the same head.
+    Only options of the chosen --features are allowed. The head's file holds the values of all
+    options, so a default and the same value given make the same head.
     """
 
-    rounds: int = option(20, "gradient rounds after the first phases, at most", at_least=1)
+    rounds: int = option(20, "most gradient rounds after the first phases", at_least=1)
     penalty: float = option(
-        1e-3, "μ of the penalty (μN/2)‖W‖², such as 1e-3; an intercept has none", above=0
+        1e-3, "μ of the penalty (μN/2)‖W‖²; the intercept has no penalty", above=0
     )
-    label_smoothing: float = option(0.0, "ε: targets (1 − ε) one-hot + ε/C", at_least=0, below=1)
-    no_momentum: bool = option(False, "plain steps: they never raise the loss, but more are needed")
+    label_smoothing: float = option(
+        0.0, "ε of the targets (1 − ε) one-hot + ε/C", at_least=0, below=1
+    )
+    no_momentum: bool = option(
+        False, "plain steps: they never increase the loss, but more rounds are needed"
+    )
     tolerance: float = option(
         0.0, "stop when the norm of the gradient, divided by the rows, is below this", at_least=0
     )
     patience: int = option(
         5,
-        "with held-out clients: stop after so many rounds without a lower loss on them; 0: never",
+        "with held-out clients: stop after this many rounds without a lower loss on them; 0: never",
         at_least=0,
     )
     features: str = option(
