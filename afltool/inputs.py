@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,7 @@ from .errors import CorruptFileError, InputError, UsageError
 MOST_TEXT = 64 << 20  # bytes of a text: a class list, labels, checksums, JSON, TOML
 MOST_LINES = 1_000_000  # paths on stdin
 LONGEST_LINE = 1 << 16  # characters of such a path
+MOST_NAMES = 10_000  # in a folder, which a path that is missing is compared with
 
 
 _noted: ContextVar[set[tuple[int, int]] | None] = ContextVar("device, inode of files", default=None)
@@ -63,6 +65,36 @@ def given_path(text: str | Path) -> Path:
     if not str(text) or "\0" in str(text):
         raise UsageError(f"a path is not empty and holds no NUL byte; found {str(text)!r}")
     return Path(text)
+
+
+def meant(path: str | Path, otherwise: str = "check the path") -> str:
+    """What a message about a path where nothing is says in the end: `nearest`, if there is one."""
+    near = nearest(Path(path))
+    return otherwise if near is None else f"did you mean {near}?"
+
+
+def nearest(path: Path) -> Path | None:
+    """A path that is there and whose name is nearly that of one that is not; None without one.
+
+    The first part of the path that is missing is compared with what lies beside it, without regard
+    to capitals; a match whose rest is not there either does not count.
+    """
+    import difflib
+
+    there = next((place for place in path.parents if place.is_dir()), None)
+    if there is None or not (missing := path.relative_to(there).parts):
+        return None
+    try:
+        with os.scandir(there) as entries:
+            names = sorted(entry.name for entry in islice(entries, MOST_NAMES))
+    except OSError:
+        return None
+    lowered = [name.lower() for name in names]
+    for match in difflib.get_close_matches(missing[0].lower(), lowered, n=3, cutoff=0.75):
+        found = there.joinpath(names[lowered.index(match)], *missing[1:])
+        if found.exists():
+            return found
+    return None
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
@@ -124,6 +156,10 @@ def read_text(path: str | Path, what: str, most: int = MOST_TEXT) -> str:
     """
     try:
         return read_bytes(path, most).decode("utf-8-sig").replace("\r\n", "\n")
+    except FileNotFoundError:
+        raise InputError(
+            f"cannot read {what} in {path}: there is no such file; {meant(path)}"
+        ) from None
     except OSError as error:
         raise InputError(f"cannot read {what} in {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -366,7 +366,7 @@ def test_labels_that_are_no_classes(tmp_path, cli):
         ({"x": np.zeros(5), "y": np.zeros(5, int)}, "found shape (5,)"),
         ({"x": np.ones((5, 2)), "y": np.zeros(5, int)}, "expected at least two classes, found 1"),
         ({"x": np.ones((5, 2)), "y": np.array(["a"] * 5)}, "found 1 (a)"),
-        ({"x": np.ones((5, 2))}, "has the arrays x; expected x (n, d) and y (n,)"),
+        ({"z": np.ones((5, 2))}, "has the arrays z; expected x (n, d) and y (n,)"),
         ({"x": np.array([["a"]]), "y": np.zeros(1, int)}, "type <U1"),
         ({"x": np.ones((2, 2)), "y": np.arange(2), "row_ids": ["a", "a"]}, "1 repeat"),
         ({"x": np.ones((2, 2)), "y": np.arange(2), "row_ids": ["a", "b\nc"]}, "one line each"),
@@ -750,5 +750,9 @@ def test_an_output_that_is_damaged_or_foreign_is_not_overwritten_unasked(road, t
     assert afltool.info(out)["digest"] == afltool.info(road.total)["digest"]
     out.unlink()
     out.mkdir()
-    refused(cli(*args), USAGE, out, "exists and is not usable")
-    refused(cli(*args, "--overwrite"), INPUT, out)
+    for more in ([], ["--overwrite"]):
+        done = cli(*args, *more)
+        refused(done, INPUT, out, "it is a folder; give the path of a regular file")
+        assert "overwrite" not in done.stderr
+    for place in ("", "."):
+        refused(cli("solve", road.total, "-o", place), USAGE, "is not the name of a file")

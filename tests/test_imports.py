@@ -11,7 +11,7 @@ import pytest
 
 import afltool
 from afltool.embeddings import base
-from afltool.errors import CorruptFileError, InvalidDataError, UsageError
+from afltool.errors import CorruptFileError, InvalidDataError, OutputExistsError, UsageError
 from afltool.store.features import open_features
 
 pa = pytest.importorskip("pyarrow")
@@ -95,6 +95,70 @@ def test_labels_beside_a_file_that_has_none(tmp_path, rows):
     with pytest.raises(UsageError, match="holds its own"):
         afltool.import_embeddings(tmp_path / "xy.safetensors", tmp_path / "b.h5",
                                   labels=tmp_path / "y.txt")  # fmt: skip
+
+
+NAMED = {
+    "a.npz": lambda p, x, y: np.savez(p, emb=x, diagnosis=y, x=x[:, :1], y=y),
+    "a.safetensors": lambda p, x, y: save_file({"emb": x, "diagnosis": y, "y": y}, p),
+    "a.parquet": lambda p, x, y: parquet.write_table(
+        pa.table({"emb": lists(x, pa.list_(pa.float32())), "age": y, "diagnosis": y}), p
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_arrays_of_other_names(tmp_path, rows, name, cli):
+    x, y = rows
+    y = (y + 1) % 3
+    np.savez(tmp_path / "plain.npz", x=x, y=y)
+    plain = afltool.import_embeddings(tmp_path / "plain.npz", tmp_path / "plain.h5")
+    NAMED[name](tmp_path / name, x, y)
+    out = tmp_path / "o.h5"
+    asked = ["import", tmp_path / name, "--x", "emb", "--y", "diagnosis", "-o", out]
+    assert cli(*asked).stdout == f"{out}\n"
+    assert afltool.info(out)["digest"] == afltool.info(plain)["digest"]
+    assert cli(*asked).exit_code == 0, "up to date"
+    with pytest.raises(InvalidDataError, match=r"diagnosis.*expected emb \(n, d\) and age2"):
+        afltool.import_embeddings(tmp_path / name, tmp_path / "p.h5", x="emb", y="age2")
+
+
+def test_other_names_are_another_recipe(tmp_path, rows):
+    """One file, two arrays: the second import is not the first one, up to date."""
+    x, y = rows
+    np.savez(tmp_path / "a.npz", x=x, emb=x[:, :2], y=y)
+    out = afltool.import_embeddings(tmp_path / "a.npz", tmp_path / "o.h5")
+    with pytest.raises(OutputExistsError, match="made differently"):
+        afltool.import_embeddings(tmp_path / "a.npz", out, x="emb")
+    again = afltool.import_embeddings(tmp_path / "a.npz", tmp_path / "p.h5", x="emb")
+    assert afltool.info(again)["dim"] == 2
+
+
+def test_a_column_of_features_is_one_of_lists(tmp_path, rows):
+    x, y = rows
+    place = tmp_path / "t.parquet"
+    pd.DataFrame({"x": x[:, 0], "age": x[:, 1], "y": y, "diagnosis": y}).to_parquet(place)
+    with pytest.raises(InvalidDataError, match="a column of lists of numbers; age holds float"):
+        afltool.import_embeddings(place, tmp_path / "o.h5", x="age")
+    both = afltool.import_embeddings(place, tmp_path / "o.h5", y="diagnosis")
+    assert afltool.info(both)["dim"] == 2, "the column of labels is no feature"
+    pd.DataFrame({"x": x[:, 0], "y": y}).to_parquet(tmp_path / "one.parquet")
+    one = afltool.import_embeddings(tmp_path / "one.parquet", tmp_path / "one.h5")
+    assert afltool.info(one)["dim"] == 1, "a single column of numbers that is called x"
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(UsageError, match="one array without a name"):
+        afltool.import_embeddings(tmp_path / "x.npy", tmp_path / "n.h5", x="emb")
+
+
+def test_an_archive_without_labels_takes_them_from_a_file(tmp_path, rows):
+    x, y = rows
+    np.savez(tmp_path / "x.npz", x=x)
+    np.savez(tmp_path / "xy.npz", x=x, y=y)
+    np.save(tmp_path / "y.npy", y)
+    beside = afltool.import_embeddings(
+        tmp_path / "x.npz", tmp_path / "a.h5", labels=tmp_path / "y.npy"
+    )
+    inside = afltool.import_embeddings(tmp_path / "xy.npz", tmp_path / "b.h5")
+    assert afltool.info(beside)["digest"] == afltool.info(inside)["digest"]
 
 
 def ragged(p):

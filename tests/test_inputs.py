@@ -277,7 +277,7 @@ def damaged_lzma(path):
         encrypted,
         damaged_lzma,
         lambda p: npz(p, GOOD, names=("x", "y")),
-        lambda p: npz(p, GOOD, names=("x.npy", "z.npy")),
+        lambda p: npz(p, GOOD, names=("y.npy", "z.npy")),
         lambda p: npz(p, GOOD, y=npy(LONG_LABELS)),
         lambda p: npz(p, GOOD, y=GOOD[:40]),
         lambda p: npz(p, b""),
@@ -320,3 +320,70 @@ def test_a_small_archive_of_very_many_rows_takes_no_memory(tmp_path):
     message, peak = done.stdout.strip().rsplit("\n", 1)
     assert "expected at most 20,000,000 rows" in message
     assert int(peak) < 1_000_000
+
+
+# --- paths that nearly exist ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("trian.h5", "train.h5"),
+        ("Train.h5", "train.h5"),
+        ("train.hdf5", "train.h5"),
+        ("sites/nroth/client-a.h5", "sites/north/client-a.h5"),
+        ("sites/north/client-b.h5", "sites/north/client-a.h5"),
+        ("sites/nroth/no.h5", None),
+        ("quite-different", None),
+        ("train.h5/inside", None),
+    ],
+)
+def test_a_path_that_nearly_exists_is_suggested(tmp_path, asked, meant):
+    (tmp_path / "sites" / "north").mkdir(parents=True)
+    for name in ("train.h5", "test.npz", "sites/north/client-a.h5"):
+        (tmp_path / name).touch()
+    assert inputs.nearest(tmp_path / asked) == (None if meant is None else tmp_path / meant)
+
+
+def test_a_relative_path_is_suggested_as_it_was_asked_for(tmp_path, monkeypatch):
+    (tmp_path / "train.h5").touch()
+    monkeypatch.chdir(tmp_path)
+    assert inputs.nearest(Path("trian.h5")) == Path("train.h5")
+    assert inputs.meant("trian.h5") == "did you mean train.h5?"
+    assert inputs.meant("x", "else") == "else"
+
+
+LOCAL = ["local-stats", "test.h5", "--client", "a", "-o", "out", "--head"]
+
+
+@pytest.mark.parametrize(
+    ("command", "lacks", "has"),
+    [
+        (["info", "{}"], "totl.h5", "total.h5"),
+        (["solve", "{}", "-o", "o.h5"], "totl.h5", "total.h5"),
+        (["aggregate", "{}", "-o", "o.h5"], "stat", "stats"),
+        (["import", "{}", "-o", "o.h5"], "x.npz", "xy.npz"),
+        (["evaluate", "head.h5", "test.h5", "--by", "{}:site"], "site.csv", "sites.csv"),
+        ([*LOCAL, "{}"], "hed.h5", "head.h5"),
+        ([*LOCAL, "{}"], "linear-haed", "linear-head"),
+        (
+            ["run", "--backbone", "resnet18", "--data", "table:{}", "-o", "R"],
+            "tabel.csv",
+            "table.csv",
+        ),
+        (["plot", "roc", "{}", "-o", "p.png"], "metric.json", "metrics.json"),
+        (["status", "{}"], "rum-1", "run-1"),
+        (["run", "{}", "-o", "RUN"], "run.tml", "run.toml"),
+    ],
+)
+def test_commands_suggest_it(road, tmp_path, monkeypatch, cli, command, lacks, has):
+    """Wherever a path is given: the message names what is there."""
+    monkeypatch.chdir(tmp_path)
+    for name, path in {"test.h5": road.test, "head.h5": road.head, has: None}.items():
+        if path is not None:
+            (tmp_path / name).write_bytes(path.read_bytes())
+        elif not (tmp_path / name).exists():
+            (tmp_path / name).mkdir() if "." not in name else (tmp_path / name).touch()
+    done = cli(*(part.format(lacks) for part in command))
+    assert done.exit_code in (2, 3)
+    assert f"did you mean {has}?" in done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
+from ..inputs import meant
 from .families import source_of
 from .nodes import check_features, cut_at, cut_classifier, refused
 from .sources import Source, sha256_of_file, unknown_weights
@@ -141,5 +142,8 @@ def kind_of_weights(source: Source, weights: str) -> str:
     if path.is_file():
         return "file"
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt", ".safetensors") or len(path.parts) > 1:
-        raise InputError(f"expected weights of {source.name} in {path}: there is no such file.")
+        raise InputError(
+            f"expected weights of {source.name} in {path}: there is no such file; "
+            f"{meant(path, 'check the path.')}"
+        )
     raise unknown_weights(source.name, weights, source.weight_names())

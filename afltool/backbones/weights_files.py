@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from ..inputs import meant
 from .sources import State
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ def read_state(path: Path) -> State:
         UsageError: .safetensors without that package.
     """
     if not path.is_file():
-        raise InputError(f"expected weights in {path}: there is no such file.")
+        raise InputError(
+            f"expected weights in {path}: there is no such file; {meant(path, 'check the path.')}"
+        )
     try:
         _refuse_packed(path)
         content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .base import MOST_LABELS, Array, Embeddings, guarded, readable
+from .base import MOST_LABELS, Array, Embeddings, Keys, guarded, readable
 from .labels import read_labels
 
 __all__ = [
     "MOST_LABELS",
     "Array",
     "Embeddings",
+    "Keys",
     "imported_space",
     "open_embeddings",
     "read_labels",
@@ -40,8 +41,10 @@ def imported_space(backbone: str, dim: int, dtype: str, bits: int | None) -> dic
     return {"backbone": backbone, **unknown, "dim": dim, "dtype": dtype, "fraction_bits": bits}
 
 
-def open_embeddings(path: Path) -> Embeddings:
+def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:  # noqa: B008 - it is frozen
     """The embeddings in ``path``, whatever its format; features are not read yet.
+
+    ``keys``: what its features and labels are called.
 
     Raises:
         UsageError: another suffix, or a package that is missing.
@@ -53,9 +56,11 @@ def open_embeddings(path: Path) -> Embeddings:
             "with --labels"
         )
     module, name = READERS[path.suffix].split(":")
-    reader: Callable[[Path], Embeddings] = getattr(import_module(f".{module}", __name__), name)
+    reader: Callable[[Path, Keys], Embeddings] = getattr(
+        import_module(f".{module}", __name__), name
+    )
     with readable(path):
-        found = reader(path)
+        found = reader(path, keys)
     return Embeddings(
         found.shape, found.dtype, guarded(path, found.blocks), found.labels, found.row_ids
     )

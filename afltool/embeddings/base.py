@@ -7,7 +7,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +24,32 @@ Array = NDArray[Any]
 BLOCK_BYTES = 8 << 20  # of the file's own type
 MOST_LABELS = 256 << 20  # bytes of all labels, or of all row ids
 MOST_FEATURES = 1 << 20  # of a row
-WHAT = "x (n, d) and y (n,), and optionally row_ids (n,)"
 # What the readers raise when the bytes of a file are not what its name says. A RuntimeError is an
 # encrypted member of a .npz, or brackets nested too deeply.
 _UNREADABLE = (ValueError, OSError, EOFError, MemoryError, TypeError, KeyError, IndexError,
                RuntimeError, OverflowError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile,
                zlib.error, lzma.LZMAError, struct.error)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What features and labels are called in a file; None stands for the usual names.
+
+    Those are x, and y (in .parquet also label); labels may then be absent.
+    """
+
+    x: str | None = None
+    y: str | None = None
+
+    def found(self, path: Path, names: Sequence[str]) -> tuple[str, str | None]:
+        """The names of features and labels among the ``names`` in a file, the latter perhaps None.
+
+        Raises `InvalidDataError` where a name that was given, or x, is not there.
+        """
+        x, y = self.x or "x", self.y or "y"
+        if x not in names or (self.y is not None and y not in names):
+            raise lacks(path, names, x, y)
+        return x, y if y in names else None
 
 
 @dataclass(frozen=True)
@@ -70,7 +90,7 @@ def readable(path: Path) -> Iterator[None]:
     """
     inputs.given_path(path)
     if not path.exists():
-        raise InputError(f"there is no file {path}: check the path")
+        raise InputError(f"there is no file {path}: {inputs.meant(path)}")
     try:
         inputs.open_regular(path).close()
         yield
@@ -97,7 +117,10 @@ def check_labels(path: Path, what: str, size: int) -> None:
         )
 
 
-def lacks(path: Path, names: list[str]) -> InvalidDataError:
-    """The error for a file without x or y."""
+def lacks(path: Path, names: Sequence[str], x: str, y: str) -> InvalidDataError:
+    """The error for a file without its features or labels, by their names."""
     shown = ", ".join(names[:9]) + ", …" * (len(names) > 9)
-    return InvalidDataError(f"{path} has the arrays {shown or 'none'}; expected {WHAT}")
+    return InvalidDataError(
+        f"{path} has the arrays {shown or 'none'}; expected {x} (n, d) and {y} (n,), and "
+        "optionally row_ids (n,); --x and --y name them"
+    )

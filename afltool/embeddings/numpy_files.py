@@ -12,7 +12,8 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from .base import Array, Embeddings, check_labels, lacks, readable, slices
+from ..errors import UsageError
+from .base import Array, Embeddings, Keys, check_labels, readable, slices
 
 MOST_COLUMNS = 512 << 20  # bytes of an x in Fortran's order inside a .npz, which is read whole
 
@@ -35,8 +36,10 @@ class _Header:
         return np.frombuffer(data, self.dtype).reshape(self.shape, order=order)
 
 
-def open_npy(path: Path) -> Embeddings:
+def open_npy(path: Path, keys: Keys) -> Embeddings:
     """The array of a .npy file as features."""
+    if keys != Keys():
+        raise UsageError(f"{path} holds one array without a name: leave --x and --y out")
     x = map_npy(path)
 
     def blocks() -> Iterator[Array]:
@@ -58,27 +61,26 @@ def map_npy(path: Path) -> Array:
         return np.memmap(path, header.dtype, "r", header.start, header.shape, order)
 
 
-def open_npz(path: Path) -> Embeddings:
-    """The arrays x, y and perhaps row_ids of a .npz file; x is read in blocks."""
+def open_npz(path: Path, keys: Keys) -> Embeddings:
+    """The arrays of features, labels and perhaps row_ids of a .npz file; features in blocks."""
     with zipfile.ZipFile(path) as archive:
-        names = set(archive.namelist())
-        if not {"x.npy", "y.npy"} <= names:
-            raise lacks(path, [name.removesuffix(".npy") for name in archive.namelist()])
-        with archive.open("x.npy") as file:
-            header = _header(file, "x")
-        _check_size("x", header, archive.getinfo("x.npy").file_size)
-        y = _member(path, archive, "y")
-        row_ids = _member(path, archive, "row_ids") if "row_ids.npy" in names else None
+        names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+        key, labels = keys.found(path, names)
+        with archive.open(f"{key}.npy") as file:
+            header = _header(file, key)
+        _check_size(key, header, archive.getinfo(f"{key}.npy").file_size)
+        y = None if labels is None else _member(path, archive, labels)
+        row_ids = _member(path, archive, "row_ids") if "row_ids" in names else None
     columns = header.fortran and len(header.shape) == 2
     if columns and header.size > MOST_COLUMNS:
         raise ValueError(
-            f"x has {header.size / 1e6:,.0f} MB in Fortran's order, whose rows are not together; "
-            "save numpy.ascontiguousarray(x)"
+            f"{key} has {header.size / 1e6:,.0f} MB in Fortran's order, whose rows are not "
+            f"together; save numpy.ascontiguousarray({key})"
         )
 
     def blocks() -> Iterator[Array]:
-        with zipfile.ZipFile(path) as archive, archive.open("x.npy") as file:
-            header = _header(file, "x")
+        with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as file:
+            header = _header(file, key)
             if columns:
                 yield header.array(file.read(header.size))
             else:

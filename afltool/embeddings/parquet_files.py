@@ -10,14 +10,14 @@ import numpy as np
 
 from ..errors import InvalidDataError, UsageError
 from . import base
-from .base import MOST_FEATURES, Array, Embeddings, check_labels
+from .base import MOST_FEATURES, Array, Embeddings, Keys, check_labels, lacks
 
 #: Columns that are not features.
 _LABELS, _IDS = ("y", "label"), ("row_ids", "row_id")
 
 
-def open_parquet(path: Path) -> Embeddings:
-    """Features are the column ``x`` of lists, or else every column of numbers, in their order."""
+def open_parquet(path: Path, keys: Keys) -> Embeddings:
+    """Features are a column of lists, or else every column of numbers, in their order."""
     try:
         import pyarrow
     except ImportError as error:
@@ -25,8 +25,9 @@ def open_parquet(path: Path) -> Embeddings:
     try:
         with _parquet_file(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
-            columns = _feature_columns(path, schema, pyarrow)
-        y, row_ids = (_column(path, schema, names) for names in (_LABELS, _IDS))
+            columns = _feature_columns(path, schema, pyarrow, keys)
+        named = _LABELS if keys.y is None else (keys.y,)
+        y, row_ids = (_column(path, schema, names) for names in (named, _IDS))
         with _parquet_file(path) as file:
             first = next(file.iter_batches(1, columns=columns), None)
     except pyarrow.ArrowException as error:
@@ -53,14 +54,22 @@ def _batch_rows(width: int) -> int:
     return max(1, base.BLOCK_BYTES // (8 * max(1, width)))
 
 
-def _feature_columns(path: Path, schema: Any, pyarrow: Any) -> list[str]:
-    if "x" in schema.names and pyarrow.types.is_nested(schema.field("x").type):
-        return ["x"]
+def _feature_columns(path: Path, schema: Any, pyarrow: Any, keys: Keys) -> list[str]:
+    x = keys.x or "x"
+    for name in filter(None, (keys.x, keys.y)):
+        if name not in schema.names:
+            raise lacks(path, schema.names, x, keys.y or "y")
+    if x in schema.names and pyarrow.types.is_nested(schema.field(x).type):
+        return [x]
+    if keys.x is not None:
+        raise InvalidDataError(
+            f"{path}: --x names a column of lists of numbers; {x} holds {schema.field(x).type}"
+        )
     numbers = [
         field.name
         for field in schema
         if (pyarrow.types.is_floating(field.type) or pyarrow.types.is_integer(field.type))
-        and field.name not in (*_LABELS, *_IDS)
+        and field.name not in (*_LABELS, *_IDS, keys.y)
     ]
     if not numbers:
         raise InvalidDataError(
@@ -93,17 +102,18 @@ def _column(path: Path, schema: Any, names: tuple[str, ...]) -> Array | None:
 
 def _matrix(path: Path, batch: Any, width: int | None) -> Array:
     """Rows of a record batch as (n, d) float64; empty cells become NaN, which is refused later."""
-    if batch.schema.names != ["x"]:
+    (name, *more) = batch.schema.names
+    if more or batch.schema.field(0).type.num_fields == 0:
         return np.column_stack([_numbers(column) for column in batch.columns])
     lists = batch.column(0)
     lengths = set(lists.value_lengths().to_pylist())
     if len(lengths) != 1 or None in lengths or (width is not None and lengths != {width}):
         raise InvalidDataError(
-            f"{path}: expected lists of {width or 'equal'} numbers in x, found lengths "
+            f"{path}: expected lists of {width or 'equal'} numbers in {name}, found lengths "
             f"{', '.join(map(str, sorted(lengths, key=str)[:5]))}"
         )
     if max(lengths) > MOST_FEATURES:
-        raise InvalidDataError(f"{path}: lists of {max(lengths):,} numbers in x are too long")
+        raise InvalidDataError(f"{path}: lists of {max(lengths):,} numbers in {name} are too long")
     flat = _numbers(lists.flatten())
     return flat.reshape(len(lists), -1)
 

@@ -9,34 +9,32 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InvalidDataError, UsageError
-from .base import Array, Embeddings, check_labels, lacks, slices
+from .base import Array, Embeddings, Keys, check_labels, slices
 
 
-def open_safetensors(path: Path) -> Embeddings:
-    """The tensors x (in blocks) and y of a .safetensors file."""
+def open_safetensors(path: Path, keys: Keys) -> Embeddings:
+    """The tensors of features (in blocks) and labels of a .safetensors file."""
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
         raise UsageError(f"{path} needs safetensors: pip install 'afltool[import]'") from error
     try:
         with safe_open(path, framework="numpy") as file:
-            names = list(file.keys())
-            if "x" not in names:
-                raise lacks(path, names)
-            x = file.get_slice("x")
+            key, labels = keys.found(path, list(file.keys()))
+            x = file.get_slice(key)
             shape, kind = tuple(x.get_shape()), x.get_dtype()
             if kind == "BF16":
-                raise InvalidDataError(f"{path}: x is in bf16; save it as float32 or float16")
+                raise InvalidDataError(f"{path}: {key} is in bf16; save it as float32 or float16")
             dtype = x[:1].dtype if len(shape) == 2 and shape[0] else np.dtype("f4")
-            if "y" in names:
-                check_labels(path, "y", 8 * prod(file.get_slice("y").get_shape()))
-            y = file.get_tensor("y") if "y" in names else None
+            if labels is not None:
+                check_labels(path, labels, 8 * prod(file.get_slice(labels).get_shape()))
+            y = None if labels is None else file.get_tensor(labels)
     except SafetensorError as error:
         raise ValueError(str(error)) from error
 
     def blocks() -> Iterator[Array]:
         with safe_open(path, framework="numpy") as file:
-            rows = file.get_slice("x")
+            rows = file.get_slice(key)
             for part in slices(shape[0], shape[1] * dtype.itemsize):
                 yield rows[part]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AflError, CorruptFileError, InputError
-from ..inputs import read_json
+from ..inputs import meant, read_json
 from ..runs.config import RunConfig, read_config
 from ..runs.layout import RunFolder
 from ..runs.parts import Part, Parts
@@ -44,7 +44,7 @@ def status(folder: str | Path) -> dict[str, Any]:
     folder = Path(folder)
     options = folder / RunFolder.OPTIONS
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}: check the path")
+        raise InputError(f"there is no folder {folder}: {meant(folder)}")
     if not options.exists() and not list(folder.glob("0[1-6]-*")):
         raise InputError(f"{folder} is not the folder of a run: it has no {RunFolder.OPTIONS}")
     config = RunConfig(**read_config(options)) if options.exists() else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, UsageError
-from ..inputs import given_path
+from ..inputs import given_path, meant
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def check_dataset_name(spec: str) -> None:
     """
     _, path = named(spec)
     if path and not Path(path).exists():
-        raise InputError(f"{spec}: there is nothing at {path}; check the path.")
+        raise InputError(f"{spec}: there is nothing at {path}; {meant(path, 'check the path.')}")
 
 
 def absolute_dataset(spec: str) -> str:

@@ -41,6 +41,10 @@ class ConvertOptions(NumberFormat):
 class ImportOptions(NumberFormat):
     """Options of `import`."""
 
+    x: str | None = option(None, "array, or column of lists, that holds the features", unset="x")
+    y: str | None = option(
+        None, "array or column that holds the labels", unset="y; in .parquet also label"
+    )
     labels: Path | None = option(None, "labels of a file without y: .npy, or one a line")
     classes: Path | tuple[str, ...] | None = option(
         None, "file of class names in order, one a line; a federation shares it"

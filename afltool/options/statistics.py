@@ -44,6 +44,8 @@ class LocalStatsOptions(ProtectionOptions):
     )  # fmt: skip
 
     def check(self) -> None:
+        if self.client is not None and self.only is not None:
+            raise UsageError("--only is for the clients of a partition; --client NAME is one alone")
         if self.held_out is not None and not self.sum:
             raise UsageError("--held-out belongs to --sum (or to aggregate)")
         self.check_protection()
@@ -56,7 +58,10 @@ class AggregateOptions(SummingOptions):
     """What is added up, and by which law."""
 
     add: tuple[Path, ...] = option((), "statistics of late clients; may be repeated")
-    subtract: tuple[Path, ...] = option((), "statistics of clients that leave; may be repeated")
+    subtract: tuple[Path, ...] = option(
+        (), "statistics of clients that leave, or the name of one whose file is in a folder given "
+        "here; may be repeated",
+    )  # fmt: skip
     held_out: Path | None = option(None, "file for the sum of the held-out clients")
     law: str = option(
         "sum", "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking",

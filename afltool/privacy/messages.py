@@ -17,6 +17,7 @@ from typing import Any
 
 from ..digest import Digest, canonical_json
 from ..errors import CorruptFileError, InputError, UsageError
+from ..inputs import meant
 from ..store import headers
 from ..store.atomic import write_text
 
@@ -114,7 +115,7 @@ def parse(path: Path) -> Any:
             raise CorruptFileError(f"{path} has more than {LARGEST} bytes: it is no message")
         text = path.read_bytes()
     except FileNotFoundError:
-        raise InputError(f"there is no file {path}: check the path") from None
+        raise InputError(f"there is no file {path}: {meant(path)}") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     try:

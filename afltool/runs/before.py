@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..errors import InputError, MismatchError, UsageError
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
+from ..inputs import meant
 from ..options.features import ExtractOptions
 from ..stages.extract import check_extraction
 from ..stages.local_stats import check_participation
@@ -44,10 +45,8 @@ def checked_head(config: RunConfig) -> Head:
         head = make_head(config.own.head, options)
     else:
         if given.suffix != ".h5" and not given.exists():
-            raise UsageError(
-                f"there is no head {config.own.head!r}; the heads are {', '.join(OPTIONS)}, or "
-                "give a head file"
-            )
+            listed = f"the heads are {', '.join(OPTIONS)}, or give a head file"
+            raise UsageError(f"there is no head {config.own.head!r}; {meant(given, listed)}")
         head, _ = head_from(given, options)
     if head.phase() is None:
         raise UsageError(f"the head {given} is solved: there is nothing left to gather")

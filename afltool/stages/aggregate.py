@@ -22,7 +22,7 @@ from ..privacy.roster import load as load_roster
 from ..statistics import Client, ClientId, Statistics, Sum
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
-from ..store.listing import expand
+from ..store.listing import expand, files_of_clients
 from ..store.recipes import recipe, up_to_date
 from ..store.statistics import clients_of, load_statistics, save_statistics
 
@@ -41,20 +41,23 @@ def aggregate(
     """Add up statistics; late clients by ``add``, clients that leave by ``subtract``.
 
     Items are files, folders, globs or '-' (paths on stdin); totals may be added again, their
-    clients are carried along. Clients that the partition holds out go into ``held_out`` instead.
-    Clients of a partition that are missing are counted in a message, with ``complete`` refused.
-    The same feature file or the same sums under two names are refused without ``allow_repeats``.
+    clients are carried along. An item of ``subtract`` that is no path is the name of a client whose
+    file lies in a folder among the others, or beside one of the files. Clients that the partition
+    holds out go into ``held_out`` instead. Clients of a partition that are missing are counted in a
+    message, with ``complete`` refused. The same feature file or the same sums under two names are
+    refused without ``allow_repeats``.
     ``law`` 'pairwise' folds the files by AFL's Theorem 1, which costs O(K d³) and loses digits.
     """
     o = made(AggregateOptions, options)
     paths = expand([*files, *o.add], sys.stdin)
+    leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
     if o.roster is not None:
         roster = load_roster(o.roster)
         if o.offers:
             return masked_total(paths, Path(out), Offers.load(roster, o.offers), o, overwrite)
-        check_members(roster, [*paths, *expand(o.subtract)])
+        check_members(roster, [*paths, *leaving])
     plus = [_Item.of(path) for path in paths]
-    minus = [_Item.of(path) for path in expand(o.subtract, sys.stdin)]
+    minus = [_Item.of(path) for path in leaving]
     if not plus:
         raise UsageError("there are no statistics to add up")
     _count_clients(plus, o.complete)

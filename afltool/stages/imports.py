@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..digest import file_sha256
-from ..embeddings import Embeddings, imported_space, open_embeddings, read_labels
+from ..embeddings import Embeddings, Keys, imported_space, open_embeddings, read_labels
 from ..errors import InvalidDataError, UsageError
 from ..options import made, takes
 from ..options.features import ImportOptions
@@ -35,15 +35,16 @@ def import_embeddings(
     """Write the rows of ``embeddings`` as a feature file.
 
     .npz and .safetensors hold the arrays x and y, .parquet a column x of lists (or a column a
-    feature) and y; ``labels`` names a file where they have no y, as a .npy never has. Features are
-    read in blocks. Labels are integers 0 … C−1 or names; ``classes`` fixes the names and their
-    order, which a federation must share. ``backbone`` names what made the embeddings: only features
-    of the same name, size and number format can be added up. Row ids are 'row/N', or the array (or
-    column) ``row_ids`` of the file.
+    feature) and y; the options ``x`` and ``y`` give other names. ``labels`` names a file where they
+    have no y, as a .npy never has. Features are read in blocks. Labels are integers 0 … C−1 or
+    names; ``classes`` fixes the names and their order, which a federation must share. ``backbone``
+    names what made the embeddings: only features of the same name, size and number format can be
+    added up. Row ids are 'row/N', or the array (or column) ``row_ids`` of the file.
     """
     path, out = Path(embeddings), Path(out)
     o = made(ImportOptions, options)
-    x = open_embeddings(path)
+    keys = Keys(o.x, o.y)
+    x = open_embeddings(path, keys)
     y = _labels(path, x, o.labels)
     _check_shapes(path, x, y)
     names, y = _with_classes(path, y, _class_names(o.classes))
@@ -51,7 +52,8 @@ def import_embeddings(
     digests = {"embeddings": file_sha256(path)}
     if o.labels is not None:
         digests["labels"] = file_sha256(o.labels)
-    made_by = recipe("import", {"space": space, "classes": list(names)}, digests)
+    named = {"keys": [o.x, o.y]} if keys != Keys() else {}
+    made_by = recipe("import", {"space": space, "classes": list(names), **named}, digests)
     if up_to_date(out, made_by, overwrite):
         return out
     ids = _row_ids(path, x.row_ids, len(x))
@@ -95,7 +97,10 @@ def _labels(path: Path, x: Embeddings, labels: str | Path | None) -> NDArray[Any
     if x.labels is not None:
         return x.labels
     if labels is None:
-        raise UsageError(f"{path} has no labels: give --labels FILE (.npy, or a text file)")
+        raise UsageError(
+            f"{path} has no labels: give --labels FILE (.npy, or a text file), or --y NAME where "
+            "they have another name"
+        )
     return read_labels(Path(labels))
 
 

@@ -164,7 +164,7 @@ def _has_name(head: Any) -> bool:
 def _json(path: Path, hint: str) -> dict[str, Any]:
     """A JSON object from a file; ``hint`` says where one comes from."""
     if not path.exists():
-        raise InputError(f"there is no file {path}: {hint}")
+        raise InputError(f"there is no file {path}: {inputs.meant(path, hint)}")
     found = inputs.read_json(path, "figures", MOST_BYTES)
     if not isinstance(found, dict):
         raise CorruptFileError(f"{path} is not JSON that afltool wrote: {hint}")

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, UsageError
-from ..inputs import open_regular
+from ..inputs import meant, open_regular
 from ..memory import check_backed
 from . import headers, packing, schema
 from .arrays import (
@@ -87,7 +87,7 @@ def _size(path: Path) -> int:
         with open_regular(path) as file:
             return os.fstat(file.fileno()).st_size
     except FileNotFoundError:
-        raise InputError(f"there is no file {path}: check the path") from None
+        raise InputError(f"there is no file {path}: {meant(path)}") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import AflError, CorruptFileError, UsageError
 from ..heads import OPTIONS, head_class, make_head, make_options
 from ..heads.base import Head, Source
+from ..inputs import nearest
 from ..statistics import Context
 from . import hdf5, schema
 from .arrays import damage_as_error
@@ -113,6 +114,8 @@ def head_from(
     """A head and its header from a file, or one from a name with its options (None)."""
     path = Path(spec)
     if str(spec) in OPTIONS or (path.suffix != ".h5" and not path.exists()):
+        if str(spec) not in OPTIONS and (near := nearest(path)) is not None:
+            raise UsageError(f"there is no head {str(spec)!r}; did you mean {near}?")
         head = make_head(str(spec), options)
         if head.options.files():
             raise UsageError(

@@ -42,7 +42,7 @@ def check_output(path: Path, kind: str | None = None) -> None:
             found = path.lstat()
         except FileNotFoundError:
             return
-        _check_regular(path, found.st_mode)
+        _check_regular(path, found.st_mode, streams=kind not in schema.KINDS)
         if was_noted(found):
             raise UsageError(
                 f"{path} is a file that this command reads, or its other output: choose another -o"
@@ -56,7 +56,7 @@ def check_output(path: Path, kind: str | None = None) -> None:
         )
 
 
-def _check_regular(path: Path, mode: int) -> None:
+def _check_regular(path: Path, mode: int, streams: bool) -> None:
     if stat.S_ISLNK(mode):
         raise InputError(
             f"cannot write {path}: it is a symbolic link, to {os.readlink(path)}; give the path of "
@@ -64,8 +64,8 @@ def _check_regular(path: Path, mode: int) -> None:
         )
     if not stat.S_ISREG(mode):
         raise InputError(
-            f"cannot write {path}: it is {kind_of(mode)}; give the path of a regular file, or - "
-            "for JSON or CSV on stdout"
+            f"cannot write {path}: it is {kind_of(mode)}; give the path of a regular file"
+            f"{', or - for JSON or CSV on stdout' if streams else ''}"
         )
 
 

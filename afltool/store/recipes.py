@@ -27,7 +27,7 @@ def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -
 
     Raises `OutputExistsError` when something else is there, unless ``overwrite``.
     """
-    if not os.path.lexists(path) or overwrite:
+    if not os.path.lexists(path) or overwrite or path.is_dir():  # a folder is refused there
         check_output(path, schema.KIND_OF_STAGE.get(wanted["stage"]))
         return False
     try:

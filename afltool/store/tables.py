@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
+from ..inputs import meant
 
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
 
@@ -41,7 +42,7 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
     if table.suffix.lower() not in readers:
         raise UsageError(f"{table}: a table is a .csv, .parquet or .json file")
     if not table.is_file():
-        raise InputError(f"{table}: there is no such file, check the path")
+        raise InputError(f"{table}: there is no such file, {meant(table)}")
     size = table.stat().st_size
     if size > MOST_TABLE:
         raise InputError(
