@@ -136,7 +136,7 @@ def test_the_objective_never_rises_without_momentum(kind, seed, penalty, n):
 
 
 DEALT = (("iid", 10, {}), ("shards", 10, {"shards_per_client": 1}),
-         ("dirichlet", 10, {"alpha": 0.01}), ("dirichlet", 1000, {"alpha": 0.01}))  # fmt: skip
+         ("dirichlet", 10, {"alpha": 0.01}), ("dirichlet", 200, {"alpha": 0.01}))  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -313,7 +313,7 @@ def carried_out(files, out, **options):
 PARTITIONS = (
     {"scheme": "iid", "clients": 1},
     {"scheme": "shards", "shards_per_client": 1, "clients": 10, "keep_clients": True},
-    {"scheme": "dirichlet", "alpha": 0.01, "clients": 1000},
+    {"scheme": "dirichlet", "alpha": 0.01, "clients": 200},
 )
 FACTS = {"phase", "rows", "clients", "upload_bytes", "download_bytes", "solve_seconds"}
 OF_A_ROUND = {"loss", "objective", "gradient_norm", "validation_loss", "restarted"}

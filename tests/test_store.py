@@ -282,12 +282,12 @@ def test_no_altered_byte_passes_unnoticed(kind, files, tmp_path):
     expected, digest = use(source), verify(source)["digest"]
     size, draw = source.stat().st_size, random.Random(kind)
     outcomes = []
-    for _ in range(300):
+    for _ in range(150):
         path = flip(source, tmp_path / "f.h5", draw.randrange(size), draw.randrange(1, 256))
         outcomes.append(same_or_refused(path, use, expected))
         assert outcomes[-1] is not False
         assert same_or_refused(path, lambda p: verify(p)["digest"], digest) is not False
-    assert outcomes.count(None) > 50, "the premise: many of the flips do hit something"
+    assert outcomes.count(None) > 25, "the premise: many of the flips do hit something"
 
 
 @pytest.mark.parametrize("kind", USES)
