@@ -8,6 +8,7 @@
     │   └── InvalidDataError     3   the file is intact, its content cannot be used
     ├── MismatchError            4   inputs that do not belong together
     ├── NumericalError           5   the numbers do not determine an answer
+    ├── IncompleteError          5   some of many pieces of work failed; the others are done
     └── StoppedError           75   stopped on request; the same command continues
 
 The number is the exit status of the command line. A message says what was expected, what was
@@ -55,6 +56,12 @@ class MismatchError(AflError):
 
 class NumericalError(AflError):
     """The data do not determine an answer, or a computation would not be exact."""
+
+    exit_code = 5
+
+
+class IncompleteError(AflError):
+    """Some of many pieces of work failed; the others are done."""
 
     exit_code = 5
 

@@ -29,7 +29,7 @@ LAYERS = (
     ("report",),
     ("stages", "estimator"),
     ("runs",),
-    ("engines",),
+    ("engines", "studies"),
     ("cli",),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

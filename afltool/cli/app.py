@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import _console, _summary, batch, data, look, privacy, rivals, road
+from . import _console, _summary, batch, data, look, privacy, rivals, road, study
 from ._console import Commands
 from ._streams import say
 
@@ -33,7 +33,8 @@ _HELP = (
     "them out on one machine. Every stage reads files and writes one. stdout has only the "
     "result.\n\n"
     "Exit codes: 0 done, 2 usage, 3 input missing, invalid or corrupt, 4 inputs that do not belong "
-    "together, 5 numerical failure, 75 interrupted but resumable, 130 Ctrl-C."
+    "together, 5 numerical failure or "
+    "failed cells of a study, 75 interrupted but resumable, 130 Ctrl-C."
 )
 
 
@@ -59,5 +60,6 @@ data.add_to(app)
 road.add_to(app)
 look.add_to(app)
 rivals.add_to(app)
+study.add_to(app)
 batch.add_to(app)
 privacy.add_to(app)

@@ -68,16 +68,21 @@ def _all_of(texts: dict[str, str]) -> str:
 
 
 def status(
-    folder: Annotated[Path, typer.Argument(help="the folder of a run")],
+    folder: Annotated[Path, typer.Argument(help="the folder of a run or a study")],
     name: Entry = None,
     as_json: Json = False,
 ) -> None:
-    """Say what of a run is done, running, failed or stale, and which command continues it."""
+    """Say what of a run or study is done, running, failed or stale, and what continues it."""
     from ..engines.status import status as look
-    from ..report.tables import print_status
+    from ..report.tables import print_status, print_study
+    from ..studies.layout import StudyFolder
+    from ..studies.said import status as look_at_study
 
-    found = look(folder)
+    of_study = StudyFolder.is_one(folder)
+    found = look_at_study(folder) if of_study else look(folder)
     if name is not None:
         print_field(found, name, folder)
-        return
-    print_json(found) if as_json else print_status(found)
+    elif as_json:
+        print_json(found)
+    else:
+        (print_study if of_study else print_status)(found)

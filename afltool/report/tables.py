@@ -186,6 +186,21 @@ def print_status(found: dict[str, Any]) -> None:
         console.print(cell(found["continue"]), soft_wrap=True)
 
 
+def print_study(found: dict[str, Any]) -> None:
+    """The cells of a study by their state, and the command that continues it."""
+    console = on_stdout()
+    table = Table(show_header=False, box=None)
+    for one in found["cells"]:
+        what = one["why"] or ("" if one["top1"] is None else f"top-1 {one['top1']:.2%}")
+        add_row(table, one["name"], one["state"], what)
+    console.print(table)
+    counts = ", ".join(f"{number} {state}" for state, number in found["counts"].items())
+    console.print(f"{cell(found['study'])}: {counts}: {cell(found['folder'])}")
+    if found["continue"]:
+        console.print("to continue:")
+        console.print(cell(found["continue"]), soft_wrap=True)
+
+
 def describe_upload(sent: dict[str, Any]) -> str:
     """Bytes that a client sends in one round, in words."""
     if "mean_file" in sent:

@@ -33,25 +33,31 @@ from ..store.heads import load_head
 from .before import check_before, holds_clients_out
 from .config import RunConfig
 from .layout import RunFolder
+from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key
 from .told import costs, made_with
 
 log = logging.getLogger("afltool")
 
 
-def run(config: RunConfig, out: str | Path, *, overwrite: bool = False) -> Path:
+def run(
+    config: RunConfig, out: str | Path, *, overwrite: bool = False, shared: Shared | None = None
+) -> Path:
     """Carry out every stage of a run in the folder ``out``; what is done and valid is kept.
 
     Everything that can be checked without work is checked first: options, the head, the backbone,
-    paths. Returns the folder.
+    paths. ``shared``: what other runs of this process have made already is linked, not made again.
+    Returns the folder.
     """
     folder = RunFolder(out)
     check_before(config, folder)
-    return _Run(config, folder, overwrite).all()
+    return _Run(config, folder, overwrite, shared or Alone()).all()
 
 
 class _Run:
-    def __init__(self, config: RunConfig, folder: RunFolder, overwrite: bool) -> None:
-        self.config, self.folder, self.overwrite = config, folder, overwrite
+    def __init__(
+        self, config: RunConfig, folder: RunFolder, overwrite: bool, shared: Shared
+    ) -> None:
+        self.config, self.folder, self.overwrite, self.shared = config, folder, overwrite, shared
         self.stages: list[dict[str, Any]] = []
         self.started_with = folder.first_head
 
@@ -90,9 +96,13 @@ class _Run:
         def work() -> Path:
             if given is None and self.made_here(split, place):
                 return place
-            return link_file(given or self.extract(split), place, "features")
+            return link_file(given or self.kept(split), place, "features")
 
         return self.timed(f"extract {split}", work)
+
+    def kept(self, split: str) -> Path:
+        key = extract_key(split, vars(self.config.extract))
+        return self.shared.value(key, lambda: self.extract(split))
 
     def made_here(self, split: str, place: Path) -> bool:
         try:
@@ -107,7 +117,9 @@ class _Run:
         given, place = self.config.own.partition, self.folder.clients
         if given is not None:
             return link_file(given, place, "partition")
-        return partition(train, place, overwrite=self.overwrite, **vars(self.config.partition))
+        options = vars(self.config.partition)
+        make = partial(partition, train, place, overwrite=self.overwrite, **options)
+        return self.shared.file(partition_key(train, options), place, "partition", make)
 
     def first_head(self) -> Path:
         c, place = self.config, self.folder.first_head
@@ -160,7 +172,9 @@ class _Run:
 
     def solve(self, total: Path, held: Path | None, head: Path, number: int) -> Path:
         how = {**vars(self.config.solve), "head": head, "validate": held}
-        return solve(total, self.folder.head(number), overwrite=self.overwrite, **how)
+        place = self.folder.head(number)
+        make = partial(solve, total, place, overwrite=self.overwrite, **how)
+        return self.shared.file(head_key(total, held, vars(self.config.solve)), place, "head", make)
 
     def measure(self, heads: list[Path], test: Path) -> dict[str, Any]:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
@@ -173,9 +187,12 @@ class _Run:
         return metrics
 
     def evaluated(self, heads: list[Path], test: Path) -> dict[str, Any]:
-        if not self.config.evaluate.each_round:
-            return evaluate(heads[-1], test)
-        return evaluate(heads[-1], test, each_round=True, earlier=tuple(heads[:-1]))
+        each = self.config.evaluate.each_round
+        how: dict[str, Any] = {"each_round": True, "earlier": tuple(heads[:-1])} if each else {}
+        key = metrics_key(heads, test, each)
+        found = self.shared.value(key, lambda: evaluate(heads[-1], test, **how))
+        paths = {"head": heads[-1], "features": test}
+        return {**found, **{k: {**found[k], "path": str(path)} for k, path in paths.items()}}
 
     def told(
         self, head: Path, metrics: dict[str, Any], uploads: list[dict[str, Any]]

@@ -1,0 +1,75 @@
+"""Commands for studies: study, table, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import UsageError
+from ..options.study import StudyOptions
+from ._console import command
+from ._options import of_run, parameters, with_options
+from ._streams import say, say_lines
+from ._types import Json, print_json
+
+
+def add_to(app: typer.Typer) -> None:
+    groups = {"how": parameters(StudyOptions, "Study"), "options": of_run()}
+    app.command("study")(command(with_options(study, **groups)))
+
+
+def study(
+    how: dict[str, Any],
+    options: dict[str, Any],
+    spec: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STUDY", help="a TOML file, a name of --list, or the folder of a study"
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="folder of the study; --print needs it, too")
+    ] = None,
+    print_: Annotated[
+        bool, typer.Option("--print", help="print the command lines and do nothing")
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="solve every total once more, alone; heads must be equal"),
+    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="the studies that are shipped")] = False,
+    as_json: Json = False,
+) -> None:
+    """Carry out a grid of runs and baselines; options given here replace those of the study."""
+    from ..studies import description
+    from ..studies.execution import study as stage
+    from ..studies.layout import StudyFolder
+    from ..studies.said import listed, script
+
+    if list_:
+        found = listed()
+        print_json(found) if as_json else say_lines(_list(found))
+        return
+    if spec is None:
+        raise UsageError("name a study: a TOML file, or one of afltool study --list")
+    if out is None and StudyFolder.is_one(Path(spec)):
+        out = Path(spec)
+    if out is None:
+        raise UsageError("--out is needed: the folder of the study")
+    o = StudyOptions(**how)
+    wanted = description.find(spec).changed(options, o.seeds)
+    if print_:
+        say_lines(script(wanted, StudyFolder(out)))
+        return
+    folder = stage(wanted, out, most=o.most, check=check)
+    print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
+
+
+def _list(found: list[dict[str, Any]]) -> str:
+    lines = []
+    for one in found:
+        lines += [f"{one['name']}: {one['cells']} cells. {one['shows']}"]
+        lines += [f"    needs {one['needs']}"] if one["needs"] else []
+    return "\n".join(lines) + "\n"

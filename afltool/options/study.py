@@ -1,0 +1,78 @@
+"""Options of `study`, and of the tables that are made of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UsageError
+from .fields import Options, option
+
+STATISTICS = ("mean±sd", "mean±se", "mean", "median", "max")
+VALUES = (
+    "top1", "top5", "train_top1", "seconds", "upload_bytes", "download_bytes", "n",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(Options):
+    """How a study is carried out."""
+
+    seeds: int | None = option(
+        None, "so many seeds, from 0, in the place of those of the study", at_least=1,
+        at_most=100_000, in_run=False,
+    )  # fmt: skip
+    most: int = option(1000, "refuse to start a study of more cells", at_least=1, in_run=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(Options):
+    """What of a study a table shows; a study says its own defaults."""
+
+    rows: str | None = option(
+        None, "options whose values are the rows, separated by commas; head is also the baseline",
+        unset="the study's", examples=("head", "head,layers"),
+    )  # fmt: skip
+    columns: str | None = option(
+        None, "options whose values are the columns", unset="the study's",
+        examples=("alpha", "data,alpha"),
+    )  # fmt: skip
+    value: str | None = option(
+        None, "figures, separated by commas", unset="the study's, else top1", examples=VALUES
+    )
+    stat: str | None = option(
+        None, "over seeds", choices=STATISTICS, unset="the study's, else mean±sd"
+    )
+    layers: str | None = option(
+        None, "of deep heads evaluated after each round: these numbers of layers, such as 5,10,20",
+        unset="the study's, else the last alone",
+    )  # fmt: skip
+    where: tuple[str, ...] = option((), "NAME=VALUE: these cells alone; may be repeated")
+    published: str | None = option(
+        None, "published figures beside ours: PAPER-TABLE such as afl-1, or none",
+        unset="the study's",
+    )  # fmt: skip
+    also: tuple[str, ...] = option(
+        (), "NAME=FILE.csv: results of another method; columns are options and the value"
+    )
+    test: str | None = option(
+        None, "compare every row with the first: χ² of pooled counts, McNemar's exact test on "
+        "equal rows, Student's paired t over seeds", choices=("chi2", "mcnemar", "t"),
+    )  # fmt: skip
+
+    def check(self) -> None:
+        for name in names_of(self.value):
+            if name not in VALUES:
+                raise UsageError(f"--value is of {', '.join(VALUES)}; found {name!r}")
+        for name, form in (("where", "NAME=VALUE"), ("also", "NAME=FILE.csv")):
+            for text in getattr(self, name):
+                if "=" not in text:
+                    raise UsageError(f"--{name} is {form}; found {text!r}")
+
+
+def names_of(text: str | None) -> list[str]:
+    """The names in a list separated by commas, as options are called.
+
+    >>> names_of("head, shards-per-client")
+    ['head', 'shards_per_client']
+    """
+    return [one.strip().replace("-", "_") for one in (text or "").split(",") if one.strip()]

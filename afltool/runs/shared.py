@@ -1,0 +1,81 @@
+"""Files and figures that several runs in one process have in common: made once, then linked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..digest import canonical_json
+from ..store.atomic import link_or_copy
+from ..store.hdf5 import read_header
+
+Value = TypeVar("Value")
+
+
+class Shared:
+    """What runs have made so far, by what it was made of.
+
+    Keys hold everything that the recipe of a stage holds, so a linked file is the one that the
+    stage would have made: the same command on the same folder finds it up to date.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, Path] = {}
+        self._values: dict[str, Any] = {}
+
+    def file(self, key: Any, place: Path, kind: str, make: Callable[[], Path]) -> Path:
+        """The file ``place``: a link to an equal one where there is one, otherwise made."""
+        name = canonical_json(key)
+        known = self._files.get(name)
+        if known is not None and known.exists() and not place.exists():
+            return link_or_copy(known, place, kind)
+        self._files[name] = made = make()
+        return made
+
+    def value(self, key: Any, make: Callable[[], Value]) -> Value:
+        """A figure or a path that is found once."""
+        name = canonical_json(key)
+        if name not in self._values:
+            self._values[name] = make()
+        found: Value = self._values[name]
+        return found
+
+
+class Alone(Shared):
+    """A run that shares nothing."""
+
+    def file(self, key: Any, place: Path, kind: str, make: Callable[[], Path]) -> Path:
+        return make()
+
+    def value(self, key: Any, make: Callable[[], Value]) -> Value:
+        return make()
+
+
+def extract_key(split: str, options: Mapping[str, Any]) -> list[Any]:
+    """What the features of a split are asked for by."""
+    return ["extract", split, _texts({**options, "split": split})]
+
+
+def head_key(total: Path, held: Path | None, options: Mapping[str, Any]) -> list[Any]:
+    """Everything that a solved head depends on, from the headers of the sums."""
+    header = read_header(total, "statistics")
+    gammas = sorted(Counter(header["clients"]["gamma"]).items())
+    of_held = None if held is None else read_header(held, "statistics")["digest"]
+    return ["head", header["digest"], header["context"], gammas, of_held, _texts(options)]
+
+
+def partition_key(train: Path, options: Mapping[str, Any]) -> list[Any]:
+    """Everything that a partition depends on."""
+    return ["partition", read_header(train, "features")["digest"], _texts(options)]
+
+
+def metrics_key(heads: list[Path], test: Path, each_round: bool) -> list[Any]:
+    """Everything that an evaluation depends on."""
+    found = [read_header(head, "head")["digest"] for head in heads[0 if each_round else -1 :]]
+    return ["metrics", found, read_header(test, "features")["digest"], each_round]
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: str(value) for name, value in options.items()}

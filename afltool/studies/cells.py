@@ -1,0 +1,206 @@
+"""The cells of a study: each one `afltool run` or `afltool baseline`, under a name made of it.
+
+A cell of a baseline needs files that the command line of `baseline` names; the commands that make
+them come before it, and cells that need equal files name the same ones.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..baselines import make_settings
+from ..baselines.settings import Settings
+from ..digest import Digest, file_sha256, file_state
+from ..errors import UsageError
+from ..heads import OPTIONS
+from ..options import flag
+from ..options.baseline import BaselineOptions
+from ..options.features import ExtractOptions
+from ..options.partition import PartitionOptions
+from ..runs.config import FIELDS, RunConfig
+from ..store.hdf5 import read_header
+from .layout import StudyFolder
+
+LABEL, BASELINE, SEED = "label", "baseline", "seed"  # what a study says beside options
+#: Averaged over without being named: what a result is repeated for.
+SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
+OF_BASELINE = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
+_KEY = 16  # digits of the names of cells
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of a study.
+
+    Attributes:
+        setting: the flat names and values as the study has them, with `label` and `baseline`.
+        config: its data, clients and head; of a baseline its data and clients.
+        method: of a baseline, its name; None for a run.
+        settings: of a baseline, its options.
+    """
+
+    setting: Mapping[str, Any]
+    config: RunConfig
+    method: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """How tables call its method: its label, its baseline or its head."""
+        return str(self.setting.get(LABEL) or self.method or self.config.own.head)
+
+    @property
+    def key(self) -> str:
+        """The name of its folder: of equal data, options and method, equal."""
+        found = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
+        content = [self.method, {k: _meaning("", v) for k, v in self.settings.items()}, found]
+        start = (self.method or Path(self.config.own.head).stem).replace("_", "-")
+        return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
+
+    def commands(self, folder: StudyFolder) -> tuple[list[list[str]], list[str]]:
+        """The command lines that it needs before, and its own."""
+        own = folder.cell(self.key)
+        if self.method is None:
+            return [], ["run", *words(self.config.given()), "-o", str(own)]
+        train, test, clients = self.files(folder)
+        before = [*self._extractions(folder), self._dealing(train, clients)]
+        files = {"partition": clients, "test": test}
+        told = words({**files, **self.settings})
+        return [one for one in before if one], [
+            "baseline", self.method, str(train), *told, "-o", str(own)
+        ]  # fmt: skip
+
+    def files(self, folder: StudyFolder) -> tuple[Path, Path, Path]:
+        """Train and test features and partition of a baseline."""
+        own, extract = self.config.own, self.config.extract
+        if extract is None:
+            assert own.train_features is not None
+            assert own.test_features is not None
+            train, test = own.train_features, own.test_features
+            of_rows: Any = _meaning("train_features", train)
+        else:
+            of_rows = {k: str(v) for k, v in extract.chosen().items() if _counts(k)}
+            key = Digest().json("features", of_rows).hex()[:_KEY]
+            train, test = (folder.features(split, key) for split in ("train", "test"))
+        if own.partition is not None:
+            return train, test, own.partition
+        dealt = {k: _meaning(k, v) for k, v in vars(self.config.partition).items()}
+        return train, test, folder.clients(Digest().json("clients", [of_rows, dealt]).hex()[:_KEY])
+
+    def _extractions(self, folder: StudyFolder) -> list[list[str]]:
+        extract = self.config.extract
+        if extract is None:
+            return []
+        told = {k: v for k, v in extract.chosen().items() if k != "split"}
+        paths = dict(zip(("train", "test"), self.files(folder), strict=False))
+        return [
+            ["extract", *words({**told, "split": split}), "-o", str(path)]
+            for split, path in paths.items()
+        ]
+
+    def _dealing(self, train: Path, clients: Path) -> list[str]:
+        dealt = self.config.partition
+        if dealt is None:
+            return []
+        return ["partition", str(train), *words(dealt.told()), "-o", str(clients)]
+
+
+def words(options: Mapping[str, Any]) -> list[str]:
+    """Options as the words of a command line."""
+    found: list[str] = []
+    for name, value in options.items():
+        values = value if isinstance(value, (tuple, list)) else [value]
+        for one in values:
+            if one is True:
+                found.append(flag(name))
+            elif one is not False and one is not None:
+                found += [flag(name), str(one)]
+    return found
+
+
+def line(command: list[str]) -> str:
+    """A command line as a shell takes it.
+
+    >>> line(["run", "--data", "a b"])
+    "afltool run --data 'a b'"
+    """
+    return shlex.join(["afltool", *command])
+
+
+def make_cell(setting: Mapping[str, Any]) -> Cell:
+    """The cell of a setting; `UsageError` where its options are none or do not go together."""
+    given = {k: v for k, v in setting.items() if k not in (LABEL, BASELINE)}
+    method = setting.get(BASELINE)
+    if method is None:
+        return Cell(setting, _run(given).with_absolute_paths())
+    return _baseline(setting, str(method), given)
+
+
+def _run(given: dict[str, Any]) -> RunConfig:
+    """`seed` is that of the partition, and of the head where it draws."""
+    seed = given.pop(SEED, None)
+    if seed is not None:
+        if "partition" not in given:
+            given.setdefault("partition_seed", seed)
+        head = given.get("head", "linear")
+        if head in OPTIONS and any(f.name == "seed" for f in fields(OPTIONS[head])):
+            given.setdefault("head_seed", seed)
+    return RunConfig(**given)
+
+
+def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) -> Cell:
+    """`seed` is that of the partition, too, unless that is given."""
+    theirs = {f.name for f in fields(_settings_class(method))} | OF_BASELINE
+    if SEED in given and "partition" not in given:
+        given.setdefault("partition_seed", given[SEED])
+    shared = _names(ExtractOptions) | _names(PartitionOptions)
+    own = {"train_features", "test_features", "partition", "partition_seed", "weights_seed"}
+    told = {k: v for k, v in given.items() if k in theirs}
+    rest = {k: v for k, v in given.items() if k not in theirs or k in own}
+    for name in rest.keys() - shared - own:
+        raise UsageError(f"{flag(name)} is no option of baseline {method}, its data or clients")
+    make_settings(
+        method, {k: v for k, v in told.items() if k not in OF_BASELINE}, told.get("preset")
+    )
+    return Cell(setting, RunConfig(**rest).with_absolute_paths(), method, told)
+
+
+@lru_cache
+def _settings_class(method: str) -> type[Settings]:
+    from ..baselines import method_class
+
+    return method_class(method).settings_class
+
+
+def _names(cls: type[Any]) -> set[str]:
+    return {f.name for f in fields(cls)} - {"seed"}
+
+
+def _counts(name: str) -> bool:
+    """Whether the result depends on an option."""
+    f = FIELDS.get(name)
+    return f is None or bool(f.metadata["in_result"]) or name == "each_round"
+
+
+def _meaning(name: str, value: Any) -> Any:
+    """A value as the digest of a cell has it: a file of ours by its digest, not by its path."""
+    if isinstance(value, (tuple, list)):
+        return [_meaning(name, one) for one in value]
+    if isinstance(value, Path):
+        return _file_meaning(str(value), str(file_state(value)))
+    if name == "head" and value not in OPTIONS:
+        return _file_meaning(str(value), str(file_state(Path(value))))
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _file_meaning(path: str, state: str) -> str:
+    place = Path(path)
+    if place.suffix == ".h5" and place.is_file():
+        return str(read_header(place)["digest"])
+    return file_sha256(place) if place.is_file() else path

@@ -1,0 +1,219 @@
+"""A study as it is described: read from TOML, by its name in the package, or from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .. import inputs
+from ..baselines import METHODS, method_class
+from ..errors import InvalidDataError, OutputExistsError, UsageError
+from ..options.study import TableOptions
+from ..runs.config import FIELDS, HEAD_NAMES, PARTS, absolute
+from ..runs.toml import known_key
+from ..store.atomic import write_text
+from . import grid
+from .cells import BASELINE, LABEL, OF_BASELINE, SEED, Cell, make_cell
+from .layout import StudyFolder
+
+SECTION = "study"  # the table of a TOML file that is not of options
+TEXTS = ("title", "shows", "needs")
+SHOWN = [f.name for f in fields(TableOptions) if f.name in (
+    "rows", "columns", "value", "stat", "layers", "published")]  # fmt: skip
+SHIPPED = Path(__file__).parent / "shipped"
+MOST_CELLS = 10**6  # no study is expanded beyond
+SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.type))
+IMAGES = frozenset(PARTS["extract"][1].get(f.name, f.name) for f in fields(PARTS["extract"][0]))
+DEALING = frozenset(
+    PARTS["partition"][1].get(f.name, f.name) for f in fields(PARTS["partition"][0])
+)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A name, texts for people, how its table is shown, and a tree of options."""
+
+    name: str
+    texts: Mapping[str, str]
+    shown: Mapping[str, str]
+    tree: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        return self.texts.get("title", self.name)
+
+    def size(self) -> int:
+        """Settings that it stands for; some may be equal."""
+        return grid.size(self.tree, SEVERAL)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Every cell once, in the order of the study."""
+        if self.size() > MOST_CELLS:
+            raise UsageError(f"{self.name} has {self.size():,} cells; at most {MOST_CELLS:,}")
+        found: dict[tuple[str, str], Cell] = {}
+        for setting in grid.settings(self.tree, SEVERAL):
+            cell = make_cell(setting)
+            found.setdefault((cell.label, cell.key), cell)
+        return list(found.values())
+
+    def changed(self, given: Mapping[str, Any], seeds: int | None = None) -> Study:
+        """The study with other options; data or features that are given replace the study's."""
+        tree, given = self.tree, dict(given)
+        if seeds is not None:
+            given[SEED] = list(range(seeds))
+        for names, instead in (
+            (IMAGES, "train_features"), ({"train_features", "test_features"}, "data"),
+            (DEALING | {SEED}, "partition"),
+        ):  # fmt: skip
+            if instead in given:
+                tree = grid.without(tree, names)
+        tree = grid.replaced(tree, _absolute(given))
+        return Study(self.name, self.texts, self.shown, tree)
+
+    def keep(self, folder: StudyFolder) -> None:
+        """Write it into its folder; the folder of another study is refused."""
+        if folder.study.exists() and (other := of_folder(folder.root)).name != self.name:
+            raise OutputExistsError(
+                f"{folder.root} holds the study {other.name!r}; expected none or {self.name!r}: "
+                "choose another -o"
+            )
+        text = json.dumps(vars_of(self), indent=2, ensure_ascii=False) + "\n"
+        with inputs.distinct_files():  # it may have been read from this very file
+            write_text(text, folder.study, overwrite=True)
+
+
+def vars_of(study: Study) -> dict[str, Any]:
+    """A study as JSON has it; cells that were expanded are not part of it."""
+    return {
+        "name": study.name, "texts": dict(study.texts), "shown": dict(study.shown),
+        "tree": study.tree,
+    }  # fmt: skip
+
+
+def find(spec: str) -> Study:
+    """A study by a TOML file, the name of a shipped one, or the folder of one that was begun."""
+    path = Path(spec)
+    if StudyFolder.is_one(path):
+        return of_folder(path)
+    if path.suffix == ".toml" or path.is_file():
+        return read(path)
+    if spec in (names := shipped_names()):
+        return read(SHIPPED / f"{spec}.toml")
+    near = known_near(spec, names)
+    raise UsageError(
+        f"there is no study {spec!r}{near}; give a TOML file, the folder of a study, or one of "
+        "afltool study --list"
+    )
+
+
+def known_near(spec: str, names: Collection[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(spec, names, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def shipped_names() -> list[str]:
+    """Names of the studies in the package."""
+    return sorted((p.stem for p in SHIPPED.glob("*.toml")), key=_order)
+
+
+def _order(name: str) -> list[Any]:
+    """Table 2 before table 10."""
+    import re
+
+    return [int(one) if one.isdigit() else one for one in re.split(r"(\d+)", name)]
+
+
+def read(path: Path) -> Study:
+    """A study from a TOML file.
+
+    Raises:
+        UsageError: a key that is no option, or a study without options.
+        InvalidDataError: a text where another kind of value is.
+    """
+    tree = inputs.read_toml(path, "a study")
+    section = tree.pop(SECTION, {})
+    if not isinstance(section, Mapping):
+        raise InvalidDataError(f"{path}: expected a table [{SECTION}], found {section!r}")
+    told = {known_key(path, k, (*TEXTS, *SHOWN), f"[{SECTION}]"): v for k, v in section.items()}
+    for key, value in told.items():
+        if not isinstance(value, str):
+            raise InvalidDataError(f"{path}: {key} in [{SECTION}] is a text; found {value!r}")
+    TableOptions(**{k: v for k, v in told.items() if k in SHOWN})
+    names = option_names(tree)
+    known = _absolute(_known(path, tree, names))
+    if not known:
+        raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
+    texts = {k: v for k, v in told.items() if k in TEXTS}
+    return Study(path.stem, texts, {k: v for k, v in told.items() if k in SHOWN}, known)
+
+
+def of_folder(folder: Path) -> Study:
+    """The study whose folder this is."""
+    place = StudyFolder(folder).study
+    found = inputs.read_json(place, "a study")
+    try:
+        return Study(*(found[key] for key in ("name", "texts", "shown", "tree")))
+    except (TypeError, KeyError):
+        raise InvalidDataError(f"{place} is not what afltool study writes") from None
+
+
+def option_names(tree: Mapping[str, Any]) -> set[str]:
+    """Every name that may stand in a study; settings of the baselines that it names."""
+    names = FIELDS.keys() | HEAD_NAMES | {LABEL, BASELINE, SEED} | OF_BASELINE
+    for method in _methods(tree):
+        if method in METHODS:
+            names |= {f.name for f in fields(method_class(method).settings_class)}
+    return names
+
+
+def _methods(tree: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in tree.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Mapping):
+                yield from _methods(one)
+            elif name == BASELINE:
+                yield str(one)
+
+
+def _known(path: Path, tree: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The tree by the names of options; a key that is none is refused."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            found[key] = _known(path, value, names)
+        elif grid.is_union(value):
+            found[key] = [_known(path, one, names) for one in value]
+        else:
+            found[known_key(path, key, names, "a study")] = value
+    return found
+
+
+def _absolute(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The same tree from any working directory, of values that JSON has."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            found[name] = _absolute(value)
+        elif grid.is_union(value):
+            found[name] = [_absolute(one) for one in value]
+        elif isinstance(value, (list, tuple)):
+            found[name] = [_leaf(name, one) for one in value]
+        else:
+            found[name] = _leaf(name, value)
+    return found
+
+
+def _leaf(name: str, value: Any) -> Any:
+    f = FIELDS.get(name)
+    if isinstance(value, (list, tuple)):
+        return [_leaf(name, one) for one in value]
+    if isinstance(value, Path) or (isinstance(value, str) and f and "Path" in str(f.type)):
+        return str(Path(value).absolute())
+    return absolute(value, f) if isinstance(value, str) else value

@@ -1,0 +1,275 @@
+"""A study carried out in one process: cell by cell, what they have in common once.
+
+A cell whose files are there and valid is kept. One that fails is named, the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .. import progress
+from ..errors import AflError, IncompleteError, NumericalError, StoppedError, UsageError
+from ..inputs import distinct_files, read_json
+from ..runs.layout import RunFolder
+from ..runs.pipeline import link_file, make_folder, run
+from ..runs.shared import Shared, partition_key
+from ..stages.baseline import baseline
+from ..stages.extract import extract
+from ..stages.partition import partition
+from ..stages.solve import solve
+from ..store.atomic import write_text
+from ..store.folders import SUMMARY, BaselineFolder
+from ..store.hdf5 import read_header
+from .cells import BASELINE, LABEL, OF_BASELINE, Cell
+from .description import Study
+from .layout import StudyFolder
+
+log = logging.getLogger("afltool.studies")
+
+
+def study(wanted: Study, out: str | Path, *, most: int = 1000, check: bool = False) -> Path:
+    """Carry out every cell of a study in the folder ``out``; returns it.
+
+    Raises:
+        UsageError: more cells than ``most``; nothing was begun.
+        IncompleteError: some cells failed, the others are done.
+        NumericalError: with ``check``, a total solved alone gives another head.
+    """
+    folder = StudyFolder(out)
+    if wanted.size() > most:
+        raise UsageError(
+            f"the study {wanted.name} has {wanted.size():,} cells{_how_long(wanted, folder)}; "
+            f"--most {wanted.size()} starts it, more options make it smaller"
+        )
+    cells = wanted.cells
+    make_folder(folder.root)
+    wanted.keep(folder)
+    todo = [cell for cell in cells if finished(folder, cell) is None]
+    log.info(
+        "study %s: %d cells, %d done, %d to do%s", wanted.name, len(cells),
+        len(cells) - len(todo), len(todo), _estimate(folder, cells, todo),
+    )  # fmt: skip
+    failures = _Execution(folder, len(cells)).all(cells)
+    if check:
+        check_heads(folder, cells)
+    if failures:
+        raise IncompleteError(
+            f"{len(failures)} of {len(cells)} cells failed: {'; '.join(failures)}. The others are "
+            "done; the same command tries these again"
+        )
+    return folder.root
+
+
+class _Execution:
+    def __init__(self, folder: StudyFolder, total: int) -> None:
+        self.folder, self.total, self.shared = folder, total, Shared()
+
+    def all(self, cells: list[Cell]) -> list[str]:
+        """Every cell; the names of those that failed, with the reason."""
+        names = names_of_cells(cells)
+        failures: list[str] = []
+        for number, cell in enumerate(cells, 1):
+            if finished(self.folder, cell) is not None:
+                continue
+            progress.stop_point()
+            name, begun = names[cell.key], time.perf_counter()
+            place = self.folder.cell(cell.key) / StudyFolder.FAILED
+            try:
+                with distinct_files(), _quiet():
+                    found = self.one(cell)
+            except StoppedError:
+                raise
+            except (AflError, MemoryError, OSError) as error:
+                why = _why(error)
+                log.error("[%d/%d] %s failed: %s", number, self.total, name, why)
+                failures.append(f"{name} ({why})")
+                make_folder(place.parent)
+                write_text(why + "\n", place, overwrite=True)
+                continue
+            with suppress(FileNotFoundError):
+                place.unlink()
+            log.info(
+                "[%d/%d] %s: top-1 %.2f %% (%.1f s)", number, self.total, name,
+                100 * found["top1"], time.perf_counter() - begun,
+            )  # fmt: skip
+        return failures
+
+    def one(self, cell: Cell) -> dict[str, Any]:
+        out = self.folder.cell(cell.key)
+        if cell.method is None:
+            run(cell.config, out, shared=self.shared)
+        else:
+            train, test, clients = self.prepared(cell)
+            own = {k: v for k, v in cell.settings.items() if k in OF_BASELINE}
+            settings = {k: v for k, v in cell.settings.items() if k not in OF_BASELINE}
+            baseline(
+                cell.method, train, out, settings=settings, partition=clients, test=test, **own
+            )
+        found: dict[str, Any] = read_json(out / SUMMARY, "a summary")
+        return found
+
+    def prepared(self, cell: Cell) -> tuple[Path, Path, Path]:
+        """Features and partition of a baseline, made by what `--print` shows."""
+        train, test, clients = cell.files(self.folder)
+        if cell.config.extract is not None:
+            for split, place in (("train", train), ("test", test)):
+                options = {**vars(cell.config.extract), "split": split}
+                self.shared.value(["features", str(place)], partial(_features, options, place))
+        if cell.config.partition is not None:
+            options = vars(cell.config.partition)
+            self.shared.value(
+                ["clients", str(clients), partition_key(train, options)],
+                lambda: str(partition(train, clients, **options)),
+            )
+        return train, test, clients
+
+
+def _features(options: dict[str, Any], place: Path) -> str:
+    make_folder(place.parent)
+    return str(link_file(extract(**options), place, "features"))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A study says one line a cell, not one a stage; with -v it says all."""
+    parent = logging.getLogger("afltool")
+    before, own = parent.level, log.level
+    log.setLevel(parent.getEffectiveLevel())
+    if before > logging.DEBUG:
+        parent.setLevel(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        parent.setLevel(before)
+        log.setLevel(own)
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return f"out of memory ({error})" if str(error) else "out of memory"
+    return str(error) or type(error).__name__
+
+
+# ------------------------------------------------------------ what is there
+
+
+def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
+    """The summary of a cell whose head lies beside it as the summary says; otherwise None."""
+    place = folder.cell(cell.key)
+    if not (place / SUMMARY).is_file():
+        return None
+    try:
+        found = read_json(place / SUMMARY, "a summary")
+        head = place / BaselineFolder.HEAD
+        if cell.method is None:
+            head = RunFolder(place).head(len(found["bytes_per_client"]))
+        intact = read_header(head, "head")["digest"] == found["head_digest"]
+    except (AflError, KeyError, TypeError):
+        return None
+    return found if intact else None
+
+
+def failure(folder: StudyFolder, cell: Cell) -> str | None:
+    """Why a cell has no result, if it was tried."""
+    place = folder.cell(cell.key) / StudyFolder.FAILED
+    return place.read_text("utf-8", "replace").strip() if place.is_file() else None
+
+
+def names_of_cells(cells: list[Cell]) -> dict[str, str]:
+    """Names for people, by key: the label, and what differs between the cells of that label."""
+    found: dict[str, str] = {}
+    for label in dict.fromkeys(cell.label for cell in cells):
+        alike = [cell for cell in cells if cell.label == label]
+        axes = varying(alike)
+        for cell in alike:
+            told = [f"{n.replace('_', '-')} {cell.setting[n]}" for n in axes if n in cell.setting]
+            found[cell.key] = ", ".join([label, *told])
+    return found
+
+
+def varying(cells: list[Cell]) -> list[str]:
+    """Names of the options that are not equal in all cells."""
+    names = dict.fromkeys(name for cell in cells for name in cell.setting)
+    return [
+        name
+        for name in names
+        if name not in (LABEL, "head", BASELINE)
+        and len({str(cell.setting.get(name)) for cell in cells}) > 1
+    ]
+
+
+# ------------------------------------------------------------ how long
+
+
+def _estimate(folder: StudyFolder, cells: list[Cell], todo: list[Cell]) -> str:
+    """How long the cells that are left take, by those that are done."""
+    known = [found["seconds"] for c in cells if (found := finished(folder, c)) is not None]
+    if not known or not todo:
+        return ""
+    each = sum(known) / len(known)
+    return f", about {duration(each * len(todo))} ({each:.1f} s a cell so far)"
+
+
+def _how_long(wanted: Study, folder: StudyFolder) -> str:
+    """The same for a study that is too large to be looked at, from any cells that are there."""
+    known = []
+    for place in folder.root.glob(f"{StudyFolder.CELLS}/*/{SUMMARY}"):
+        with suppress(AflError, KeyError, TypeError):
+            known.append(float(read_json(place, "a summary")["seconds"]))
+    if not known:
+        return " (how long one takes is not known here: try --seeds 1, or fix an option)"
+    each = sum(known) / len(known)
+    return f", about {duration(each * wanted.size())} at {each:.1f} s a cell"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them.
+
+    >>> duration(5.4), duration(7500)
+    ('5 s', '2.1 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+# ------------------------------------------------------------ solved alone
+
+
+def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
+    """Solve every round of every run once more, alone; the number of heads that agree.
+
+    Raises `NumericalError` naming the cell whose head differs.
+    """
+    names, agreed = names_of_cells(cells), 0
+    for cell in cells:
+        found = finished(folder, cell)
+        if found is None or cell.method is not None:
+            continue
+        place = RunFolder(folder.cell(cell.key))
+        start = cell.config.first_head or place.first_head
+        for number in range(1, len(found["bytes_per_client"]) + 1):
+            held = place.held_out(number) if place.held_out(number).exists() else None
+            with (
+                tempfile.TemporaryDirectory(dir=folder.root) as scratch,
+                distinct_files(),
+                _quiet(),
+            ):
+                how = {**vars(cell.config.solve), "head": start, "validate": held}
+                alone = solve(place.total(number), Path(scratch) / "head.h5", **how)
+                pair = [read_header(p, "head")["digest"] for p in (alone, place.head(number))]
+            if pair[0] != pair[1]:
+                raise NumericalError(
+                    f"{names[cell.key]}: solved alone, round {number} gives the head "
+                    f"{pair[0]}; the cell has {pair[1]}"
+                )
+            start, agreed = place.head(number), agreed + 1
+    log.info("study: %d heads solved alone have the digests of the cells", agreed)
+    return agreed

@@ -1,0 +1,116 @@
+"""A tree of options with lists in it, and the settings that it stands for.
+
+A list of values is an axis. An array of tables (``[[block]]``, under any name) is an axis whose
+points are tables, which may hold axes of their own: a union. Several axes multiply, in the order of
+the file; the last one varies fastest. A plain table groups options and means nothing else.
+
+    alpha = [0.1, 0.05]              4 settings: each α with A and with B
+    [[block]]
+    head = "linear"                  A
+    [[block]]
+    head = "deepafl"                 B
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import product
+from math import prod
+from typing import Any
+
+Tree = Mapping[str, Any]
+Setting = dict[str, Any]
+
+
+def size(tree: Tree, several: Collection[str] = ()) -> int:
+    """How many settings a tree stands for; nothing is expanded."""
+    return prod(_width(name, value, several) for name, value in tree.items())
+
+
+def _width(name: str, value: Any, several: Collection[str]) -> int:
+    if isinstance(value, Mapping):
+        return size(value, several)
+    if is_union(value):
+        return sum(size(one, several) for one in value)
+    return len(value) if is_axis(name, value, several) else 1
+
+
+def settings(tree: Tree, several: Collection[str] = ()) -> Iterator[Setting]:
+    """Every setting of a tree, in order; ``several``: options whose value is itself a list.
+
+    A name that stands inside a block wins over the same name outside.
+
+    >>> list(settings({"a": [1, 2], "block": [{"b": 1}, {"a": 3}]}))
+    [{'a': 1, 'b': 1}, {'a': 3}, {'a': 2, 'b': 1}, {'a': 3}]
+    """
+    axes = [list(_points(name, value, several)) for name, value in tree.items()]
+    for chosen in product(*axes):
+        found: Setting = {}
+        inner: Setting = {}
+        for nested, point in chosen:
+            (inner if nested else found).update(point)
+        yield {**found, **inner}
+
+
+def _points(name: str, value: Any, several: Collection[str]) -> Iterator[tuple[bool, Setting]]:
+    """The points of one axis: (is of a block or table, options)."""
+    if isinstance(value, Mapping):
+        yield from ((True, point) for point in settings(value, several))
+    elif is_union(value):
+        for one in value:
+            yield from ((True, point) for point in settings(one, several))
+    elif is_axis(name, value, several):
+        yield from ((False, {name: one}) for one in value)
+    else:
+        yield False, {name: value}
+
+
+def is_union(value: Any) -> bool:
+    """Whether a value is an array of tables."""
+    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)
+
+
+def is_axis(name: str, value: Any, several: Collection[str]) -> bool:
+    """Whether a value is a list of values, not one value that is a list."""
+    if not isinstance(value, list):
+        return False
+    return name not in several or any(isinstance(one, list) for one in value)
+
+
+def replaced(tree: Tree, given: Mapping[str, Any]) -> Setting:
+    """The tree with ``given`` in the place of the options of these names, wherever they stand.
+
+    A name that stands nowhere is put at the top.
+    """
+    found, met = _replaced(tree, given)
+    return {**found, **{name: value for name, value in given.items() if name not in met}}
+
+
+def _replaced(tree: Tree, given: Mapping[str, Any]) -> tuple[Setting, set[str]]:
+    found: Setting = {}
+    met: set[str] = set()
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            found[name], inner = _replaced(value, given)
+            met |= inner
+        elif is_union(value):
+            parts = [_replaced(one, given) for one in value]
+            found[name] = [part for part, _ in parts]
+            met |= {one for _, inner in parts for one in inner}
+        else:
+            found[name] = given.get(name, value)
+            met |= {name} & given.keys()
+    return found, met
+
+
+def without(tree: Tree, names: Collection[str]) -> Setting:
+    """The tree without the options of these names, wherever they stand."""
+    found: Setting = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            found[name] = without(value, names)
+        elif is_union(value):
+            found[name] = [without(one, names) for one in value]
+        elif name not in names:
+            found[name] = value
+    return found

@@ -1,0 +1,38 @@
+"""The folder of a study: the one place that names its files.
+
+Each cell is the folder of a run or of a baseline, under the digest of what it is made of.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class StudyFolder:
+    """Paths of a study."""
+
+    STUDY = "study.json"  # the study as it was given: its tree of options and how it is shown
+    CELLS = "cells"
+    SHARED = "shared"  # features and partitions that baselines read
+    FAILED = "failed.txt"  # in a cell: why it has no result
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    @property
+    def study(self) -> Path:
+        return self.root / self.STUDY
+
+    def cell(self, name: str) -> Path:
+        return self.root / self.CELLS / name
+
+    def features(self, split: str, key: str) -> Path:
+        return self.root / self.SHARED / f"{split}-{key}.h5"
+
+    def clients(self, key: str) -> Path:
+        return self.root / self.SHARED / f"clients-{key}.h5"
+
+    @classmethod
+    def is_one(cls, root: Path) -> bool:
+        """Whether a folder is that of a study."""
+        return (root / cls.STUDY).is_file()

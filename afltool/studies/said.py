@@ -1,0 +1,58 @@
+"""What a study says of itself: its command lines, the state of its cells, the shipped ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from .cells import line
+from .description import SHIPPED, Study, of_folder, read, shipped_names
+from .execution import failure, finished, names_of_cells
+from .layout import StudyFolder
+
+
+def script(study: Study, folder: StudyFolder) -> str:
+    """The study as a shell script: first what cells share, then a line a cell, in any order."""
+    before: dict[str, None] = {}
+    own: list[str] = []
+    for cell in study.cells:
+        needed, command = cell.commands(folder)
+        before |= dict.fromkeys(map(line, needed))
+        own.append(line(command))
+    head = ["# these first, in this order", *before] if before else []
+    return "\n".join([*head, f"# {len(own)} cells, in any order", *own]) + "\n"
+
+
+def listed() -> list[dict[str, Any]]:
+    """Every study of the package: its name, cells, what it shows and what it needs."""
+    found = []
+    for name in shipped_names():
+        study = read(SHIPPED / f"{name}.toml")
+        texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
+        found.append({"name": name, "cells": study.size(), **texts})
+    return found
+
+
+def status(root: Path) -> dict[str, Any]:
+    """The state of every cell, and the command that continues."""
+    folder, study = StudyFolder(root), of_folder(root)
+    names = names_of_cells(study.cells)
+    cells = []
+    for cell in study.cells:
+        found, why = finished(folder, cell), failure(folder, cell)
+        state = "done" if found is not None else "failed" if why else "missing"
+        if state == "missing" and folder.cell(cell.key).exists():
+            state = "unfinished"
+        cells.append({
+            "name": names[cell.key], "folder": str(folder.cell(cell.key)), "state": state,
+            "why": why if state == "failed" else None,
+            "top1": None if found is None else found["top1"],
+        })  # fmt: skip
+    counts = Counter(one["state"] for one in cells)
+    done = counts["done"] == len(cells)
+    return {
+        "folder": str(root), "study": study.name, "state": "done" if done else "unfinished",
+        "counts": dict(counts), "cells": cells,
+        "continue": None if done else line(["study", str(root.absolute())]),
+    }  # fmt: skip

@@ -1,0 +1,281 @@
+"""Studies: grids of runs and baselines, each cell the run that the printed command makes alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+import afltool
+from afltool.errors import IncompleteError, NumericalError, OutputExistsError, UsageError
+from afltool.runs.layout import RunFolder
+from afltool.studies import execution, grid
+from afltool.studies.description import find, read, shipped_names
+from afltool.studies.execution import check_heads, finished, names_of_cells, study
+from afltool.studies.layout import StudyFolder
+from afltool.studies.said import listed, script, status
+
+GRID = """
+train-features = "{train}"
+test-features = "{test}"
+clients = 6
+seed = [0, 1]
+
+[study]
+title = "A small study"
+rows = "head"
+columns = "alpha"
+
+[[split]]
+alpha = 0.1
+[[split]]
+scheme = "iid"
+
+[[method]]
+head = "linear"
+ridge = 1
+[[method]]
+label = "FedAvg, 2 rounds"
+baseline = "fedavg"
+rounds = 2
+threads = 1
+"""
+
+
+@pytest.fixture
+def described(road, tmp_path):
+    def write(text=GRID, name="small"):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text.format(train=road.train, test=road.test))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def done(road, tmp_path_factory):
+    """The small study carried out once; tests that change it copy it."""
+    at = tmp_path_factory.mktemp("study")
+    (at / "small.toml").write_text(GRID.format(train=road.train, test=road.test))
+    wanted = read(at / "small.toml")
+    return wanted, study(wanted, at / "S")
+
+
+# ------------------------------------------------------------ grids
+
+
+def test_lists_are_axes_and_blocks_are_unions():
+    tree = {"seed": [0, 1], "block": [{"a": [1, 2]}, {"b": 3, "inner": [{"c": 4}, {"c": 5}]}]}
+    found = list(grid.settings(tree))
+    assert grid.size(tree) == len(found) == 8
+    assert found[:4] == [
+        {"seed": 0, "a": 1}, {"seed": 0, "a": 2}, {"seed": 0, "b": 3, "c": 4},
+        {"seed": 0, "b": 3, "c": 5},
+    ]  # fmt: skip
+    assert found[4:] == [{**one, "seed": 1} for one in found[:4]]
+
+
+def test_the_size_of_a_grid_is_known_without_expanding_it():
+    tree = {f"option{i}": list(range(1000)) for i in range(6)}
+    assert grid.size(tree) == 10**18
+
+
+def test_a_list_that_is_one_value_is_no_axis():
+    several = {"classes"}
+    assert grid.size({"classes": ["a", "b"]}, several) == 1
+    assert list(grid.settings({"classes": [["a"], ["b"]]}, several)) == [
+        {"classes": ["a"]}, {"classes": ["b"]},
+    ]  # fmt: skip
+
+
+def test_options_of_the_command_line_stand_where_the_study_has_them(described):
+    wanted = read(described())
+    fewer = wanted.changed({"alpha": 0.5, "clients": 3}, seeds=1)
+    assert [c.setting.get("alpha") for c in fewer.cells] == [0.5, 0.5, None, None]
+    assert all(c.config.partition.clients == 3 for c in fewer.cells)
+    images = wanted.changed({"data": "digits", "backbone": "resnet18"})
+    assert images.cells[0].config.own.train_features is None
+    assert images.cells[0].config.extract.backbone == "resnet18"
+
+
+def test_the_seed_is_that_of_everything_that_draws(described):
+    text = GRID.replace('head = "linear"\nridge = 1', 'head = "deepafl"\nlayers = 1')
+    of_head, of_baseline = read(described(text)).cells[-2:]
+    assert of_head.config.partition.seed == of_head.config.own.head_seed == 1
+    assert of_baseline.config.partition.seed == of_baseline.settings["seed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("alhpa = 3", "did you mean 'alpha'"),
+        ("[study]\nrow = 'head'", "did you mean 'rows'"),
+        ("[study]\nvalue = 'top2'", "--value is of"),
+        ("[study]\nrows = 3", "is a text"),
+        ("baseline = 'fedavg'\nmu = 2", "'mu' is no option"),
+    ],
+)
+def test_a_description_that_is_wrong_is_refused(described, line, error):
+    with pytest.raises(afltool.errors.AflError, match=error):
+        read(described(line)).cells  # noqa: B018
+
+
+def test_a_name_that_is_no_study_is_refused():
+    with pytest.raises(UsageError, match=r"no study 'nothing'.*--list"):
+        find("nothing")
+
+
+# ------------------------------------------------------------ cells
+
+
+def test_a_cell_is_what_its_printed_command_makes_alone(done, tmp_path, cli):
+    wanted, at = done
+    alone = StudyFolder(tmp_path / "alone")
+    lines = [one for one in script(wanted, alone).splitlines() if not one.startswith("#")]
+    assert len([one for one in lines if " -o " in one]) == len(lines)
+    for one in lines:
+        made = cli(*shlex.split(one)[1:])
+        assert made.exit_code == 0, made.stderr
+    for cell in wanted.cells:
+        here, there = (finished(folder, cell) for folder in (StudyFolder(at), alone))
+        assert here["digests"] == there["digests"]
+        assert here["top1"] == there["top1"]
+
+
+def test_linked_files_are_those_that_the_stages_would_make(done, cli):
+    wanted, at = done
+    before = {p: p.stat().st_mtime_ns for p in at.rglob("*.h5")}
+    for one in script(wanted, StudyFolder(at)).splitlines():
+        if not one.startswith("#"):
+            assert cli(*shlex.split(one)[1:]).exit_code == 0
+    assert {p: p.stat().st_mtime_ns for p in at.rglob("*.h5")} == before
+
+
+def test_equal_totals_are_solved_once_and_the_same_alone(done):
+    wanted, at = done
+    heads = [
+        RunFolder(StudyFolder(at).cell(cell.key)).head(1)
+        for cell in wanted.cells
+        if cell.method is None
+    ]
+    assert len(heads) == 4
+    assert len({head.stat().st_ino for head in heads}) == 1
+    assert check_heads(StudyFolder(at), wanted.cells) == 4
+
+
+def test_check_names_a_cell_whose_head_is_another(described, tmp_path):
+    text = GRID.split("[[split]]")[0].replace("[0, 1]", "0") + "ridge = [1, 2]\n"
+    text = text.replace("[study]", "").replace("rows =", "#").replace("columns =", "#")
+    wanted = read(described(text.replace('title = "A small study"', "")))
+    at = study(wanted, tmp_path / "S")
+    one, other = (StudyFolder(at).cell(cell.key) for cell in wanted.cells)
+    (one / "05-head.h5").write_bytes((other / "05-head.h5").read_bytes())
+    found = json.loads((one / "summary.json").read_text())
+    found["head_digest"] = afltool.info(other / "05-head.h5")["digest"]
+    (one / "summary.json").write_text(json.dumps(found))
+    with pytest.raises(NumericalError, match=r"linear, ridge 1: solved alone, round 1 gives"):
+        check_heads(StudyFolder(at), wanted.cells)
+
+
+def test_equal_cells_of_two_descriptions_have_one_folder(done, road, tmp_path):
+    wanted, _ = done
+    copy = tmp_path / "elsewhere.h5"
+    copy.write_bytes(road.train.read_bytes())
+    moved = wanted.changed({"train_features": copy, "test_features": road.test})
+    assert [c.key for c in moved.cells] == [c.key for c in wanted.cells], "by digest, not by path"
+    other = wanted.changed({"clients": 7})
+    assert not {c.key for c in other.cells} & {c.key for c in wanted.cells}
+
+
+# ------------------------------------------------------------ going on
+
+
+def test_an_interrupted_study_goes_on(described, tmp_path, monkeypatch):
+    wanted, made = read(described()), []
+    real = execution._Execution.one
+
+    def one(self, cell):
+        made.append(cell.key)
+        if len(made) == 3:
+            raise afltool.errors.StoppedError("stopped")
+        return real(self, cell)
+
+    monkeypatch.setattr(execution._Execution, "one", one)
+    with pytest.raises(afltool.errors.StoppedError):
+        study(wanted, tmp_path / "S")
+    assert status(tmp_path / "S")["counts"] == {"done": 2, "missing": 6}
+    study(wanted, tmp_path / "S")
+    assert made == [c.key for c in wanted.cells[:3]] + [c.key for c in wanted.cells[2:]]
+    assert status(tmp_path / "S")["state"] == "done"
+
+
+@pytest.mark.parametrize("error", [MemoryError("4 GB"), OSError(28, "No space left"), ValueError])
+def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path, monkeypatch, error):
+    wanted = read(described())
+    bad, real = wanted.cells[2].key, execution._Execution.one
+
+    def one(self, cell):
+        if cell.key == bad:
+            raise error
+        return real(self, cell)
+
+    monkeypatch.setattr(execution._Execution, "one", one)
+    if error is ValueError:  # a mistake of the program itself is not hidden
+        with pytest.raises(ValueError):
+            study(wanted, tmp_path / "S")
+        return
+    with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: linear, seed 0, .*iid") as got:
+        study(wanted, tmp_path / "S")
+    assert got.value.exit_code == 5
+    found = status(tmp_path / "S")
+    assert found["counts"] == {"done": 7, "failed": 1}
+    assert all(c["why"] for c in found["cells"] if c["state"] == "failed")
+    monkeypatch.undo()
+    study(wanted, tmp_path / "S")
+    assert status(tmp_path / "S")["counts"] == {"done": 8}
+
+
+def test_a_study_that_is_too_large_says_so_before_it_starts(described, tmp_path):
+    wanted = read(described())
+    with pytest.raises(UsageError, match=r"has 8 cells.*--most 8 starts it"):
+        study(wanted, tmp_path / "S", most=7)
+    assert not (tmp_path / "S").exists()
+    with pytest.raises(UsageError, match=r"400,000 cells"):
+        study(wanted.changed({"clients": list(range(1, 10**5 + 1))}, 1), tmp_path / "S")
+
+
+def test_the_folder_of_another_study_is_refused(done, described):
+    _, at = done
+    other = read(described(name="other"))
+    with pytest.raises(OutputExistsError, match=r"holds the study 'small'; expected none or 'oth"):
+        study(other, at)
+
+
+def test_the_command_carries_out_prints_and_goes_on(described, tmp_path, cli):
+    at, path = tmp_path / "S", described()
+    few = ["--clients", 4, "--seeds", 1]
+    shown = cli("study", path, "-o", at, "--print", *few)
+    assert shown.exit_code == 0
+    assert not at.exists()
+    assert "# 4 cells, in any order" in shown.stdout
+    made = cli("study", path, "-o", at, *few)
+    assert (made.exit_code, made.stdout) == (0, f"{at}\n")
+    assert "[4/4] FedAvg, 2 rounds, scheme iid: top-1" in made.stderr
+    again = cli("study", at)
+    assert "4 cells, 4 done, 0 to do" in again.stderr
+    asked = cli("status", at, "--json")
+    assert json.loads(asked.stdout)["state"] == "done"
+    assert "4 done" in cli("status", at).stdout
+    assert cli("study", path, "-o", at, "--most", 3).exit_code == 2
+    assert cli("study").exit_code == 2
+    assert len({*names_of_cells(find(str(at)).cells).values()}) == 4
+
+
+def test_every_shipped_study_can_be_expanded(road):
+    for name, told in zip(shipped_names(), listed(), strict=True):
+        wanted = find(name)
+        assert wanted.texts["shows"].endswith("."), name
+        assert wanted.texts["title"], name
+        cells = wanted.changed({"data": "digits", "backbone": "resnet18"}).cells
+        assert 0 < len(cells) <= told["cells"], name
