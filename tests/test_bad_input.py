@@ -301,7 +301,7 @@ def test_a_feature_beyond_the_fixed_point_range(value, bits, tmp_path, cli):
     done = cli("import", tmp_path / "e.npz", "-o", tmp_path / "o.h5")
     refused(
         done, INPUT, tmp_path / "e.npz", f"row 4500, feature 3 is {value:.6g}", "±63.998",
-        f"--fraction-bits {bits} would hold it (rows after these were not looked at",
+        f"--fraction-bits {bits} would hold it (later rows were not read yet",
         "--dtype float32",
     )  # fmt: skip
     nothing_at(tmp_path / "o.h5")
@@ -687,7 +687,7 @@ def test_an_output_below_a_file(stage, road, tmp_path, cli):
     (tmp_path / "file").write_text("in the way")
     for out in (tmp_path / "file" / "o.h5", tmp_path / "file" / "deep" / "o.h5"):
         done = cli(*writers(road, out)[stage])
-        refused(done, INPUT, out, "a folder and a file are mixed up")
+        refused(done, INPUT, out, "this path has a file where a folder should be")
     assert (tmp_path / "file").read_text() == "in the way"
 
 

@@ -96,7 +96,7 @@ def test_arrays_that_do_not_fit_the_head(name, road, tmp_path, cli):
                 more = ["--head", head] if number else []
                 done = cli(*args, *more, "-o", out)
                 if args[1] is total and done.exit_code == MISMATCH:
-                    assert "is both held out and in the total" in done.stderr
+                    assert "is held out and also in the total" in done.stderr
                     continue
                 refused(done, INPUT, path)
                 assert not out.exists()

@@ -167,7 +167,7 @@ def test_held_out_clients_are_summed_apart_and_validate_the_ridge(train, tmp_pat
     report = afltool.info(head)["report"]
     assert report["ridge_by"] == "held-out clients"
     assert all("validation_mse" in point for point in report["ridge_path"])
-    with pytest.raises(MismatchError, match="both held out and in the total"):
+    with pytest.raises(MismatchError, match="held out and also in the total"):
         afltool.solve(total, tmp_path / "h2.h5", validate=total, options={"ridge": "auto"})
 
 

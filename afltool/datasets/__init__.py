@@ -89,10 +89,10 @@ def open_dataset(
 
 
 def dataset_state(spec: str, root: Path) -> list[list[object]] | None:
-    """Names and states of all files that ``spec`` may be read from; None: only opening it tells.
+    """Names and states of all files that ``spec`` may be read from; None where these are not known.
 
-    It reads no file and imports little. Data sets of folders and tables are listed when they are
-    opened, which costs little and gives their fingerprint.
+    It reads no file and imports little. A data set of a folder or a table lists its files only when
+    it is opened, which takes little time.
     """
     found, _ = named(spec)
     files = getattr(_module(found), "files", None)

@@ -62,14 +62,14 @@ class CorruptImageError(InvalidDataError):
 
 
 class Pictures(Protocol):
-    """Where pixels come from; ``i`` counts from 0 in the source's own order."""
+    """The source of the pixels; ``i`` counts from 0 in the source's own order."""
 
     def load(self, i: int) -> Image:
         """The picture in mode RGB. Safe to call from several threads."""
         ...
 
     def describe(self, i: int) -> str:
-        """A person's way to find it again: a path, or ``row 17 of FILE``."""
+        """Where a person finds picture ``i``: a path, or ``row 17 of FILE``."""
         ...
 
 

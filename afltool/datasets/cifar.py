@@ -62,8 +62,8 @@ class _Cifar:
 def open_rows(asked: Request) -> ImageDataset:
     """``cifar10`` or ``cifar100`` in the Python version's pickles.
 
-    A pickle is read after its MD5 was found right, published or stated in ``checksums``, and by
-    an unpickler that can build arrays and plain containers only.
+    The MD5 of a pickle is checked first, against the published one or that in ``checksums``. The
+    unpickler can build only arrays and plain containers.
     """
     name, root, checksums = asked.name, asked.root, asked.checksums
     about = _Cifar.of(name, asked.split)
@@ -172,7 +172,7 @@ class _ArrayUnpickler(pickle.Unpickler):
         return known[module, name]
 
 
-#: NumPy's own function for rebuilding a pickled array, by its public door.
+#: NumPy's own function that rebuilds a pickled array, found by its public interface.
 _ARRAY_FACTORY: Callable[..., Any] = np.empty(0).__reduce__()[0]  # type: ignore[assignment]
 
 

@@ -34,7 +34,7 @@ def default_data_root() -> Path:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """What lies in a folder; nothing where there is none."""
+    """The files in a folder; none if there is no such folder."""
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
@@ -138,7 +138,7 @@ def download_attempt(what: str, archive: str, advice: str) -> Iterator[None]:
 
 
 def fetch(url: str, root: Path, archive: str, md5: str, what: str) -> None:
-    """Download ``archive`` into ``root`` (unless it lies there), check its MD5 and unpack it."""
+    """Download ``archive`` into ``root`` (unless it is there), check its MD5 and unpack it."""
     from torchvision.datasets import utils
 
     unpack: Callable[..., None] = utils.download_and_extract_archive
@@ -147,7 +147,7 @@ def fetch(url: str, root: Path, archive: str, md5: str, what: str) -> None:
 
 
 def download(url: str, root: Path, archive: str, md5: str, what: str) -> None:
-    """Download ``archive`` into ``root`` and check its MD5; one that lies there is only checked."""
+    """Download ``archive`` into ``root`` unless it is there, and check its MD5."""
     from torchvision.datasets import utils
 
     place = root / archive

@@ -73,8 +73,9 @@ class ArrayPictures:
 def read_bytes(path: str) -> bytes:
     """The file's bytes.
 
-    A file that may not be read is like a corrupt one. Any other failure (the file is gone, the
-    disk does not answer) says nothing about the image: skipping it would lose data silently.
+    A file without permission to read counts as a corrupt image, which --skip-corrupt leaves out.
+    Any other failure (the file is gone, the disk does not answer) is an `InputError`: leaving such
+    images out would lose data without notice.
     """
     try:
         return inputs.read_bytes(path, MOST_BYTES)
@@ -99,7 +100,8 @@ def decode(data: bytes, where: str) -> Image:
 
     if not data:
         raise CorruptImageError(where, "the file is empty (0 bytes)")
-    # Else Pillow does it on the way, and a second thread may find a format not known yet.
+    # Otherwise Pillow loads its formats while it opens a picture, and a second thread may not find
+    # a format yet.
     Image.init()
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -121,7 +123,7 @@ def decode(data: bytes, where: str) -> Image:
 
 
 def _refuse_bomb(image: Image, where: str) -> None:
-    """Pillow only warns between its limit and twice that: here the limit itself counts."""
+    """Refuse pictures above Pillow's limit; Pillow itself only warns up to twice the limit."""
     from PIL import Image as pil
 
     limit = pil.MAX_IMAGE_PIXELS

@@ -90,7 +90,7 @@ def _call(stage: str, *words: str) -> str:
 
 
 def _options(options: Options) -> list[str]:
-    """``--name value`` for each option that a script has to say."""
+    """``--name value`` for each option that a script has to give."""
     return _words(options.told())
 
 
@@ -146,7 +146,7 @@ def _statistics(config: RunConfig, tasks: int, *words: str) -> str:
 
 
 def _place(sizes: tuple[int, ...], site: Site, level: int) -> str:
-    """Folder of a level below $parts: trees of another shape have others, and never mix."""
+    """Folder of a level below $parts; the name has the tree's shape, so that trees do not mix."""
     return f"level-{level}-of-{sizes[0]}" + (f"-by-{site.fan_in}" if level else "")
 
 
@@ -172,7 +172,7 @@ def _aggregate(site: Site, shape: Tree, level: int) -> Step:
 
 
 def _sums(shape: Tree, below: str, which: str, place: str) -> str:
-    """Held-out clients have a tree of their own, whose file comes before the one waited for."""
+    """Sum files of a level; held-out clients have a tree of their own, which is summed first."""
     return "\n".join(
         f'files "$parts/{kind}{below}" {which}\n'
         + _call("aggregate", '"${files[@]}"', f'-o "$parts/{kind}{place}/$SLURM_ARRAY_TASK_ID.h5"')

@@ -1,4 +1,4 @@
-"""What Slurm says of jobs: which wait or run, and how the log of a task ends."""
+"""What Slurm says about jobs: which of them wait or run, and the end of a task's log."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _is_number(text: str) -> bool:
 
 
 def _said(words: list[str]) -> str | None:
-    """What a command writes; None if it fails, says too much or takes too long."""
+    """The output of a command; None if it fails, writes too much or takes too long."""
     try:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except OSError:

@@ -59,7 +59,7 @@ stage() {{
     [ "$code" = 0 ] || finish "$code"
 }}
 
-# finish CODE: end this task. What a second try may mend goes back into the queue, this task alone:
+# finish CODE: end this task. If a second try may succeed, this one task goes back into the queue:
 #   75        stopped before the time limit; the next try goes on from there
 #   3         a file is not there or busy: network file systems show some late
 #   over 128  killed by a signal, perhaps for its memory
@@ -88,7 +88,7 @@ _SUBMIT = """\
 source {run}/slurm/common.sh
 set -e
 cd "$RUN/{names[slurm]}"
-# What Slurm says of the job that calls this must not be said of those that it submits.
+# The jobs that this script submits must not inherit the calling job's own settings.
 unset "${{!SLURM_ARRAY@}}" "${{!SLURM_CPUS@}}" "${{!SLURM_JOB@}}" "${{!SLURM_RESTART@}}"
 mkdir -p jobs log
 exec 9>jobs/lock

@@ -44,7 +44,7 @@ class Site(Options):
         16, "partial sums that an aggregate task adds up", at_least=2, at_most=MOST
     )
     at_once: int | None = option(
-        None, "tasks of an array that run at the same time, at most", at_least=1, at_most=MOST
+        None, "most tasks of an array that run at the same time", at_least=1, at_most=MOST
     )
     max_array: int = option(
         1001, "tasks that Slurm takes in one array (MaxArraySize)", at_least=1, at_most=MOST
@@ -80,7 +80,7 @@ def make_site(given: Mapping[str, Any], file: Path | None = None) -> Site:
     path = file or (Path(named) if named else None)
     site = Site(**{**({} if path is None else _read(path)), **given})
     for stage in STAGES:
-        site.of(stage)  # refuses what a table says wrongly
+        site.of(stage)  # refuses wrong values in the stage's table
     return site
 
 

@@ -6,8 +6,8 @@
     RUN/slurm/plan.json         the steps, for `status`
     RUN/slurm/parts, log, jobs  what passes between jobs, their logs, their numbers
 
-All other files lie where `run` puts them and have the same recipes, so `run` can continue what jobs
-have begun, and jobs what `run` has begun.
+All other files are those of `run`, with the same paths and recipes. So `run` continues what jobs
+have begun, and jobs continue what `run` has begun.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
 
 
 def check_slurm(config: RunConfig) -> None:
-    """Refuse options of `run` that mean nothing to jobs."""
+    """Refuse options of `run` that jobs cannot use."""
     if config.extract is not None and config.extract.store is not None:
         raise UsageError("--store is for run: jobs write the features into the run's folder")
 

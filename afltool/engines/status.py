@@ -1,4 +1,4 @@
-"""`status`: what of a run is done, stale, running or failed, and which command continues it."""
+"""`status`: which parts of a run are done, stale, running or failed, and how to continue it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUSY = ("running", "pending")
 
 @dataclass(frozen=True)
 class Work:
-    """A step of a Slurm run in its present round: tasks by what has become of them."""
+    """A step of a Slurm run in its present round, and the state of its tasks."""
 
     name: str
     round: int
@@ -76,7 +76,7 @@ def _state(parts: list[Part], works: list[Work]) -> str:
 
 
 def _command(folder: Path, parts: list[Part], works: list[Work]) -> str | None:
-    """What the user types: first the removal of what cannot be kept."""
+    """The command that the user types; it first removes files that cannot be kept."""
     held = [str(w.job) for w in works if w.state == "held"]
     if held:
         return f"scontrol release {','.join(held)}"
@@ -189,7 +189,7 @@ def _names_in(folder: Path) -> frozenset[str]:
 
 
 def _is_past(folder: Path, step: Step, suffix: str) -> bool:
-    """Whether what the step is for is there, so that its own files are no longer needed."""
+    """Whether the result of the step exists, so that its own files are no longer needed."""
     place = RunFolder(folder)
     if step.stage == "extract":
         return place.features(step.name.removeprefix("01-extract-")).exists()

@@ -86,7 +86,7 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
 
 
 def _torch(increments: int) -> Any:
-    """PyTorch, once its import (seconds) is small beside the counting; until then None."""
+    """PyTorch, if so much was counted that its import (seconds) is worth it; else None."""
     global _counted
     _counted += increments
     if "torch" not in sys.modules and _counted < WORTH_LOADING:
@@ -97,7 +97,7 @@ def _torch(increments: int) -> Any:
 
 
 def bundle(size: int, rows: int) -> int:
-    """How many groups b to count as one: rows/b increments and V^(b+1) cells for each pair.
+    """The best number b of groups to count as one: rows/b increments and V^(b+1) cells a pair.
 
     A cell costs about a quarter of an increment (measured, see benchmarks/bench_counts.py).
 

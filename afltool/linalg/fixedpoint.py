@@ -89,8 +89,8 @@ def _remedy(largest: float) -> str:
     if bits is None:
         return "no number of fraction bits holds it: use --dtype float32, or scale the features"
     return (
-        f"--fraction-bits {bits} would hold it (rows after these were not looked at: if a larger "
-        "one comes, fewer are needed), or use --dtype float32"
+        f"--fraction-bits {bits} would hold it (later rows were not read yet and may need fewer), "
+        "or use --dtype float32"
     )
 
 
@@ -109,7 +109,7 @@ def check_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
         row, column = np.argwhere(~good)[0]
         raise InvalidDataError(
             f"row {first_row + row}, feature {column} is {x[row, column]}: features must be "
-            f"finite; {int((~good).sum())} of {x.size} values here are not; look at the images or "
+            f"finite; {int((~good).sum())} of {x.size} values here are not; check the images and "
             "the model that made them"
         )
 

@@ -26,8 +26,8 @@ class Products:
     """The sums XᵀX and XᵀY over blocks of rows, every block through the same float64 buffer.
 
     A new buffer for each block would double the cost of the conversion, by page faults. BLAS
-    adds each block to the triangle in place; for fixed-point rows all of it is exact, because the
-    triangle moves to int64 before a sum could leave 2^53.
+    adds each block to the triangle in place. For fixed-point rows every sum is exact, because the
+    triangle is added to int64 before a sum could exceed 2^53.
     """
 
     def __init__(self, d: int, classes: int, bits: int | None, intercept: bool = False) -> None:
@@ -126,10 +126,10 @@ def real_cross(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[n
 
 
 def product(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
-    """A B in C order, float32 or float64, by the library that the other products here use.
+    """A B in C order, float32 or float64, by SciPy's BLAS, as the other products here.
 
-    NumPy and SciPy each bring an OpenBLAS, whose waiting threads keep the processor busy. Products
-    of one between products of the other take 1.8 times as long on two cores.
+    NumPy and SciPy each bring an OpenBLAS, whose waiting threads keep the processor busy. A product
+    by one right after a product by the other takes 1.8 times as long on two cores.
     """
     if not A.size or not B.size:
         return np.asarray(A @ B)
@@ -143,7 +143,7 @@ def product(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
 
 
 def _fortran(M: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """M, or its transpose and 1: whichever BLAS takes without a copy."""
+    """(M, 0), or (Mᵀ, 1) where BLAS would copy M."""
     return (M, 0) if M.flags.f_contiguous else (M.T, 1)
 
 

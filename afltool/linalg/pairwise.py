@@ -8,7 +8,7 @@ equal (tests/test_linalg.py compares them):
     𝒲_u = I − C_u⁻¹C_v + C_u⁻¹C_v (C_u + C_v)⁻¹ C_v = (C_u + C_v)⁻¹ C_u.
 
 Summing (gram, cross) and solving once gives the same answer at a fraction of the cost and with more
-digits. The law is the check of it.
+digits. The law is there to check this.
 """
 
 from __future__ import annotations

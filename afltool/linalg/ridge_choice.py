@@ -1,8 +1,8 @@
 """The choice of a ridge λ, for every head: (G + P(λ)) W = H is solved for several λ.
 
-It tries given values, or those of the system's own search. The best has the least error on held-out
-rows, or without any the least generalised cross-validation (Golub, Heath, Wahba, Technometrics 21,
-1979):
+`choose` tries given values, or those of the system's own search. The best λ has the least error on
+held-out rows; without held-out rows it has the least generalised cross-validation (Golub, Heath,
+Wahba, Technometrics 21, 1979):
 
     GCV(λ) = N ‖Y − XW‖² / (N − df)²,    df = tr((G + P)⁻¹G) + the parameters outside the system
 
@@ -87,9 +87,10 @@ class Choice:
 def choose(
     system: System, ridges: Iterable[float] | None, held: Callable[[F64], float] | None = None
 ) -> Choice:
-    """The best of ``ridges`` (None: of those that the system searches); of equal ones the largest.
+    """The best of ``ridges`` (None: the system searches); of equally good ones the largest.
 
-    ``held``: the squared error a row of weights (D, C) on held-out rows; if given, it decides.
+    ``held`` gives the squared error a row of weights (D, C) on held-out rows. If it is given, the
+    best ridge has the least such error.
     """
     trial = _Trial(system, held)
     if ridges is None:
@@ -103,7 +104,7 @@ def choose(
 
 
 class _Trial:
-    """The ridges tried so far, and the fit of the best one alone, since weights can be large."""
+    """The ridges tried so far, with the fit of the best one only, since weights can be large."""
 
     def __init__(self, system: System, held: Callable[[F64], float] | None) -> None:
         self._system, self._held = system, held

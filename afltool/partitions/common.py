@@ -1,4 +1,4 @@
-"""Pieces that every scheme uses: types, random streams, placing rows, bounded rejection."""
+"""What the schemes share: types, random streams, placing rows, repeated draws."""
 
 from __future__ import annotations
 

@@ -75,11 +75,10 @@ def assign(
     pathological-pfl  clients; shards_per_client = classes per client (10), min_size (10)
     ================  ==============================================================================
 
-    ``min_size``: draws are repeated until every client has that many rows, at most
-    2 to 1,000 times, fewer the more there is to draw. ``held_out``: this share
-    of the clients that have rows is marked, at least one, never all. ``label_noise`` τ: round(τ·n)
-    rows get another class, uniformly over the C−1 others; the partition is made of the labels as
-    they were. Both are rounded half up.
+    ``min_size``: draws are repeated until every client has this many rows, up to 2 to 1,000 times
+    (fewer for large problems). ``held_out``: this share of the clients that have rows is marked, at
+    least one and never all. ``label_noise`` τ: round(τ·n) rows get another class, uniformly over
+    the C−1 others; the partition itself uses the original labels. Both are rounded half up.
 
     Raises `UsageError` for unknown schemes and for options that are missing, out of range or not
     the scheme's; `InvalidDataError` for row ids, labels or attributes that cannot be used;

@@ -1,4 +1,4 @@
-"""What a scheme takes, and which values are refused."""
+"""Checks the options of a scheme: which it needs, which it may have, and their ranges."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ..errors import UsageError
 from ..options.partition import SCHEMES
 from .common import Options
 
-_PFL_LEAST = 10  # what both published programs pass as the least rows of a client
+_PFL_LEAST = 10  # the least rows of a client in both published programs
 
 
-_PFL_CLASSES = 10  # AFL's classes per client: its own option for them never reaches the split
+_PFL_CLASSES = 10  # classes a client in AFL's program, which ignores its own option for them
 
 
-_DRAWS, _DRAW_WORK = 1000, 80_000_000  # bounds of rejection: seconds, not forever
+_DRAWS, _DRAW_WORK = 1000, 80_000_000  # limits of repeated draws, so that they end in seconds
 
 
 _RANGES: dict[str, tuple[float, float]] = {

@@ -14,7 +14,7 @@ from ..digest import Digest
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Assignment:
-    """A client for each of n rows, in the order of whoever asked.
+    """A client for each of n rows, in the caller's order.
 
     ``client`` (n,) int32: index into ``names``. ``names``: K names, "0" … "K-1" where clients are
     simulated. ``held_out`` (K,) bool: clients kept for validation. ``effective_labels`` (n,) int64:

@@ -23,10 +23,10 @@ def plot_compared(
     path: str | os.PathLike[str],
     overwrite: bool = False,
 ) -> Path:
-    """Draw runs by their names, each its rounds and the accuracy in the end, a fraction.
+    """Draw ``runs``: for each name its rounds and its final accuracy, a fraction.
 
-    Of rounds without ``top1`` the last one has that of the end. Rounds have ``upload_bytes`` of one
-    client; runs that send nothing have no line in the second panel. Returns ``path``.
+    A last round without ``top1`` gets the final accuracy. ``upload_bytes`` of a round are those of
+    one client; runs that send nothing have no line in the second panel. Returns ``path``.
     """
     if not all(rounds for rounds, _ in runs.values()):
         raise UsageError("a run without rounds cannot be drawn beside others")

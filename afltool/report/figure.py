@@ -36,7 +36,7 @@ NO_DATE: dict[str, dict[str, Any]] = {
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a picture of another format than its name can say, before it is drawn."""
+    """Refuse a name that is not of a picture format that we write, before the picture is drawn."""
     if path.suffix not in NO_DATE:
         raise UsageError(f"{path}: a picture is a {', '.join(NO_DATE)} file; give such a name")
     check_output(path)
@@ -46,9 +46,9 @@ def check_picture(path: Path) -> None:
 def figure(
     path: str | os.PathLike[str], width: float, height: float, overwrite: bool = False
 ) -> Iterator[Figure]:
-    """A figure to draw on, inches; written to ``path`` when the block ends without an error.
+    """A figure to draw on, in inches; written to ``path`` when the block ends without an error.
 
-    Another picture that lies there is replaced with ``overwrite`` only; see `write_bytes`.
+    An existing other picture is replaced only with ``overwrite``; see `write_bytes`.
     """
     check_picture(Path(path))
     try:
@@ -62,12 +62,12 @@ def figure(
     yield drawn
     suffix, data = Path(path).suffix, io.BytesIO()
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": "afltool"}):
-        # A class name in a script that the font lacks is drawn as boxes; the rest stands.
+        # Where the font lacks the script of a class name, boxes are drawn instead.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         drawn.savefig(data, format=suffix[1:], dpi=150, metadata=NO_DATE[suffix])
     write_bytes(data.getvalue(), Path(path), overwrite)
 
 
 def plain(text: str) -> str:
-    """A text that matplotlib takes as it is: a pair of dollars would start a formula."""
+    """A text that matplotlib draws unchanged: a pair of dollars would start a formula."""
     return shown(text).replace("$", r"\$")

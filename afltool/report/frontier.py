@@ -17,12 +17,12 @@ def plot_frontier(
     budgets: Sequence[float] = (),
     overwrite: bool = False,
 ) -> Path:
-    """Draw ``points`` with bars of their standard error, and each family's best so far as a line.
+    """Draw ``points`` with bars of their standard error; a line joins the best points of a family.
 
     A point has ``family``, ``megabytes`` (> 0), ``top1`` (a fraction) and ``standard_error`` (None
-    for one run alone). ``budgets``, in megabytes, are vertical lines where they are in sight.
-    Returns ``path``; raises `InvalidDataError` without points or for bytes that a logarithmic axis
-    cannot show.
+    for one run alone). ``budgets``, in megabytes, are vertical lines if they are within the axis.
+    Returns ``path``. Raises `InvalidDataError` without points, or for a point of 0 bytes, which a
+    logarithmic axis cannot show.
     """
     if not points or not all(p["megabytes"] > 0 for p in points):
         raise InvalidDataError(
@@ -53,7 +53,7 @@ def plot_frontier(
 
 
 def frontier(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of ``points``, in ascending ``megabytes``, that are better than all smaller ones.
+    """The ``points`` (in ascending ``megabytes``) with a larger ``top1`` than all before them.
 
     >>> points = [{"megabytes": m, "top1": t} for m, t in ((1, 0.5), (2, 0.4), (3, 0.6))]
     >>> [p["megabytes"] for p in frontier(points)]

@@ -39,7 +39,7 @@ def plot_partition(
     title: str,
     overwrite: bool = False,
 ) -> Path:
-    """Draw ``counts`` (K clients × C classes): who has what, class and client sizes, shares.
+    """Draw ``counts`` (K clients × C classes): rows by client and class, sizes of both, shares.
 
     Bubbles (area = rows) up to 30 clients and classes, a heat map on a logarithmic scale beyond;
     white is exactly no row. Beyond 120 clients they stand in the order of their largest class and
@@ -146,7 +146,7 @@ def _partition_line(counts: Counts) -> str:
 
 
 def _client_order(counts: Counts) -> tuple[Counts, str]:
-    """Clients as they are, or by largest class where a thousand columns would be mere noise."""
+    """Clients in their order, or by largest class where there are too many to tell apart."""
     if counts.shape[0] <= _NUMBERED:
         return counts, "client"
     order = np.lexsort((-counts.sum(axis=1), counts.argmax(axis=1), counts.sum(axis=1) == 0))
@@ -275,7 +275,7 @@ def _ridge_curve(
 
 
 def _class_ticks(axes: Axes, class_names: Sequence[str], which: str) -> None:
-    """Every name up to 120 classes, then every so many, so that no two names overlap."""
+    """Every name up to 120 classes, every n-th of more, so that no two names overlap."""
     step = -(-len(class_names) // _LABELS)
     places = np.arange(0, len(class_names), step)
     names = [_short(name) for name in class_names[::step]]

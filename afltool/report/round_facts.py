@@ -15,7 +15,7 @@ Round = dict[str, Any]
 
 
 def rounds_of(head: Head, more: Mapping[str, Mapping[str, Any]]) -> list[Round]:
-    """The rounds of a head's report, single figures only, with ``more`` of them by phase."""
+    """The rounds of a head's report, single figures only; ``more`` adds figures by phase."""
     return [
         {**_figures(entry), **more.get(entry["phase"], {})}
         for entry in head.report.get("phases", [])
@@ -23,7 +23,10 @@ def rounds_of(head: Head, more: Mapping[str, Mapping[str, Any]]) -> list[Round]:
 
 
 def accuracies(counted: Mapping[str, Metrics]) -> dict[str, Round]:
-    """What `rounds_of` takes, from the metrics after each phase; the last one is the head's own."""
+    """Accuracies by phase, for `rounds_of`, from the metrics after each phase.
+
+    The last metrics are those of the head itself.
+    """
     last = list(counted)[-1]
     return {
         name: {"top1": metrics.top1, "top5": metrics.top5, "kept": name == last}
@@ -36,8 +39,9 @@ def after_each_round(
 ) -> dict[str, Any]:
     """Metrics of the last head, with the accuracies after every round.
 
-    ``ask`` evaluates a head file with its rounds. The last one may hold all rounds, or itself only:
-    the others, in any order, are asked as long as their last round is not known.
+    ``ask`` evaluates a head file with the rounds that it holds. The last file may hold all rounds
+    or only its own. Another file, in any order, is evaluated if the accuracy of its last round is
+    not known yet.
     """
     metrics = ask(heads[-1])
     known = _known(metrics["rounds"])
@@ -46,21 +50,22 @@ def after_each_round(
             continue
         try:
             earlier = _known(ask(path)["rounds"])
-        except UsageError:  # nothing is solved there, nor before
+        except UsageError:  # this head is not solved, so no earlier one is
             break
         known = {**{name: {**one, "kept": False} for name, one in earlier.items()}, **known}
     return {**metrics, "rounds": rounds_of(load_head(heads[-1])[0], known)}
 
 
 def _phases(head: Path) -> list[str]:
-    """The rounds that a head file tells of."""
+    """The phases of the rounds in a head file's report."""
     return [one["phase"] for one in load_head(head)[0].report.get("phases", [])]
 
 
 def told(head: Head, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any]]) -> list[Round]:
-    """The rounds of a run: of the head's report, with accuracies and measured bytes and seconds.
+    """The rounds of a run: those of the head's report, with accuracies and measured figures.
 
-    The run's own entries of what a client sends get what it receives.
+    ``uploads`` are the run's entries of the bytes that a client sends; each gets ``download``, the
+    bytes that it receives.
     """
     more = _known(evaluated)
     for one in uploads:
@@ -74,7 +79,7 @@ def told(head: Head, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any
 
 
 def _known(rounds: Sequence[Round]) -> dict[str, Round]:
-    """Accuracies by phase, of rounds that were told already."""
+    """Accuracies by phase, of rounds that have one."""
     return {
         one["phase"]: {k: one[k] for k in ("top1", "top5", "kept")}
         for one in rounds

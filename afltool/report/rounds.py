@@ -1,8 +1,8 @@
-"""The rounds of a head: a table, a file and a picture of what each cost and what it brought.
+"""The rounds of a head: a table, a file and a picture of the costs and the accuracy of each.
 
-A round is one entry of ``phases`` in a head's report (`heads.base.note_round`), perhaps with
-accuracies beside it, and ``kept`` where the head in the end is the one of that round. Which
-figures there are depends on the head; figures that it lacks are left out.
+A round is one entry of ``phases`` in a head's report (`heads.base.note_round`). It may have
+accuracies, and ``kept`` if the final head is the one of that round. A head reports the figures that
+it has; others are left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-# Title and form of the figures that fit beside each other on a terminal; files have all of them.
+# Title and format of the figures that fit on a terminal; files have all figures.
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "phase": ("round", str),
     "rows": ("rows", str),
@@ -54,7 +54,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "ridge": ("ridge", _number),
     "training_mse": ("training\nerror", _number),
     "validation_mse": ("held-out\nerror", _number),
-    "reconstruction_mse": ("left of\nΦ_0", _number),
+    "reconstruction_mse": ("error\nof Φ_0", _number),
     "loss": ("loss", _number),
     "validation_loss": ("held-out\nloss", _number),
     "top1": ("top-1", _share),
@@ -63,13 +63,13 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "upload_bytes": ("up\nMB", _megabytes),
     "download_bytes": ("down\nMB", _megabytes),
 }
-CONSTANT = ("rows", "clients", "ridge")  # said only where they change
+CONSTANT = ("rows", "clients", "ridge")  # shown only where they change
 SUMS = ("gather_seconds", "solve_seconds", "upload_bytes", "download_bytes")
 
 
 def rounds_table(rounds: Sequence[Round]) -> Table:
-    """One line for each round, or for some of very many, and the sums over all."""
-    title = "rounds (error: squared, a row; bytes: of one client)"
+    """One line for each round (of very many for some of them), and the sums over all."""
+    title = "rounds (error: squared error a row; bytes: of one client)"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, show_footer=len(rounds) > 1)
     columns = [name for name in COLUMNS if _worth_a_column(name, rounds)]
     shown = _spread(rounds)
@@ -96,7 +96,7 @@ def _cell(name: str, one: Round) -> str:
 
 
 def _chosen(one: Round, rounds: Sequence[Round]) -> bool:
-    """Whether the head is that of this round, and not of the last one as ever."""
+    """Whether the final head is that of this round, which is not the last one."""
     return bool(one.get("kept")) and one is not rounds[-1]
 
 
@@ -106,9 +106,9 @@ def _worth_a_column(name: str, rounds: Sequence[Round]) -> bool:
 
 
 def _spread(rounds: Sequence[Round]) -> list[Round]:
-    """At most `SHOWN` rounds, evenly spread, the last one among them.
+    """At most `SHOWN` rounds, evenly spread, with the last one.
 
-    Of many rounds those that made a solved head are shown, if some did.
+    Of many rounds only those with a solved head are shown, if there are any.
     """
     if len(rounds) <= SHOWN:
         return list(rounds)
@@ -158,9 +158,9 @@ def plot_rounds(
     title: str = "",
     overwrite: bool = False,
 ) -> Path:
-    """Draw error, accuracy, seconds and bytes of each round, as far as they are known.
+    """Draw error, accuracy, seconds and bytes of each round; unknown figures are left out.
 
-    ``rounds``: at least one; see above. Returns ``path``.
+    ``rounds``: at least one, as above. Returns ``path``.
     """
     panels = [draw for draw, names in _PANELS if any(_has(rounds, name) for name in names)]
     with figure(path, 8.0, 0.9 + 1.9 * len(panels), overwrite) as drawn:
@@ -183,7 +183,7 @@ def _has(rounds: Sequence[Round], name: str) -> bool:
 def _values(
     rounds: Sequence[Round], name: str, scale: float = 1.0
 ) -> tuple[list[int], list[float]]:
-    """Where a figure is known, and what it is there."""
+    """The rounds that have a figure, and its values there times ``scale``."""
     at = [i for i, one in enumerate(rounds) if one.get(name) is not None]
     return at, [rounds[i][name] * scale for i in at]
 
@@ -256,7 +256,7 @@ _PANELS = (
 
 
 def _name_rounds(axes: Axes, names: Sequence[str]) -> None:
-    """Every name of few rounds, every so many of many; an even step, as two kinds may alternate."""
+    """Every name of few rounds, every n-th of many; n is even, because two kinds may alternate."""
     step = max(1, -(-len(names) // TICKS))
     at = range(0, len(names), step + (step > 1 and step % 2))
     turned = 45 if len(at) > 5 else 0

@@ -15,12 +15,12 @@ from .terminal import add_row, cell, on_stderr, on_stdout
 
 log = logging.getLogger("afltool")
 PATH_COLUMNS = ("ridge", "gcv", "validation_mse", "training_mse", "degrees_of_freedom")
-MOST_PARTS = 30  # sites or groups that a person sees
-SHOWN = 12  # entries of a long list that a person sees; --json has them all
+MOST_PARTS = 30  # sites or groups that are shown; --json has all of them
+SHOWN = 12  # entries of a long list that are shown; --json has all of them
 
 
 def print_facts(facts: dict[str, Any]) -> None:
-    """A two-column table of nested facts on stdout, and one of the rounds where there are some."""
+    """A two-column table of nested facts on stdout, and a table of the rounds if there are any."""
     rounds = facts.get("report", {}).get("phases", [])
     if rounds:
         report = {k: v for k, v in facts["report"].items() if k != "phases"}
@@ -256,7 +256,7 @@ def _path_lines(path: list[dict[str, Any]], chosen: float) -> list[str]:
 
 
 def write_json(value: Any, path: Path, overwrite: bool = False) -> Path:
-    """Write JSON; what is there already is treated as `write_bytes` says, as below."""
+    """Write JSON; `write_bytes` says what happens to an existing file."""
     return write_text(json.dumps(value, indent=2) + "\n", path, overwrite)
 
 

@@ -1,4 +1,4 @@
-"""Tables on a terminal: the one way from a value to a cell, which is then nothing but text."""
+"""Tables on a terminal: the only functions that turn a value into a cell, as plain text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..shown import shown
 
 
 def on_stdout() -> Console:
-    """Where tables go that are the result of a command."""
+    """The console for tables that are the result of a command."""
     return Console(highlight=False)
 
 
 def on_stderr() -> Console:
-    """Where tables go that go with a result."""
+    """The console for tables that a person reads beside the result."""
     return Console(stderr=True, highlight=False)
 
 

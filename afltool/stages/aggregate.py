@@ -38,15 +38,17 @@ def aggregate(
     overwrite: bool = False,
     **options: Any,
 ) -> Path:
-    """Add up statistics; late clients by ``add``, clients that leave by ``subtract``.
+    """Add up statistics.
 
-    Items are files, folders, globs or '-' (paths on stdin); totals may be added again, their
-    clients are carried along. An item of ``subtract`` that is no path is the name of a client whose
-    file lies in a folder among the others, or beside one of the files. Clients that the partition
-    holds out go into ``held_out`` instead. Clients of a partition that are missing are counted in a
-    message, with ``complete`` refused. The same feature file or the same sums under two names are
-    refused without ``allow_repeats``.
-    ``law`` 'pairwise' folds the files by AFL's Theorem 1, which costs O(K d³) and loses digits.
+    ``add`` has the statistics of late clients, ``subtract`` those of clients that leave.
+
+    Items are files, folders, globs or '-' (paths on stdin). Totals may be added, too; a sum lists
+    the clients of all its parts. An item of ``subtract`` that is not a path is the name of a client
+    whose file lies in a folder among the others, or beside one of the files. The sum of the clients
+    that the partition holds out is written to ``held_out``. A message says how many clients of a
+    partition are missing; with ``complete`` that is an error. The same feature file or the same
+    sums under two names are refused unless ``allow_repeats``. ``law`` 'pairwise' folds the files by
+    AFL's Theorem 1, which costs O(K d³) and loses digits.
     """
     o = made(AggregateOptions, options)
     paths = expand([*files, *o.add], sys.stdin)
@@ -80,7 +82,7 @@ def aggregate(
 
 @dataclass(frozen=True)
 class _Item:
-    """One file to add or subtract, as its header tells it."""
+    """One file to add or subtract, and what its header says."""
 
     path: Path
     identity: str  # digest of the meaning, the clients and the context
@@ -103,7 +105,7 @@ class _Item:
 
 
 def _count_clients(items: Sequence[_Item], complete: bool) -> None:
-    """Say how many clients of each partition are there; clients may drop out, files get lost."""
+    """Say how many clients of each partition are in the sum: clients and files can be missing."""
     given: Counter[tuple[str, bool, int]] = Counter()
     for item in items:
         for who, client in item.clients.items():
@@ -126,7 +128,10 @@ def _count_clients(items: Sequence[_Item], complete: bool) -> None:
 
 
 def _check_equal(items: Sequence[_Item]) -> None:
-    """Equal sums under two names: the same rows, but for clients that one partition has dealt."""
+    """Refuse equal sums under two names: they are of the same rows.
+
+    Two clients of one partition may have equal sums, because a partition deals each row once.
+    """
     seen: dict[str, _Item] = {}
     for item in items:
         other = seen.setdefault(item.digest, item)
@@ -147,7 +152,9 @@ def _split_held_out(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], 
     """Files of clients that train, and of clients held out for validation."""
     for item in items:
         if item.held_out == {0, 1}:
-            raise UsageError(f"{item.path} sums held-out and other clients: they cannot be parted")
+            raise UsageError(
+                f"{item.path} is one sum of held-out and other clients: it cannot be divided"
+            )
     kept = [item for item in items if item.held_out != {1}]
     held = [item for item in items if item.held_out == {1}]
     training = any(item.held_out for item in kept)
@@ -189,7 +196,7 @@ def _parts(items: Sequence[_Item]) -> Iterator[Statistics]:
 
 
 class _named:
-    """Put the path of the file in front of what is wrong with it."""
+    """Put the path of the file in front of an error's message."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -203,7 +210,7 @@ class _named:
 
 
 def _recipe(plus: Sequence[_Item], minus: Sequence[_Item], law: str) -> dict[str, Any]:
-    """Inputs by what they are, in any order."""
+    """The recipe of a sum; its inputs are digests, so their order does not matter."""
     if law == "sum" and not minus and (pooled := _pooled([i.made_by for i in plus])):
         return pooled
     inputs = {
@@ -217,8 +224,9 @@ def _recipe(plus: Sequence[_Item], minus: Sequence[_Item], law: str) -> dict[str
 def _pooled(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The recipe of `local-stats --sum` over the clients of all parts, if it made every part.
 
-    Parts of the same rows, partition and head sum to what it would write (to the bit where arrays
-    are integers), so every tree of them makes the same file and none is made a second time.
+    The sum of parts of the same rows, partition and head equals the file that `local-stats --sum`
+    writes (bit for bit where arrays are integers). So every tree of parts has this recipe, and no
+    sum is made a second time.
     """
     first = _but_clients(parts[0])
     if first["stage"] != "local-stats" or any(_but_clients(p) != first for p in parts):

@@ -30,8 +30,8 @@ def convert(
     the new format. A conversion from int16 rounds a second time, so an entry can differ by one step
     from a direct extraction.
 
-    Fewer bits make smaller statistics; docs/decisions/frontier.md has what that costs. Values that
-    do not fit are refused (`InvalidDataError`, with row and column), and nothing is written then.
+    Fewer bits make smaller statistics; docs/decisions/frontier.md has what that costs. Raises
+    `InvalidDataError`, with row and column, for a value that does not fit; then no file is written.
     """
     path, out = Path(features), Path(out)
     o = made(ConvertOptions, options)

@@ -41,9 +41,9 @@ def evaluate(
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
 
     The features must come from the same backbone, preprocessing and number format as those that
-    the head was solved from, with the same classes. With ``each_round`` also ``rounds``: the rounds
-    of the head's report, with the accuracies of the solved head after each, where this file holds
-    it; the head need not be solved yet then: its best weights so far are evaluated.
+    the head was solved from, with the same classes. ``each_round`` adds ``rounds``: the rounds of
+    the head's report, with the accuracies of the solved head after each round that this file
+    holds. The head need not be solved then: its best weights so far are evaluated.
 
     ``earlier``: head files of earlier rounds, in any order, for the rounds that it does not hold.
     ``metrics``, ``by``, ``against`` add entries of the same names; ``errors`` writes a table.

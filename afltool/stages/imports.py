@@ -1,4 +1,4 @@
-"""Stage `import`: embeddings made by anyone → a feature file; see `embeddings` for the formats."""
+"""Stage `import`: embeddings of another program → a feature file; `embeddings` has the formats."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ def import_embeddings(
 ) -> Path:
     """Write the rows of ``embeddings`` as a feature file.
 
-    .npz and .safetensors hold the arrays x and y, .parquet a column x of lists (or a column a
-    feature) and y; the options ``x`` and ``y`` give other names. ``labels`` names a file where they
-    have no y, as a .npy never has. Features are read in blocks. Labels are integers 0 … C−1 or
-    names; ``classes`` fixes the names and their order, which a federation must share. ``backbone``
-    names what made the embeddings: only features of the same name, size and number format can be
-    added up. Row ids are 'row/N', or the array (or column) ``row_ids`` of the file.
+    .npz and .safetensors files have the arrays x and y. .parquet files have a column y, and a
+    column x of lists or one column for each feature. The options ``x`` and ``y`` give other names.
+    ``labels`` names a file of labels for files without y; .npy files never have one. Features are
+    read in blocks. Labels are integers 0 … C−1 or names. ``classes`` gives the names and their
+    order, which a federation must share. ``backbone`` is the name of the program that made the
+    embeddings: only features of the same name, size and number format can be added up. Row ids are
+    'row/N', or the array (or column) ``row_ids`` of the file.
     """
     path, out = Path(embeddings), Path(out)
     o = made(ImportOptions, options)

@@ -1,4 +1,4 @@
-"""`info` and `verify`: what is in a file, where it comes from, and is it intact."""
+"""`info` and `verify`: what is in a file, where it comes from, and whether it is intact."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ..store.verify import verify
 def info(path: str | Path) -> dict[str, Any]:
     """What a file holds, as plain JSON values: kind, digest, bytes, sizes, where it comes from.
 
-    Everything in the file is read and compared with its digest before it is told, but for features,
-    of which only the header is: ``checked`` says so, and `verify` reads the rest.
+    The whole file is read and compared with its digest first. Of a feature file only the header
+    is read; ``checked`` says so, and `verify` reads the rest.
     """
     path = Path(path)
     if described := messages.describe(path):

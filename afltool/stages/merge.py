@@ -22,7 +22,12 @@ from ..store.recipes import up_to_date
 
 
 def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = False) -> Path:
-    """Put shards 0/N … N−1/N together; a missing, doubled or foreign one is named."""
+    """Put the shards 0/N … N−1/N of one extraction together.
+
+    Raises:
+        UsageError: a file that is not a shard.
+        MismatchError: a shard that is missing, given twice, or of another extraction.
+    """
     paths, out = _in_order(expand(shards, sys.stdin)), Path(out)
     first = read_header(paths[0], "features")
     made_by = _whole(first["recipe"])
@@ -60,7 +65,7 @@ def _whole(made_by: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_order(paths: Sequence[Path]) -> list[Path]:
-    """The shards by number, after a check that they are all of one extraction, each once."""
+    """The shards by number; each must be there once, and all must be of one extraction."""
     by_number: dict[int, Path] = {}
     reference: tuple[Path, dict[str, Any], int] | None = None
     for path in paths:

@@ -73,7 +73,7 @@ def _recipe(
 
 
 def describe(path: str | Path) -> dict[str, Any]:
-    """The table that people look at before they trust a partition."""
+    """What `partition --describe` shows: rows and classes a client, and how uneven they are."""
     p = load_partition(Path(path))
     s = summary(p.client, p.effective_labels, len(p.names), len(p.classes))
     return {

@@ -38,11 +38,11 @@ def solve(
 ) -> Path:
     """Solve the head that the statistics in ``total`` were gathered for.
 
-    ``options`` are those that the head still lets change (a ridge); ``validate`` is the sum over
-    held-out clients. ``threads``: BLAS threads; a Cholesky solve differs in its last bits between
-    thread counts, so heads are promised equal for one count (recorded in the file), one machine
-    and one library. ``head``: the head file that the statistics were gathered for, needed when it
-    holds more than options.
+    ``options``: options of the head that may still change, such as a ridge. ``validate``: the sum
+    over held-out clients. ``threads``: BLAS threads. A Cholesky solve differs in its last bits
+    between thread counts, so heads have equal bits for one count (recorded in the file), one
+    machine and one library. ``head``: the head file that the statistics were gathered for; needed
+    after the first phase, when a head holds more than its options.
     """
     out, o = Path(out), made(SolveOptions, how)
     head, validate, threads = o.head, o.validate, o.threads
@@ -91,9 +91,9 @@ def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None
     path = _beside(Path(total)) if given is None else Path(given)
     if path is None:
         raise InputError(
-            f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}, "
-            "which has learned something already, and its file does not lie beside it: give it "
-            "with --head FILE"
+            f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}; the "
+            "file of this head is needed, and it does not lie beside the total: give it with "
+            "--head FILE"
         )
     head = load_head(path)[0]
     if head.digest() != wanted["digest"]:
@@ -123,7 +123,7 @@ def _check_arrays(head: Head, statistics: Statistics, path: Path) -> None:
 
 
 def _say_one_class(statistics: Statistics, path: Path) -> None:
-    """All rows of one class: legal (a site may be alone for now), and no classifier."""
+    """Warn where all rows are of one class: allowed, since a site may be alone for now."""
     counts, classes = statistics.class_counts, statistics.context.classes
     present = counts.nonzero()[0]
     if len(present) == 1 < len(classes):
@@ -142,8 +142,8 @@ def _held_out(path: Path, total: Statistics) -> Statistics:
     both = held.clients.keys() & total.clients.keys()
     if both:
         raise MismatchError(
-            f"{path}: client {min(both)} is both held out and in the total ({len(both)} are): "
-            "validation needs clients that the head has not seen"
+            f"{path}: client {min(both)} is held out and also in the total ({len(both)} clients "
+            "are): validation needs clients that the head has not seen"
         )
     pair = same_source(sources_of(total.clients), held.clients)
     if pair is not None:
@@ -155,7 +155,7 @@ def _held_out(path: Path, total: Statistics) -> Statistics:
 
 
 def _note(start: Head, solved: Head, total: Statistics, seconds: float) -> None:
-    """The round in the head's report, where the head has not written it itself."""
+    """Add the round to the head's report, unless the head has done so."""
     if len(solved.report.get("phases", [])) <= len(start.report.get("phases", [])):
         found = {k: solved.report[k] for k in ("ridge", "training_mse") if k in solved.report}
         note_round(start, solved, total, seconds, **found)

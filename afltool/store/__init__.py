@@ -1,1 +1,1 @@
-"""Files: the schema, HDF5 that is whole or refused, feature files, provenance."""
+"""Files: their schema, reading and writing HDF5, and one module for each kind of file."""

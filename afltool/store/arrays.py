@@ -1,4 +1,4 @@
-"""Arrays in an HDF5 file: written with checksums, compressed where it pays, checked when read.
+"""Arrays in an HDF5 file: written with checksums, compressed where it helps, checked when read.
 
 HDF5 checks three kinds of bytes: chunks under fletcher32, the superblock and object headers (from
 libver 1.8 on). It does not check the index of chunks. The digest of each file covers that, and
@@ -33,10 +33,7 @@ _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeE
 
 @undisturbed()
 def put_array(file: h5py.File, name: str, value: Array) -> None:
-    """Write or replace an array. Additive integers are compressed where it pays.
-
-    `packing` and `sparse` say how.
-    """
+    """Write or replace an array; `packing` and `sparse` say when integers are compressed."""
     thin = f"{schema.SPARSE}/{name.removeprefix(schema.ARRAYS + '/')}"
     for old in (name, thin):
         if old in file:
@@ -56,7 +53,7 @@ def _put(file: h5py.File, name: str, value: Array, packed: bool) -> None:
     if value.size == 0:
         file.create_dataset(name, data=value)
         return
-    # Chunks of one size, as even as can be: HDF5 fills the last one up.
+    # Chunks of one size, so that the last one is nearly full: HDF5 fills it up.
     count = -(-value.nbytes // schema.CHUNK_BYTES)
     chunks = (-(-value.shape[0] // min(count, value.shape[0])), *value.shape[1:])
     if not packed:

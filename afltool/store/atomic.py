@@ -53,12 +53,12 @@ def replacing(
 ) -> Iterator[int]:
     """The descriptor of a partial file, which takes the name ``path`` if the block succeeds.
 
-    ``kind``: as in `check_output`. ``size``: about how many bytes it will have. ``durable``: it
-    survives a power cut from then on, which waits for the disk; what need not is scratch, which
-    the same command may write again. One writer per file: a second one is refused. ``go_on`` is
-    asked once the partial file is locked: True continues what an earlier run left in it, otherwise
-    the file is emptied. When the block fails, the partial file is removed, but with ``go_on`` it
-    stays if it holds something.
+    ``kind``: as in `check_output`. ``size``: about how many bytes the file will have. ``durable``:
+    wait for the disk, so that the file survives a power cut; False is for scratch files, which the
+    same command may write twice. A second writer of one file is refused. ``go_on`` is called when
+    the partial file is locked: True continues what an earlier run left in it, otherwise the file is
+    emptied. When the block fails, the partial file is removed; with ``go_on`` it stays if it holds
+    something.
     """
     check_output(path, kind)
     partial = partial_path(path)
@@ -73,7 +73,7 @@ def replacing(
             yield lock
             if durable:
                 os.fsync(lock)
-            check_output(path, kind)  # once more: somebody else may have put something there
+            check_output(path, kind)  # again: another program may have written a file there
             os.replace(partial, path)
             if durable:
                 note(os.fstat(lock))
@@ -88,10 +88,10 @@ def replacing(
 
 
 def write_bytes(data: bytes, path: Path, overwrite: bool = False) -> Path:
-    """Write a small file of no HDF5: text, JSON, a table, a picture. '-' stands for stdout.
+    """Write a small file that is not HDF5: text, JSON, a table, a picture. '-' stands for stdout.
 
-    A file that is there and equal is left as it is; another one of the same kind is refused
-    (`OutputExistsError`) unless ``overwrite``, and one of another kind always.
+    An existing file with the same bytes is left as it is. Another file of the same kind raises
+    `OutputExistsError` unless ``overwrite``; a file of another kind always does.
     """
     if path == STDOUT:
         sys.stdout.flush()
@@ -126,9 +126,10 @@ def write_text(text: str, path: Path, overwrite: bool = False) -> Path:
 
 
 def write_once(path: Path, data: bytes) -> bytes:
-    """What a private file (mode 600) holds for good: ``data``, unless it was there before.
+    """Write a private file (mode 600) unless it exists; returns the bytes that it then holds.
 
-    A hard link takes its name only where nothing has it, so of two writers one is first.
+    The file gets its name by a hard link, which fails where the name exists: of two writers one
+    is first.
     """
     if not os.path.lexists(path):
         check_output(path)
@@ -151,7 +152,7 @@ def write_once(path: Path, data: bytes) -> bytes:
 
 
 def link_or_copy(source: Path, path: Path, kind: str) -> Path:
-    """A second name for ``source``, in the place of ``path``; a copy where there are no links."""
+    """Make ``path`` a second name of ``source``, or a copy where the disk has no hard links."""
     check_output(path, kind)
     partial = partial_path(path)
     try:
@@ -197,7 +198,7 @@ def _locked(partial: Path) -> int:
 
 
 def _check_own(partial: Path, found: os.stat_result) -> None:
-    """What is truncated and written must be nobody else's."""
+    """Refuse a partial file that may be somebody else's, before it is truncated."""
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         raise InputError(
             f"{partial} is in the way: expected an unfinished file or nothing, found a device, a "

@@ -1,4 +1,4 @@
-"""The cache of `local-stats`: what rows became in one round, in one file for each task.
+"""The cache of `local-stats`: what a head computed from rows in one round, one file a task.
 
 It only saves time: a block that is missing or damaged is computed again. The file is written under
 a partial name with ordinary writes, so that a full disk is an error, and gets its name at the end
@@ -37,9 +37,9 @@ KINDS = ("<f4", "<f8", "<i2")
 
 
 class CarriedFile:
-    """The blocks that one round left of a task, and the place for what this round leaves.
+    """The blocks that a task kept in the last round, and a place for those of this round.
 
-    Used as a context: at its end the new blocks replace the old ones, unless an error came.
+    Used as a context: at its end the new blocks replace the old ones, unless there was an error.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -78,7 +78,7 @@ class CarriedFile:
     # ------------------------------------------------------------ reading
 
     def read(self, key: str, name: str, rows: int) -> dict[str, Array] | None:
-        """The arrays of a block, whose bytes are those that were written; None if they are not."""
+        """The arrays of a block, checked by their digests; None if they are absent or damaged."""
         block = self._known.get(name) if key == self._key else None
         if block is None or self._old is None:
             return None
@@ -97,7 +97,7 @@ class CarriedFile:
     # ------------------------------------------------------------ writing
 
     def begin(self, key: str) -> None:
-        """A place for what this round leaves; `InputError` when it cannot be written."""
+        """Open the file of this round; `InputError` when it cannot be written."""
         if self._new is not None:
             return
         self._left = {"key": key, "blocks": {}}
@@ -108,7 +108,7 @@ class CarriedFile:
         self._new = os.fdopen(place, "wb", closefd=False)
 
     def write(self, name: str, arrays: Mapping[str, Array]) -> None:
-        """Leave the arrays of a block."""
+        """Keep the arrays of a block for the next round."""
         assert self._new is not None  # `begin` was called
         block: dict[str, Entry] = {}
         for array, value in arrays.items():
@@ -171,7 +171,7 @@ def _index(file: BinaryIO) -> tuple[str, dict[str, dict[str, Entry]]]:
 
 
 def _array(file: BinaryIO, entry: Entry, rows: int) -> Array | None:
-    """An array as it was written; None when it is of other rows, `ValueError` when it differs."""
+    """An array of the file; None for another number of rows, `ValueError` for a wrong digest."""
     shape, kind = tuple(entry["shape"]), entry["dtype"]
     if shape[:1] != (rows,):
         return None

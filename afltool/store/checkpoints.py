@@ -1,4 +1,4 @@
-"""Writes and reads what a baseline needs to go on after its last round."""
+"""Writes and reads what an interrupted baseline needs to continue after its last round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 def save_checkpoint(
     path: Path, arrays: Mapping[str, Array], rounds: Sequence[Any], made_by: Mapping[str, Any]
 ) -> Path:
-    """Write what a baseline needs to go on after its last round; replaces an earlier one."""
+    """Write a checkpoint of a baseline; replaces an earlier one."""
     header = {
         "digest": _checkpoint_digest(arrays),
         "recipe": dict(made_by),

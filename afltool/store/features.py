@@ -89,7 +89,7 @@ def _create(file: h5py.File, dim: int, kind: str) -> None:
 
 
 def as_float32(x: NDArray[np.floating], first_row: int = 0) -> NDArray[np.float32]:
-    """Real features as float32; what is not finite, before or after, is refused with its row."""
+    """Real features as float32; refuses a value that is, or becomes, infinite or NaN."""
     check_finite(x, first_row)
     with np.errstate(over="ignore"):
         values: NDArray[np.float32] = x.astype(np.float32)

@@ -1,4 +1,4 @@
-"""What kind of file lies somewhere, by its first bytes: no file replaces one of another kind."""
+"""Which kind of file a path holds, by its first bytes: a file never replaces another kind."""
 
 from __future__ import annotations
 

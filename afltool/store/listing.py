@@ -16,7 +16,7 @@ from .hdf5 import read_header
 def expand(paths: Sequence[str | Path], stdin: IO[str] | None = None) -> list[Path]:
     """Files from files, folders (their *.h5), quoted globs and '-' (a path a line on stdin).
 
-    Where an unfinished file would belong to them they are refused: a sum would lack its client.
+    Raises `InputError` when an unfinished file matches: without it a sum would lack a client.
     """
     found: list[Path] = []
     for item in paths:

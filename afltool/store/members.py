@@ -1,4 +1,4 @@
-"""What lies in an HDF5 file: only its own objects are opened, and nothing is larger than it can be.
+"""The objects in an HDF5 file: only its own are opened, and their claimed sizes are checked.
 
 HDF5 can point elsewhere: external links to other files, symbolic links, virtual datasets made of
 other files, datasets whose bytes lie in another file, references. A file from a stranger could so
@@ -36,7 +36,7 @@ def own_objects_only(path: Path, file: h5py.File) -> None:
 
     wrong = file.id.links.visit(look, info=True)
     if wrong is not None:
-        raise CorruptFileError(f"{path} is damaged: {wrong}; no file that afltool wrote is like it")
+        raise CorruptFileError(f"{path} is damaged: {wrong}; afltool writes no such file")
 
 
 def may_be_packed(name: str, dtype: np.dtype[Any]) -> bool:
@@ -45,9 +45,9 @@ def may_be_packed(name: str, dtype: np.dtype[Any]) -> bool:
 
 
 def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
-    """A dataset that is what it claims: plain numbers of its type, as many bytes as its shape.
+    """A dataset, once checked: plain numbers of its type, and as many bytes as its shape needs.
 
-    Nothing is allocated before this check, so a shape of 10^12 rows costs nothing.
+    Nothing is allocated before the checks, so a file that claims 10^12 rows does no harm.
     """
     data = file.get(name)
     if not isinstance(data, h5py.Dataset):

@@ -1,4 +1,4 @@
-"""Where an output may go: where nothing lies, or a regular file of its kind that nobody reads."""
+"""Where an output may go: a new path, or a regular file of its kind that is not an input."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def partial_path(path: Path) -> Path:
 
 
 def check_output(path: Path, kind: str | None = None) -> None:
-    """Refuse a path that no output may have, whatever the flags.
+    """Refuse a path that no output may have, also with --overwrite.
 
-    That is: no name of a file; a link, folder, device, pipe or socket; a file that this command has
-    read or written; a file of another kind than ``kind`` (a name of `schema.KINDS` or of
-    `kind_of_bytes`), where one is given.
+    These are: what is not the name of a file; a link, folder, device, pipe or socket; a file that
+    this command has read or written; and, where ``kind`` is given (a name of `schema.KINDS` or of
+    `kind_of_bytes`), a file of another kind.
     """
     if path == STDOUT:
         raise UsageError("-: this output does not go to stdout; give the path of a file")
@@ -87,7 +87,9 @@ def _reason(path: Path, error: OSError) -> str:
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "the folder does not allow it (read-only?); choose another one with -o"
     if number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
-        return f"{os.strerror(number)}: a folder and a file are mixed up in this path"
+        return (
+            f"{os.strerror(number)}: this path has a file where a folder should be, or vice versa"
+        )
     if number == errno.ELOOP:
         return f"{partial_path(path).name} is a symbolic link, or links in the path form a loop"
     return error.strerror or str(error)

@@ -25,8 +25,8 @@ _WORDS = 1 << 16  # of a checksum summed at a time: their weighted sum stays bel
 def pays(value: Array) -> bool:
     """Whether an additive array is compressed: narrow integers always, wide ones by a sample.
 
-    Sums of features over the rows of one code shrink to less than half; a gram matrix hardly does,
-    and is left for speed.
+    Sums of features over the rows of one code shrink to less than half. A gram matrix hardly
+    shrinks, and is not compressed, for speed.
     """
     if value.dtype.kind not in "iu":
         return False
@@ -55,7 +55,7 @@ def write_chunks(data: h5py.Dataset, value: Array) -> None:
 
 
 def deflated(part: Array) -> bytes:
-    """The bytes of an array, the first of every number before the second of any, deflated."""
+    """An array's bytes, deflated: first the first byte of every number, then the second, …"""
     shuffled = np.ascontiguousarray(
         np.ascontiguousarray(part).view(np.uint8).reshape(-1, part.dtype.itemsize).T
     )

@@ -13,14 +13,14 @@ from .. import __version__
 
 
 def provenance(**more: Any) -> dict[str, Any]:
-    """Versions, machine and time, and whatever else a stage wants remembered."""
+    """Versions, machine and time, and what else a stage gives."""
     return {**versions(), "time": datetime.now(UTC).isoformat(timespec="seconds"), **more}
 
 
 def versions(**more: Any) -> dict[str, Any]:
-    """Versions alone: of files that leave a site, which tell neither when nor where they were made.
+    """Versions alone, for files that leave a site and must not say when or where they were made.
 
-    No path, host name or time belongs into ``more`` there.
+    Put no path, host name or time into ``more``.
     """
     return {
         "afltool": __version__,

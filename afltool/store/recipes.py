@@ -1,4 +1,4 @@
-"""Says what made a file, and when it need not be made again."""
+"""Recipes: what made a file, and whether an existing file is up to date."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) ->
 
 
 def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -> bool:
-    """Whether ``path`` is there, intact and made by an equal recipe.
+    """Whether ``path`` exists, is intact and was made by an equal recipe.
 
-    Raises `OutputExistsError` when something else is there, unless ``overwrite``.
+    Raises `OutputExistsError` for any other existing file, unless ``overwrite``.
     """
     if not os.path.lexists(path) or overwrite or path.is_dir():  # a folder is refused there
         check_output(path, schema.KIND_OF_STAGE.get(wanted["stage"]))

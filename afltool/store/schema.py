@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 VERSION = 1
-# HDF5 1.8: object headers carry checksums, which 1.6 had not, and a file that was open when its
-# writer was killed bears no mark that keeps readers out, as files of 1.10 do.
+# HDF5 1.8: its object headers have checksums (those of 1.6 have none). Readers can open a file
+# whose writer was killed; a file of 1.10 would carry a mark that forbids it.
 LIBVER = ("v108", "v108")
 
 # attributes of the root group

@@ -75,7 +75,7 @@ def load_statistics(path: Path) -> Statistics:
 
 
 def _check_counts(path: Path, s: Statistics) -> None:
-    """What no digest tells: rows per class and per client must agree."""
+    """Check what the digest does not cover: rows per class and per client must agree."""
     counts, classes = s.class_counts, s.context.classes
     if len(counts) != len(classes) or ((counts < 0).any() and not s.context.noise):
         raise CorruptFileError(
@@ -121,7 +121,7 @@ def clients_of(header: Mapping[str, Any]) -> dict[ClientId, Client]:
 
 
 def _clients_table(clients: Mapping[ClientId, Client]) -> dict[str, Any]:
-    """Columns; long digests are listed once. Sorted, so equal sums make equal tables."""
+    """The clients as columns, sorted, so that equal sums make equal tables; digests stand once."""
     rows = sorted(clients.items(), key=lambda item: item[0])
     partitions = sorted({(who.partition, c.rows_digest) for who, c in rows})
     sources = sorted({c.source for _, c in rows})

@@ -1,4 +1,4 @@
-"""Tables with named columns, read as texts: what a cell says is what the program gets."""
+"""Tables with named columns, read as texts: no cell is interpreted."""
 
 from __future__ import annotations
 
