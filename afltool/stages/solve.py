@@ -92,8 +92,7 @@ def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None
     if path is None:
         raise InputError(
             f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}; the "
-            "file of this head is needed, and it does not lie beside the total: give it with "
-            "--head FILE"
+            "file of this head is needed and does not lie beside it: give it with --head FILE"
         )
     head = load_head(path)[0]
     if head.digest() != wanted["digest"]:
