@@ -46,12 +46,14 @@ if TYPE_CHECKING:
         rounds_picture,
     )
     from .stages.solve import solve
+    from .stages.split import split
 
 _WHERE = {
     "AnalyticClassifier": "estimator:AnalyticClassifier",
     "extract": "stages.extract:extract",
     "import_embeddings": "stages.imports:import_embeddings",
     "convert": "stages.convert:convert",
+    "split": "stages.split:split",
     "merge": "stages.merge:merge",
     "partition": "stages.partition:partition",
     "head": "stages.head:head",
@@ -102,6 +104,7 @@ __all__ = [
     "rounds_picture",
     "run",
     "solve",
+    "split",
     "verify",
 ]
 

@@ -22,7 +22,7 @@ from afltool.engines.site import Site
 from afltool.errors import UsageError
 from afltool.extraction.asked import Asked
 from afltool.heads import OPTIONS, make_head
-from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions
+from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from afltool.options.partition import PartitionOptions
 from afltool.options.solving import EvaluateOptions, SolveOptions
 from afltool.options.statistics import AggregateOptions, LocalStatsOptions
@@ -35,6 +35,7 @@ COMMANDS = {
     "extract": ExtractOptions,
     "import": ImportOptions,
     "convert": ConvertOptions,
+    "split": SplitOptions,
     "partition": PartitionOptions,
     "local-stats": LocalStatsOptions,
     "aggregate": AggregateOptions,

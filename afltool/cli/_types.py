@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,17 +30,28 @@ HeadSpec = Annotated[
 ]
 
 
+def show_all(paths: Sequence[Path], as_json: bool) -> None:
+    """The results of a stage that made several files: a path a line, or a list as JSON."""
+    if not as_json:
+        for path in paths:
+            say(path)
+        return
+    from ..stages.inspect import info
+
+    print_json([info(path) for path in paths])
+
+
 def show(path: Path, as_json: bool) -> None:
     """The result of a stage that made a file: its path, or what is in it as JSON."""
     if not as_json:
         say(path)
         return
+    if path.is_dir():
+        show_all(sorted(path.glob("*.h5")), as_json)
+        return
     from ..stages.inspect import info
 
-    if path.is_dir():
-        print_json([info(p) for p in sorted(path.glob("*.h5"))])
-    else:
-        print_json(info(path))
+    print_json(info(path))
 
 
 def print_field(found: dict[str, Any], name: str, source: Path) -> None:

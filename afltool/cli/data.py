@@ -1,4 +1,4 @@
-"""Commands that make features and partition them: extract, import, convert, merge, partition."""
+"""Commands that make feature files, cut them and deal their rows to clients."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..options.features import ConvertOptions, ExtractOptions, ImportOptions
+from ..options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from ..options.partition import PartitionOptions
 from ._console import command
 from ._options import parameters, with_options
-from ._types import Json, Out, Overwrite, print_json, show
+from ._types import Json, Out, Overwrite, print_json, show, show_all
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,6 +19,7 @@ def add_to(app: typer.Typer) -> None:
         ("extract", extract, ExtractOptions),
         ("import", import_, ImportOptions),
         ("convert", convert, ConvertOptions),
+        ("split", split, SplitOptions),
     ):
         app.command(name)(command(with_options(function, options=parameters(options))))
     app.command("merge")(command(merge))
@@ -81,6 +82,25 @@ def convert(
     from ..stages.convert import convert as stage
 
     show(stage(features, out, overwrite=overwrite, **options), as_json)
+
+
+def split(
+    features: Annotated[Path, typer.Argument(help="a feature file NAME.h5")],
+    options: dict[str, Any],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="folder for the results; default: that of the file"),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Cut a feature file into NAME-train.h5 and NAME-test.h5, by rows or by groups of rows.
+
+    Only row ids, labels and groups are used, so files of other backbones are cut alike.
+    """
+    from ..stages.split import split as stage
+
+    show_all(stage(features, out, overwrite=overwrite, **options), as_json)
 
 
 def partition(

@@ -38,6 +38,17 @@ class ConvertOptions(NumberFormat):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SplitOptions(Options):
+    """Options of `split`."""
+
+    test: float = option(0.2, "share of the rows of each class for testing", above=0, below=1)
+    group: str | None = option(
+        None, "TABLE:COLUMN: rows with equal values, such as patients, stay together"
+    )
+    seed: int = option(0, "seed of the draw", at_least=0, at_most=SEED)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ImportOptions(NumberFormat):
     """Options of `import`."""
 

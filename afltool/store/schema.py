@@ -42,6 +42,7 @@ KIND_OF_STAGE = {
     "extract": "features",
     "import": "features",
     "convert": "features",
+    "split": "features",
     "partition": "partition",
     "local-stats": "statistics",
     "mask": "masked",

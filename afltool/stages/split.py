@@ -1,0 +1,170 @@
+"""Stage `split`: a feature file → two, for training and for testing, cut by rows or by groups."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import progress
+from ..digest import Digest
+from ..errors import InvalidDataError
+from ..options import made, takes
+from ..options.features import SplitOptions
+from ..partitions.cutting import groups_for_testing, rows_for_testing
+from ..store.features import Features, FeatureWriter, open_features, writing_features
+from ..store.provenance import provenance
+from ..store.recipes import recipe, up_to_date
+from ..store.tables import column_by_row
+
+log = logging.getLogger("afltool")
+PARTS = ("train", "test")
+
+
+@takes(SplitOptions)
+def split(
+    features: str | Path,
+    out: str | Path | None = None,
+    *,
+    overwrite: bool = False,
+    **options: Any,
+) -> tuple[Path, Path]:
+    """Write the rows of a feature file into NAME-train.h5 and NAME-test.h5; returns both.
+
+    The files go into the folder ``out``, by default beside NAME.h5. Each row goes into exactly one
+    of them, in the order of the file. The share ``test`` of each class is for testing, drawn with
+    ``seed`` by row ids and labels alone: files of other backbones are cut alike. With ``group``
+    (TABLE:COLUMN) all rows of a group go to one side, and the shares are as near as groups allow.
+
+    Raises:
+        InvalidDataError: a part would have no rows.
+    """
+    path = Path(features)
+    folder = path.parent if out is None else Path(out)
+    o = made(SplitOptions, options)
+    places = tuple(folder / f"{path.stem}-{part}.h5" for part in PARTS)
+    with open_features(path) as rows:
+        order = np.argsort(rows.row_ids, kind="stable")  # canonical, whatever that of the file
+        groups = _groups(rows, o, order)
+        wanted = {part: _recipe(rows, o, groups, part) for part in PARTS}
+        todo = {
+            part: place
+            for part, place in zip(PARTS, places, strict=True)
+            if not up_to_date(place, wanted[part], overwrite)
+        }
+        for_test = np.empty(len(rows), bool)
+        for_test[order] = _for_testing(rows.labels[order], o, groups)
+        in_groups = None if groups is None else _counted(groups, for_test[order])
+        _check(path, for_test, in_groups)
+        _say(rows, for_test, in_groups)
+        with ExitStack() as files:
+            writers = {
+                part: files.enter_context(_writing(place, rows, for_test == (part == "test")))
+                for part, place in todo.items()
+            }
+            if writers:
+                _copy(rows, for_test, writers)
+            for part, writer in writers.items():
+                mine = for_test == (part == "test")
+                writer.finish(
+                    rows.labels[mine], rows.row_ids[mine], _header(rows, wanted[part], part)
+                )
+    return places[0], places[1]
+
+
+def _groups(rows: Features, o: SplitOptions, order: NDArray[np.intp]) -> list[str] | None:
+    """The group of each row in canonical order; None where rows are drawn one by one."""
+    if o.group is None:
+        return None
+    found = column_by_row("--group", o.group, rows.row_ids)
+    return [found[i] for i in order]
+
+
+def _for_testing(
+    labels: NDArray[np.int64], o: SplitOptions, groups: list[str] | None
+) -> NDArray[np.bool_]:
+    """Which rows, in canonical order, are for testing, bool (n,)."""
+    if groups is None:
+        return rows_for_testing(labels, o.test, o.seed)
+    numbers = np.unique(np.array(groups, dtype=object), return_inverse=True)[1]
+    return groups_for_testing(labels, numbers, o.test, o.seed)
+
+
+def _recipe(rows: Features, o: SplitOptions, groups: list[str] | None, part: str) -> dict[str, Any]:
+    inputs = {"features": rows.header["digest"]}
+    if groups is not None:
+        inputs["groups"] = Digest().json("groups", groups).hex()
+    return recipe("split", {"part": part, "test": o.test, "seed": o.seed}, inputs)
+
+
+def _counted(groups: list[str], for_test: NDArray[np.bool_]) -> tuple[int, int]:
+    """How many groups are for testing, and how many there are."""
+    mine = {group for group, chosen in zip(groups, for_test, strict=True) if chosen}
+    return len(mine), len(set(groups))
+
+
+def _check(path: Path, for_test: NDArray[np.bool_], groups: tuple[int, int] | None) -> None:
+    """Both parts have rows."""
+    n, test = len(for_test), int(for_test.sum())
+    if not 0 < test < n:
+        what = f"{n} rows" if groups is None else f"{n} rows in {groups[1]} groups"
+        empty = "training" if test else "testing"
+        raise InvalidDataError(
+            f"{path}: {what} cannot be cut so: the part for {empty} would be empty; choose another "
+            "--test, or more and smaller groups"
+        )
+
+
+def _say(rows: Features, for_test: NDArray[np.bool_], groups: tuple[int, int] | None) -> None:
+    """How many rows are for testing, and what classes a part lacks."""
+    n, test = len(rows), int(for_test.sum())
+    inside = "" if groups is None else f", {groups[0]} of {groups[1]} groups"
+    log.info("split: %d of %d rows (%.2f %%) are for testing%s", test, n, 100 * test / n, inside)
+    counts = {
+        part: np.bincount(rows.labels[for_test == (part == "test")], minlength=len(rows.classes))
+        for part in PARTS
+    }
+    every = counts["train"] + counts["test"]
+    for part in PARTS:
+        lacks = np.flatnonzero((counts[part] == 0) & (every > 0))
+        if len(lacks):
+            log.warning(
+                "%d of %d classes have no row for %sing, such as %r with %d rows in all",
+                len(lacks), int((every > 0).sum()), part, rows.classes[lacks[0]], every[lacks[0]],
+            )  # fmt: skip
+
+
+def _writing(place: Path, rows: Features, mine: NDArray[np.bool_]) -> Any:
+    space = rows.header["space"]
+    return writing_features(
+        place, rows.dim, space["dtype"], space["fraction_bits"], expect_rows=int(mine.sum())
+    )
+
+
+def _copy(rows: Features, for_test: NDArray[np.bool_], writers: dict[str, FeatureWriter]) -> None:
+    """Every row into its part, as it is stored; the pass compares the digest of the whole."""
+    with progress.task("split", len(rows), "rows") as task:
+        for start, values in rows.stored_blocks():
+            here = for_test[start : start + len(values)]
+            for part, writer in writers.items():
+                writer.append_values(values[here == (part == "test")])
+            task.advance(len(values))
+            progress.stop_point()
+
+
+def _header(rows: Features, made_by: dict[str, Any], part: str) -> dict[str, Any]:
+    return {
+        "recipe": made_by,
+        "provenance": provenance(split=rows.header["provenance"]),
+        "space": rows.header["space"],
+        "classes": rows.header["classes"],
+        "source": {
+            **rows.header["source"],
+            "split": part,
+            "split_from": {"digest": rows.header["digest"], **made_by["options"]},
+        },
+    }
