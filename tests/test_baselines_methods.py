@@ -20,7 +20,7 @@ from rivals import (
 )
 
 from afltool.baselines import _curvature as cv
-from afltool.baselines._by_curvature import fisher, squared_residuals
+from afltool.baselines._curvature import fisher, squared_residuals
 from afltool.baselines.base import average
 from afltool.baselines.fedawa import gradient, softmax
 from afltool.baselines.feddisco import distances

@@ -56,6 +56,6 @@ def make_settings(
         raise UsageError(
             f"the baseline {name!r} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}"
         )
-    of_preset = {**PRESETS[preset], **cls.presets.get(preset, {})} if preset else {}
+    of_preset = {**PRESETS[preset], **cls.preset} if preset else {}
     values = {k: typed(known[k], k, v) for k, v in (given or {}).items()}
     return cls.settings_class(**{**of_preset, **values})

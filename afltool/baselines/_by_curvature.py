@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from . import _curvature as cv
 from .base import Method, average
 from .network import Tensor
+
+if TYPE_CHECKING:
+    from ._curvature import F64
 
 
 class ByCurvature(Method):
@@ -19,7 +19,7 @@ class ByCurvature(Method):
     one_shot = True
 
     @abstractmethod
-    def factor(self, P: cv.F64, y: Any) -> cv.F64:
+    def factor(self, P: F64, y: Any) -> F64:
         """G_k (C, C) from the client's probabilities (n, C) and labels."""
 
     @property
@@ -28,8 +28,11 @@ class ByCurvature(Method):
         return 0.0
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
+        from . import _curvature as cv
+
         heads = cv.matrices(self.network, theta)
-        G = [self._factor_of(k, W) for k, W in zip(who, heads, strict=True)]
+        rows = (cv.rows_of(self.clients, self.network, k) for k in who)
+        G = [self.factor(cv.probabilities(X, W), y) for (X, y), W in zip(rows, heads, strict=True)]
         system = cv.Quadratic(self.clients, self.network, who, G, self.damping, self.threads)
         mean = cv.matrices(self.network, average(theta.double(), self.weigh(who))[None])[0]
         V, steps, left = cv.conjugate_gradients(
@@ -41,25 +44,9 @@ class ByCurvature(Method):
         self.facts |= {"iterations": steps, "relative_residual": left}
         return cv.flat(self.network, mean + V, theta)
 
-    def _factor_of(self, k: int, W: cv.F64) -> cv.F64:
-        X, y = cv.rows_of(self.clients, self.network, k)
-        return self.factor(cv.probabilities(X, W), y)
-
     def upload(self, round: int) -> int:
         D, C = self.network.widths[0] + self.network.bias, self.network.widths[-1]
         return self.network.size + D * (D + 1) // 2 + C * (C + 1) // 2
 
     def notes(self) -> list[str]:
         return ["one round: the clients train alone, then the server solves one linear system"]
-
-
-def fisher(P: cv.F64) -> cv.F64:
-    """diag(mean P) − PᵀP/n (C, C), the mean curvature of the cross-entropy in the scores."""
-    return np.asarray(np.diag(P.mean(axis=0)) - P.T @ P / len(P))
-
-
-def squared_residuals(P: cv.F64, y: Any) -> cv.F64:
-    """(P − Y)ᵀ(P − Y)/n (C, C)."""
-    R = P.copy()
-    R[np.arange(len(y)), y] -= 1.0
-    return np.asarray(R.T @ R / len(R))

@@ -57,6 +57,25 @@ def probabilities(X: F64, W: F64) -> F64:
     return np.asarray(S / S.sum(axis=1, keepdims=True))
 
 
+def fisher(P: F64) -> F64:
+    """diag(mean P) − PᵀP/n (C, C), the mean curvature of the cross-entropy in the scores."""
+    return np.asarray(np.diag(P.mean(axis=0)) - P.T @ P / len(P))
+
+
+def squared_residuals(P: F64, y: Any) -> F64:
+    """(P − Y)ᵀ(P − Y)/n (C, C)."""
+    R = P.copy()
+    R[np.arange(len(y)), y] -= 1.0
+    return np.asarray(R.T @ R / len(R))
+
+
+def diagonal_fisher(clients: Clients, network: Network, k: int, W: F64) -> F64:
+    """(P∘(1 − P))ᵀ(X̃∘X̃) / n_k (C, D), the diagonal of client k's Fisher information."""
+    X, _ = rows_of(clients, network, k)
+    P = probabilities(X, W)
+    return np.asarray((P * (1.0 - P)).T @ (X * X) / len(X))
+
+
 class Quadratic:
     """W ↦ Σ p_k (G_k + ρI) W (A_k + ρI) over some clients."""
 

@@ -1,26 +1,62 @@
 """What a baseline is: terms of its clients' descent, and what the server makes of the results.
 
 A method adds a module with a subclass of `Method` and a line in the registry of this package. Its
-clients' part is a `trainer.Local`, its server's part is `merge`; everything else (rows, batches,
-threads, evaluation, files) is the same for all, so that a method whose terms vanish is FedAvg, bit
-for bit.
+clients' part is a `Local`, its server's part is `merge`. Everything else (rows, batches, threads,
+evaluation, files) is the same for all, so a method whose terms are 0 is FedAvg, bit for bit.
+
+`afltool baseline METHOD -h` imports the module of a method to show its settings. So these modules
+import NumPy and PyTorch inside functions only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError
-from .clients import Clients
 from .network import Network, Tensor
 from .settings import Settings
-from .trainer import Local
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .clients import Clients
 
 FLOAT32 = 4  # bytes of a number in a message
+
+
+class Local:
+    """What a method adds to the cross-entropy of a stack of clients; here nothing, as in FedAvg.
+
+    The trainer asks in this order, at every step and at the same θ.
+    """
+
+    def in_scores(self, R: Tensor, step: Step) -> None:
+        """Add to the gradient in the scores, R (A, B, C), in place."""
+
+    def in_representation(self, step: Step) -> Tensor | None:
+        """The gradient (A, B, h) to add in the last layer's input; None for none."""
+        return None
+
+    def in_weights(self, step: Step) -> Tensor | None:
+        """The gradient (A, P) to add in θ; None for none."""
+        return None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the first A clients of a stack, which are those that still have batches."""
+
+    clients: tuple[int, ...]  # the A clients, by their places in the federation
+    epoch: int
+    number: int  # of the step in its epoch, from 0
+    theta: Tensor  # (A, P)
+    inputs: list[Tensor]  # what enters each layer: rows (A, B, d), …, representation (A, B, h)
+    scores: Tensor  # (A, B, C)
+    y: Tensor  # (A, B) labels
+    share: Tensor  # (A, B): 1 / rows of the batch, or 0 where it is only filled up
 
 
 class Method:
@@ -32,7 +68,7 @@ class Method:
 
     name: ClassVar[str]
     settings_class: ClassVar[type[Settings]] = Settings
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # beside those that all methods share
+    preset: ClassVar[Mapping[str, Any]] = {}  # what both papers set, beside `settings.PRESETS`
     one_shot: ClassVar[bool] = False  # for a linear head
     pools: ClassVar[bool] = False  # the federation is one client
 
@@ -65,6 +101,8 @@ class Method:
 
     def weigh(self, who: Sequence[int]) -> NDArray[np.float64]:
         """Weights of the average over participants, (S,), up to a common factor."""
+        import numpy as np
+
         if self.settings.average == "uniform":
             return np.ones(len(who))
         return self.clients.shares[list(who)]
@@ -104,7 +142,7 @@ def first_weights(network: Network, seed: int, dtype: Any) -> Tensor:
     """
     import torch
 
-    from ..heads.projections import projection  # here: SciPy comes with it, and the help needs none
+    from ..heads.projections import projection
 
     theta = torch.zeros(1, network.size, dtype=dtype)
     if network.linear:

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from ..options import option
 from .base import Method, average
 from .network import Tensor
 from .settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 STARTS = ("shares", "log-shares")
 
@@ -53,18 +55,22 @@ class FedAWA(Method):
         w = softmax(logits)
         slope = gradient(w, theta.double(), start.double())
         # The first step of Adam: both moments, corrected for their start, are of this gradient.
-        T[list(who)] -= T.new_tensor(self.settings.weight_step * slope / (np.abs(slope) + 1e-8))
+        T[list(who)] -= T.new_tensor(self.settings.weight_step * slope / (abs(slope) + 1e-8))
         return average(theta, w)
 
 
 def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     """softmax of (S,)."""
+    import numpy as np
+
     e = np.exp(logits - logits.max())
     return np.asarray(e / e.sum())
 
 
 def gradient(w: NDArray[np.float64], theta: Tensor, start: Tensor) -> NDArray[np.float64]:
     """∂L/∂T (S,) at w = softmax(T), from the S × S products of τ_k; cos is 0 at W^t = 0."""
+    import numpy as np
+
     tau = theta - start
     G = (tau @ tau.T).numpy()
     norms = (theta.norm(dim=1) * start.norm()).numpy()

@@ -12,13 +12,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from ..options import option
 from .base import Method
 from .settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 log = logging.getLogger("afltool")
 DISTANCES = ("kl", "l2")
@@ -47,7 +49,7 @@ class FedDisco(Method):
         places, s = list(who), self.settings
         d = distances(self.clients.counts, s.distance)[places]
         raw = super().weigh(who) - s.a * d + s.b
-        weights: NDArray[np.float64] = np.maximum(raw, 0.0)
+        weights: NDArray[np.float64] = raw.clip(min=0.0)
         if weights.any():
             return weights
         log.warning(
@@ -61,6 +63,8 @@ class FedDisco(Method):
 
 def distances(counts: NDArray[np.int64], kind: str) -> NDArray[np.float64]:
     """d_k (K,) of class counts (K, C); clients have rows."""
+    import numpy as np
+
     shares, classes = counts / counts.sum(axis=1, keepdims=True), counts.shape[1]
     if kind == "l2":
         found: NDArray[np.float64] = np.sqrt(((shares - 1 / classes) ** 2).sum(axis=1))

@@ -17,13 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..options import option
-from .base import Method, average
+from .base import Local, Method, Step, average
 from .network import Tensor
 from .settings import Settings
-from .trainer import Local, Step
 
 VARIANTS = ("paper", "authors", "pfllib")
 
@@ -65,16 +62,23 @@ class FedDyn(Method):
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
         places, moved = list(who), theta - start
-        mean = average(theta, np.ones(len(places))).double()
+        mean = _mean(theta).double()
         if self.settings.variant == "authors":
             H = self.memory["H"]
             H[places] += moved
-            return (mean + average(H, np.ones(len(H))).double()).to(theta.dtype)
+            return (mean + _mean(H).double()).to(theta.dtype)
         alpha, h = self.settings.alpha, self.memory["h"]
         self.memory["g"][places] -= alpha * moved
         share = len(places) / len(self.clients)
-        h -= alpha * share * average(moved.double(), np.ones(len(places)))
+        h -= alpha * share * _mean(moved.double())
         return (mean - h / alpha).to(theta.dtype)
+
+
+def _mean(theta: Tensor) -> Tensor:
+    """The unweighted mean (P,) of θ (S, P)."""
+    import numpy as np
+
+    return average(theta, np.ones(len(theta)))
 
 
 class _Dynamic(Local):

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..options import option
-from . import _curvature as cv
-from ._by_curvature import ByCurvature, fisher
+from ._by_curvature import ByCurvature
 from .base import average
 from .fedlpa import CurvatureSettings
 from .network import Tensor
+
+if TYPE_CHECKING:
+    from ._curvature import F64
 
 FLOOR = 1e-6  # of the diagonal Fisher information, below which the average is kept
 KINDS = ("kfac", "diagonal")
@@ -41,32 +41,30 @@ class FedFisher(ByCurvature):
 
     name = "fedfisher"
     settings_class = FedFisherSettings
-    presets: ClassVar = {
-        name: {"rounds": 1, "lr": 0.01, "momentum": 0.9, "epochs": 30}
-        for name in ("afl", "deepafl")
-    }
+    preset: ClassVar = {"rounds": 1, "lr": 0.01, "momentum": 0.9, "epochs": 30}
 
-    def factor(self, P: cv.F64, y: Any) -> cv.F64:
+    def factor(self, P: F64, y: Any) -> F64:
+        from ._curvature import fisher
+
         return fisher(P)
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
         if self.settings.fisher == "kfac":
             return super().merge(round, who, start, theta)
+        import numpy as np
+
+        from . import _curvature as cv
+
         shares = self.clients.shares[list(who)]
         heads = cv.matrices(self.network, theta)
         top, bottom = np.zeros_like(heads[0]), np.zeros_like(heads[0])
         for k, W, p in zip(who, heads, shares / shares.sum(), strict=True):
-            F = self._diagonal(k, W)
+            F = cv.diagonal_fisher(self.clients, self.network, k, W)
             top += p * F * W
             bottom += p * F
         mean = cv.matrices(self.network, average(theta.double(), self.weigh(who))[None])[0]
         merged = np.divide(top, bottom, out=mean, where=bottom >= FLOOR)
         return cv.flat(self.network, merged, theta)
-
-    def _diagonal(self, k: int, W: cv.F64) -> cv.F64:
-        X, _ = cv.rows_of(self.clients, self.network, k)
-        P = cv.probabilities(X, W)
-        return np.asarray((P * (1.0 - P)).T @ (X * X) / len(X))
 
     def upload(self, round: int) -> int:
         return super().upload(round) if self.settings.fisher == "kfac" else 2 * self.network.size

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..options import option
-from .base import Method, first_weights
+from .base import Local, Method, Step, first_weights
 from .network import Network, Tensor, residual
 from .settings import Settings
-from .streams import Purpose, choice, normal, stream
-from .trainer import Local, Step
+
+if TYPE_CHECKING:
+    import numpy as np
 
 BATCH = 64  # generated rows of a step where the clients take all their rows at once
 
@@ -49,7 +48,7 @@ class FedGen(Method):
 
     name = "fedgen"
     settings_class = FedGenSettings
-    presets: ClassVar = {name: {"generator_steps": 1000} for name in ("afl", "deepafl")}
+    preset: ClassVar = {"generator_steps": 1000}
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -69,6 +68,8 @@ class FedGen(Method):
         return _Generated(self, round) if self.settings.weight else Local()
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
+        from .streams import Purpose, stream
+
         merged = super().merge(round, who, start, theta)
         words = stream(self.settings.seed, Purpose.GENERATOR, round)
         top = merged[None, self.network.top()]
@@ -99,7 +100,10 @@ class FedGen(Method):
 
     def drawn(self, streams: Sequence[np.random.Philox], rows: int) -> tuple[Tensor, Tensor]:
         """Labels (A, B) and what the generator gets, noise beside one-hot labels (A, B, ·)."""
+        import numpy as np
         import torch
+
+        from .streams import choice, normal
 
         dtype = self.memory["omega"].dtype
         kind = np.float64 if dtype == torch.float64 else np.float32
@@ -139,6 +143,8 @@ class _Generated(Local):
 
     def _words(self, step: Step) -> list[np.random.Philox]:
         """Each client's stream, which goes on from step to step of an epoch."""
+        from .streams import Purpose, stream
+
         if step.number == 0:
             seed, keys = self.method.settings.seed, self.method.clients.keys
             self.streams = {

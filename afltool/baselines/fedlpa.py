@@ -9,12 +9,14 @@ system is solved to the end; the authors' code takes 10,000 gradient steps from
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..options import option
-from . import _curvature as cv
-from ._by_curvature import ByCurvature, squared_residuals
+from ._by_curvature import ByCurvature
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from ._curvature import F64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +47,13 @@ class FedLPA(ByCurvature):
 
     name = "fedlpa"
     settings_class = FedLPASettings
-    presets: ClassVar = {
-        name: {"rounds": 1, "lr": 0.05, "momentum": 0.0, "epochs": 50}
-        for name in ("afl", "deepafl")
-    }
+    preset: ClassVar = {"rounds": 1, "lr": 0.05, "momentum": 0.0, "epochs": 50}
 
     @property
     def damping(self) -> float:
         return float(self.settings.damping)
 
-    def factor(self, P: cv.F64, y: Any) -> cv.F64:
+    def factor(self, P: F64, y: Any) -> F64:
+        from ._curvature import squared_residuals
+
         return squared_residuals(P, y)

@@ -1,4 +1,4 @@
-"""FedNTD: what the global model says of the wrong classes is not to be forgotten.
+"""FedNTD: clients keep what the global model says about the wrong classes.
 
     F_k + β τ² mean KL(q^g ‖ q),   q, q^g: softmax over the C − 1 wrong classes of scores/τ
 
@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..options import option
-from .base import Method
+from .base import Local, Method, Step
 from .network import Network, Tensor
 from .settings import Settings
-from .trainer import Local, Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..options import option
-from .base import Method
+from .base import Local, Method, Step
 from .network import Tensor
 from .settings import Settings
-from .trainer import Local, Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Local only: every client trains its own head and nobody averages.
+"""Local only: every client trains its own head, and nothing is averaged.
 
 The report has the mean, the largest and the spread of the clients' accuracies on the test rows. The
 head that is written is that of the client with the most rows, which no test row has chosen.

@@ -1,4 +1,4 @@
-"""MOON: representations are drawn to the global model's, away from the client's previous one.
+"""MOON: a client's representations move towards the global model's, away from its previous ones.
 
     F_k + μ mean −log( e^{s(z, z_g)/τ} / (e^{s(z, z_g)/τ} + e^{s(z, z_p)/τ}) ),   s the cosine
 
@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..options import option
-from .base import Method
+from .base import Local, Method, Step
 from .network import Network, Tensor
 from .settings import Settings
-from .trainer import Local, Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,10 @@ thread: forward 57 and update 31 µs, against 114 and 139 µs as (in, out).
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
-import numpy as np
-
-Tensor = Any
+Tensor = Any  # torch.Tensor; PyTorch is loaded when something is trained
 Layer = tuple[Tensor, Tensor | None]  # W (A, out, in), b (A, 1, out)
 
 
@@ -27,8 +25,7 @@ class Network:
         pairs = list(pairwise(widths))
         biased = [True] * (len(pairs) - 1) + [bias]
         self.shapes = [(n, m, b) for (m, n), b in zip(pairs, biased, strict=True)]
-        ends = np.cumsum([0] + [n * m + n * b for n, m, b in self.shapes])
-        self._starts, self.size = [int(end) for end in ends[:-1]], int(ends[-1])
+        *self._starts, self.size = accumulate([0] + [n * m + n * b for n, m, b in self.shapes])
 
     @property
     def linear(self) -> bool:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .base import Local, Step
 from .clients import Clients
 from .network import Network, Tensor, residual
 from .settings import Settings
@@ -25,38 +25,6 @@ from .streams import Purpose, permutation, stream
 
 LANE = 64  # rows that narrow batches are filled up to a multiple of
 CACHE, MOST = 1 << 20, 16  # bytes of the classifiers of a stack, and how many they are at the most
-
-
-class Local:
-    """What a method adds to the cross-entropy of a stack of clients; here nothing, as in FedAvg.
-
-    The trainer asks in this order, at every step and at the same θ.
-    """
-
-    def in_scores(self, R: Tensor, step: Step) -> None:
-        """Add to the gradient in the scores, R (A, B, C), in place."""
-
-    def in_representation(self, step: Step) -> Tensor | None:
-        """The gradient (A, B, h) to add in the last layer's input; None for none."""
-        return None
-
-    def in_weights(self, step: Step) -> Tensor | None:
-        """The gradient (A, P) to add in θ; None for none."""
-        return None
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of the first A clients of a stack, which are those that still have batches."""
-
-    clients: tuple[int, ...]  # the A clients, by their places in the federation
-    epoch: int
-    number: int  # of the step in its epoch, from 0
-    theta: Tensor  # (A, P)
-    inputs: list[Tensor]  # what enters each layer: rows (A, B, d), …, representation (A, B, h)
-    scores: Tensor  # (A, B, C)
-    y: Tensor  # (A, B) labels
-    share: Tensor  # (A, B): 1 / rows of the batch, or 0 where it is only filled up
 
 
 class Trainer:

@@ -18,7 +18,7 @@ from ._types import Json, Overwrite, print_json
 
 
 class _Methods(TyperGroup):
-    """The methods, whose modules load NumPy, are loaded when one is asked for."""
+    """The methods, whose modules are loaded when `baseline` is asked for."""
 
     @cached_property
     def _loaded(self) -> dict[str, Any]:
