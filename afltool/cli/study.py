@@ -8,16 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import UsageError
-from ..options.study import StudyOptions
+from ..options.study import StudyOptions, TableOptions
 from ._console import command
 from ._options import of_run, parameters, with_options
 from ._streams import say, say_lines
-from ._types import Json, print_json
+from ._types import Json, Overwrite, print_json
 
 
 def add_to(app: typer.Typer) -> None:
     groups = {"how": parameters(StudyOptions, "Study"), "options": of_run()}
     app.command("study")(command(with_options(study, **groups)))
+    app.command("table")(command(with_options(table, options=parameters(TableOptions))))
 
 
 def study(
@@ -65,6 +66,32 @@ def study(
         return
     folder = stage(wanted, out, most=o.most, check=check)
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
+
+
+Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a study")]
+
+
+def table(
+    folder: Folder,
+    options: dict[str, Any],
+    form: Annotated[str, typer.Option("--format", help="md, csv, latex or json")] = "md",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="also write it to this file; - is stdout")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """The table of a study: rows and columns by options, a statistic over seeds."""
+    from ..report.crosstab import FORMATS
+    from ..store.atomic import write_text
+    from ..studies.tables import table as make
+
+    if form not in FORMATS:
+        raise UsageError(f"--format is {', '.join(FORMATS)}; found {form!r}")
+    text = FORMATS[form](make(folder, TableOptions(**options)))
+    if out is None:
+        say_lines(text)
+    else:
+        say(write_text(text, out, overwrite))
 
 
 def _list(found: list[dict[str, Any]]) -> str:

@@ -1,0 +1,196 @@
+"""What the cells of a study found, as records: options by name, figures, or why there are none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidDataError, UsageError
+from ..heads import OPTIONS
+from ..options.study import VALUES
+from ..report.crosstab import Record
+from ..runs.config import PARTS
+from ..runs.told import plain
+from ..store.tables import read_columns
+from .cells import LABEL, SEED, SEEDS, Cell
+from .description import Study, option_names
+from .execution import failure, finished, varying
+from .layout import StudyFolder
+
+
+def records(study: Study, folder: StudyFolder, layers: Sequence[int] = ()) -> list[Record]:
+    """A record for each cell, in the order of the study; with ``layers`` one for each of these.
+
+    Cells without a result are records, too: holes, which a table marks.
+    """
+    return [one for cell in study.cells for one in _of_cell(folder, cell, layers)]
+
+
+def _of_cell(folder: StudyFolder, cell: Cell, layers: Sequence[int]) -> Iterator[Record]:
+    found, axes = finished(folder, cell), axes_of(cell)
+    if found is None:
+        hole = "failed" if failure(folder, cell) else "missing"
+        deep = layers if _is_deep(cell) else ()
+        yield from (Record({**axes, "layers": t}, {}, hole) for t in deep)
+        if not deep:
+            yield Record(axes, {}, hole)
+        return
+    measured = after_layers(found) if layers and _is_deep(cell) else {}
+    if not measured:
+        yield Record(axes, figures(found))
+    for number in layers if measured else ():
+        if number in measured:
+            yield Record({**axes, "layers": number}, measured[number])
+
+
+def _is_deep(cell: Cell) -> bool:
+    return cell.method is None and "layers" in cell.config.head_options
+
+
+def figures(found: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a summary that tables show."""
+    return {k: found[k] for k in VALUES if isinstance(found.get(k), (int, float))}
+
+
+def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+    """Figures after each layer of a deep head that was evaluated after each round.
+
+    Seconds and bytes are those up to that layer.
+    """
+    sums = dict.fromkeys(("seconds", "upload_bytes", "download_bytes"), 0.0)
+    after: dict[int, dict[str, float]] = {}
+    for one in found.get("rounds", []):
+        sums["seconds"] += (one.get("gather_seconds") or 0) + (one.get("solve_seconds") or 0)
+        for name in ("upload_bytes", "download_bytes"):
+            sums[name] += one.get(name) or 0
+        number = re.fullmatch(r"weights-(\d+)", one["phase"])
+        if number and one.get("top1") is not None:
+            own = {k: one[k] for k in ("top1", "top5", "train_top1") if one.get(k) is not None}
+            after[int(number[1])] = {**own, **sums, "n": found["n"]}
+    return after
+
+
+def axes_of(cell: Cell) -> dict[str, Any]:
+    """Every option of a cell by its flat name, defaults too, and ``head``: what tables call it."""
+    axes: dict[str, Any] = {}
+    for part in ("extract", "partition", "local_stats"):
+        options, names = getattr(cell.config, part), PARTS[part][1]
+        for f in () if options is None else fields(options):
+            if f.metadata["in_run"] and f.metadata["in_result"]:
+                axes[names.get(f.name, f.name)] = plain(getattr(options, f.name))
+    axes |= _of_head(cell)
+    axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and not _is_path(k)}
+    return {**axes, "head": cell.label}
+
+
+def _of_head(cell: Cell) -> dict[str, Any]:
+    name = cell.config.own.head
+    if cell.method is not None:
+        return {k: plain(v) for k, v in cell.settings.items()}
+    if name not in OPTIONS:
+        return {}
+    try:
+        found = OPTIONS[name](**cell.config.all_head_options()).as_dict()
+    except UsageError:  # a cell that cannot be run is a hole with the options that it was given
+        found = cell.config.all_head_options()
+    return {"head_seed" if k == "seed" else k: plain(v) for k, v in found.items()}
+
+
+def _is_path(name: str) -> bool:
+    return name in ("train_features", "test_features", "data_root", "store", "cache")
+
+
+# ------------------------------------------------------------ chosen, added
+
+
+def chosen(found: Sequence[Record], where: Sequence[str]) -> list[Record]:
+    """The records whose options are as ``NAME=VALUE`` says."""
+    kept = list(found)
+    for text in where:
+        name, _, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not any(name in one.axes for one in found):
+            raise UsageError(f"--where {text}: no cell has the option {name.replace('_', '-')!r}")
+        kept = [one for one in kept if _equal(one.axes.get(name), value.strip())]
+    if not kept:
+        raise UsageError(f"no cell is as --where {' --where '.join(where)} says")
+    return kept
+
+
+def _equal(value: Any, text: str) -> bool:
+    try:
+        return float(value) == float(text)
+    except (TypeError, ValueError):
+        return str(value) == text
+
+
+def also(text: str) -> list[Record]:
+    """Results of another method from NAME=FILE.csv: options and figures by column.
+
+    A top-1 is a fraction, as everywhere in the program's files.
+    """
+    name, _, file = text.partition("=")
+    names = sorted((option_names({}) | {"scheme", *SEEDS}) - {"head", *VALUES})
+    spelled = {name.replace("_", "-"): name for name in names} | {name: name for name in names}
+    table = read_columns(Path(file), (), (*spelled, *VALUES))
+    values = [one for one in VALUES if one in table]
+    if not values:
+        raise InvalidDataError(f"{file}: expected a column of figures: {', '.join(VALUES)}")
+    lines = list(zip(*table.values(), strict=True))
+    found = []
+    for number, line in enumerate(lines, 2):
+        cells = dict(zip(table, line, strict=True))
+        axes = {spelled[k]: v for k, v in cells.items() if k not in VALUES and v is not None}
+        told = {k: _figure(file, number, k, cells[k]) for k in values if cells[k] is not None}
+        found.append(Record({**axes, "head": name.strip()}, told, kind="also"))
+    return found
+
+
+def _figure(file: str, line: int, name: str, text: str | None) -> float:
+    try:
+        value = float(str(text))
+    except ValueError:
+        raise InvalidDataError(f"{file}, line {line}: {name} is a number; found {text!r}") from None
+    if name in ("top1", "top5", "train_top1") and not 0 <= value <= 1:
+        raise InvalidDataError(
+            f"{file}, line {line}: {name} is a fraction from 0 to 1; found {text}: divide per cent "
+            "by 100"
+        )
+    return value
+
+
+# ------------------------------------------------------------ notes
+
+
+def equal_totals(study: Study, folder: StudyFolder) -> list[str]:
+    """For each method whose totals are equal for several partitions: what the deviation then is."""
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for cell in study.cells:
+        found = finished(folder, cell)
+        if found is not None and cell.method is None:
+            digests = found["digests"]
+            key = (cell.label, digests["train"], digests["first_head"])
+            groups.setdefault(key, []).append(digests)
+    notes: dict[str, None] = {}
+    for (label, _, _), alike in groups.items():
+        partitions = {one["partition"] for one in alike}
+        if len(partitions) > 1 and len({one["total"] for one in alike}) == 1:
+            note = (
+                f"{label}: equal totals for all {len(partitions)} partitions, by their digests: "
+                "the deviation over partitions is 0 by construction. A seed of the features "
+                "(--weights-seed) would vary, and of the head (--head-seed) where it draws."
+            )
+            notes[note] = None
+    return list(notes)
+
+
+def varied(study: Study) -> list[str]:
+    """Options that differ between cells and are no seeds, in the order of the study."""
+    names: dict[str, None] = {}
+    for label in dict.fromkeys(cell.label for cell in study.cells):
+        alike = [cell for cell in study.cells if cell.label == label]
+        names |= dict.fromkeys(n for n in varying(alike) if n not in SEEDS and n != SEED)
+    return list(names)

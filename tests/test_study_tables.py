@@ -1,0 +1,288 @@
+"""Tables of studies: statistics over seeds, holes, published and other figures, four formats."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from statistics import fmean, stdev
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+import afltool
+from afltool.errors import InvalidDataError, UsageError
+from afltool.options.study import TableOptions
+from afltool.report.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
+from afltool.report.published import TABLE, beside, names, published
+from afltool.studies.description import find, read, shipped_names
+from afltool.studies.execution import finished, study
+from afltool.studies.layout import StudyFolder
+from afltool.studies.tables import table
+
+TEXT = """
+train-features = "{train}"
+test-features = "{test}"
+clients = 6
+seed = [0, 1, 2]
+
+[study]
+title = "Two heads"
+rows = "head,layers"
+columns = "alpha"
+layers = "0,1"
+
+[[split]]
+alpha = [0.1, 1]
+
+[[method]]
+label = "AFL"
+head = "linear"
+[[method]]
+label = "Deep | 100%"
+head = "deepafl"
+layers = 1
+width = 8
+each-round = true
+"""
+
+
+@pytest.fixture(scope="module")
+def done(road, tmp_path_factory):
+    at = tmp_path_factory.mktemp("tables")
+    (at / "two.toml").write_text(TEXT.format(train=road.train, test=road.test))
+    return study(read(at / "two.toml"), at / "S")
+
+
+@pytest.fixture
+def copied(done, tmp_path):
+    return shutil.copytree(done, tmp_path / "S", copy_function=shutil.copy2)
+
+
+def test_the_numbers_are_those_of_the_cells(done, road):
+    made = table(done)
+    wanted = [
+        afltool.evaluate(StudyFolder(done).cell(cell.key) / "05-head-3.h5", road.test)["top1"]
+        for cell in find(str(done)).cells
+        if cell.method is None and cell.label != "AFL" and cell.setting["alpha"] == 0.1
+    ]
+    row = next(r for r, name in made.row_names.items() if name == "Deep | 100%, layers = 1")
+    column = next(c for c, name in made.column_names.items() if name == "alpha = 0.1")
+    assert made.entries[row, column].values == wanted
+    shown = f"{100 * fmean(wanted):.2f} ± {100 * stdev(wanted):.2f}"
+    assert made.text(row, column) == shown
+    names = [made.row_names[r] for r in made.rows]
+    assert names == ["AFL", *(f"Deep | 100%, layers = {t}" for t in (0, 1))]
+
+
+def test_a_deviation_that_is_zero_by_construction_is_called_so(done):
+    notes = table(done).notes
+    assert notes[0].startswith("AFL: equal totals for all 6 partitions, by their digests")
+    assert "--weights-seed" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("stat", "middle", "spread"),
+    [
+        ("mean±sd", 0.5, 0.1), ("mean±se", 0.5, 0.1 / 3**0.5), ("median", 0.5, None),
+        ("mean", 0.5, None), ("max", 0.6, None),
+    ],
+)  # fmt: skip
+def test_statistics_over_seeds(stat, middle, spread):
+    found = statistic(Entry([0.4, 0.5, 0.6]), stat)
+    assert found[0] == pytest.approx(middle)
+    assert found[1] == (None if spread is None else pytest.approx(spread))
+    assert statistic(Entry([0.4]), "mean±sd") == (0.4, None), "one value has no deviation"
+
+
+def test_deleting_a_cell_and_running_again_gives_the_same_table(copied):
+    before = {name: form(table(copied)) for name, form in FORMATS.items()}
+    wanted = find(str(copied))
+    for cell in wanted.cells[::5]:
+        shutil.rmtree(StudyFolder(copied).cell(cell.key))
+    study(wanted, copied)
+    assert {name: form(table(copied)) for name, form in FORMATS.items()} == before
+
+
+def test_holes_are_marked(copied):
+    cells, folder = find(str(copied)).cells, StudyFolder(copied)
+    first, second = [c for c in cells if c.label == "AFL"][:2]
+    for cell in (first, second):
+        shutil.rmtree(folder.cell(cell.key))
+    folder.cell(second.key).mkdir()
+    (folder.cell(second.key) / StudyFolder.FAILED).write_text("out of memory\n")
+    made = table(copied)
+    shown = [made.text(made.rows[0], column) for column in made.columns]
+    assert sum("(2 of 3)" in one for one in shown) == 1
+    assert sum("(2 of 3, failed)" in one for one in shown) == 1
+    assert any("1 of 12 cells failed" in n and "(out of memory)" in n for n in made.notes)
+    assert "1 of 12 cells have not been run." in made.notes
+    assert shown_entry(Entry(holes=["failed"]), "top1", "mean") == "failed"
+    assert shown_entry(Entry(holes=["missing"]), "top1", "mean") == "–"
+
+
+def test_a_cell_never_averages_unequal_settings(done):
+    with pytest.raises(UsageError, match=r"would average over alpha \(0\.1, 1\)"):
+        table(done, TableOptions(columns="clients"))
+    made = table(done, TableOptions(columns="clients", where=("alpha=1",)))
+    assert [made.column_names[c] for c in made.columns] == ["clients = 6"]
+    with pytest.raises(UsageError, match=r"no cell has the option 'colour'"):
+        table(done, TableOptions(rows="colour"))
+    with pytest.raises(UsageError, match=r"no cell is as"):
+        table(done, TableOptions(where=("alpha=7",)))
+
+
+def test_several_figures_stand_side_by_side(done):
+    made = table(done, TableOptions(value="top1,upload_bytes", stat="mean"))
+    assert len(made.columns) == 4
+    deepest, column = made.rows[-1], made.columns[-1]
+    assert column[0] == "upload_bytes"
+    cell = next(c for c in find(str(done)).cells if c.label != "AFL")
+    sent = finished(StudyFolder(done), cell)["upload_bytes"]
+    assert made.entries[deepest, column].values == [sent] * 3
+
+
+# ------------------------------------------------------------ formats
+
+
+def test_markdown_reads_back(done):
+    text = FORMATS["md"](table(done))
+    lines = [one for one in text.splitlines() if one.startswith("|")]
+    assert len({len(one) for one in lines}) == 1
+    assert "Deep \\| 100%" in text
+
+
+def test_latex_escapes_what_it_must(done):
+    text = FORMATS["latex"](table(done))
+    assert r"Deep | 100\%" in text
+    assert r" $\pm$ " in text
+    assert text.count(r"\\") == 4
+    body = text.split("% ")[0]
+    assert body.count("{") == body.count("}")
+
+
+def test_csv_and_json_hold_the_numbers(done, tmp_path, cli):
+    place = tmp_path / "t.csv"
+    assert cli("table", done, "--format", "csv", "-o", place).stdout == f"{place}\n"
+    frame = pd.read_csv(place)
+    assert len(frame) == 6
+    assert frame["count"].tolist() == [3] * 6
+    asked = cli("table", done, "--format", "json")
+    found = json.loads(asked.stdout)["entries"]
+    assert [one["value"] for one in found] == pytest.approx(frame["value"].tolist())
+    assert cli("table", done, "--format", "html").exit_code == 2
+    assert cli("table", done).stdout.startswith("**Two heads** (mean ± standard deviation over")
+
+
+# ------------------------------------------------------------ others
+
+
+def test_every_published_table_can_be_read():
+    assert sum(len(published(name)) for name in names()) == 1777
+    frame = pd.read_csv(TABLE)
+    assert len(frame) == 1777
+    first = published("afl-1")[0]
+    assert (first.axes, first.figures) == (
+        {"data": "cifar10", "alpha": 0.1, "head": "FedAvg"}, {"top1": 0.6402},
+    )  # fmt: skip
+    assert first.spread == pytest.approx(0.0018)
+    with pytest.raises(UsageError, match=r"no published figures 'afl-9'; there are afl-1, "):
+        published("afl-9")
+
+
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [
+        ("deepafl-1", {"head": "DeepAFL", "layers": 5}),
+        ("deepafl-4", {"block_ridge": 0.01}),
+        ("deepafl-6", {"feature_width": 1024.0}),
+        ("deepafl-13", {"layers": 50, "head": "Ablation (4)"}),
+        ("deepafl-29", {"label_noise": 0.5}),
+        ("afl-2", {"scheme": "iid"}),
+        ("afl-3", {"clients": 500, "gamma": 10.0, "head": "AFL, with RI removal"}),
+        ("safle-2", {"bucketing": "overlap", "buckets": 8}),
+        ("safle-3", {"backbone": "vit_b_16"}),
+    ],
+)
+def test_settings_of_the_papers_are_our_options(name, axes):
+    assert any(axes.items() <= one.axes.items() for one in published(name))
+
+
+@pytest.mark.parametrize("name", [n for n in shipped_names() if "published" in find(n).shown])
+def test_published_figures_have_a_place_in_the_shipped_study(name):
+    """Every study that names published figures has columns for some of them."""
+    wanted = find(name)
+    first = published(wanted.shown["published"])[0].axes
+    ours = [Record({**one.axes, "data": first["data"]}, {"top1": 0.5}) for one in _axes(wanted)]
+    columns = [c for c in wanted.shown.get("columns", "").replace("-", "_").split(",") if c]
+    assert beside(wanted.shown["published"], ours, columns) or first["data"] == "not stated"
+
+
+def _axes(wanted):
+    from afltool.studies.records import axes_of
+
+    layers = [int(one) for one in wanted.shown.get("layers", "").split(",") if one]
+    for cell in wanted.cells:
+        axes = axes_of(cell)
+        yield from (Record({**axes, "layers": t}, {}) for t in layers)
+        yield Record(axes, {})
+
+
+def test_published_rows_are_marked_and_come_last():
+    ours = [Record({"head": "AFL", "alpha": 0.1, "data": "cifar10"}, {"top1": 0.7})]
+    made = crosstab([*ours, *beside("afl-1", ours, ["alpha"])], ["head"], ["alpha"], ["top1"],
+                    "mean±sd", ["seed"])  # fmt: skip
+    assert [made.row_names[r] for r in made.rows][:2] == ["AFL", "FedAvg (published)"]
+    assert made.text(made.rows[1], made.columns[0]) == "64.02 ± 0.18"
+    assert len(made.columns) == 1
+
+
+def test_results_of_another_method_stand_beside(done, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("alpha,seed,top1\n0.1,0,0.5\n0.1,1,0.7\n1,0,0.25\n")
+    made = table(done, TableOptions(also=(f"Mine={path}",)))
+    assert made.row_names[made.rows[-1]] == "Mine"
+    assert [made.text(made.rows[-1], c) for c in made.columns] == ["60.00 ± 14.14", "25.00"]
+    path.write_text("alpha,top1\n0.1,50\n")
+    with pytest.raises(InvalidDataError, match=r"line 2: top1 is a fraction.*divide per cent"):
+        table(done, TableOptions(also=(f"Mine={path}",)))
+    path.write_text("alpha,accuracy\n0.1,50\n")
+    with pytest.raises(InvalidDataError, match=r"expected a column of figures"):
+        table(done, TableOptions(also=(f"Mine={path}",)))
+
+
+# ------------------------------------------------------------ tests of rows
+
+
+def values(made, name, column):
+    row = next(r for r, told in made.row_names.items() if told == name)
+    return made.entries[row, column].values
+
+
+def test_p_values_are_those_of_scipy(done, road):
+    column = table(done).columns[0]
+    for test in ("chi2", "t"):
+        made = table(done, TableOptions(test=test))
+        a, b = values(made, "AFL", column), values(made, "Deep | 100%, layers = 0", column)
+        if test == "t":
+            p = stats.ttest_rel(a, b).pvalue
+        else:
+            right = [round(200 * sum(one)) for one in (a, b)]
+            p = stats.chi2_contingency([[r, 600 - r] for r in right], correction=False).pvalue
+        line = next(n for n in made.notes if "alpha = 0.1: Deep | 100%, layers = 0 against" in n)
+        assert line.endswith(f"p = {p:.3g}")
+
+
+def test_mcnemar_pairs_the_rows_of_equal_seeds(done, road):
+    made = table(done, TableOptions(test="mcnemar", layers="", rows="head"))
+    cells = [c for c in find(str(done)).cells if c.setting["alpha"] == 0.1]
+    folder, only = StudyFolder(done), [0, 0]
+    for seed in (0, 1, 2):
+        one, other = (c for c in cells if c.setting["seed"] == seed)
+        against = folder.cell(other.key) / "05-head-3.h5"
+        found = afltool.evaluate(folder.cell(one.key) / "05-head.h5", road.test, against=against)
+        only[0] += found["against"]["only_this"]
+        only[1] += found["against"]["only_other"]
+    p = stats.binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
+    line = next(n for n in made.notes if n.startswith("McNemar, alpha = 0.1"))
+    assert line.endswith(f"p = {p:.3g}")
