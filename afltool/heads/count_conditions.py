@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..statistics import Statistics
-from .least_squares import CROSS
+from .gathered import CROSS
 from .product_conditions import REACH, diagonal, fits, slack
 
 PROBABILITY = 2.0**24  # units of one in a gradient of integers

@@ -15,10 +15,8 @@ from ..linalg.ridge_choice import Choice, SpectralSystem
 from ..linalg.ridge_choice import choose as choose_from
 from ..statistics import Statistics
 from .base import Array
+from .gathered import CROSS, GRAM
 from .options import LeastSquaresOptions, check_path
-
-PHASE = "gram"  # the only phase of a head that is one linear system
-GRAM, CROSS = "gram", "cross"  # the arrays of its statistics
 
 
 class Problem:

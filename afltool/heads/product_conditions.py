@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..linalg.triangle import length
 from ..statistics import Statistics
-from .least_squares import CROSS, GRAM
+from .gathered import CROSS, GRAM
 
 F64 = NDArray[np.float64]
 REACH = 2.0**15  # of |x̂|: int16 features, and the constant feature of an intercept

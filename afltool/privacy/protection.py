@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..digest import canonical_json
@@ -17,12 +17,14 @@ from ..statistics import Statistics
 from ..store.masked import masked_digest, save_masked
 from ..store.statistics import save_statistics, statistics_header
 from . import identity, masking
-from .differential import Noise, check_head
 from .identity import Identity, derive
 from .offers import Offers, RoundFolder, Secrets
 from .roster import Roster
 from .roster import load as load_roster
 from .sealing import sealing
+
+if TYPE_CHECKING:
+    from .differential import Noise
 
 Recipe = dict[str, Any]
 
@@ -48,6 +50,8 @@ class Protection:
         offers = Offers.load(roster, o.mask) if o.mask and roster is not None else None
         noise = None
         if o.dp_epsilon is not None and o.dp_delta is not None and o.clip is not None:
+            from .differential import Noise, check_head  # and SciPy's special functions
+
             check_head(binding["name"], binding["phase"], binding["options"], space["dtype"])
             members = 1 if offers is None else offers.roster.threshold
             noise = Noise(o.dp_epsilon, o.dp_delta, o.clip, space["fraction_bits"], members)

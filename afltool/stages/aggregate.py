@@ -13,12 +13,8 @@ from typing import Any
 from .. import progress
 from ..digest import Digest
 from ..errors import AflError, InputError, MismatchError, UsageError
-from ..folding import pairwise_total
 from ..options import made, takes
 from ..options.statistics import AggregateOptions
-from ..privacy.members import check_members, masked_total
-from ..privacy.offers import Offers
-from ..privacy.roster import load as load_roster
 from ..statistics import Client, ClientId, Statistics, Sum
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
@@ -54,6 +50,10 @@ def aggregate(
     paths = expand([*files, *o.add], sys.stdin)
     leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
     if o.roster is not None:
+        from ..privacy.members import check_members, masked_total
+        from ..privacy.offers import Offers
+        from ..privacy.roster import load as load_roster
+
         roster = load_roster(o.roster)
         if o.offers:
             return masked_total(paths, Path(out), Offers.load(roster, o.offers), o, overwrite)
@@ -75,6 +75,8 @@ def aggregate(
             if o.law == "sum":
                 total = _total(ours, theirs, o.allow_repeats)
             else:
+                from ..folding import pairwise_total  # and SciPy, which takes a while to load
+
                 total = pairwise_total(_parts(ours), o.allow_repeats)
             save_statistics(path, total, made_by, ours[0].head_file)
     return Path(out)

@@ -115,7 +115,7 @@ def _partition(path: Path, header: dict[str, Any]) -> dict[str, Any]:
 def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     with reading(path, "statistics") as (file, _):
         counts = get_array(path, file, schema.CLASS_COUNTS)
-        arrays = {name: describe_additive(path, file, name) for name in file[schema.ARRAYS]}
+        arrays = describe_additive(path, file)
     clients = clients_of(header)
     gammas = Statistics("", {}, counts, clients=clients).gammas
     found = {
@@ -158,7 +158,7 @@ def _compared(context: Context, stored: int, clients: int) -> dict[str, Any]:
 
 def _masked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     with reading(path, "masked") as (file, _):
-        arrays = {name: describe_additive(path, file, name) for name in file[schema.ARRAYS]}
+        arrays = describe_additive(path, file)
     return {
         "phase": header["phase"],
         "arrays": arrays,
@@ -207,7 +207,7 @@ def _head(path: Path, header: dict[str, Any]) -> dict[str, Any]:
 
 def _checkpoint(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     with reading(path, "checkpoint") as (file, _):
-        arrays = {name: describe_additive(path, file, name) for name in file[schema.ARRAYS]}
+        arrays = describe_additive(path, file)
     return {"rounds_done": len(header["rounds"]), "arrays": arrays}
 
 

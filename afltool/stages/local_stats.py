@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -264,22 +265,46 @@ class _Job:
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
         names = sorted(self.dealt.names[k] for k in clients)
-        options = {"clients": names, "gamma": self.gamma}
-        inputs = {
+        return recipe("local-stats", {"clients": names, "gamma": self.gamma}, self.inputs)
+
+    # What all clients share is made once: a thousand of them have a file each.
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        return {
             "features": self.rows.header["digest"],
             "space": self.rows.header["space"],
             "partition": self.partition,
             "head": self.head.digest(),
         }
-        return recipe("local-stats", options, inputs)
 
-    @property
+    @cached_property
+    def context(self) -> Context:
+        header = self.rows.header
+        return Context(header["space"], tuple(header["classes"]), binding(self.head))
+
+    @cached_property
     def gamma(self) -> float:
         return float(self.head.options.as_dict().get("gamma", 0.0))
 
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Rows of each client."""
+        return [int(n) for n in self.dealt.sizes()]
+
+    @cached_property
+    def dealt_to(self) -> tuple[int, int]:
+        """Clients of the partition that train, and those held out."""
+        held = int(self.dealt.held_out.sum())
+        return (len(self.dealt.names) - held, held) if self.partition else (0, 0)
+
+    @cached_property
+    def _numbered(self) -> bool:
+        return bool(self.partition) and numbered(self.dealt.names)
+
     def file_name(self, k: int) -> str:
         """client-007.h5 where all clients are numbers; else from the client's name."""
-        if self.partition and numbered(self.dealt.names):
+        if self._numbered:
             return file_of_number(k, len(self.dealt.names))
         return file_of_name(self.dealt.names[k])
 
@@ -310,7 +335,7 @@ class _Job:
 
     def warn_of_few_rows(self, clients: Sequence[int]) -> None:
         """Say whose statistics give rows away, and what would keep them."""
-        few = [n for k in clients if 0 < (n := int(self.dealt.sizes()[k])) < self.rows.dim]
+        few = [n for k in clients if 0 < (n := self.sizes[k]) < self.rows.dim]
         if few and not self.protection.hides:
             log.warning(
                 "%d of %d clients have fewer rows (%d at the least) than the %d features: their "
@@ -327,9 +352,7 @@ class _Job:
         carried = NOTHING if self.cache is None else self.cache.of(part)
         rows = self.protection.blocks(blocks)
         found, _ = self.head.gather(rows, self.who(clients), carried)
-        header = self.rows.header
-        context = Context(header["space"], tuple(header["classes"]), binding(self.head))
-        return replace(found, context=context)
+        return replace(found, context=self.context)
 
     def sum_of(self, clients: Sequence[int]) -> Statistics:
         """Statistics of the pooled rows of some clients, streamed once."""
@@ -349,8 +372,10 @@ class _Job:
                 continue
             values, rows = self.read(group)
             owner, labels = self.dealt.client[rows], self.dealt.effective_labels[rows]
-            for k in group:
-                mine = np.flatnonzero(owner == k)
+            order = np.argsort(owner, kind="stable")
+            starts = np.searchsorted(owner[order], group)
+            for k, start in zip(group, starts, strict=True):
+                mine = order[start : start + self.sizes[k]]
                 block = self.rows.wrap(values[mine]), labels[mine]
                 yield k, self.gathered([block], [k], self.dealt.names[k])
 
@@ -358,15 +383,14 @@ class _Job:
         """Clients in order, as many together as their rows fit into the buffer."""
         row_bytes = self.rows.dim * self.rows.data.dtype.itemsize
         budget = max(1, BUFFER_BYTES // row_bytes)
-        sizes = self.dealt.sizes()
         group: list[int] = []
         held = 0
         for k in clients:
-            if group and held + sizes[k] > budget:
+            if group and held + self.sizes[k] > budget:
                 yield group
                 group, held = [], 0
             group.append(k)
-            held += int(sizes[k])
+            held += self.sizes[k]
         if group:
             yield group
 
@@ -395,17 +419,14 @@ class _Job:
 
     def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:
         """The clients by name, with what is recorded of each."""
-        header, sizes = self.rows.header, self.dealt.sizes()
-        held = int(self.dealt.held_out.sum())
-        dealt_to = (len(self.dealt.names) - held, held) if self.partition else (0, 0)
         return {
             ClientId(self.dealt.names[k], self.partition): Client(
-                int(sizes[k]),
+                self.sizes[k],
                 self.gamma,
-                header["digest"],
+                self.rows.header["digest"],
                 self.rows_digest,
                 bool(self.dealt.held_out[k]),
-                dealt_to[int(self.dealt.held_out[k])],
+                self.dealt_to[int(self.dealt.held_out[k])],
             )
             for k in clients
         }

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5d, h5g, h5p, h5s, h5t
 from numpy.typing import NDArray
 
 from ..errors import AflError, CorruptFileError
 from . import packing, schema, sparse
-from .members import checked_dataset
+from .members import Plain, checked, may_be_packed
 from .writer import undisturbed
 
 Array = NDArray[Any]
@@ -31,14 +34,22 @@ _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeE
 # ---------------------------------------------------------------- writing
 
 
+def pays(name: str, value: Array) -> bool:
+    """Whether an array of this name is stored compressed."""
+    return may_be_packed(name, value.dtype) and value.size > 0 and packing.pays(value)
+
+
 @undisturbed()
-def put_array(file: h5py.File, name: str, value: Array) -> None:
-    """Write or replace an array; `packing` and `sparse` say when integers are compressed."""
+def put_array(file: h5py.File, name: str, value: Array, packed: bool | None = None) -> None:
+    """Write or replace an array; `packing` and `sparse` say when integers are compressed.
+
+    ``packed``: what `pays` says, where it is known already.
+    """
+    packed = pays(name, value) if packed is None else packed
     thin = f"{schema.SPARSE}/{name.removeprefix(schema.ARRAYS + '/')}"
     for old in (name, thin):
-        if old in file:
+        if old.encode() in file.id:
             del file[old]
-    packed = name.startswith(schema.ARRAYS + "/") and value.size > 0 and packing.pays(value)
     parts = sparse.split(value) if packed else None
     if parts is None:
         _put(file, name, value, packed)
@@ -49,19 +60,37 @@ def put_array(file: h5py.File, name: str, value: Array) -> None:
 
 
 def _put(file: h5py.File, name: str, value: Array, packed: bool) -> None:
-    """One dataset: checksummed, chunked (an empty one without)."""
+    """One dataset: checksummed, chunked (an empty one without).
+
+    By the library itself: h5py's ``create_dataset`` takes three times as long, in every file.
+    """
     if value.size == 0:
         file.create_dataset(name, data=value)
         return
     # Chunks of one size, so that the last one is nearly full: HDF5 fills it up.
     count = -(-value.nbytes // schema.CHUNK_BYTES)
     chunks = (-(-value.shape[0] // min(count, value.shape[0])), *value.shape[1:])
-    if not packed:
-        file.create_dataset(name, data=value, chunks=chunks, fletcher32=True)
-        return
-    filters = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
-    data = file.create_dataset(name, value.shape, value.dtype, chunks=chunks, **filters)
-    packing.write_chunks(data, value)
+    made = h5p.create(h5p.DATASET_CREATE)
+    made.set_chunk(chunks)
+    if packed:
+        made.set_shuffle()
+        made.set_deflate(1)
+    made.set_fletcher32()
+    made.set_obj_track_times(False)
+    kind, space = h5t.py_create(value.dtype, logical=True), h5s.create_simple(value.shape)
+    data = h5d.create(file.id, name.encode(), kind, space, made, lcpl=_with_groups())
+    if packed:
+        packing.write_chunks(h5py.Dataset(data), value)
+    else:
+        data.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(value))
+
+
+@cache
+def _with_groups() -> h5p.PropLCID:
+    """Groups on the way to a dataset are made, too."""
+    links = h5p.create(h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    return links
 
 
 # ---------------------------------------------------------------- reading
@@ -81,43 +110,63 @@ def damage_as_error(path: Path) -> Iterator[None]:
 
 def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) -> Array:
     """Read a whole dataset, at most ``limit`` bytes."""
-    data = checked_dataset(path, file, name)
-    if limit is not None and data.size * data.dtype.itemsize > limit:
+    data = checked(path, file, name)
+    if limit is not None and data.nbytes > limit:
         raise CorruptFileError(f"{path} is damaged: /{name} has more than {limit} bytes")
-    return cast(Array, data[()])
+    return data.read()
 
 
-def get_additive(path: Path, file: h5py.File, name: str) -> Array:
-    """Read the array ``name`` below /arrays, sparse or not."""
-    values, thin = get_array(path, file, f"{schema.ARRAYS}/{name}"), _thin(file, name)
-    if thin is None:
-        return values
-    shape = _shape(path, file, thin)
-    kept = get_array(path, file, f"{thin}/{schema.KEPT}")
-    if kept.dtype != np.uint8 or values.ndim != 1 or kept.ndim != 1:
-        raise CorruptFileError(f"{path} is damaged: /{thin} is not a bitmap of flat values")
-    return sparse.joined(kept, values, shape)
+@dataclass(frozen=True, slots=True)
+class Additive:
+    """An array below /arrays, sparse or not, which is not read yet."""
+
+    path: Path
+    values: Plain
+    kept: Plain | None  # the bitmap of a sparse one
+    shape: tuple[int, ...]
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes in the file, fewer where they are compressed."""
+        return self.values.stored + (0 if self.kept is None else self.kept.stored)
+
+    def read(self) -> Array:
+        """The whole array."""
+        if self.kept is None:
+            return self.values.read()
+        if self.kept.dtype != np.uint8 or len(self.values.shape) != 1 or len(self.kept.shape) != 1:
+            raise CorruptFileError(
+                f"{self.path} is damaged: a sparse array is not a bitmap of flat values"
+            )
+        return sparse.joined(self.kept.read(), self.values.read(), self.shape)
 
 
-def describe_additive(path: Path, file: h5py.File, name: str) -> dict[str, Any]:
-    """Shape, type, bytes as a plain array and bytes in the file of an array below /arrays."""
-    data, thin = checked_dataset(path, file, f"{schema.ARRAYS}/{name}"), _thin(file, name)
-    shape, held = tuple(data.shape), data.id.get_storage_size()
-    if thin is not None:
-        shape = _shape(path, file, thin)
-        held += checked_dataset(path, file, f"{thin}/{schema.KEPT}").id.get_storage_size()
+def find_additive(path: Path, file: h5py.File) -> dict[str, Additive]:
+    """The arrays below /arrays by name."""
+    where = schema.ARRAYS.encode()
+    names = [name.decode() for name in h5g.open(file.id, where)] if where in file.id else []
+    return {name: _additive(path, file, name) for name in names}
+
+
+def _additive(path: Path, file: h5py.File, name: str) -> Additive:
+    values, thin = checked(path, file, f"{schema.ARRAYS}/{name}"), f"{schema.SPARSE}/{name}"
+    if schema.SPARSE.encode() not in file.id or thin.encode() not in file.id:
+        return Additive(path, values, None, values.shape)
+    kept = checked(path, file, f"{thin}/{schema.KEPT}")
+    return Additive(path, values, kept, _shape(path, file, thin))
+
+
+def describe_additive(path: Path, file: h5py.File) -> dict[str, dict[str, Any]]:
+    """Shape, type, bytes as a plain array and bytes in the file of the arrays below /arrays."""
     return {
-        "shape": list(shape),
-        "type": data.dtype.str,
-        "bytes": prod(shape) * data.dtype.itemsize,
-        "stored_bytes": held,  # fewer where they are compressed
+        name: {
+            "shape": list(found.shape),
+            "type": found.values.dtype.str,
+            "bytes": prod(found.shape) * found.values.dtype.itemsize,
+            "stored_bytes": found.stored_bytes,
+        }
+        for name, found in find_additive(path, file).items()
     }
-
-
-def _thin(file: h5py.File, name: str) -> str | None:
-    """Where the bitmap of a sparse array lies; None for others."""
-    where = f"{schema.SPARSE}/{name}"
-    return where if where in file else None
 
 
 def _shape(path: Path, file: h5py.File, thin: str) -> tuple[int, ...]:

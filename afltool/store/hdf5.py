@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -21,18 +21,19 @@ from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, UsageError
 from ..inputs import meant, open_regular
 from ..memory import check_backed
-from . import headers, packing, schema
+from . import headers, schema
 from .arrays import (
+    Additive,
     Array,
     damage_as_error,
-    describe_additive,
-    get_additive,
+    find_additive,
     get_array,
+    pays,
     put_array,
 )
-from .kinds import HDF5, get_attribute
-from .members import may_be_packed, own_objects_only
-from .writer import put_attribute, writing
+from .kinds import HDF5, get_attribute, open_to_read
+from .members import own_objects_only
+from .writer import put_attribute, undisturbed, writing
 
 Header = dict[str, Any]
 LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the header
@@ -52,12 +53,12 @@ def put_header(file: h5py.File, kind: str, header: Header) -> None:
 
 def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Path:
     """Write one whole file of named arrays; see `writing` for what a failure leaves (nothing)."""
+    packed = {name: pays(name, value) for name, value in arrays.items()}
     # At the least: what is compressed may become next to nothing.
-    whole = (a for n, a in arrays.items() if not (may_be_packed(n, a.dtype) and packing.pays(a)))
-    size = LEAST_BYTES + sum(a.nbytes for a in whole)
-    with writing(path, kind, size) as file:
+    size = LEAST_BYTES + sum(a.nbytes for n, a in arrays.items() if not packed[n])
+    with writing(path, kind, size) as file, undisturbed():
         for name, value in arrays.items():
-            put_array(file, name, value)
+            put_array(file, name, value, packed[name])
         put_header(file, kind, header)
     return path
 
@@ -95,7 +96,7 @@ def _size(path: Path) -> int:
 @contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
     try:
-        file = h5py.File(path, "r", locking=False)
+        file = open_to_read(path)
     except PermissionError:
         raise InputError(f"cannot read {path}: permission denied") from None
     except OSError as error:
@@ -149,26 +150,27 @@ def _parsed(path: Path, data: bytes) -> Any:
 def read_file(path: Path, kind: str) -> tuple[Header, dict[str, Array]]:
     """The header and every array of a file but the header's bytes, by name."""
     with reading(path, kind) as (file, header), damage_as_error(path):
+        members = [name.decode("utf-8", "backslashreplace") for name in file.id]
         known = schema.MEMBERS[kind]
-        if strange := sorted(set(file) - {schema.HEADER, *known}):
+        if strange := sorted(set(members) - {schema.HEADER, *known}):
             raise CorruptFileError(f"{path} is damaged: no {kind} file holds /{strange[0]}")
-        additive = [*file.get(schema.ARRAYS, ())]
-        _check_memory(path, file, additive)
+        additive = find_additive(path, file)
+        _check_memory(path, additive.values())
         groups = (schema.HEADER, schema.ARRAYS, schema.SPARSE)
-        found = {name: get_array(path, file, name) for name in file if name not in groups}
-        for name in additive:
-            found[f"{schema.ARRAYS}/{name}"] = get_additive(path, file, name)
-        return header, found
+        found = {name: get_array(path, file, name) for name in members if name not in groups}
+        return header, {
+            **found,
+            **{f"{schema.ARRAYS}/{name}": one.read() for name, one in additive.items()},
+        }
 
 
-def _check_memory(path: Path, file: h5py.File, names: Sequence[str]) -> None:
+def _check_memory(path: Path, arrays: Collection[Additive]) -> None:
     """Refuse packed arrays that would take far more memory than their file has bytes.
 
     Each number takes 8 bytes there, whatever its type in the file.
     """
-    known = [describe_additive(path, file, name) for name in names]
-    claimed = sum(8 * prod(one["shape"]) for one in known)
-    check_backed(claimed, sum(one["stored_bytes"] for one in known), f"{path} is")
+    claimed = sum(8 * prod(one.shape) for one in arrays)
+    check_backed(claimed, sum(one.stored_bytes for one in arrays), f"{path} is")
 
 
 def check_digest(path: Path, header: Mapping[str, Any], found: str) -> None:

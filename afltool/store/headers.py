@@ -8,7 +8,6 @@ a key that is not there.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,7 @@ CONTEXT = {
     "head": BOUND_HEAD,
     "noise": ({"form": str, "sigma": dict}, ABSENT),
 }
-BY_KIND: dict[str, Mapping[str, Any]] = {
+BY_KIND: dict[str, dict[str, Any]] = {
     "features": {"space": SPACE, "classes": different_texts, "source": dict},
     "partition": {
         "names": different_texts,
@@ -128,27 +127,38 @@ def check(path: Path, kind: str, header: Any) -> None:
 
 def mismatch(value: Any, pattern: Any) -> str:
     """The first field of a JSON value that does not fit a pattern, in words; '' if all fit."""
-    return _mismatch(value, pattern, "")
+    wrong = _wrong(value, pattern)
+    return "" if wrong is None else _said(*wrong)
 
 
-def _mismatch(value: Any, pattern: Any, name: str) -> str:
-    """What is wrong, in words; '' if nothing is."""
+def _wrong(value: Any, pattern: Any) -> tuple[str, str, Any] | None:
+    """Name, what was expected there and what was found; None if all fits.
+
+    Names are put together on the way back only: this runs over each header of a thousand files.
+    """
     if isinstance(pattern, tuple):
-        found = [_mismatch(value, one, name) for one in pattern]
-        return "" if "" in found else found[0]
-    if isinstance(pattern, Mapping):
+        found = None
+        for one in pattern:
+            wrong = _wrong(value, one)
+            if wrong is None:
+                return None
+            found = found or wrong
+        return found
+    if isinstance(pattern, dict):
         if not isinstance(value, dict):
-            return _said(name, "an object", value)
-        inner = ((value.get(k, ABSENT), p, f"{name}.{k}") for k, p in pattern.items())
-    elif isinstance(pattern, list):
+            return "", "an object", value
+        for key, inner in pattern.items():
+            if wrong := _wrong(value.get(key, ABSENT), inner):
+                return f".{key}{wrong[0]}", *wrong[1:]
+        return None
+    if isinstance(pattern, list):
         if not isinstance(value, list):
-            return _said(name, "a list", value)
-        inner = ((one, pattern[0], f"{name}[{i}]") for i, one in enumerate(value))
-    elif _is(value, pattern):
-        return ""
-    else:
-        return _said(name, _words(pattern), value)
-    return next((wrong for one in inner if (wrong := _mismatch(*one))), "")
+            return "", "a list", value
+        for i, one in enumerate(value):
+            if wrong := _wrong(one, pattern[0]):
+                return f"[{i}]{wrong[0]}", *wrong[1:]
+        return None
+    return None if _is(value, pattern) else ("", _words(pattern), value)
 
 
 def _is(value: Any, pattern: Any) -> bool:

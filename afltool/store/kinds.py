@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
+from functools import cache, lru_cache
 from pathlib import Path
 
 import h5py
 import numpy as np
+from h5py import h5a, h5f, h5p
 
 from . import schema
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 DAMAGED = "damaged HDF5"  # any file of ours may replace it
 START = 4096  # bytes that tell the kind
+SETTLED_NS = 2_000_000_000  # two changes of a file within it may leave it the same times
 _SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "PNG",
     b"%PDF-": "PDF",
@@ -24,16 +28,31 @@ _SIGNATURES = {
 }
 
 
+def open_to_read(path: Path) -> h5py.File:
+    """An HDF5 file open for reading, without a lock; the library's errors are passed on."""
+    return h5py.File(h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=_without_lock()))
+
+
+@cache
+def _without_lock() -> h5p.PropFAID:
+    """What `h5py.File` with ``locking=False`` makes anew for each file."""
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_libver_bounds(h5f.LIBVER_EARLIEST, h5f.LIBVER_LATEST)
+    access.set_file_locking(False, False)
+    return access
+
+
 def get_attribute(file: h5py.File, name: str) -> str | int | None:
     """An attribute of the root group: a text of fixed length or a whole number, else None."""
-    attributes = file.attrs
-    if name not in attributes:
+    if not h5a.exists(file.id, name.encode()):
         return None
-    found = attributes.get_id(name)
-    if found.shape != () or found.dtype.kind not in "iuS":
+    found = h5a.open(file.id, name.encode())
+    dtype = found.dtype
+    if found.shape != () or dtype.kind not in "iuS":
         return None
-    value = attributes[name]
-    return value.decode() if isinstance(value, (bytes, np.bytes_)) else int(value)
+    value = np.empty((), dtype)
+    found.read(value)
+    return bytes(value[()]).decode() if dtype.kind == "S" else int(value[()])
 
 
 def kind_of_bytes(start: bytes) -> str:
@@ -51,7 +70,23 @@ def kind_of_bytes(start: bytes) -> str:
 
 
 def kind_of_file(path: Path) -> str:
-    """The kind of a regular file; of HDF5 files that of `schema.KINDS`, or what else they are."""
+    """The kind of a regular file; of HDF5 files that of `schema.KINDS`, or what else they are.
+
+    It is asked before the work, before a file is written and before it gets its name: a file that
+    nobody has touched since then, nor in the last seconds, is not opened again.
+    """
+    state = path.lstat()
+    if time.time_ns() - state.st_ctime_ns < SETTLED_NS:
+        return _kind(path)
+    return _kind_as_of(path, state.st_dev, state.st_ino, state.st_size, state.st_ctime_ns)
+
+
+@lru_cache(maxsize=1 << 14)
+def _kind_as_of(path: Path, *state: int) -> str:
+    return _kind(path)
+
+
+def _kind(path: Path) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         start = os.read(descriptor, START)
@@ -60,7 +95,7 @@ def kind_of_file(path: Path) -> str:
     if not start.startswith(HDF5):
         return kind_of_bytes(start)
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with open_to_read(path) as file:
             found = get_attribute(file, schema.FORMAT)
     except (OSError, RuntimeError, LookupError, ValueError, TypeError):
         return DAMAGED

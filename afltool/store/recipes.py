@@ -14,7 +14,6 @@ from ..errors import AflError, OutputExistsError
 from ..statistics import difference
 from . import schema
 from .outputs import check_output
-from .verify import verify
 
 
 def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,6 +29,8 @@ def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -
     if not os.path.lexists(path) or overwrite or path.is_dir():  # a folder is refused there
         check_output(path, schema.KIND_OF_STAGE.get(wanted["stage"]))
         return False
+    from .verify import verify  # and the readers of all kinds, with SciPy: seldom needed
+
     try:
         with inputs.distinct_files():  # looking at an output is not reading it
             header = verify(path)

@@ -18,6 +18,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5a, h5s, h5t
 
 from . import schema
 from .atomic import replacing
@@ -47,21 +48,29 @@ def writing(
             disk.check()  # before any other error: that one would only follow from it
 
 
+_calm = False  # within `undisturbed`
+
+
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Let Ctrl-C wait for the end of the block, which calls the HDF5 library to write.
 
-    Raised in the middle of `_Disk.write` it would be a failed write to the library.
+    Raised in the middle of `_Disk.write` it would be a failed write to the library. A block inside
+    another one has nothing left to do.
     """
+    global _calm
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    main = threading.current_thread() is threading.main_thread()
+    if _calm or not main or not callable(before):
         yield
         return
     came: list[Any] = []
     signal.signal(signal.SIGINT, lambda *signal_and_frame: came.append(signal_and_frame))
+    _calm = True
     try:
         yield
     finally:
+        _calm = False
         signal.signal(signal.SIGINT, before)
         if came:
             before(*came[0])
@@ -115,4 +124,9 @@ class _File(h5py.File):  # type: ignore[misc]  # h5py has no types: to mypy its 
 @undisturbed()
 def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
     """Write an attribute of the root group; texts get a fixed length."""
-    file.attrs[name] = np.bytes_(value.encode()) if isinstance(value, str) else value
+    known = np.asarray(np.bytes_(value.encode()) if isinstance(value, str) else value)
+    if h5a.exists(file.id, name.encode()):
+        file.attrs[name] = known[()]
+        return
+    kind = h5t.py_create(known.dtype, logical=True)
+    h5a.create(file.id, name.encode(), kind, h5s.create(h5s.SCALAR)).write(known)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...linalg.gram import product, real_cross, real_gram
 from ...linalg.triangle import length
 from ..base import Array, Shape
-from ..least_squares import CROSS, GRAM
+from ..gathered import CROSS, GRAM
 from .incremental import MOVED
 from .learned import JOINT, Learned
 from .network import HIDDEN, PHI, PHI0, Network, State

@@ -23,7 +23,7 @@ from ...linalg.sandwich import LowRank
 from ...linalg.triangle import length, pack, unpack
 from ...statistics import Statistics
 from ..base import Array, expect_shape, marks
-from ..least_squares import CROSS, GRAM
+from ..gathered import CROSS, GRAM
 
 F64 = NDArray[np.float64]
 MOVED, HIDDEN_GRAM = "moved", "hidden-gram"

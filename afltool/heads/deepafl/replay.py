@@ -23,7 +23,8 @@ from ...linalg.ridge import cholesky_solve
 from ...linalg.sandwich import LowRank
 from ...linalg.triangle import pack, unpack
 from ...statistics import Statistics
-from ..least_squares import CROSS, GRAM, Problem
+from ..gathered import CROSS, GRAM
+from ..least_squares import Problem
 from .gathering import ENERGY, RECONSTRUCTION
 from .learned import Learned
 from .options import DeepAFLOptions

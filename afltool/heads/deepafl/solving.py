@@ -16,7 +16,8 @@ from ...linalg.ridge_choice import Choice
 from ...linalg.sandwich import bytes_needed, low_rank, reconstructing
 from ...linalg.triangle import unpack
 from ...statistics import Statistics
-from ..least_squares import CROSS, GRAM, Problem, choose, held_out, solve
+from ..gathered import CROSS, GRAM
+from ..least_squares import Problem, choose, held_out, solve
 from . import incremental
 from .gathering import ENERGY, RECONSTRUCTION
 from .learned import Learned

@@ -23,7 +23,8 @@ from ...linalg.triangle import length, pack, unpack
 from ...statistics import Statistics
 from ..base import Array, Block, Head, Source, add_up, expect_shape, note_round
 from ..carried import NOTHING, Carried
-from ..least_squares import CROSS, GRAM, fraction_bits
+from ..gathered import CROSS, GRAM
+from ..least_squares import fraction_bits
 from . import rules
 from .options import RIDGE, DiscriminantOptions
 

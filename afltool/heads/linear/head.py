@@ -19,7 +19,8 @@ from ...linalg.gram import Products
 from ...statistics import Statistics
 from ..base import Array, Block, Head, Source, expect_shape
 from ..carried import NOTHING, Carried
-from ..least_squares import CROSS, GRAM, PHASE, fit
+from ..gathered import CROSS, GRAM, PHASE
+from ..least_squares import fit
 from .options import LinearOptions
 
 

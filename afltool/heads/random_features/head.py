@@ -20,7 +20,8 @@ from ...linalg.triangle import length
 from ...statistics import Statistics
 from ..base import Array, Block, Head, Shape, Source, add_up, expect_shape
 from ..carried import NOTHING, Carried
-from ..least_squares import CROSS, GRAM, PHASE, fit
+from ..gathered import CROSS, GRAM, PHASE
+from ..least_squares import fit
 from ..projections import Projections
 from .fixed import FixedFeatures
 from .options import FIXED, RandomFeaturesOptions

@@ -21,7 +21,8 @@ from ...linalg.designs import Coded, Dense, Design
 from ...linalg.fixedpoint import FixedPoint, Rows, rows_as
 from ...statistics import Statistics
 from ..base import Array, Block, Head, Source
-from ..least_squares import CROSS, GRAM, fraction_bits
+from ..gathered import CROSS, GRAM
+from ..least_squares import fraction_bits
 from ..linear.head import LinearHead
 from ..linear.options import LinearOptions
 from ..options import Options
