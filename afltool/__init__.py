@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         roc_picture,
         rounds_picture,
     )
+    from .stages.predict import predict
     from .stages.solve import solve
     from .stages.split import split
 
@@ -65,6 +66,7 @@ _WHERE = {
     "mask_reveal": "stages.masks:mask_reveal",
     "solve": "stages.solve:solve",
     "evaluate": "stages.evaluate:evaluate",
+    "predict": "stages.predict:predict",
     "baseline": "stages.baseline:baseline",
     "run": "runs.pipeline:run",
     "RunConfig": "runs.config:RunConfig",
@@ -97,6 +99,7 @@ __all__ = [
     "merge",
     "partition",
     "partition_picture",
+    "predict",
     "reliability_picture",
     "ridge_path_picture",
     "roc_picture",

@@ -182,7 +182,7 @@ ONLY = {
         "heads.projections",
         "linalg.counts",
     },
-    "pyarrow": {"store.tables", "embeddings"},
+    "pyarrow": {"store.tables", "store.rows", "embeddings"},
     "safetensors": {"backbones", "embeddings"},
     "pandas": {"stages.partition", "report"},
     "click": set(),

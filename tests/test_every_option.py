@@ -24,6 +24,7 @@ from afltool.extraction.asked import Asked
 from afltool.heads import OPTIONS, make_head
 from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from afltool.options.partition import PartitionOptions
+from afltool.options.predict import PredictOptions
 from afltool.options.solving import EvaluateOptions, SolveOptions
 from afltool.options.statistics import AggregateOptions, LocalStatsOptions
 from afltool.runs import pipeline
@@ -41,6 +42,7 @@ COMMANDS = {
     "aggregate": AggregateOptions,
     "solve": SolveOptions,
     "evaluate": EvaluateOptions,
+    "predict": PredictOptions,
     "slurm": Site,
 }
 IN_RUN = list(named_fields())

@@ -42,10 +42,16 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
     """The options of an extraction into ``space``; ``how``: those that a space does not tell.
 
     Raises:
+        UsageError: a space of imported features, whose network is not known.
         CorruptFileError: a space that no extraction has.
     """
     from ..backbones.nodes import AVERAGED
 
+    if space.get("preprocessing", ...) is None:
+        raise UsageError(
+            f"the features of {space.get('backbone')!r} were imported, so the network that made "
+            "them is not known here: give a feature file of them instead of images"
+        )
     try:
         node = str(space["node"])
         number = {"dtype": space["dtype"]}
@@ -54,6 +60,7 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
         named = node.removeprefix(_OUTPUT).removesuffix(AVERAGED)
         return ExtractOptions(
             backbone=space["backbone"],
+            image_size=preprocessing_of(space).crop,
             node=named if node.startswith(_OUTPUT) else None,
             precision=space["precision"],
             **number,

@@ -70,6 +70,16 @@ def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
     return head, header
 
 
+def load_solved_head(path: Path) -> tuple[Head, dict[str, Any]]:
+    """`load_head` of one that scores rows; `UsageError` where it is not solved yet."""
+    head, header = load_head(path)
+    if head.phase() is not None:
+        raise UsageError(
+            f"the head {path} is not solved yet: its next phase is {head.phase()!r} (local-stats)"
+        )
+    return head, header
+
+
 def check_numbers(path: Path, name: str, array: Array) -> None:
     """Refuse an array of a head that is not of finite numbers."""
     if array.dtype.kind not in "iuf" or not np.isfinite(array).all():

@@ -17,6 +17,8 @@ from ..inputs import meant
 
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
 
+SUFFIXES = (".csv", ".parquet", ".json")  # of what can be read
+
 Column = list[str | None]  # None for an empty cell
 Columns = dict[str, Column]
 

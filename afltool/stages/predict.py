@@ -1,0 +1,131 @@
+"""Stage `predict`: a solved head and images, or features, without labels → a table of classes."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import progress
+from ..datasets.given import Named, NamedImages, read_named
+from ..digest import Digest
+from ..errors import InputError
+from ..extraction.scoring import Block, Scorer, Source, features_source, image_source, network_of
+from ..options import made, takes
+from ..options.predict import PredictOptions
+from ..store.heads import load_solved_head
+from ..store.rows import RowWriter, check_rows, writing_rows
+
+log = logging.getLogger("afltool")
+COMMIT_SECONDS = 5.0
+
+
+@takes(PredictOptions)
+def predict(
+    head: str | Path,
+    named: Sequence[str | Path] | str | Path,
+    out: str | Path = "-",
+    *,
+    overwrite: bool = False,
+    as_json: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Write the class that a solved head gives to each image, or to each row of feature files.
+
+    ``named``: folders, image files, tables with a column ``path``, feature files (see
+    `afltool.datasets.given.read_named`). ``out``: a .csv, .jsonl or .parquet file, or '-' for CSV
+    on stdout, with ``as_json`` JSON Lines. The network of images is the one that the head's feature
+    space names; the space that it makes is compared with the head's, before any image is read.
+
+    The columns are ``path`` (of a feature file the row id), ``predicted``, ``score``, ``error``
+    (why an image has no class), then ``predicted_2``, ``score_2`` … up to ``top``, and with
+    ``scores`` one ``score:CLASS`` for each class. Scores are probabilities where the head defines
+    them, else its least-squares values: see `afltool.heads.checks.probabilities`.
+
+    Returns the path, how many rows were written, how many have an error, and how many each class.
+
+    Raises:
+        MismatchError: another space or class list than the head's, with the field that differs.
+        InvalidDataError: an image that cannot be used, unless ``on_error`` is 'row'.
+    """
+    o, out = made(PredictOptions, options), Path(out)
+    check_rows(out, overwrite)
+    solved, header = load_solved_head(Path(head))
+    given = [named] if isinstance(named, (str, Path)) else named
+    parts = read_named(given, sys.stdin, o.data_root)
+    if o.on_error == "stop":
+        _check_absent(parts)
+    scorer = Scorer(solved, header["classes"], o.top, o.scores)
+    sources = _sources(parts, Path(head), header, o)
+    total = sum(source.size for source in sources)
+    work = [header["digest"], scorer.columns, [source.fingerprint for source in sources]]
+    key = Digest().json("predictions", [*map(str, work), out.suffix]).hex()
+    with writing_rows(out, scorer.columns, key, as_json) as writer:
+        if writer.done:
+            log.info("predict: %d of %d are done, going on from there", writer.done, total)
+            scorer.resume(writer.state)
+        unit = "rows" if any(isinstance(part, Path) for part in parts) else "images"
+        with progress.task("predict", total, unit, writer.done) as task:
+            _write(_blocks(sources, writer.done), scorer, writer, task)
+    if scorer.errors:
+        log.warning("predict: %d of %d have no class, see the column error", scorer.errors, total)
+    return {"path": str(out), "rows": total, **scorer.state()}
+
+
+def _check_absent(parts: Sequence[Named]) -> None:
+    absent = [
+        (part.describe(i), why)
+        for part in parts
+        if isinstance(part, NamedImages)
+        for i, why in part.absent.items()
+    ]
+    if absent:
+        (where, why), more = absent[0], len(absent) - 1
+        raise InputError(
+            f"cannot use the image {where}: {why}{f', and {more} more like it' * (more > 0)}; "
+            "check the paths, or use --on-error row"
+        )
+
+
+def _sources(
+    parts: Sequence[Named], head: Path, header: dict[str, Any], o: PredictOptions
+) -> list[Source]:
+    """Where rows come from, checked against the head; one network for all images."""
+    files = {part: features_source(part, head, header) for part in parts if isinstance(part, Path)}
+    images = [part for part in parts if isinstance(part, NamedImages)]
+    network = network_of(head, header, o) if images else None
+    found = []
+    for part in parts:
+        if isinstance(part, Path):
+            found.append(files[part])
+        elif network is not None:
+            found.append(image_source(part, network, header["space"], o.on_error == "row"))
+    return found
+
+
+def _blocks(sources: Sequence[Source], done: int) -> Iterator[Block]:
+    """The blocks of all sources, without those of the first ``done`` items."""
+    for source in sources:
+        if done < source.size:
+            yield from source.blocks(done)
+        done = max(0, done - source.size)
+
+
+def _write(blocks: Iterator[Block], scorer: Scorer, writer: RowWriter, task: progress.Task) -> None:
+    """Score and write block by block; what is done is committed before any error."""
+    last, done, state = time.monotonic(), writer.done, scorer.state()
+    try:
+        for block in blocks:
+            writer.append(scorer.rows(block))
+            done, state = done + len(block.names), scorer.state()
+            task.advance(len(block.names))
+            if time.monotonic() - last > COMMIT_SECONDS:
+                writer.commit(done, state)
+                last = time.monotonic()
+            progress.stop_point()
+    except Exception:  # whatever it is: the blocks before it are not lost
+        writer.commit(done, state)
+        raise

@@ -1,0 +1,243 @@
+"""Tables of rows written as they come, as CSV, JSON Lines or parquet, and resumed after a kill.
+
+The text grows in NAME.partial (of parquet in NAME.rows.partial, as CSV, which becomes parquet at
+the end). Beside it NAME.progress says what of it counts, by length and SHA-256, and for which work:
+only that is continued.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from math import isfinite
+from pathlib import Path
+from typing import IO, Any
+
+from ..digest import canonical_json
+from ..errors import OutputExistsError, UsageError
+from ..shown import shown
+from .atomic import replacing
+from .outputs import STDOUT, check_output, partial_path
+
+Cell = str | float | None
+Columns = Mapping[str, type]  # str or float, by name
+KINDS = {".csv": "text", ".jsonl": "JSON", ".parquet": "parquet"}  # as `kind_of_bytes` calls them
+BATCH = 8192  # rows of parquet that are in memory
+
+
+def check_rows(path: Path, overwrite: bool = False) -> None:
+    """Refuse a place where `writing_rows` would not write, before the work."""
+    if path == STDOUT:
+        return
+    if path.suffix.lower() not in KINDS:
+        raise UsageError(f"{path}: rows go to a .csv, .jsonl or .parquet file, or - for stdout")
+    check_output(path, KINDS[path.suffix.lower()])
+    if path.exists() and not overwrite:
+        raise OutputExistsError(f"{path} exists: choose another -o, or use --overwrite")
+    if path.suffix.lower() == ".parquet":
+        _pyarrow()
+
+
+def _csv_lines(rows: Iterable[Sequence[Cell]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _in_json(cell: Cell) -> Cell:
+    """JSON has no infinity, which the score of a class without training rows may be."""
+    return None if isinstance(cell, float) and not isfinite(cell) else cell
+
+
+def _json_lines(columns: Columns) -> Callable[[Iterable[Sequence[Cell]]], str]:
+    def lines(rows: Iterable[Sequence[Cell]]) -> str:
+        records = (dict(zip(columns, map(_in_json, row), strict=True)) for row in rows)
+        return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records)
+
+    return lines
+
+
+class RowWriter:
+    """Appends rows to an open text.
+
+    ``done`` items of the work are in it from an earlier run, which left ``state``.
+    """
+
+    def __init__(self, lines: Callable[[Iterable[Sequence[Cell]]], str], file: IO[bytes]) -> None:
+        self.lines, self.file, self.done = lines, file, 0
+        self.state: dict[str, Any] = {}
+        self.size, self.sha = 0, hashlib.sha256()
+
+    def text(self, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        self.file.write(data)
+        self.sha.update(data)
+        self.size += len(data)
+
+    def append(self, rows: Iterable[Sequence[Cell]]) -> None:
+        """Add rows, a cell for each column."""
+        self.text(self.lines(rows))
+
+    def commit(self, done: int, state: Mapping[str, Any]) -> None:
+        """Make the rows so far, which are those of ``done`` items, survive a kill."""
+
+
+class _Resumable(RowWriter):
+    def __init__(
+        self, lines: Callable[[Iterable[Sequence[Cell]]], str], file: IO[bytes], note: Path,
+        key: str,
+    ) -> None:  # fmt: skip
+        super().__init__(lines, file)
+        self.note, self.key = note, key
+
+    def go_on(self, found: Mapping[str, Any]) -> None:
+        """Continue behind what an earlier run has committed."""
+        self.done, self.size, self.state = found["done"], found["size"], found["state"]
+        for piece in _pieces(self.file, self.size):
+            self.sha.update(piece)
+        self.file.truncate(self.size)
+
+    def commit(self, done: int, state: Mapping[str, Any]) -> None:
+        if not done:
+            return
+        self.file.flush()
+        self.done = done
+        note = {
+            "key": self.key,
+            "done": done,
+            "size": self.size,
+            "sha256": self.sha.hexdigest(),
+            "state": dict(state),
+        }
+        data = canonical_json(note).encode()
+        with (
+            replacing(self.note, "JSON", durable=False) as place,
+            os.fdopen(place, "wb", closefd=False) as file,
+        ):
+            file.write(data)
+
+
+class _Stdout(RowWriter):
+    """Rows on stdout, where nothing can be taken up again; on a terminal they are escaped."""
+
+    def __init__(self, lines: Callable[[Iterable[Sequence[Cell]]], str]) -> None:
+        super().__init__(lines, io.BytesIO())
+
+    def text(self, text: str) -> None:
+        if sys.stdout.isatty():
+            text = "".join(shown(line) + "\n" for line in text.splitlines())
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        if getattr(sys.stdout, "failed", None):
+            raise BrokenPipeError("nobody reads stdout any more")
+
+
+@contextmanager
+def writing_rows(
+    path: Path, columns: Columns, key: str, as_json: bool = False
+) -> Iterator[RowWriter]:
+    """A `RowWriter` for a file that takes its name when the block succeeds; '-' is stdout.
+
+    ``key`` says which work it is: what an earlier run with the same key committed is continued.
+    When the block fails, what was committed stays for the next run. ``as_json``: of stdout.
+    """
+    suffix = path.suffix.lower()
+    in_json = as_json if path == STDOUT else suffix == ".jsonl"
+    lines = _json_lines(columns) if in_json else _csv_lines
+    header = "" if in_json else _csv_lines([list(columns)])
+    if path == STDOUT:
+        out = _Stdout(lines)
+        out.text(header)
+        yield out
+        return
+    spool = path.with_name(path.name + ".rows") if suffix == ".parquet" else path
+    note = path.with_name(path.name + ".progress")
+    kind = "text" if spool != path else KINDS[suffix]
+    with (
+        replacing(spool, kind, go_on=_finds(note, key)) as place,
+        os.fdopen(place, "r+b", closefd=False) as file,
+    ):
+        writer = _Resumable(lines, file, note, key)
+        found = _committed(partial_path(spool), note, key)
+        if found:
+            writer.go_on(found)
+        else:
+            writer.text(header)
+        try:
+            yield writer
+            file.flush()
+            if spool != path:
+                file.seek(0)
+                _to_parquet(file, columns, path)
+        except BaseException:
+            if not writer.done:
+                file.flush()
+                file.truncate(0)  # nothing to go on from: no trace is left
+            raise
+    if writer.done:
+        note.unlink(missing_ok=True)
+    if spool != path:
+        spool.unlink(missing_ok=True)
+
+
+def _finds(note: Path, key: str) -> Callable[[Path], bool]:
+    return lambda partial: _committed(partial, note, key) is not None
+
+
+def _committed(partial: Path, note: Path, key: str) -> dict[str, Any] | None:
+    """What a note says of a partial file, if it is about this work and the bytes are there."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(note.read_text("utf-8"))
+        done, size = int(found["done"]), int(found["size"])
+        with partial.open("rb") as file:
+            sha = hashlib.sha256()
+            for piece in _pieces(file, size):
+                sha.update(piece)
+        if found["key"] == key and done > 0 and sha.hexdigest() == found["sha256"]:
+            return {"done": done, "size": size, "state": dict(found["state"])}
+    return None
+
+
+def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """The next ``size`` bytes of a file, or all that it has."""
+    while size > 0 and (piece := file.read(min(size, 1 << 20))):
+        size -= len(piece)
+        yield piece
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UsageError("writing parquet needs pyarrow: pip install 'afltool[import]'") from error
+    return pyarrow
+
+
+def _to_parquet(file: IO[bytes], columns: Columns, path: Path) -> None:
+    """The CSV in ``file`` as parquet; empty cells are null."""
+    pa = _pyarrow()
+    kinds = {str: pa.string(), float: pa.float64()}
+    fields = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    rows = csv.reader(text)
+    next(rows)
+    with (
+        replacing(path, "parquet") as place,
+        os.fdopen(place, "wb", closefd=False) as out,
+        pa.parquet.ParquetWriter(out, fields) as writer,
+    ):
+        while batch := list(islice(rows, BATCH)):
+            cells = zip(*batch, strict=True)
+            made = [
+                [None if cell == "" else kind(cell) for cell in column]
+                for column, kind in zip(cells, columns.values(), strict=True)
+            ]
+            writer.write_table(pa.table(made, schema=fields))
+    text.detach()

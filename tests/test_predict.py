@@ -1,0 +1,469 @@
+"""predict: the classes that a head gives, equal to evaluate's, for any input, resumed, refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from conftest import embeddings, installed
+from damage import forge
+from helpers_images import write_imagefolder
+
+import afltool
+from afltool import progress
+from afltool.errors import (
+    InputError,
+    InvalidDataError,
+    MismatchError,
+    OutputExistsError,
+    StoppedError,
+    UsageError,
+)
+from afltool.extraction import scoring
+from afltool.stages import predict as stage
+from afltool.store.features import open_features
+from afltool.store.hdf5 import read_header
+from afltool.store.heads import load_head
+
+SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
+HOW = {"weights": "random", "batch_size": 8}
+
+
+def table(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# ---------------------------------------------------------------- every head, from feature files
+
+HEADS = {
+    "linear": {"ridge": 1.0},
+    "deepafl": {"layers": 1, "width": 16, "ridge": 1.0},
+    "random-features": {"width": 32},
+    "safle": {"group_size": 2, "thresholds": "range:-8:8"},
+    "softmax": {"rounds": 2},
+    "discriminant": {"rule": "lda", "shrinkage": 0.1},
+    "discriminant-nearest": {"rule": "nearest-mean"},
+}
+
+
+def solved(name, road, folder):
+    """A head after all its rounds, from the statistics of all rows."""
+    if name == "network":
+        run = afltool.baseline("fedavg", road.train, folder / "run", partition=road.clients,
+                               test=road.test, settings={"rounds": 3, "hidden": 8})  # fmt: skip
+        return run / "head.h5"
+    head = afltool.head(name.split("-n")[0], folder / "0.h5", options=HEADS[name])
+    for k in range(1, 20):
+        total = afltool.local_stats(road.train, head, folder / f"t{k}.h5", client="a", sum=True)
+        head = afltool.solve(total, folder / f"{k}.h5", head=head)
+        if read_header(head)["phase"] is None:
+            return head
+    raise AssertionError("it is never solved")
+
+
+@pytest.mark.parametrize("name", [*HEADS, "network"])
+def test_joined_with_the_labels_it_is_what_evaluate_says(name, road, tmp_path):
+    head = solved(name, road, tmp_path)
+    out = tmp_path / "p.csv"
+    said = afltool.predict(head, road.test, out, scores=True, top=3)
+    rows, found = table(out), afltool.evaluate(head, road.test)
+    with open_features(road.test) as test:
+        truth = {i.decode(): test.classes[y] for i, y in zip(test.row_ids, test.labels)}  # noqa: B905
+        scores = load_head(head)[0].scores(test.rows(0, len(test)))
+    right = [row["predicted"] == truth[row["path"]] for row in rows]
+    assert sum(right) / len(right) == found["top1"]
+    assert [row["path"] for row in rows] == list(truth)
+    columns = [f"score:{c}" for c in test.classes]
+    values = np.array([[float(row[c]) for c in columns] for row in rows])
+    assert [float(row["score"]) for row in rows] == values.max(axis=1).tolist()
+    assert [float(row["score_2"]) for row in rows] == np.sort(values)[:, -2].tolist()
+    if load_head(head)[0].log_probabilities:
+        exp = np.exp(scores - scores.max(axis=1, keepdims=True))
+        np.testing.assert_allclose(values, exp / exp.sum(axis=1, keepdims=True), atol=1e-15)
+    else:
+        assert np.array_equal(values, scores)
+    assert said["rows"] == len(rows) == sum(said["predicted"].values())
+    assert said["errors"] == 0
+
+
+def test_top_is_as_many_as_there_are(road, tmp_path):
+    afltool.predict(road.head, road.test, tmp_path / "p.csv", top=50)
+    names = list(table(tmp_path / "p.csv")[0])
+    assert names[-1] == "score_4"
+    assert "predicted_5" not in names
+
+
+def test_formats_hold_the_same_rows(road, tmp_path, cli):
+    outs = [tmp_path / f"p.{kind}" for kind in ("csv", "jsonl", "parquet")]
+    for out in outs:
+        assert cli("predict", road.head, road.test, "-o", out, "--scores").stdout == f"{out}\n"
+    rows = table(outs[0])
+    lines = [json.loads(line) for line in outs[1].read_text().splitlines()]
+    import pyarrow.parquet
+
+    cells = pyarrow.parquet.read_table(outs[2]).to_pylist()
+    assert cells == lines
+    assert [{k: "" if v is None else str(v) for k, v in one.items()} for one in lines] == rows
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p.csv", "p.jsonl", "p.parquet"]
+    shown = cli("predict", road.head, road.test, "--scores")
+    assert shown.stdout == outs[0].read_text()
+    assert cli("predict", road.head, road.test, "--scores", "--json").stdout == outs[1].read_text()
+    counted = json.loads(cli("predict", road.head, road.test, "-o", outs[0], "--overwrite",
+                             "--json").stdout)  # fmt: skip
+    assert counted["rows"] == 200 == sum(counted["predicted"].values())
+
+
+def test_rows_of_a_damaged_feature_file_get_no_name(road, tmp_path):
+    copy = tmp_path / "test.h5"
+    shutil.copy(road.test, copy)
+    with open_features(copy) as rows:
+        at = rows.data.id.get_chunk_info(0).byte_offset
+    with copy.open("r+b") as file:
+        file.seek(at + 5)
+        byte = file.read(1)
+        file.seek(at + 5)
+        file.write(bytes([byte[0] ^ 1]))
+    with pytest.raises(InputError, match="damaged"):
+        afltool.predict(road.head, copy, tmp_path / "p.csv")
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_what_does_not_fit_is_refused_by_the_field_that_differs(road, tmp_path):
+    out = tmp_path / "p.csv"
+    other = afltool.convert(road.test, tmp_path / "other.h5", fraction_bits=3)
+    with pytest.raises(MismatchError, match=r"space\.fraction_bits is 3 here and 9 there"):
+        afltool.predict(road.head, other, out)
+    classes = read_header(road.test)["classes"]
+    turned = forge(road.test, tmp_path / "turned.h5", {"classes": classes[::-1]})
+    with pytest.raises(MismatchError, match=r"classes\[0\]"):
+        afltool.predict(road.head, turned, out)
+    with pytest.raises(UsageError, match=r"is not solved yet.*local-stats"):
+        afltool.predict(road.head0, road.test, out)
+    with pytest.raises(UsageError, match=r"is a statistics file; expected a features file"):
+        afltool.predict(road.head, road.total, out)
+    with pytest.raises(UsageError, match=r"\.csv, \.jsonl or \.parquet"):
+        afltool.predict(road.head, road.test, tmp_path / "p.txt")
+    out.write_text("mine")
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        afltool.predict(road.head, road.test, out)
+    assert out.read_text() == "mine"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other.h5", "p.csv", "turned.h5"]
+
+
+def test_embeddings_tell_of_no_network(road, tmp_path):
+    images = write_imagefolder(tmp_path / "images", per_class=1, splits=("test",))
+    with pytest.raises(UsageError, match=r"were imported.*feature file"):
+        afltool.predict(road.head, images, tmp_path / "p.csv")
+
+
+# ---------------------------------------------------------------- images
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Images, their features, and a head: 36 images of three classes for the test."""
+    at = tmp_path_factory.mktemp("photos")
+    images = write_imagefolder(at / "images", per_class=12)
+    train, _ = (
+        afltool.extract("resnet18", f"imagefolder:{images}", split, at / f"{split}.h5", **SMALL)
+        for split in ("train", "test")
+    )
+    total = afltool.local_stats(train, "linear", at / "t.h5", client="a", sum=True)
+    # so strong a ridge that some rows are wrong: an accuracy of 1 would prove little
+    afltool.solve(total, at / "head.h5", options={"ridge": 3e4})
+    return at
+
+
+@pytest.fixture(autouse=True)
+def built_once(monkeypatch):
+    """Most of a short prediction is the building of the network: equal ones are built once."""
+    build = stage.network_of
+
+    def kept(head, header, o):
+        how = (o.weights, o.seed, o.batch_size)
+        key = json.dumps([header["space"], how], sort_keys=True)
+        if key not in NETWORKS:
+            NETWORKS[key] = build(head, header, o)
+        return NETWORKS[key]
+
+    monkeypatch.setattr(stage, "network_of", kept)
+
+
+NETWORKS = {}
+
+
+def copied(photos, tmp_path):
+    return shutil.copytree(photos / "images" / "test", tmp_path / "photos")
+
+
+@pytest.mark.slow
+def test_the_installed_command_answers_as_evaluate_does(photos, tmp_path):
+    """Images, through the command and files, joined by their names."""
+    found = json.loads(installed("evaluate", "head.h5", "test.h5", "--json", cwd=photos).stdout)
+    for named in ("images/test", "test.h5"):
+        done = installed("predict", "head.h5", named, "-o", tmp_path / "p.csv", "--overwrite",
+                         "--weights", "random", cwd=photos)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        rows = table(tmp_path / "p.csv")
+        assert len(rows) == 36
+        right = [row["path"].split("/")[-2] == row["predicted"] for row in rows]
+        assert sum(right) / 36 == found["top1"]
+
+
+def test_images_get_the_scores_of_their_stored_features(photos, tmp_path):
+    head, test = photos / "head.h5", photos / "test.h5"
+    afltool.predict(head, test, tmp_path / "a.csv", scores=True)
+    afltool.predict(head, photos / "images" / "test", tmp_path / "b.csv", scores=True, **HOW)
+    a, b = table(tmp_path / "a.csv"), table(tmp_path / "b.csv")
+    assert [one["predicted"] for one in a] == [one["predicted"] for one in b]
+    for one, other in zip(a, b, strict=True):
+        assert other["path"] == str(photos / "images" / one["path"])
+        np.testing.assert_allclose(float(one["score"]), float(other["score"]), rtol=1e-12)
+    right = [one["predicted"] == one["path"].split("/")[1] for one in a]
+    assert sum(right) / len(right) == afltool.evaluate(head, test)["top1"] < 1
+
+
+def test_every_way_to_name_images_names_the_same(photos, tmp_path, cli, monkeypatch):
+    folder = copied(photos, tmp_path)
+    (folder / "line" / "readme.txt").write_text("passed over")
+    files = sorted(folder.rglob("*.png"))
+    names = [f.relative_to(tmp_path).as_posix() for f in files]
+    (tmp_path / "list.csv").write_text("path,site\n" + "".join(f"{n},a\n" for n in names))
+    monkeypatch.chdir(tmp_path)
+    how = ["--weights", "random", "--batch-size", 8]
+    outs = []
+    for i, (named, said) in enumerate(
+        [(["photos"], None), (names, None), (["list.csv"], None), (["-"], "\n".join(names)),
+         (["photos/circle", "-"], "photos/line\nphotos/square\n"),
+         (["photos/circle/0000.png", str(photos / "test.h5")], None)]
+    ):  # fmt: skip
+        done = cli("predict", photos / "head.h5", *named, "-o", f"{i}.csv", *how, input=said)
+        assert done.exit_code == 0, done.stderr
+        outs.append(table(f"{i}.csv"))
+    assert outs[0] == outs[1] == outs[2] == outs[3] == outs[4]
+    assert [row["path"] for row in outs[0]] == names
+    mixed = outs[5]
+    assert float(mixed[0]["score"]) == pytest.approx(float(outs[0][0]["score"]), rel=1e-12)
+    assert mixed[0]["path"] == outs[0][0]["path"]
+    assert [row["predicted"] for row in mixed[1:]] == [row["predicted"] for row in outs[0]]
+    (tmp_path / "elsewhere").mkdir()
+    shutil.move("list.csv", "elsewhere/list.csv")
+    done = cli("predict", photos / "head.h5", "elsewhere/list.csv", "--data-root", ".", *how)
+    assert done.stdout == (tmp_path / "0.csv").read_text()
+
+
+def test_a_corrupt_image_ends_it_or_has_a_row(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(scoring, "IMAGES", 4)
+    folder, head, out = copied(photos, tmp_path), photos / "head.h5", tmp_path / "p.csv"
+    (folder / "line" / "0003.png").write_bytes(b"no picture")
+    with pytest.raises(InvalidDataError, match=r"0003\.png: expected one of.*--on-error row"):
+        afltool.predict(head, folder, out, **HOW)
+    assert not out.exists()
+    assert out.with_name("p.csv.partial").exists(), "what is done is kept"
+    said = afltool.predict(head, folder, out, on_error="row", **HOW)
+    afltool.predict(head, folder, tmp_path / "whole.csv", on_error="row", **HOW)
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    rows = table(out)
+    bad = [row for row in rows if row["error"]]
+    assert len(rows) == 36
+    assert [row["path"] for row in bad] == [str(folder / "line" / "0003.png")]
+    assert bad[0]["predicted"] == bad[0]["score"] == ""
+    assert said["errors"] == 1
+    assert sum(said["predicted"].values()) == 35
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p.csv", "photos", "whole.csv"]
+
+
+def test_files_that_are_no_images_or_not_there(photos, tmp_path, cli):
+    head, out = photos / "head.h5", tmp_path / "p.csv"
+    (tmp_path / "notes.txt").write_text("no picture")
+    good = photos / "images" / "test" / "line" / "0000.png"
+    (tmp_path / "empty").mkdir()
+    for named, code, words in (
+        (tmp_path / "notes.txt", 3, "notes.txt: expected one of the formats"),
+        (tmp_path / "gone.png", 3, "gone.png"),
+        (tmp_path / "empty", 3, "holds no images, at any depth"),
+    ):
+        done = cli("predict", head, named, "-o", out, "--weights", "random", "--batch-size", 8)
+        assert (done.exit_code, out.exists()) == (code, False)
+        assert words in done.stderr
+    lines = f"{tmp_path / 'gone.png'}\n{good}\n{tmp_path / 'notes.txt'}\n"
+    done = cli("predict", head, "-", "-o", out, *["--weights", "random"], input=lines)
+    assert done.exit_code == 3
+    assert "gone.png: there is no such file" in done.stderr
+    assert "--on-error row" in done.stderr
+    done = cli("predict", head, "-", "-o", out, *["--weights", "random", "--on-error", "row"],
+               input=lines)  # fmt: skip
+    assert done.exit_code == 0
+    errors = [row["error"] for row in table(out)]
+    assert errors[0].startswith("there is no such file")
+    assert errors[1] == ""
+    assert errors[2].startswith("expected one of the formats")
+    assert {p.name for p in tmp_path.iterdir()} == {"notes.txt", "empty", "p.csv"}
+
+
+def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path, monkeypatch):
+    head, images = photos / "head.h5", photos / "images" / "test"
+    monkeypatch.setattr(scoring, "image_source", None)
+    with pytest.raises(MismatchError, match=r"weights is '.*--weights FILE, or --weights random"):
+        afltool.predict(head, images, tmp_path / "p.csv", weights="random", seed=1, batch_size=8)
+    space = read_header(head)["space"]
+    for change, words in (
+        ({"backbone": "resnet34"}, "weights is"),
+        ({"node": "output of layer3, averaged over positions"}, "dim is 256 here and 512 there"),
+        ({"preprocessing": {**space["preprocessing"], "fingerprint": "0"}}, "preprocessing.finger"),
+        ({"precision": "bf16", "views": 2}, "views is None here and 2 there"),
+    ):
+        other = forge(head, tmp_path / "other.h5", {"space": {**space, **change}})
+        with pytest.raises(MismatchError, match=words):
+            afltool.predict(other, images, tmp_path / "p.csv", **HOW)
+    for broken in ({"preprocessing": {"crop": 3}}, {"node": None, "precision": 3}):
+        other = forge(head, tmp_path / "other.h5", {"space": {**space, **broken}})
+        with pytest.raises((InputError, UsageError)):
+            afltool.predict(other, images, tmp_path / "p.csv", **HOW)
+    assert [p.name for p in tmp_path.iterdir()] == ["other.h5"]
+
+
+# ---------------------------------------------------------------- interruptions
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_it_goes_on_after_a_stop_to_the_same_bytes(kind, photos, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(scoring, "IMAGES", 4)
+    monkeypatch.setattr(stage, "COMMIT_SECONDS", 0)
+    folder, head = photos / "images" / "test", photos / "head.h5"
+    options = {"scores": True, "top": 2, "on_error": "row", **HOW}
+    whole, out = tmp_path / f"whole.{kind}", tmp_path / f"p.{kind}"
+    expected = afltool.predict(head, folder, whole, **options)
+    seen, decode = [], scoring.Network.decode
+
+    def stopping(self, pictures, index):
+        seen.append(index)
+        if index == stop_at:
+            progress.request_stop("a test")
+        return decode(self, pictures, index)
+
+    monkeypatch.setattr(scoring.Network, "decode", stopping)
+    # Batches are decoded ahead, so most of the work is in flight when the last one is.
+    monkeypatch.setattr("afltool.extraction.decoding.AHEAD", 1)
+    for moment in (17, 33):
+        stop_at = moment
+        with pytest.raises(StoppedError):
+            afltool.predict(head, folder, out, **options)
+        progress.clear_stop()
+        assert not out.exists()
+    seen.clear()
+    stop_at = -1
+    with caplog.at_level("INFO", logger="afltool"):
+        said = afltool.predict(head, folder, out, **options)
+    assert 0 < len(seen) < 36
+    assert "of 36 are done" in caplog.text
+    assert out.read_bytes() == whole.read_bytes()
+    assert {**said, "path": ""} == {**expected, "path": ""}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_killed_run_goes_on_behind_what_it_committed(road, tmp_path, monkeypatch):
+    """Rows behind the last commit, even half a row, do not count."""
+    big = afltool.import_embeddings(embeddings(tmp_path / "x.npz", 3000), tmp_path / "x.h5")
+    monkeypatch.setattr("afltool.store.features.BLOCK_BYTES", 256 * 8 * 8)
+    whole, out = tmp_path / "whole.csv", tmp_path / "p.csv"
+    afltool.predict(road.head, big, whole)
+    scored, original = [], scoring.Scorer.rows
+    monkeypatch.setattr(stage, "COMMIT_SECONDS", 0)
+
+    def dying(self, block):
+        scored.append(len(block.names))
+        if len(scored) == 5:
+            monkeypatch.setattr(stage, "COMMIT_SECONDS", 1000)
+        if len(scored) == 8:
+            raise KeyboardInterrupt
+        return original(self, block)
+
+    monkeypatch.setattr(scoring.Scorer, "rows", dying)
+    with pytest.raises(KeyboardInterrupt):
+        afltool.predict(road.head, big, out)
+    partial = tmp_path / "p.csv.partial"
+    with partial.open("ab") as file:
+        file.write(b"half a r")
+    assert not out.exists()
+    scored.clear()
+    monkeypatch.setattr(stage, "COMMIT_SECONDS", 1000)
+    scored.extend([0] * 20)
+    afltool.predict(road.head, big, out)
+    assert len(scored) == 20 + 12 - 4, "four of twelve blocks were committed"
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_another_run_or_a_damaged_one_is_not_continued(road, tmp_path, monkeypatch):
+    out, head = tmp_path / "p.csv", road.head
+    whole = tmp_path / "whole.csv"
+    afltool.predict(head, road.test, whole)
+    partial, note = tmp_path / "p.csv.partial", tmp_path / "p.csv.progress"
+
+    def interrupted(**options):
+        with monkeypatch.context() as patch:
+            patch.setattr(stage, "COMMIT_SECONDS", 0)
+            patch.setattr(progress, "stop_point", lambda: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                afltool.predict(head, road.test, out, **options)
+        assert partial.exists()
+        assert note.exists()
+
+    def resumed():
+        begun, text = [], whole.read_bytes()
+        original = scoring.Scorer.resume
+        with monkeypatch.context() as patch:
+            patch.setattr(scoring.Scorer, "resume",
+                          lambda self, state: begun.append(1) or original(self, state))  # fmt: skip
+            afltool.predict(head, road.test, out)
+        assert out.read_bytes() == text
+        out.unlink()
+        return bool(begun)
+
+    interrupted()
+    assert resumed()
+    interrupted(top=2)
+    assert not resumed()
+    interrupted()
+    data = bytearray(partial.read_bytes())
+    data[30] ^= 1
+    partial.write_bytes(data)
+    assert not resumed()
+    interrupted()
+    note.write_text("{")
+    assert not resumed()
+    interrupted()
+    partial.write_bytes(partial.read_bytes()[:100])
+    assert not resumed()
+
+
+def test_values_that_the_format_cannot_hold_have_no_class():
+    rows = [np.array(r, np.float32) for r in ([1, 2], [100, 0], [np.nan, 1])]
+    block = scoring._block(["a", "b", "c", "d"], {1: "no image"}, rows, 9, skip=True)
+    assert len(block.X) == 1
+    assert set(block.why) == {1, 2, 3}
+    assert "beyond the range" in block.why[2]
+    with pytest.raises(InvalidDataError, match="image c: feature 0 is 100"):
+        scoring._block(["a", "b", "c", "d"], {1: "no image"}, rows, 9, skip=False)
+    none = scoring._block(["a"], {0: "no image"}, [], 9, skip=True)
+    assert none.X is None
+
+
+def test_names_are_written_so_that_they_come_back(photos, tmp_path):
+    odd = tmp_path / 'a "b", c\nd'
+    odd.mkdir()
+    source = photos / "images" / "test" / "line" / "0000.png"
+    shutil.copy(source, odd / "x.png")
+    shutil.copy(source, os.fsencode(odd) + b"/\xff.png")
+    for kind in ("csv", "jsonl"):
+        afltool.predict(photos / "head.h5", odd, tmp_path / f"p.{kind}", **HOW)
+    first, second = (row["path"] for row in table(tmp_path / "p.csv"))
+    assert first == str(odd / "x.png")
+    assert second == str(odd) + "/\\udcff.png"
+    lines = (tmp_path / "p.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["path"] == first
