@@ -118,3 +118,67 @@ def test_statistics_say_nothing_of_the_site(road, tmp_path):
             assert secret not in text
     assert read_header(sent)["provenance"]["head_file"] == "head0.h5"
     assert read_header(sent)["provenance"]["seconds"] is None
+
+
+# ---------------------------------------------------------------- at first sight
+
+
+@pytest.fixture
+def shown(cli, monkeypatch):
+    """The lines of info on a terminal of 80 columns, by their names."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def look(*args):
+        lines = cli("info", *args).stdout.splitlines()
+        return {line.split(" ")[0]: line for line in lines if not line.startswith(" ")}, lines
+
+    return look
+
+
+def test_info_is_short_and_the_digest_is_on_one_line(road, shown):
+    for kind, path in road.of_each_kind().items():
+        by_name, lines = shown(path)
+        assert len(lines) <= 10, kind
+        assert afltool.info(path)["digest"] in by_name["digest"].split()
+        assert kind in by_name["kind"]
+        assert {"rows", "classes"} <= by_name.keys(), kind
+        assert not any("provenance" in line for line in lines)
+        assert "header only" in by_name.get("checked", "header only")
+        everything, more = shown(path, "--all")
+        assert len(more) > len(lines)
+        assert {"recipe.stage", "provenance.numpy", "bytes", "path"} <= everything.keys()
+
+
+def test_what_is_said_at_first_sight(road, silo, shown, tmp_path):
+    one = afltool.local_stats(silo[0], "linear", tmp_path / "s.h5", client="Süd", sum=True)
+    said, lines = shown(one)
+    assert said["clients"].split() == ["clients", "1:", "Süd"]
+    assert "exact number of rows (5)" in " ".join(" ".join(lines).split())
+    said, _ = shown(road.total)
+    assert said["clients"].split() == ["clients", "6:", *"0, 1, 2, 3, 4, 5".split()]
+    assert "reveals" not in said, "a sum over several"
+    said, _ = shown(road.clients)
+    sizes = afltool.info(road.clients)["rows_per_client"]
+    assert f"{min(sizes)} to {max(sizes)} rows each" in said["clients"]
+    assert "dirichlet, alpha 0.5" in said["scheme"]
+    said, _ = shown(road.head)
+    assert ("solved" in said["head"], said["clients"].split()[1]) == (True, "6")
+    assert said["ridge"].split()[:2] == ["ridge", "0"]
+    said, _ = shown(road.head0)
+    assert "next phase gram" in said["head"]
+
+
+def test_a_chosen_ridge_is_said(road, shown, tmp_path):
+    head = afltool.solve(road.total, tmp_path / "h.h5", options={"ridge": "auto"})
+    chosen = afltool.info(head)["report"]["ridge"]
+    said, _ = shown(head)
+    assert f"{chosen:.6g} (generalised cross-validation)" in said["ridge"]
+
+
+def test_many_names_are_counted(tmp_path, shown):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "x.npz", x=rng.normal(size=(3000, 2)), y=np.arange(3000) % 1500)
+    many = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
+    said, lines = shown(many)
+    assert "1,500: 0, 1, 2, 3, 4, 5, 6, 7, …" in said["classes"]
+    assert len(lines) < 10

@@ -289,7 +289,7 @@ def test_a_round_solved_again_with_other_held_out_clients_leaves_nothing_up_to_d
 
 
 def test_the_rounds_are_a_table_and_json(data, heads):
-    shown = command("info", heads[-1]).stdout
+    shown = command("info", heads[-1], "--all").stdout
     assert "rounds (error: squared" in shown
     assert "weights-2" in shown
     rounds = json.loads(command("info", heads[-1], "--json").stdout)["report"]["phases"]

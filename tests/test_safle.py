@@ -428,7 +428,7 @@ def test_info_compares_the_bytes_with_a_dense_matrix_and_the_paper(files, tmp_pa
     assert dense["times"] == round(dense["bytes"] / one["stored_bytes"], 2)
     paper = {name: v["bytes"] for name, v in one["compared_with"].items() if "paper" in name}
     assert sorted(paper.values()) == [60_000_000, 70_000_000]
-    assert "compared with" in run("info", stats / "client-1.h5")
+    assert "compared with" in run("info", stats / "client-1.h5", "--all")
     every = afltool.aggregate([stats], tmp_path / "all.h5")
     assert list(afltool.info(every)["compared_with"]) == ["dense float32, D × D"]
     federated = tmp_path / "f.h5"

@@ -37,9 +37,12 @@ def add_to(app: typer.Typer) -> None:
 def info(
     file: Annotated[Path, typer.Argument(help="any file that afltool wrote")],
     name: Entry = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="tell everything: options, report, recipe, provenance …")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what is in a file, where it comes from, and its digest."""
+    """Say what is in a file, and its digest; with --all also where it comes from."""
     from ..stages.inspect import info as look
 
     found = look(file)
@@ -49,9 +52,10 @@ def info(
     if as_json:
         print_json(found)
         return
+    from ..report.brief import print_brief
     from ..report.tables import print_facts
 
-    print_facts(found)
+    print_facts(found) if every else print_brief(found)
 
 
 def verify(

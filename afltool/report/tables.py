@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,19 @@ def print_facts(facts: dict[str, Any]) -> None:
     if rounds:
         report = {k: v for k, v in facts["report"].items() if k != "phases"}
         facts = {**facts, "report": report}
+    on_stdout().print(facts_table(_flat(facts)))
+    if rounds:
+        on_stdout().print(rounds_table(rounds))
+
+
+def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
+    """Names and what is said of each, in two columns."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for key, value in _flat(facts):
+    for key, value in facts:
         add_row(table, key, value)
-    on_stdout().print(table)
-    if rounds:
-        on_stdout().print(rounds_table(rounds))
+    return table
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

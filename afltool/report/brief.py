@@ -1,0 +1,131 @@
+"""What `info` says of a file at first sight: a few lines, the digest on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .tables import facts_table, print_facts
+from .terminal import on_stdout
+
+Facts = Mapping[str, Any]
+FEW = 8  # names that are listed
+
+
+def print_brief(facts: dict[str, Any]) -> None:
+    """Kind, digest, rows, classes, clients, ridge, what it reveals; `print_facts` tells the rest.
+
+    ``facts`` as `stages.inspect.info` finds them; of a message, which is short, everything is told.
+    """
+    lines = _LINES.get(str(facts.get("kind"))) if "checked" in facts else None
+    if lines is None:
+        print_facts(facts)
+        return
+    found = {"kind": facts["kind"], "digest": facts["digest"], **lines(facts)}
+    if facts["checked"] != "all":
+        found["checked"] = facts["checked"]
+    on_stdout().print(facts_table(found.items()))
+
+
+def _features(facts: Facts) -> dict[str, str]:
+    source = facts["source"]
+    split = source.get("split_from", source).get("part", source.get("split"))
+    made_of = ", ".join(str(part) for part in (source.get("data"), split) if part)
+    return {
+        "rows": f"{facts['rows']:,} of {facts['dim']:,} features",
+        "classes": _names(facts["classes"]),
+        **({"data": made_of} if made_of else {}),
+        "backbone": _space(facts["space"]),
+    }
+
+
+def _partition(facts: Facts) -> dict[str, str]:
+    sizes, held = facts["rows_per_client"], len(facts["held_out"])
+    notes = [f"{min(sizes):,} to {max(sizes):,} rows each"]
+    notes += [f"{facts['empty_clients']:,} empty"] if facts["empty_clients"] else []
+    notes += [f"{held:,} held out"] if held else []
+    said = {k: v for k, v in facts["scheme"].items() if v not in (None, False)}
+    told = [said.pop("scheme", "unknown")]
+    told += [f"{k.replace('_', ' ')} {v}" for k, v in said.items() if k != "clients"]
+    return {
+        "rows": f"{facts['rows']:,}",
+        "classes": _names(facts["classes"]),
+        "clients": f"{_names(facts['names'])}; {', '.join(notes)}",
+        "scheme": ", ".join(map(str, told)),
+    }
+
+
+def _statistics(facts: Facts) -> dict[str, str]:
+    context = facts["context"]
+    gammas = [g for g in facts["gammas"] if g != "0"]
+    return {
+        "rows": f"{facts['rows']:,}",
+        "classes": _names(context["classes"]),
+        "clients": _names(facts["client_names"]),
+        "head": f"{context['head']['name']}, phase {facts['phase']}",
+        "backbone": _space(context["space"]),
+        **({"γ": f"{', '.join(gammas[:FEW])} in the sums of some clients"} if gammas else {}),
+        **{name: facts[name] for name in ("privacy", "reveals") if name in facts},
+    }
+
+
+def _masked(facts: Facts) -> dict[str, str]:
+    return {
+        "clients": _names(facts["client_names"]),
+        "head": f"{facts['context']['head']['name']}, phase {facts['phase']}",
+        "reveals": facts["reveals"],
+    }
+
+
+def _head(facts: Facts) -> dict[str, str]:
+    report, clients = facts["report"], facts["provenance"].get("clients")
+    rounds, trained = report.get("phases", []), facts["classes"] is not None
+    state = "solved" if facts["phase"] is None else f"next phase {facts['phase']}"
+    rows = report.get("rows") or next((r["rows"] for r in rounds[-1:] if r.get("rows")), None)
+    return {
+        "head": f"{facts['name']}, {state}" + (f" in {len(rounds)} rounds" if rounds[1:] else ""),
+        **({"rows": f"{rows:,}"} if rows else {}),
+        **({"clients": f"{clients:,}"} if clients else {}),
+        **({"classes": _names(facts["classes"])} if trained else {}),
+        **_ridge(facts),
+        **({"backbone": _space(facts["space"])} if facts["space"] else {}),
+    }
+
+
+def _ridge(facts: Facts) -> dict[str, str]:
+    """The ridge that was chosen; before that what the options say."""
+    report, options = facts["report"], facts["options"]
+    if "ridge" in report:
+        by = f" ({report['ridge_by']})" if report.get("ridge_by") else ""
+        return {"ridge": f"{report['ridge']:.6g}{by}"}
+    ridge = options.get("ridge")
+    if ridge is None:
+        return {}
+    return {"ridge": ridge if isinstance(ridge, str) else f"{ridge:g}"}
+
+
+def _checkpoint(facts: Facts) -> dict[str, str]:
+    return {"rounds": f"{facts['rounds_done']:,} are done"}
+
+
+def _names(names: Sequence[str]) -> str:
+    """How many there are, and the first of them."""
+    listed = ", ".join(names[:FEW]) + (", …" if len(names) > FEW else "")
+    return f"{len(names):,}: {listed}" if names else "none"
+
+
+def _space(space: Facts) -> str:
+    """The network, the node and the number format of features."""
+    bits = space.get("fraction_bits")
+    numbers = f"{space.get('dtype')}" + ("" if bits is None else f" with {bits} fraction bits")
+    return ", ".join(filter(None, (space.get("backbone"), space.get("node"), numbers)))
+
+
+_LINES: dict[str, Callable[[Facts], dict[str, str]]] = {
+    "features": _features,
+    "partition": _partition,
+    "statistics": _statistics,
+    "masked": _masked,
+    "head": _head,
+    "checkpoint": _checkpoint,
+}
