@@ -26,9 +26,10 @@ from afltool.errors import (
     UsageError,
 )
 from afltool.privacy import identity, masking, messages, reveal, roster, shamir
-from afltool.privacy.offers import Offers
-from afltool.privacy.streams import CHUNK, add_stream
+from afltool.privacy.offers import PATTERN, Offers
+from afltool.privacy.streams import CHUNK, TOGETHER, add_stream, add_streams
 from afltool.statistics import Statistics, total
+from afltool.store import headers
 from afltool.store.atomic import write_once
 
 # ---------------------------------------------------------------- Shamir
@@ -233,6 +234,44 @@ def test_streams_go_on_over_arrays_and_blocks_and_cancel():
     np.testing.assert_array_equal(whole, before)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_streams_together_are_those_one_after_the_other(threads):
+    """Parts begin in the middle of a stream; arrays end anywhere, also within a block."""
+    rng = np.random.default_rng(0)
+    sizes = (3, 0, 4 * CHUNK + 5, 1, CHUNK - 1)
+    one = [rng.integers(0, 2**64, n, np.uint64) for n in sizes]
+    other = [a.copy() for a in one]
+    keys = [bytes([k % 256, k // 256]) * 16 for k in range(TOGETHER + 3)]
+    for k, key in enumerate(keys):
+        add_stream(key, one, subtract=k % 3 == 0)
+    add_streams([(key, k % 3 == 0) for k, key in enumerate(keys)], other, threads)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+# ---------------------------------------------------------------- offers
+
+
+def test_the_quick_look_at_shares_sees_what_the_slow_one_sees(tmp_path):
+    federation = Federation(tmp_path, 3, 2)
+    good = federation.offers().by_member["site-0"].body["shares"]
+    quick = PATTERN["shares"]
+    assert quick.test(good)
+    assert headers.mismatch(good, quick.pattern) == ""
+    sealed = good[1]["sealed"]
+    for share in (
+        {**good[1], "sealed": sealed[:-1]}, {**good[1], "sealed": sealed[:-1] + "G"},
+        {**good[1], "mask": sealed}, {**good[1], "self": 1}, {**good[1], "self": None},
+        {**good[1], "mask": good[1]["mask"].upper() + ""}, {"sealed": sealed}, [], "", None,
+        {**good[1], "mask": "٣" * 64}, {**good[1], "self": good[1]["self"][:-1] + "\n"},
+    ):  # fmt: skip
+        bad = [good[0], share, good[2]]
+        wrong = headers.mismatch(bad, quick.pattern)
+        assert quick.test(bad) is (wrong == "")
+        assert headers.mismatch(bad, quick) == wrong
+    assert not quick.test(None)
+
+
 # ---------------------------------------------------------------- masks
 
 
@@ -295,7 +334,7 @@ def test_a_late_message_of_a_dropped_member_stays_unreadable(tmp_path):
     gone = X25519PrivateKey.from_private_bytes(found["site-2"])
     for other in ("site-0", "site-1"):
         key = masking.pair_key(federation.roster, gone, "site-2", offered.mask_key(other), other)
-        masking.add_pair(words, key, "site-2", other, subtract=True)
+        add_streams([masking.pair_stream(key, "site-2", other, subtract=True)], words)
     assert np.count_nonzero(words[1] == 0) == 0  # numbers that were all 0
     histogram = np.bincount(np.concatenate(words).view(np.uint8), minlength=256)
     assert chisquare(histogram).pvalue > 1e-6

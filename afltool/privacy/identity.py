@@ -40,7 +40,7 @@ class Member:
         """The message; `CorruptFileError` with the name unless this member signed it."""
         try:
             key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.sign))
-            key.verify(bytes.fromhex(message.signature), msg.signed_bytes(message.body))
+            key.verify(bytes.fromhex(message.signature), message.signed())
         except (InvalidSignature, ValueError):
             raise CorruptFileError(
                 f"{where} is not signed by {self.name!r}: it was altered, or somebody else made it "

@@ -18,7 +18,7 @@ from ..statistics import Statistics
 from .identity import agree, derive
 from .offers import Offers, Secrets
 from .roster import Roster
-from .streams import Words, add_stream
+from .streams import Stream, Words, add_streams
 
 COUNTS = "class_counts"  # masked like every other array
 Masked = dict[str, NDArray[np.uint64]]
@@ -40,11 +40,9 @@ def flat(arrays: Mapping[str, NDArray[np.uint64]]) -> list[Words]:
     return [arrays[name].reshape(-1) for name in sorted(arrays)]
 
 
-def add_pair(
-    arrays: Iterable[Words], key: bytes, me: str, other: str, subtract: bool = False
-) -> None:
-    """Add the mask of a pair as member ``me`` does: the first by name adds, the other subtracts."""
-    add_stream(key, arrays, subtract=(me > other) != subtract)
+def pair_stream(key: bytes, me: str, other: str, subtract: bool = False) -> Stream:
+    """The mask of a pair as member ``me`` adds it: the first by name adds, the other subtracts."""
+    return key, (me > other) != subtract
 
 
 def plain(roster: Roster, me: str, statistics: Statistics) -> Masked:
@@ -75,12 +73,13 @@ def plain(roster: Roster, me: str, statistics: Statistics) -> Masked:
 
 def mask(offers: Offers, me: str, drawn: Secrets, arrays: Masked) -> None:
     """Add the masks of ``me`` to the arrays in place."""
-    roster, words = offers.roster, flat(arrays)
-    add_stream(self_key(roster, drawn.self, me), words)
-    mine = drawn.mask_key
+    roster, mine = offers.roster, drawn.mask_key
+    streams = [(self_key(roster, drawn.self, me), False)]
     for other in offers.by_member:
         if other != me:
-            add_pair(words, pair_key(roster, mine, me, offers.mask_key(other), other), me, other)
+            key = pair_key(roster, mine, me, offers.mask_key(other), other)
+            streams.append(pair_stream(key, me, other))
+    add_streams(streams, flat(arrays))
 
 
 def add_into(total: Masked, arrays: Masked, who: str) -> None:
@@ -102,15 +101,17 @@ def unmask(
     ``found``: of each survivor its self-mask's secret, of each member that dropped out after its
     offer the private key of its pairwise masks.
     """
-    roster, words, stayed = offers.roster, flat(total), set(survivors)
+    roster, stayed = offers.roster, set(survivors)
+    streams: list[Stream] = []
     for name in offers.by_member:
         if name in stayed:
-            add_stream(self_key(roster, found[name], name), words, subtract=True)
+            streams.append((self_key(roster, found[name], name), True))
             continue
         gone = X25519PrivateKey.from_private_bytes(found[name])
         for other in sorted(stayed):
             key = pair_key(roster, gone, name, offers.mask_key(other), other)
-            add_pair(words, key, other, name, subtract=True)
+            streams.append(pair_stream(key, other, name, subtract=True))
+    add_streams(streams, flat(total))
 
 
 def as_integers(total: Masked, most: int) -> tuple[dict[str, Any], NDArray[np.int64]]:

@@ -41,18 +41,32 @@ class Message:
     def _digest(self) -> str:
         return digest_of(self.body)
 
+    def signed(self) -> bytes:
+        """What the signature is of. The digest, which is of the same text, is made with it."""
+        text = canonical_json(self.body)
+        vars(self)["_digest"] = _digest_of(text)  # the cached property: offers are long
+        return _signed(text)
+
     def as_dict(self) -> dict[str, Any]:
         return {"afltool": VERSION, "body": dict(self.body), "signature": self.signature}
 
 
 def digest_of(body: Body) -> str:
     """SHA-256 of a body, 64 hex digits."""
-    return Digest().json("message", body).hex()
+    return _digest_of(canonical_json(body))
+
+
+def _digest_of(text: str) -> str:
+    return Digest().text("message", text).hex()
 
 
 def signed_bytes(body: Body) -> bytes:
     """What a signature is of; no other program signs texts with this beginning."""
-    return b"afltool message 1\n" + canonical_json(body).encode()
+    return _signed(canonical_json(body))
+
+
+def _signed(text: str) -> bytes:
+    return b"afltool message 1\n" + text.encode()
 
 
 # ---------------------------------------------------------------- patterns of bodies

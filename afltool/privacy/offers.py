@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from ..digest import canonical_json
 from ..errors import CorruptFileError, MismatchError
 from ..names import file_stem
+from ..store import headers
 from ..store.atomic import write_once
 from . import messages as msg
 from . import shamir
@@ -32,15 +33,35 @@ from .roster import Roster
 SHARE_BYTES = 33  # a number below shamir.PRIME
 SHARE = msg.hexadecimal(SHARE_BYTES)
 KINDS = ("mask", "self")  # the secret of the pairwise masks, that of the self-mask
+SEALED_BYTES = 2 * SHARE_BYTES + 16  # both shares, and the tag of the cipher
+
+
+def _shares(value: Any) -> bool:
+    """Whether all shares are hexadecimal, seen at once: a round of n members has n² of them."""
+    sizes = {"sealed": 2 * SEALED_BYTES, "mask": 64, "self": 64}
+    if type(value) is not list or any(type(share) is not dict for share in value):
+        return False
+    for name, size in sizes.items():
+        texts = [share.get(name) for share in value]
+        if any(type(text) is not str or len(text) != size for text in texts):
+            return False
+        try:
+            if bytes.fromhex(text := "".join(texts)).hex() != text:  # upper case, spaces
+                return False
+        except ValueError:
+            return False
+    return True
+
+
 PATTERN = {
     "member": msg.name,
     "roster": msg.SHA256,
     "mask_key": msg.hexadecimal(32),
     "share_key": msg.hexadecimal(32),
     "self_commitment": msg.SHA256,
-    "shares": [
-        {"sealed": msg.hexadecimal(2 * SHARE_BYTES + 16), **dict.fromkeys(KINDS, msg.SHA256)}
-    ],
+    "shares": headers.Quick(
+        _shares, [{"sealed": msg.hexadecimal(SEALED_BYTES), **dict.fromkeys(KINDS, msg.SHA256)}]
+    ),
 }
 _NONCE = bytes(12)  # every key below encrypts one text alone
 

@@ -8,11 +8,24 @@ a key that is not there.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import CorruptFileError
 from .schema import FEATURE_TYPES
+
+
+@dataclass(frozen=True)
+class Quick:
+    """A pattern with a test that is quicker than to go through it.
+
+    What passes the test fits the pattern; what does not is gone through, and may fit all the same.
+    """
+
+    test: Callable[[Any], bool]
+    pattern: Any
 
 
 class _Absent:
@@ -136,6 +149,8 @@ def _wrong(value: Any, pattern: Any) -> tuple[str, str, Any] | None:
 
     Names are put together on the way back only: this runs over each header of a thousand files.
     """
+    if isinstance(pattern, Quick):
+        return None if pattern.test(value) else _wrong(value, pattern.pattern)
     if isinstance(pattern, tuple):
         found = None
         for one in pattern:
