@@ -21,7 +21,7 @@ def typed(annotation: Any, name: str, value: Any) -> Any:
     """The value of an option, of the type that its field says, such as 'float | None', or refused.
 
     A whole number does where a real one is wanted, a text where a path is, and a list or a tuple
-    where there may be several values ('tuple[Path, ...]').
+    where there may be several values ('tuple[Path, ...]'); one value stands for a list of it.
     """
     kinds = [kind.strip() for kind in str(annotation).split("|")]
     if value is None and "None" in kinds:
@@ -29,6 +29,8 @@ def typed(annotation: Any, name: str, value: Any) -> Any:
     several = [kind[6:-6] for kind in kinds if kind.startswith("tuple[")]
     if several and isinstance(value, (list, tuple)):
         return tuple(typed(several[0], name, one) for one in value)
+    if several and len(kinds) == 1 and isinstance(value, (str, Path)):
+        return (typed(several[0], name, value),)
     if isinstance(value, bool):
         if "bool" in kinds:
             return value

@@ -32,9 +32,11 @@ from afltool.backbones import (
     sources,
     weights_identity,
 )
-from afltool.backbones.nodes import averaged, cut_classifier
+from afltool.backbones.nodes import cut_classifier
+from afltool.backbones.pooling import form_of, pooled, poolings_of
 from afltool.backbones.weights_files import digest_of_state
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from afltool.options.nodes import Node
 
 
 def pictures(n: int, width: int = 48, height: int = 48, seed: int = 0) -> list[Image.Image]:
@@ -339,7 +341,7 @@ def test_a_node_by_name_gives_what_torchvisions_extractor_gives(name):
             expected = extractor(preprocessing.normalise(batch))["x"]
         averaged = expected.ndim == 4
         expected = (expected.mean(dim=(2, 3)) if averaged else expected).numpy()
-        backbone = load_backbone(name, weights="random", image_size=size, node=node)
+        backbone = load_backbone(name, weights="random", image_size=size, nodes=[Node(node)])
         label = f"output of {node}{', averaged over positions' if averaged else ''}"
         assert (backbone.node, backbone.dim) == (label, expected.shape[1])
         plain = prepare_for_inference(copy.deepcopy(backbone.module), optimise=False)
@@ -350,9 +352,11 @@ def test_a_node_by_name_gives_what_torchvisions_extractor_gives(name):
 
 
 def test_the_node_changes_no_weights_digest_and_a_network_without_classifier_has_nodes(resnet18):
-    at_layer3 = load_backbone("resnet18", weights="random", seed=3, image_size=32, node="layer3")
+    at_layer3 = load_backbone("resnet18", weights="random", seed=3, image_size=32,
+                               nodes=[Node("layer3")])  # fmt: skip
     assert at_layer3.weights_digest == resnet18.weights_digest
-    squeeze = load_backbone("squeezenet1_0", weights="random", image_size=64, node="features")
+    squeeze = load_backbone("squeezenet1_0", weights="random", image_size=64,
+                            nodes=[Node("features")])  # fmt: skip
     assert squeeze.dim == 512
 
 
@@ -371,16 +375,17 @@ def test_the_node_changes_no_weights_digest_and_a_network_without_classifier_has
 def test_nodes_that_give_no_features_are_refused(name, node, message):
     size = 75 if name == "inception_v3" else 64
     with pytest.raises(UsageError, match=message):
-        load_backbone(name, weights="random", image_size=size, node=node)
+        load_backbone(name, weights="random", image_size=size, nodes=[Node(node)])
 
 
 def test_a_timm_network_that_cannot_be_traced_has_its_layers():
     pytest.importorskip("timm")
     backbone = load_backbone("timm:tf_efficientnet_lite0", weights="random", image_size=64,
-                             node="blocks.4")  # fmt: skip
+                             nodes=[Node("blocks.4")])  # fmt: skip
     assert backbone.dim == 112
     with pytest.raises(UsageError, match="layers only: it cannot be traced"):
-        load_backbone("timm:tf_efficientnet_lite0", weights="random", image_size=64, node="add_3")
+        load_backbone("timm:tf_efficientnet_lite0", weights="random", image_size=64,
+                      nodes=[Node("add_3")])  # fmt: skip
 
 
 class ClassifierFirst(nn.Module):
@@ -409,17 +414,24 @@ def test_a_node_behind_what_was_cut_off_is_refused(monkeypatch, node):
 
     monkeypatch.setattr("afltool.backbones.models.source_of", lambda name: Fake())
     with pytest.raises(UsageError, match=f"{node} lies behind the classifier of fake, before"):
-        load_backbone("fake", weights="random", image_size=2, node=node)
-    assert load_backbone("fake", weights="random", image_size=2, node="flatten").dim == 12
+        load_backbone("fake", weights="random", image_size=2, nodes=[Node(node)])
+    flat = load_backbone("fake", weights="random", image_size=2, nodes=[Node("flatten")])
+    assert flat.dim == 12
 
 
 def test_maps_are_averaged_whichever_way_they_lie():
+    def averaged(x, layer=None):
+        form = form_of(x, "the node", layer)
+        return pooled(x, form, poolings_of(form, None, "the node", tuple(x.shape)))
+
     x = torch.rand(2, 7, 3, 3)
     assert torch.equal(averaged(x), x.mean((2, 3)))
     torch.testing.assert_close(averaged(x.permute(0, 2, 3, 1)), x.mean((2, 3)))
+    square = torch.rand(2, 3, 3, 3)
     for shape in ((2, 3, 3, 3), (2, 5, 4, 3), (2, 5, 4), (2,)):
         with pytest.raises(UsageError, match="which is averaged"):
             averaged(torch.rand(shape))
+    assert torch.equal(averaged(square, nn.Conv2d(3, 3, 1)), square.mean((2, 3)))
 
 
 # --- weights --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 from .families import backbone_names, preprocessing_for, weights_state
 from .inference import (
     PRECISIONS,
+    arithmetic,
     default_batch_size,
     fold_batch_norm,
     free_memory,
@@ -18,13 +19,17 @@ from .inference import (
     resolve_device,
     start_inference,
 )
+from .listing import nodes_of
 from .models import Backbone, check_backbone, load_backbone, weights_identity
+from .pooling import AVERAGED
 from .preprocessing import Preprocessing, paper_preprocessing
 
 __all__ = [
+    "AVERAGED",
     "PRECISIONS",
     "Backbone",
     "Preprocessing",
+    "arithmetic",
     "backbone_names",
     "check_backbone",
     "default_batch_size",
@@ -33,6 +38,7 @@ __all__ = [
     "infer",
     "is_out_of_memory",
     "load_backbone",
+    "nodes_of",
     "paper_preprocessing",
     "prepare_for_inference",
     "preprocessing_for",

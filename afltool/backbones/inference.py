@@ -124,7 +124,7 @@ def start_inference(
 
     _check_precision(precision)
     kind = torch.device(device).type
-    with torch.inference_mode(), _arithmetic(kind, precision):
+    with torch.inference_mode(), arithmetic(kind, precision):
         pixels = preprocessing.normalise(batch.to(device, non_blocking=True))
         features: Tensor = module(pixels).float()
     if kind != "cuda":
@@ -165,7 +165,7 @@ def _check_precision(precision: str) -> None:
 
 
 @contextmanager
-def _arithmetic(device_type: str, precision: str) -> Iterator[None]:
+def arithmetic(device_type: str, precision: str) -> Iterator[None]:
     """The precision of the enclosed computation, whatever the process has set."""
     import torch
 

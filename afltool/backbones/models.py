@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, UsageError
 from ..inputs import meant
+from ..options.nodes import PENULTIMATE, STAGES, Node, one_plain_place
 from .families import source_of
 from .nodes import check_features, cut_at, cut_classifier, refused
+from .slices import Slice
 from .sources import Source, sha256_of_file, unknown_weights
 from .weights_files import digest_of_state, load_state, read_state
 
@@ -30,6 +33,8 @@ class Backbone:
         node: what the features are, such as ``input of fc`` or ``output of layer3, averaged over
             positions``.
         dim: features per image.
+        slices: whose columns they are, where there are several nodes or one that is pooled or
+            scaled by request.
         image_size: the side of the images that it was tried with.
         module: in eval mode, without gradients; ``(n, 3, s, s)`` float32 to ``(n, dim)``.
     """
@@ -41,6 +46,7 @@ class Backbone:
     dim: int
     image_size: int
     module: nn.Module = field(repr=False)
+    slices: tuple[Slice, ...] = ()
 
 
 def load_backbone(
@@ -49,7 +55,7 @@ def load_backbone(
     weights: str = "default",
     seed: int = 0,
     image_size: int = 224,
-    node: str | None = None,
+    nodes: Sequence[Node] = (),
 ) -> Backbone:
     """Build a backbone, load its weights and cut its classifier off.
 
@@ -60,7 +66,7 @@ def load_backbone(
             as .pth (read with ``weights_only``) or .safetensors; a classifier in it is ignored.
         seed: of random weights; the global generator is left alone.
         image_size: side of the square images; vision transformers are built for it.
-        node: where the features come out, if not at the input of the classifier; see `cut_at`.
+        nodes: where the features come out, if not at the input of the classifier; see `cut_at`.
 
     Raises:
         UsageError: unknown names, an image size that the network refuses, a missing package.
@@ -77,7 +83,8 @@ def load_backbone(
         # Networks refuse sizes by assertions.
         except (AssertionError, ValueError, RuntimeError) as error:
             raise refused(f"{name} cannot be built for", image_size, error) from error
-    classifier, dim = _cut(module, name, required=node is None)
+    penultimate = not nodes or any(node.name in (PENULTIMATE, STAGES) for node in nodes)
+    classifier, dim = _cut(module, name, required=penultimate)
     label = f"random:{seed}"
     if kind != "random":
         found = Path(weights) if kind == "file" else source.state(weights)
@@ -86,12 +93,15 @@ def load_backbone(
         load_state(module, source.rename(state, module), classifier, f"{name}, weights {weights}")
     module.eval().requires_grad_(False)
     digest = digest_of_state(module)
-    if node is None:
+    if penultimate:
         assert classifier is not None
         check_features(module, classifier, dim, name, image_size)
+    if not nodes:
         return Backbone(name, label, digest, f"input of {classifier}", dim, image_size, module)
-    cut, what, dim = cut_at(module, node, classifier, name, image_size)
-    return Backbone(name, label, digest, what, dim, image_size, cut.eval())
+    cut, slices = cut_at(module, nodes, classifier, name, image_size)
+    what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
+    named = () if one_plain_place(tuple(nodes)) else tuple(slices)
+    return Backbone(name, label, digest, what, dim, image_size, cut.eval(), named)
 
 
 def _cut(module: nn.Module, name: str, required: bool) -> tuple[str | None, int]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..options.nodes import PENULTIMATE, STAGES, Node, refuse_twice
+from .pooling import form_of, poolings_of, said
+from .slices import Place, Slice, outputs_of
+from .stages import prefix_tokens, stage_nodes
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-AVERAGED = ", averaged over positions"
 
 
 # --- the classifier -------------------------------------------------------------------------------
@@ -42,7 +45,7 @@ def check_features(module: nn.Module, node: str, dim: int, name: str, image_size
     """Refuse a network whose output is not what entered ``node``, as ``(n, dim)``."""
     import torch
 
-    with _entering(module.get_submodule(node)) as entered:
+    with _entering(module.get_submodule(node), lambda inputs: inputs[0]) as entered:
         output = _try_out(
             module, f"{name} without its last linear layer, {node}, cannot run on", image_size
         )
@@ -57,10 +60,13 @@ def check_features(module: nn.Module, node: str, dim: int, name: str, image_size
 
 
 @contextmanager
-def _entering(layer: nn.Module) -> Iterator[list[Any]]:
-    """What enters ``layer`` while the block runs."""
+def _entering(layer: nn.Module | None, note: Callable[[Any], Any]) -> Iterator[list[Any]]:
+    """``note(inputs)`` of each time that ``layer`` is entered while the block runs."""
     entered: list[Any] = []
-    hook = layer.register_forward_hook(lambda _layer, inputs, _output: entered.append(inputs[0]))
+    if layer is None:
+        yield entered
+        return
+    hook = layer.register_forward_pre_hook(lambda _layer, inputs: entered.append(note(inputs)))
     try:
         yield entered
     finally:
@@ -90,102 +96,117 @@ def refused(what: str, image_size: int, error: Exception) -> UsageError:
     )
 
 
-# --- a node by name -------------------------------------------------------------------------------
+# --- nodes by name --------------------------------------------------------------------------------
 
 
 def cut_at(
-    module: nn.Module, node: str, classifier: str | None, name: str, image_size: int
-) -> tuple[nn.Module, str, int]:
-    """``module`` up to ``node``: a network of features ``(n, d)``, what they are, and d.
+    module: nn.Module, nodes: Sequence[Node], classifier: str | None, name: str, image_size: int
+) -> tuple[nn.Module, list[Slice]]:
+    """``module`` up to ``nodes``: a network of features ``(n, d)``, and whose columns they are.
 
-    ``node`` is a module's name, such as ``layer3``, whose first output counts, or a node of the
-    traced graph, as torchvision's `get_graph_node_names` prints them. Feature maps are averaged
-    over positions, see `averaged`. ``classifier`` is the layer that was cut off, if any.
+    A node is the name of a module, such as ``layer3``, whose first output counts, or a node of the
+    traced graph, as torchvision's `get_graph_node_names` prints them. Maps are averaged over
+    positions where nothing else is said. ``classifier`` is the layer that was cut off, if any.
 
     Raises:
         UsageError: no such node (near ones are listed), one that lies behind the classifier, or
             one whose output is no row of numbers per image.
     """
+    nodes = _spelled_out(module, nodes, name, image_size)
+    names = list(dict.fromkeys(node.name for node in nodes))
+    traced = _traced(module, names, classifier, name)
+    network = outputs_of(module, names, classifier, traced)
+    layer = None if classifier is None else module.get_submodule(classifier)
+    if traced:
+        for node in names:
+            _refuse_behind(module, node, layer, name, image_size)
+        layer = None
+    raw = _outputs_before(network, names, layer, name, image_size)
+    network.places = [_place(module, node, raw[node.name], name) for node in nodes]
+    return network, [_slice(place, raw[place.node.name], classifier) for place in network.places]
+
+
+def _refuse_behind(
+    module: nn.Module, node: str, layer: nn.Module | None, name: str, image_size: int
+) -> None:
+    """Refuse a node of the traced graph that needs the classifier."""
+    if node != PENULTIMATE:
+        alone = outputs_of(module, [node], None, traced=True)
+        _outputs_before(alone, [node], layer, name, image_size)
+
+
+def _spelled_out(
+    module: nn.Module, nodes: Sequence[Node], name: str, image_size: int
+) -> list[Node]:
+    """The nodes, with those that `STAGES` stands for in its place."""
+    found: list[Node] = []
+    for node in nodes:
+        if node.name != STAGES:
+            found.append(node)
+            continue
+        prefix = prefix_tokens(module)
+        for one in stage_nodes(module, image_size, prefix, name, node.scale):
+            pooling = one.pooling if node.pooling is None else node.pooling
+            found.append(one if one.name == PENULTIMATE else replace(one, pooling=pooling))
+    refuse_twice([node.slice_name for node in found])
+    return found
+
+
+def _traced(module: nn.Module, names: Sequence[str], classifier: str | None, name: str) -> bool:
+    """Whether some nodes are of the traced graph alone; `UsageError` where there is no such."""
+    modules = [path for path, _ in module.named_modules() if path]
+    others = [n for n in names if n not in modules and n != PENULTIMATE]
+    in_graph = _graph_nodes(module) if others else []
+    for node in names:
+        if node == classifier:
+            raise UsageError(
+                f"--node {node} is the classifier of {name}: without --node the features are its "
+                "input."
+            )
+        if node in others and node not in in_graph:
+            raise _unknown(node, name, modules, in_graph)
+    return bool(others)
+
+
+def _outputs_before(
+    network: Any, names: Sequence[str], layer: nn.Module | None, name: str, image_size: int
+) -> Mapping[str, Any]:
+    """What the nodes give for a probe; `UsageError` for one that is never run.
+
+    ``layer``: the classifier. Nodes that have run when it is entered are before it.
+    """
+    what = f"{name} up to {', '.join(names)} cannot run on"
+    with _entering(layer, lambda _: network.catch.so_far()) as before:
+        raw: Mapping[str, Any] = _try_out(network.outputs, what, image_size)
+    where = next((f", {k}" for k, m in network.network.named_modules() if m is layer), "")
+    for node in names:
+        if node not in raw:
+            raise UsageError(f"--node {node} is a layer that the network does not run.")
+        if before and node != PENULTIMATE and node not in before[0]:
+            raise UsageError(
+                f"--node {node} lies behind the classifier of {name}{where}; take one before it."
+            )
+    return raw
+
+
+def _place(module: nn.Module, node: Node, raw: Any, name: str) -> Place:
+    """How a node's output becomes columns."""
     import torch
 
-    modules = [path for path, _ in module.named_modules() if path]
-    in_graph = [] if node in modules else _graph_nodes(module)
-    if node == classifier:
-        raise UsageError(
-            f"--node {node} is the classifier of {name}: without --node the features are its input."
-        )
-    if node not in modules + in_graph:
-        raise _unknown(node, name, modules, in_graph)
-    cut = features_of(module, node, traced=node in in_graph)
-    with _entering(module.get_submodule(classifier or "")) as entered:
-        raw = _try_out(cut.network_up_to, f"{name} up to {node} cannot run on", image_size)
-    if classifier and entered:
-        raise UsageError(
-            f"--node {node} lies behind the classifier of {name}, {classifier}; take one before it."
-        )
+    what = f"--node {node.name} of {name}"
     if not isinstance(raw, torch.Tensor) or not raw.is_floating_point():
-        raise UsageError(
-            f"--node {node} of {name} gives {type(raw).__name__}, not a tensor of real numbers."
-        )
-    rows = averaged(raw, f"--node {node} of {name}")
-    label = f"output of {node}{AVERAGED if raw.ndim == 4 else ''}"
-    return cut, label, int(rows.shape[1])
+        raise UsageError(f"{what} gives {type(raw).__name__}, not a tensor of real numbers.")
+    layers = dict(module.named_modules())
+    form = form_of(raw, what, layers.get(node.name), prefix_tokens(module))
+    return Place(node, form, poolings_of(form, node.pooling, what, tuple(raw.shape)))
 
 
-def averaged(x: Tensor, what: str = "the node") -> Tensor:
-    """``(n, d)`` as it is; feature maps ``(n, d, s, s)`` or ``(n, s, s, d)`` averaged over s × s.
-
-    Square images make square maps, so the two equal sides are the positions.
-
-    Raises:
-        UsageError: another shape, or one where the channels are as many as the sides are long.
-    """
-    shape = tuple(x.shape)
-    if x.ndim == 2:
-        return x
-    if x.ndim == 4 and shape[2] == shape[3] != shape[1]:
-        return x.mean(dim=(2, 3))
-    if x.ndim == 4 and shape[1] == shape[2] != shape[3]:
-        return x.mean(dim=(1, 2))
-    raise UsageError(
-        f"{what} gives the shape (n, {', '.join(map(str, shape[1:]))}); expected (n, d), or a map "
-        "of d channels over s × s positions with d ≠ s, which is averaged. Take another node."
-    )
-
-
-def features_of(module: nn.Module, node: str, traced: bool) -> Any:
-    """A network that ends at ``node`` and averages maps; ``network_up_to`` gives the raw output."""
-    from torch import nn
-    from torchvision.models.feature_extraction import create_feature_extractor
-
-    class Reached(Exception):
-        """The node's output, on its way out of the network; what follows is not computed."""
-
-    class UpTo(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = create_feature_extractor(module, {node: "x"}) if traced else module
-
-        def network_up_to(self, x: Tensor) -> Any:
-            if traced:
-                return self.network(x)["x"]
-
-            def stop(_layer: Any, _inputs: Any, output: Any) -> None:
-                raise Reached(output)
-
-            hook = self.network.get_submodule(node).register_forward_hook(stop)
-            try:
-                self.network(x)
-            except Reached as reached:
-                return reached.args[0]
-            finally:
-                hook.remove()
-            raise UsageError(f"--node {node} is a layer that the network does not run.")
-
-        def forward(self, x: Tensor) -> Tensor:
-            return averaged(self.network_up_to(x))
-
-    return UpTo()
+def _slice(place: Place, raw: Tensor, classifier: str | None) -> Slice:
+    """The columns of a place, for an output like ``raw``."""
+    node = place.node
+    what = f"input of {classifier}" if node.name == PENULTIMATE else f"output of {node.name}"
+    label = what + said(place.form, place.poolings)
+    return Slice(node.slice_name, label, int(place.columns(raw).shape[1]), node.scale)
 
 
 def _graph_nodes(module: nn.Module) -> list[str]:

@@ -32,6 +32,9 @@ def extract(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="feature file; without it, the store")
     ] = None,
+    list_nodes: Annotated[
+        bool, typer.Option("--list-nodes", help="print what --node can name, and extract nothing")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -39,8 +42,23 @@ def extract(
     from ..options import made
     from ..stages.extract import extract as stage
 
-    asked = vars(made(ExtractOptions, options))
+    wanted = made(ExtractOptions, options)
+    if list_nodes:
+        _show_nodes(wanted, as_json)
+        return
+    asked = vars(wanted)
     show(stage(out=out, overwrite=overwrite, **asked), as_json)
+
+
+def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
+    from ..report.nodes import print_nodes
+    from ..stages.nodes import list_nodes
+
+    rows = list_nodes(options)
+    if as_json:
+        print_json(rows)
+    else:
+        print_nodes(rows)
 
 
 def merge(

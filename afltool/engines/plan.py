@@ -96,8 +96,9 @@ def _options(options: Options) -> list[str]:
 
 def _words(values: Mapping[str, Any]) -> list[str]:
     return [
-        flag(name) if value is True else f"{flag(name)} {shlex.quote(str(value))}"
+        flag(name) if one is True else f"{flag(name)} {shlex.quote(str(one))}"
         for name, value in values.items()
+        for one in (value if isinstance(value, tuple) else (value,))
     ]
 
 

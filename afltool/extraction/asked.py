@@ -78,8 +78,8 @@ class Asked:
         check_dataset_name(o.data)
         check_backbone(o.backbone, o.weights)
         side = self.preprocessing().crop
-        if o.node is not None:  # whether the network has it is known once the network is built
-            load_backbone(o.backbone, weights="random", image_size=side, node=o.node)
+        if o.nodes:  # whether the network has them is known once the network is built
+            load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
         if here:
             resolve_device(o.device)
             self.dataset()
@@ -91,11 +91,17 @@ class Asked:
         """The options that the recipe holds as they are."""
         o = self.given
         shard = None if self.parts == 1 else f"{self.part}/{self.parts}"
-        decisive = {f.name for f in fields(o) if f.metadata["in_result"]} - BY_CONTENT
+        decisive = {f.name for f in fields(o) if f.metadata["in_result"]} - BY_CONTENT - {"node"}
         found = {
             name: getattr(o, name) for name in decisive if name in ALWAYS or name in o.chosen()
         }
+        found |= self._nodes()
         return {**found, "fraction_bits": o.bits, "shard": shard}
+
+    def _nodes(self) -> dict[str, Any]:
+        """One node as a text, several as a list, none for what enters the classifier."""
+        nodes = [str(node) for node in self.given.nodes]
+        return {"node": nodes[0] if len(nodes) == 1 else nodes} if nodes else {}
 
     def recipe(self) -> dict[str, Any]:
         from ..backbones import weights_identity

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from ..datasets.base import Pictures
 
 log = logging.getLogger("afltool")
+#: Images in a step of the network where the batch may not change the last bits.
+STEADY_STEP = {"cpu": 16}
+STEADY_STEP_ELSEWHERE = 64
 
 
 class Decode(Protocol):
@@ -44,6 +49,8 @@ class Network:
         batch: images that are decoded together.
         step: images that the network takes at a time: ``batch``, or less where memory is full.
         steps: from which image on steps have which size: it can change the last bits.
+        steady: a step has one size whatever the batch, and on a CPU one thread, so that a feature
+            does not depend on them either.
     """
 
     backbone: Backbone
@@ -54,6 +61,7 @@ class Network:
     batch: int
     step: int
     workers: int
+    steady: bool = False
     steps: list[list[int]] = field(default_factory=list)
 
     @classmethod
@@ -67,15 +75,20 @@ class Network:
         )
 
         side, device = preprocessing.crop, resolve_device(o.device)
-        batch = o.batch_size or default_batch_size(device)
+        batch = step = o.batch_size or default_batch_size(device)
+        if o.steady:
+            step = STEADY_STEP.get(device, STEADY_STEP_ELSEWHERE)
+            batch = -(-(o.batch_size or max(batch, step * threads())) // step) * step
         backbone = load_backbone(
-            o.backbone, weights=o.weights, seed=o.seed, image_size=side, node=o.node
+            o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
         )
         module = prepare_for_inference(
             backbone.module, device, o.precision, image_size=side, optimise=not o.plain
         )
         workers = o.workers or cores()
-        return cls(backbone, module, preprocessing, o.precision, device, batch, batch, workers)
+        return cls(
+            backbone, module, preprocessing, o.precision, device, batch, step, workers, o.steady
+        )
 
     def decode(self, pictures: Pictures, index: int) -> torch.Tensor:
         """A picture as the network sees it, before it is normalised."""
@@ -121,7 +134,7 @@ class Network:
 
         while True:
             try:
-                parts = [self._one_step(batch, k) for k in range(0, self.batch, self.step)]
+                parts = self._begun(batch)
                 break
             # Which class it is depends on the device.
             except Exception as error:
@@ -131,6 +144,31 @@ class Network:
             free_memory(self.device)
         self._note_step(batch)
         return lambda: np.concatenate([part() for part in parts])[: self.batch][batch.good]
+
+    def _begun(self, batch: Batch) -> list[Callable[[], NDArray[np.float32]]]:
+        """The steps of a batch, begun.
+
+        The number of threads that share a step can change its last bits. Where a feature may not
+        depend on it, each step has one thread, and several threads take steps in turn.
+        """
+        import torch
+
+        from ..backbones import arithmetic
+
+        steps = [partial(self._one_step, batch, k) for k in range(0, self.batch, self.step)]
+        if not self.steady or self.device != "cpu":
+            return [step() for step in steps]
+        before = threads()
+        torch.set_num_threads(1)
+        try:
+            # Around all steps: each puts the process's settings back as it found them.
+            with (
+                arithmetic("cpu", self.precision),
+                ThreadPoolExecutor(before, initializer=partial(torch.set_num_threads, 1)) as pool,
+            ):
+                return [one.result() for one in [pool.submit(step) for step in steps]]
+        finally:
+            torch.set_num_threads(before)
 
     def _one_step(self, batch: Batch, start: int) -> Callable[[], NDArray[np.float32]]:
         import torch
@@ -161,6 +199,14 @@ class Network:
         if not self.steps or self.steps[-1][1] != self.step:
             self.steps.append([batch.indices.start, self.step])
 
+    def slice_of(self, column: int) -> str:
+        """The name of the slice that a column is in; '' where there are none."""
+        for one in self.backbone.slices:
+            if column < one.dim:
+                return one.name
+            column -= one.dim
+        return ""
+
     def where(self) -> dict[str, Any]:
         """What of a file's provenance is about the network: versions, device, sizes of steps."""
         from importlib.metadata import version
@@ -174,8 +220,15 @@ class Network:
             "batch_sizes": self.steps,
             "device": self.device,
             "device_name": _device_name(self.device),
-            "threads": torch.get_num_threads(),
+            "threads": threads(),
         }
+
+
+def threads() -> int:
+    """Threads that PyTorch computes with in this process."""
+    import torch
+
+    return torch.get_num_threads()
 
 
 def cores() -> int:

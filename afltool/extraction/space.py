@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptFileError, UsageError
 from ..options.features import ExtractOptions
+from ..options.nodes import Node
 
 if TYPE_CHECKING:
     from ..backbones import Preprocessing
@@ -27,6 +28,7 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
         "backbone": backbone.name,
         "weights": backbone.weights_digest,
         "node": backbone.node,
+        **({"slices": [one.describe() for one in backbone.slices]} if backbone.slices else {}),
         "preprocessing": {
             **preprocessing.describe(),
             "fingerprint": preprocessing.fingerprint(),
@@ -45,29 +47,37 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
         UsageError: a space of imported features, whose network is not known.
         CorruptFileError: a space that no extraction has.
     """
-    from ..backbones.nodes import AVERAGED
-
     if space.get("preprocessing", ...) is None:
         raise UsageError(
             f"the features of {space.get('backbone')!r} were imported, so the network that made "
             "them is not known here: give a feature file of them instead of images"
         )
     try:
-        node = str(space["node"])
         number = {"dtype": space["dtype"]}
         if space["fraction_bits"] is not None:
             number["fraction_bits"] = space["fraction_bits"]
-        named = node.removeprefix(_OUTPUT).removesuffix(AVERAGED)
         return ExtractOptions(
             backbone=space["backbone"],
             image_size=preprocessing_of(space).crop,
-            node=named if node.startswith(_OUTPUT) else None,
+            node=_nodes_of(space),
             precision=space["precision"],
             **number,
             **how,
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise CorruptFileError(f"the feature space {dict(space)} lacks {error}") from None
+
+
+def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:
+    """What ``--node`` said, in the words of a space."""
+    from ..backbones import AVERAGED
+
+    if "slices" in space:
+        slices = [Node(str(one["name"]), None, float(one["scale"])) for one in space["slices"]]
+        return tuple(map(str, slices))
+    node = str(space["node"])
+    named = node.removeprefix(_OUTPUT).removesuffix(AVERAGED)
+    return (named,) if node.startswith(_OUTPUT) else ()
 
 
 def preprocessing_of(space: Mapping[str, Any]) -> Preprocessing:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .datasets import SHOWN, absolute_dataset
 from .fields import Options, option
+from .nodes import Node, one_plain_place, parse_nodes
 from .shards import check_shard
 
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
@@ -96,9 +97,12 @@ class ExtractOptions(NetworkOptions, NumberFormat):
     data: str = option("cifar10", "the images", examples=SHOWN, absolute=absolute_dataset,
         common=True)  # fmt: skip
     split: str = option("train", "which images", choices=("train", "test"), in_run=False)
-    node: str | None = option(
-        None, "layer or graph node whose output is taken", unset="the classifier's input"
-    )
+    node: tuple[str, ...] = option(
+        (), "where features are taken, NAME[:POOLING][*SCALE]: a layer or graph node, penultimate "
+        "(what enters the classifier), or stages (that and the last stages); may be repeated: "
+        "the features lie side by side; --list-nodes shows the names",
+        examples=("penultimate", "stages"), unset="penultimate",
+    )  # fmt: skip
     preprocess: str = option(
         "paper", "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained",
         choices=("paper", "weights"),
@@ -138,5 +142,19 @@ class ExtractOptions(NetworkOptions, NumberFormat):
 
     def check(self) -> None:
         check_shard(self.shard)
+        parse_nodes(self.node)
         if self.unlabelled and self.classes is not None:
             raise UsageError("--classes are those of labels: leave it out with --unlabelled")
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that ``node`` names; none for what enters the classifier."""
+        return parse_nodes(self.node)
+
+    @property
+    def steady(self) -> bool:
+        """Whether features have one digest for any batch size and number of threads.
+
+        Those of a single place in the network are as ever: its steps have the batch's size.
+        """
+        return not one_plain_place(self.nodes)

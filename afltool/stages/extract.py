@@ -49,7 +49,7 @@ def extract(
     """Write the features of every image of a split: what enters the backbone's classifier.
 
     ``options`` are the other fields of `ExtractOptions`; ``classes`` may be the names themselves.
-    ``node`` chooses another place in the network (see `afltool.backbones.nodes.cut_at`). Without
+    ``node`` chooses other places in the network (see `afltool.backbones.nodes.cut_at`). Without
     ``out`` the file lies in the store (``store``, else $AFLTOOL_STORE, else ./afl-store) under a
     key of everything that changes a feature, and is made once. ``shard`` 'I/N' extracts part I of
     N (see `merge`); 'slurm' takes I and N from the job. ``skip_corrupt`` leaves out images that
@@ -157,7 +157,9 @@ class _Job:
                 writer.append(rows)
         except InvalidDataError as error:
             first, last = (self.dataset.describe(batch.indices[k]) for k in (0, -1))
-            raise InvalidDataError(f"images {first} to {last}: {error}") from None
+            place = self.network.slice_of(int(np.abs(rows).max(axis=0).argmax()))
+            other = f"; or give its slice a scale: --node {place}*0.5" if place else ""
+            raise InvalidDataError(f"images {first} to {last}: {error}{other}") from None
         self.skipped.update((index, str(why)) for index, why in sorted(batch.bad.items()))
 
     def commit(self, writer: FeatureWriter) -> None:
