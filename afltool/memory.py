@@ -1,7 +1,7 @@
 """The one policy of memory: work asks before it starts, and is refused with the numbers.
 
-`need` is for solves, `check_backed` for files that claim more than they hold; `keep_freed` tunes
-the C library.
+`need` is for solves, `check_backed` for files that claim more than they hold, `Room` for what is
+kept only to save time; `keep_freed` tunes the C library.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import re
 import resource
 from pathlib import Path
 
@@ -20,6 +21,7 @@ UNBACKED = 300 << 20  # bytes of arrays that any file may claim: a gram of 8,192
 BACKING = 64  # times its own bytes that a file may claim beyond that
 ALLOWED = "AFLTOOL_FILE_GB"  # environment: gigabytes that the arrays of any file may take
 KEPT = 256 << 20  # bytes of freed memory that a command keeps for its next blocks of rows
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
@@ -56,6 +58,50 @@ def check_backed(claimed: int, held: int, what: str) -> None:
             f"numbers, and up to {limit / 1e9:.2f} GB are read; if it is of a client with hardly "
             f"any rows and of a very large head, set {ALLOWED}={claimed / 1e9 + 0.1:.1f}"
         )
+
+
+class Room:
+    """Bytes that may still be taken for what is kept only to save time.
+
+    >>> room = Room(10)
+    >>> room.take(6), room.take(6), room.free
+    (True, False, 4)
+    """
+
+    def __init__(self, size: int) -> None:
+        self.free = size
+
+    def take(self, size: int) -> bool:
+        """Whether so many bytes are left; then they are taken."""
+        if size > self.free:
+            return False
+        self.free -= size
+        return True
+
+    def give(self, size: int) -> None:
+        """Give back what was taken."""
+        self.free += size
+
+
+def size_of(text: str, name: str = "--memory") -> int:
+    """Bytes of '8GB', '500M', or of a share of the memory that is free, '50%'.
+
+    Raises `UsageError` for anything else.
+
+    >>> size_of("1.5GB"), size_of("0")
+    (1500000000, 0)
+    """
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:([kMGT]?)(i?)B?|(%))", text.strip())
+    if found is None or (found[4] and float(found[1]) > 100):
+        raise UsageError(
+            f"{name} is a size such as 8GB or 500MB, or a share of the free memory such as 50%; "
+            f"found {text!r}"
+        )
+    number = float(found[1])
+    if found[4]:
+        return int(number / 100 * (available() or 0))
+    unit = UNITS[found[2]]
+    return int(number * (1024 ** (len(str(unit)) // 3) if found[3] else unit))
 
 
 def available() -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -152,8 +153,22 @@ class Statistics:
     def __sub__(self, other: Statistics) -> Statistics:
         return Sum(self).subtract(other).result()
 
+    def unchanging(self) -> Statistics:
+        """These, with arrays that nobody can write into any more."""
+        for array in (*self.arrays.values(), self.class_counts):
+            array.setflags(write=False)
+        return self
+
     def digest(self) -> str:
         """SHA-256 of phase, arrays and class counts; not of γ, clients or where they came from."""
+        changing = any(a.flags.writeable for a in (*self.arrays.values(), self.class_counts))
+        return self._digest() if changing else self._digest_once
+
+    @cached_property
+    def _digest_once(self) -> str:
+        return self._digest()
+
+    def _digest(self) -> str:
         digest = Digest().text("phase", self.phase)
         for name in sorted(self.arrays):
             digest.array(name, self.arrays[name], array_kind(self.arrays[name]))

@@ -62,7 +62,7 @@ class Ours:
         self.round()
 
     def predicted(self) -> Array:
-        phi = np.concatenate([one["phi"] for one in self.carried.blocks])
+        phi = np.concatenate([one["phi"] for one in self.carried.blocks.values()])
         return (phi @ self.head.learned.weights[-1].astype(phi.dtype)).argmax(1)
 
 

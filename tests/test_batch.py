@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import afltool
 from afltool.errors import UsageError
 from afltool.heads import make_options
-from afltool.stages.local_stats import draw_clients
+from afltool.partitions.drawing import draw_clients
 
 
 def parts_of(road, head, at, count, **more):

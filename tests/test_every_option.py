@@ -28,7 +28,7 @@ from afltool.options.predict import PredictOptions
 from afltool.options.solving import EvaluateOptions, SolveOptions
 from afltool.options.statistics import AggregateOptions, LocalStatsOptions
 from afltool.runs import pipeline
-from afltool.runs.config import FIELDS, PARTS, OwnOptions, RunConfig, named_fields
+from afltool.runs.config import FIELDS, HERE, PARTS, OwnOptions, RunConfig, named_fields
 from afltool.runs.layout import RunFolder
 from afltool.store.hdf5 import read_header
 
@@ -45,7 +45,7 @@ COMMANDS = {
     "predict": PredictOptions,
     "slurm": Site,
 }
-IN_RUN = list(named_fields())
+IN_RUN = [one for one in named_fields() if one[0] != HERE]  # of HERE, no result depends on it
 
 
 def cases(*classes):
@@ -80,6 +80,7 @@ def together(cls, f, value):
         "shards_per_client": {"scheme": "shards"},
         "participation_seed": {"participation": 0.5},
         "held_out": {"sum": True} if cls is LocalStatsOptions else {},
+        "full_gram": {"head": "deepafl"},
         "shard": {},
     }.get(f.name, {})
     return {**beside, f.name: "1/2" if f.name == "shard" else value}
@@ -109,7 +110,7 @@ def called(monkeypatch):
     def stand_in(name):
         def stage(*args, **options):
             seen[name] = options
-            return Path("made.h5")
+            return {"head": {}, "features": {}} if name == "evaluate" else Path("made.h5")
 
         return stage
 
@@ -119,13 +120,15 @@ def called(monkeypatch):
         monkeypatch.setattr(
             pipeline, name, lambda *args, **options: seen.update({str(args[-1]): args}) or Path("x")
         )
+    for name in ("extract_key", "partition_key", "head_key", "metrics_key"):
+        monkeypatch.setattr(pipeline, name, lambda *_: [])  # of files that are not there
     return seen
 
 
 def calls_of(config, called, folder):
     """Everything that a run would call, with its options."""
     called.clear()
-    run = pipeline._Run(config, RunFolder(folder), overwrite=False)
+    run = pipeline._Run(config, RunFolder(folder), False, pipeline.Alone())
     run.features("train") if config.extract is None else run.extract("train")
     run.partition(folder / "train.h5")
     head = run.first_head()
@@ -146,7 +149,8 @@ def run_with(name, part, f, value):
 
 @pytest.mark.parametrize(("part", "name", "f"), IN_RUN, ids=[name for _, name, _ in IN_RUN])
 def test_a_run_hands_the_option_to_its_stage_and_keeps_it(part, name, f, called, tmp_path):
-    before = RunConfig(data="digits", backbone="resnet18")
+    head = {"head": "deepafl"} if name == "full_gram" else {}
+    before = RunConfig(data="digits", backbone="resnet18", **head)
     after = run_with(name, part, f, another(f))
     plain = calls_of(before, called, tmp_path)
     told = calls_of(after, called, tmp_path)
@@ -199,6 +203,9 @@ def test_the_scripts_say_the_option_or_it_is_refused(part, name, f, files, tmp_p
     if name in ("store", "head_seed"):  # of `run` alone; of heads that draw something
         with pytest.raises(UsageError, match=name.replace("_", "-")):
             texts_of(config)
+    elif name == "full_gram":  # in the head's file, which all jobs read
+        full, thin = config, RunConfig(data="digits", backbone="resnet18", head="deepafl")
+        assert thin.all_head_options() == full.all_head_options() | {"incremental": True}
     else:
         assert texts_of(config) != plain, f"{name} is lost on the way to the scripts"
 
@@ -212,6 +219,11 @@ def test_what_a_site_says_is_in_the_scripts_or_refused(cls, f):
             texts_of(run, Site(max_array=1))
     else:
         assert texts_of(run, Site(**{f.name: value})) != texts_of(run)
+
+
+def test_the_memory_of_a_run_is_not_that_of_a_job():
+    with pytest.raises(UsageError, match="slurm --memory 4G"):
+        texts_of(RunConfig(data="digits", backbone="resnet18", memory="8GB"))
 
 
 # ------------------------------------------------------------ recipes

@@ -155,7 +155,7 @@ def test_what_is_said_at_first_sight(road, silo, shown, tmp_path):
     assert said["clients"].split() == ["clients", "1:", "Süd"]
     assert "exact number of rows (5)" in " ".join(" ".join(lines).split())
     said, _ = shown(road.total)
-    assert said["clients"].split() == ["clients", "6:", *"0, 1, 2, 3, 4, 5".split()]
+    assert said["clients"].split() == ["clients", "6:", *["0,", "1,", "2,", "3,", "4,", "5"]]
     assert "reveals" not in said, "a sum over several"
     said, _ = shown(road.clients)
     sizes = afltool.info(road.clients)["rows_per_client"]

@@ -20,7 +20,7 @@ import typer
 
 from ..heads import OPTIONS
 from ..options import flag, help_of
-from ..runs.config import DEFAULTS, PARTS
+from ..runs.config import DEFAULTS, HERE, PARTS
 from ._completion import starting_with
 from ._help import OF_HEADS, RARE
 
@@ -29,6 +29,7 @@ PANELS = {
     "extract": "Images and backbone",
     "partition": "Clients",
     "own": "Run",
+    HERE: "Run",
     "local_stats": "Statistics",
     "solve": "Solving",
     "evaluate": "Evaluation",
@@ -164,11 +165,15 @@ def of_heads(skip: Iterable[str] = (), at_solve: bool = False) -> list[inspect.P
     return list(found.values())
 
 
-def of_run() -> list[inspect.Parameter]:
-    """Every option of `run`: those of its stages and of every head."""
+def of_run(here: bool = True) -> list[inspect.Parameter]:
+    """Every option of `run`: those of its stages and of every head.
+
+    ``here``: also those of this machine, which jobs on a cluster do not have.
+    """
     found = [
         p
         for part, (cls, names) in PARTS.items()
+        if here or part != HERE
         for p in parameters(
             cls,
             PANELS[part],

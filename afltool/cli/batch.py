@@ -17,7 +17,7 @@ from ._types import Entry, Json, print_field, print_json
 
 
 def add_to(app: typer.Typer) -> None:
-    groups = {"of_site": parameters(Site, "Slurm", rare=True), "options": of_run()}
+    groups = {"of_site": parameters(Site, "Slurm", rare=True), "options": of_run(here=False)}
     app.command("slurm")(command(with_options(slurm, **groups)))
     app.command("status")(command(status))
 

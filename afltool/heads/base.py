@@ -36,6 +36,8 @@ Block = tuple[Rows, NDArray[np.int64]]
 Shape = tuple[tuple[int, ...], str]  # of an additive array, with 'i' for integers, 'f' for reals
 Clients = Mapping[ClientId, Client]
 NOBODY: Clients = {}
+SMALL = 256  # bytes of an array that is compared rather than read into a digest again
+State = tuple[str | None, dict[str, Any], dict[str, Array]]  # what a digest is of
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Head(ABC):
         self.dim: int | None = None
         self.classes: int | None = None
         self.report: dict[str, Any] = {}  # what absorb found, for people; nothing is read from it
+        self._digested: tuple[State, str] | None = None
 
     # ------------------------------------------------------------ the four verbs
 
@@ -169,7 +172,17 @@ class Head(ABC):
         """This head with the state of a file (the inverse of `arrays`)."""
 
     def digest(self) -> str:
-        """SHA-256 of its state and, until the head is solved, of its options but γ."""
+        """SHA-256 of its state and, until the head is solved, of its options but γ.
+
+        Computed once for arrays that nobody can write into.
+        """
+        state = self.phase(), _but_gamma(self.options), self.arrays()
+        known = self._digested
+        if known is None or not _same_state(known[0], state):
+            known = self._digested = state, self._digest()
+        return known[1]
+
+    def _digest(self) -> str:
         digest = Digest().text("name", self.name).json("phase", self.phase())
         if self.phase() is not None:
             digest.json("options", _but_gamma(self.options))
@@ -177,6 +190,17 @@ class Head(ABC):
         for name, array in sorted(named.items()):
             digest.array(name, array, array_kind(array))
         return digest.hex()
+
+
+def _same_state(known: State, state: State) -> bool:
+    """Whether two states surely have one digest; large arrays are not looked into."""
+    if known[:2] != state[:2] or known[2].keys() != state[2].keys():
+        return False
+    pairs = ((a, state[2][name]) for name, a in known[2].items())
+    return all(
+        not a.flags.writeable if a is b else a.nbytes < SMALL and np.array_equal(a, b)
+        for a, b in pairs
+    )
 
 
 # ---------------------------------------------------------------- what every head has in common

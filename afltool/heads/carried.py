@@ -2,6 +2,7 @@
 
 It never leaves the client. It only saves time: what is missing is computed again. It is kept block
 by block, under a key that says what it was made with, so that no head takes what another one left.
+A round takes block number i before it leaves its own block i.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..memory import Room
+
 Array = NDArray[Any]
 
 
@@ -19,8 +22,8 @@ class Carried:
     """Keeps nothing: every round starts from the features."""
 
     def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
-        """Copies of the arrays of block number ``block`` with ``rows`` rows, if they were left
-        under this key; otherwise None."""
+        """The arrays of block number ``block`` with ``rows`` rows, if they were left under this
+        key; otherwise None. They are the caller's, to write into, and are given once."""
         return None
 
     def following(self, key: str) -> Carried:
@@ -35,22 +38,41 @@ NOTHING = Carried()
 
 
 class Remembered(Carried):
-    """Keeps the arrays in memory."""
+    """Keeps the arrays in memory, as long as there is room; ``beyond`` gets the other blocks."""
 
-    def __init__(self, key: str = "") -> None:
+    def __init__(self, key: str = "", room: Room | None = None, beyond: Carried = NOTHING) -> None:
         self.key = key
-        self.blocks: list[dict[str, Array]] = []
+        self.blocks: dict[int, dict[str, Array]] = {}
+        self._room, self._beyond = room, beyond
 
     def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
-        if key != self.key or block >= len(self.blocks):
-            return None
-        found = self.blocks[block]
-        if any(len(a) != rows for a in found.values()):
-            return None
-        return {name: np.array(a) for name, a in found.items()}
+        if key != self.key:
+            self.forget()  # nobody else will ask for what is here
+        found = self._removed(block)
+        if found is None:
+            return self._beyond.take(key, block, rows)
+        return None if any(len(a) != rows for a in found.values()) else found
 
     def following(self, key: str) -> Remembered:
-        return Remembered(key)
+        return Remembered(key, self._room, self._beyond.following(key))
 
     def put(self, block: int, arrays: Mapping[str, Array]) -> None:
-        self.blocks.append(dict(arrays))
+        if self._room is None or self._room.take(_size(arrays)):
+            self.blocks[block] = dict(arrays)
+        else:
+            self._beyond.put(block, arrays)
+
+    def forget(self) -> None:
+        """Give up every block that is here."""
+        for block in list(self.blocks):
+            self._removed(block)
+
+    def _removed(self, block: int) -> dict[str, Array] | None:
+        found = self.blocks.pop(block, None)
+        if found is not None and self._room is not None:
+            self._room.give(_size(found))
+        return found
+
+
+def _size(arrays: Mapping[str, Array]) -> int:
+    return sum(np.asarray(a).nbytes for a in arrays.values())

@@ -8,6 +8,7 @@ Each head's options are a frozen dataclass in its folder, one field an option, a
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
@@ -45,6 +46,11 @@ class Options(Checked):
     def same_clients(self) -> str | None:
         """The option that needs the same clients with the same rows in every round, if any."""
         return None
+
+    @classmethod
+    def for_everybody(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What makes rounds cheaper where all clients take part in each, beside what is given."""
+        return {}
 
     def draw_of(self, phase: str) -> int:
         """Number of the draw of clients that a phase uses, where only a share takes part."""

@@ -114,7 +114,7 @@ class Protection:
     ) -> Path:
         """Write one client's statistics; ``made_by`` is the recipe without protection."""
         if self.sign is None:
-            return save_statistics(path, statistics, made_by, head_file)
+            return save_statistics(path, statistics, made_by, head_file, kept=False)
         me = self.identity(made_by["options"]["clients"][0])
         drawn = None
         if self.offers is not None:
@@ -128,7 +128,8 @@ class Protection:
         if self.hides:
             statistics, head_file = _hidden(statistics), None
         seal = sealing(me, self.roster)
-        return save_statistics(path, statistics, self.recipe(made_by), head_file, seal=seal)
+        made_by = self.recipe(made_by)
+        return save_statistics(path, statistics, made_by, head_file, seal=seal, kept=False)
 
     @staticmethod
     def _ready_to_mask(me: Identity, offers: Offers) -> Secrets:

@@ -25,6 +25,7 @@ def check_before(config: RunConfig, folder: RunFolder, *, here: bool = True) -> 
     No image is read and nothing is written.
     """
     check_participation(checked_head(config), config.local_stats.participation)
+    check_exchange(config)
     check_features(config)
     check_partition(config)
     for split in ("train", "test"):
@@ -51,6 +52,18 @@ def checked_head(config: RunConfig) -> Head:
     if head.phase() is None:
         raise UsageError(f"the head {given} is solved: there is nothing left to gather")
     return head
+
+
+def check_exchange(config: RunConfig) -> None:
+    """--full-gram is for a head that has two exchanges and is made here."""
+    given = config.own.head
+    if config.own.full_gram and (given not in OPTIONS or not OPTIONS[given].for_everybody({})):
+        raise UsageError(
+            f"--full-gram is for --head deepafl; a head file has its exchange in it, and other "
+            f"heads have one only: found --head {given}"
+        )
+    if config.own.full_gram and config.head_options.get("incremental"):
+        raise UsageError("give --full-gram or --incremental, not both")
 
 
 def check_features(config: RunConfig) -> None:

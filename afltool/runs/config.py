@@ -14,6 +14,7 @@ from typing import Any
 from .. import inputs
 from ..errors import UsageError
 from ..heads import OPTIONS
+from ..memory import Room, size_of
 from ..options import Options, checked, flag, option
 from ..options.features import SEED, ExtractOptions
 from ..options.partition import SCHEMES, PartitionOptions
@@ -22,6 +23,7 @@ from ..options.statistics import LocalStatsOptions
 from .toml import flat, known_key, toml_line
 
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
+HERE = "here"  # the part of a run's options that jobs on other machines do not have
 NEEDED = ("data", "backbone")  # of a run that extracts: it takes no default for them
 #: What the help of `run` says of defaults that are not those of the stage.
 DEFAULTS = {
@@ -54,10 +56,31 @@ class OwnOptions(Options):
         None, "seed of the head's random parts", at_least=0, at_most=SEED, unset="0"
     )
     keep_clients: bool = option(False, "write one statistics file a client, and add them up")
+    full_gram: bool = option(
+        False, "deepafl: send all of ΦᵀΦ in every round, as in the paper; else only its change "
+        "(--incremental), where all clients take part in every round",
+    )  # fmt: skip
 
     def check(self) -> None:
         if (self.train_features is None) != (self.test_features is None):
             raise UsageError("--train-features and --test-features go together")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HereOptions(Options):
+    """How a run uses this machine; the results do not depend on it."""
+
+    memory: str | None = option(
+        None, "memory for what later rounds need again, such as 8GB or 50% of what is free; the "
+        "rest goes to a file that the run removes", unset="50%", in_result=False,
+    )  # fmt: skip
+
+    def check(self) -> None:
+        size_of("0" if self.memory is None else self.memory)
+
+    def room(self) -> Room:
+        """The memory that may be taken, as much of it as is free."""
+        return Room(min(size_of(self.memory or "50%"), size_of("90%")))
 
 
 #: The stages of a run in order: their options, and the names that the run has for some of them.
@@ -65,6 +88,7 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
     "extract": (ExtractOptions, {"seed": "weights_seed"}),
     "partition": (PartitionOptions, {"seed": "partition_seed"}),
     "own": (OwnOptions, {}),
+    HERE: (HereOptions, {}),
     "local_stats": (LocalStatsOptions, {}),
     "solve": (SolveOptions, {}),
     "evaluate": (EvaluateOptions, {}),
@@ -96,6 +120,7 @@ class RunConfig:
     """
 
     own: OwnOptions
+    here: HereOptions
     extract: ExtractOptions | None
     partition: PartitionOptions | None
     local_stats: LocalStatsOptions
@@ -142,9 +167,16 @@ class RunConfig:
         return None if self.own.head in OPTIONS else Path(self.own.head)
 
     def all_head_options(self) -> dict[str, Any]:
-        """The options of the run's head, its seed among them."""
+        """The options of the run's head: those given, its seed, and how rounds are made cheaper."""
         seed = {} if self.own.head_seed is None else {"seed": self.own.head_seed}
-        return {**self.head_options, **seed}
+        return {**self.cheaper(), **self.head_options, **seed}
+
+    def cheaper(self) -> dict[str, Any]:
+        """What the run adds to the head's options where all clients take part in every round."""
+        everybody = self.local_stats.participation == 1 and not self.own.full_gram
+        if self.first_head is not None or not everybody:
+            return {}
+        return OPTIONS[self.own.head].for_everybody(self.head_options)
 
 
 def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
@@ -155,6 +187,7 @@ def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
         gathered.setdefault("participation_seed", dealt.get("seed", 0))
     return {
         "own": own,
+        HERE: HereOptions(**values[HERE]),
         "extract": _extract(own, values["extract"]),
         "partition": _partition(own, dealt),
         "local_stats": LocalStatsOptions(**gathered),

@@ -23,18 +23,19 @@ from ..stages.aggregate import aggregate
 from ..stages.evaluate import evaluate
 from ..stages.extract import extract
 from ..stages.head import head as make_head_file
-from ..stages.inspect import info
 from ..stages.local_stats import local_stats
 from ..stages.partition import partition
 from ..stages.solve import solve
 from ..store.atomic import link_or_copy, write_text
 from ..store.hdf5 import read_header
 from ..store.heads import load_head
+from ..store.statistics import load_statistics
+from ..store.workspace import forget, working
 from .before import check_before, holds_clients_out
 from .config import RunConfig
 from .layout import RunFolder
 from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key
-from .told import costs, made_with
+from .told import costs, exchange_of, made_with
 
 log = logging.getLogger("afltool")
 
@@ -44,13 +45,17 @@ def run(
 ) -> Path:
     """Carry out every stage of a run in the folder ``out``; what is done and valid is kept.
 
-    Everything that can be checked without work is checked first: options, the head, the backbone,
-    paths. ``shared``: what other runs of this process have made already is linked, not made again.
-    Returns the folder.
+    What one round leaves for the next stays in memory, as far as `HereOptions.memory` allows, and
+    what does not fit in a file without a name in the folder; see `store.workspace`. Everything that
+    can be checked without work is checked first: options, the head, the backbone, paths.
+    ``shared``: what other runs of this process have made already is linked, not made again. Returns
+    the folder.
     """
     folder = RunFolder(out)
     check_before(config, folder)
-    return _Run(config, folder, overwrite, shared or Alone()).all()
+    make_folder(folder.root)
+    with working(config.here.room(), folder.root):
+        return _Run(config, folder, overwrite, shared or Alone()).all()
 
 
 class _Run:
@@ -62,12 +67,12 @@ class _Run:
         self.started_with = folder.first_head
 
     def all(self) -> Path:
-        make_folder(self.folder.root)
         if self.overwrite or not self.folder.options.exists():
             self.keep_options()
         train, test = self.features("train"), self.features("test")
         clients = self.timed("partition", lambda: self.partition(train))
         start = self.started_with = self.timed("head", self.first_head)
+        self.say_exchange(start)
         heads, uploads = self.rounds(train, clients, start)
         metrics = self.measure(heads, test)
         self.summary(metrics, uploads, self.told(heads[-1], metrics, uploads))
@@ -129,19 +134,29 @@ class _Run:
             c.own.head, place, options=c.all_head_options(), overwrite=self.overwrite
         )
 
+    def say_exchange(self, start: Path) -> None:
+        if self.config.cheaper():
+            log.info(
+                "all clients take part in every round: they send only what changes of ΦᵀΦ "
+                "(--incremental); --full-gram sends all of it, as in the paper"
+            )
+        self.exchange = exchange_of(load_head(start)[0])
+
     def rounds(
         self, train: Path, clients: Path, head: Path
     ) -> tuple[list[Path], list[dict[str, Any]]]:
         """Gather and solve until the head says that it is done; the heads after each round."""
         uploads: list[dict[str, Any]] = []
         heads: list[Path] = []
+        holds_out = holds_clients_out(self.config)
         for number in count(1):
             total = self.folder.total(number)
-            held = self.folder.held_out(number) if holds_clients_out(self.config) else None
+            held = self.folder.held_out(number) if holds_out else None
             self.gather(train, clients, head, number, held)
             uploads.append(self.upload(number))
-            head = self.timed("solve", partial(self.solve, total, held, head, number))
+            before, head = head, self.timed("solve", partial(self.solve, total, held, head, number))
             heads.append(head)
+            forget(*(path for path in (total, held, before) if path is not None))
             if load_head(head)[0].phase() is None:
                 return heads, uploads
         raise AssertionError("count() does not end")
@@ -162,9 +177,10 @@ class _Run:
 
     def upload(self, number: int) -> dict[str, Any]:
         """Bytes that one client sends in this round: measured files, or the total's arrays."""
-        found = info(self.folder.total(number))
-        entry = {"phase": found["phase"], "arrays_at_most": found["payload_bytes"]}
-        entry["gather_seconds"] = found["provenance"].get("seconds")
+        path = self.folder.total(number)
+        header, total = read_header(path, "statistics"), load_statistics(path)
+        entry = {"phase": total.phase, "arrays_at_most": total.payload_bytes}
+        entry["gather_seconds"] = header["provenance"].get("seconds")
         if self.config.own.keep_clients:
             sizes = [p.stat().st_size for p in self.folder.stats(number).glob("*.h5")]
             entry["mean_file"] = round(sum(sizes) / len(sizes))
@@ -217,6 +233,7 @@ class _Run:
             "total_digest": last["digest"],
             "head_digest": metrics["head"]["digest"],
             "bytes_per_client": uploads,
+            "exchange": self.exchange,
             **costs(uploads, self.stages),
             **made_with(self.config, self.folder, self.started_with, len(uploads)),
             "rounds": rounds,

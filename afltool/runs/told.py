@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ..heads.base import Head
 from ..store.hdf5 import read_header
 from ..store.provenance import versions
 from .config import FIELDS, PARTS, RunConfig
@@ -29,6 +30,11 @@ def resolved(config: RunConfig, head: Path) -> dict[str, Any]:
     theirs = dict(header["options"])
     found |= {"head": header["name"], "head_seed": theirs.pop("seed", None)}
     return found | {name: plain(value) for name, value in theirs.items()}
+
+
+def exchange_of(head: Head) -> str:
+    """What clients send in later rounds: the option that they follow, or the phases' full sums."""
+    return head.options.same_clients() or "full"
 
 
 def plain(value: Any) -> Any:

@@ -42,8 +42,8 @@ class CarriedFile:
     Used as a context: at its end the new blocks replace the old ones, unless there was an error.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.path = folder / (name + SUFFIX)
+    def __init__(self, folder: Path, task: str) -> None:
+        self.path = folder / (task + SUFFIX)
         self._old: BinaryIO | None = None
         self._new: BinaryIO | None = None
         self._key, self._known = "", dict[str, dict[str, Entry]]()
@@ -54,6 +54,9 @@ class CarriedFile:
     def of(self, part: str) -> Carried:
         """The blocks of a part of the task, such as a client."""
         return _Part(self, part)
+
+    def left(self, part: str, carried: Carried) -> None:
+        """What a part has left is in the file already."""
 
     def __enter__(self) -> Self:
         with suppress(FileNotFoundError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from ..digest import Digest, canonical_json
 from ..errors import CorruptFileError, InvalidDataError, UsageError
 from ..linalg.fixedpoint import FixedPoint, Rows, check_finite, encode
-from . import schema
+from . import schema, workspace
 from .arrays import damage_as_error, get_array, put_array
 from .hdf5 import Header, check_digest, put_header, reading
 from .kinds import get_attribute
@@ -26,6 +28,8 @@ from .writer import put_attribute, writing
 
 Labels = NDArray[np.int64]
 BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
+SETTLED = 0.1  # seconds: a file's times tell of every change once the last one is so old
+_verified: set[workspace.Identity] = set()  # feature files whose digest this process has compared
 
 
 class FeatureWriter:
@@ -162,13 +166,17 @@ def _with_rows(digest: Digest, labels: Labels | None, row_ids: NDArray[Any]) -> 
 
 @dataclass
 class Features:
-    """A finished feature file, open for reading; made by `open_features`."""
+    """A finished feature file, open for reading; made by `open_features`.
+
+    ``data``: the rows, in the file, or in memory once a run has read and checked them.
+    """
 
     path: Path
     header: Header
     given_labels: Labels | None  # None of a file without labels
     row_ids: NDArray[np.bytes_]
-    data: h5py.Dataset
+    data: h5py.Dataset | NDArray[Any]
+    identity: workspace.Identity = ()
 
     @property
     def labels(self) -> Labels:
@@ -206,18 +214,17 @@ class Features:
             values: NDArray[Any] = self.data[start:stop]
         return values
 
-    def _unchecked(self, start: int, stop: int) -> NDArray[Any]:
-        """As `stored` from the start of a chunk, without fletcher32: the digest covers the pass."""
-        if self.data.chunks != (schema.CHUNK_ROWS, self.dim):
-            return self.stored(start, stop)
-        stop = min(stop, len(self))
-        values = np.empty((stop - start, self.dim), dtype=self.data.dtype)
+    def _unchecked(self, start: int, values: NDArray[Any]) -> None:
+        """As `stored` from the start of a chunk into ``values``, without fletcher32."""
+        data = self.data
+        if isinstance(data, np.ndarray) or data.chunks != (schema.CHUNK_ROWS, self.dim):
+            values[:] = self.stored(start, start + len(values))
+            return
         with damage_as_error(self.path):
-            for row in range(start, stop, schema.CHUNK_ROWS):
+            for row in range(start, start + len(values), schema.CHUNK_ROWS):
                 part = values[row - start : row - start + schema.CHUNK_ROWS]
-                _, chunk = self.data.id.read_direct_chunk((row, 0))
+                _, chunk = data.id.read_direct_chunk((row, 0))
                 part[:] = np.frombuffer(chunk, part.dtype, part.size).reshape(part.shape)
-        return values
 
     def wrap(self, values: NDArray[Any]) -> Rows:
         """Stored values (n, d) as what heads take: fixed point or float32."""
@@ -233,17 +240,62 @@ class Features:
         return ((start, self.wrap(values)) for start, values in self.stored_blocks())
 
     def stored_blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """All rows in order as they are stored, as (first row, block).
+        """All rows in order as they are stored, as (first row, block); blocks are only read.
 
-        The end of the pass compares the digest and raises `CorruptFileError` if it is another:
-        what was computed from the blocks counts only when the end is reached.
+        The first pass of a process over a file compares its digest at the end and raises
+        `CorruptFileError` if it is another: what was computed from the blocks counts only when the
+        end is reached. Later passes take the bytes as they are, until the file changes.
         """
-        starts = range(0, len(self), self.block_rows())
-        parts = (self._unchecked(start, start + self.block_rows()) for start in starts)
-        digest = Digest()
-        passing = digest.passing("features", self.data.shape, self.data.dtype.str, parts)
+        if isinstance(self.data, np.ndarray):
+            yield from self._pieces(self.data)
+            return
+        space, whole = workspace.current(), None
+        size = len(self) * self.dim * self.data.dtype.itemsize
+        if space is not None and space.room.take(size):
+            whole = np.empty(self.data.shape, self.data.dtype)
+        try:
+            parts = self._parts(whole)
+            yield from parts if self.identity in _verified else self._checked(parts)
+        finally:
+            if space is not None and whole is not None:
+                space.room.give(size)
+        if space is not None and whole is not None:
+            whole.setflags(write=False)
+            space.keep(self.path, replace(self, data=whole), size)
+
+    def _pieces(self, rows: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+        for start in range(0, len(rows), self.block_rows()):
+            yield start, rows[start : start + self.block_rows()]
+
+    def _parts(self, whole: NDArray[Any] | None) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Blocks from the file, and into ``whole`` where there is one."""
+        for start in range(0, len(self), self.block_rows()):
+            stop = min(start + self.block_rows(), len(self))
+            shape = stop - start, self.dim
+            values = np.empty(shape, self.data.dtype) if whole is None else whole[start:stop]
+            self._unchecked(start, values)
+            yield start, values
+
+    def _checked(
+        self, parts: Iterator[tuple[int, NDArray[Any]]]
+    ) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The blocks, each of them in a digest that is compared at the end."""
+        digest, starts = Digest(), range(0, len(self), self.block_rows())
+        values = (block for _, block in parts)
+        passing = digest.passing("features", self.data.shape, self.data.dtype.str, values)
         yield from zip(starts, passing, strict=True)
         check_digest(self.path, self.header, _with_rows(digest, self.given_labels, self.row_ids))
+        if time.time() - max(self.identity[-2:], default=0) / 1e9 > SETTLED:
+            _verified.add(self.identity)
+
+
+def verify_features(path: Path) -> Header:
+    """Read every byte of a feature file and compare its digest; returns the header."""
+    with open_features(path, labelled=False) as features:
+        _verified.discard(features.identity)
+        for _ in features.stored_blocks():
+            pass
+        return features.header
 
 
 @contextmanager
@@ -251,8 +303,14 @@ def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
     """Open a finished feature file; labels and row ids are read, features as they are asked for.
 
     A file without labels is refused (`UsageError`) unless ``labelled`` is False, which is for work
-    that needs none.
+    that needs none. A run is given the rows that it has read before, see `store.workspace`.
     """
+    kept = workspace.known(path, Features)
+    if kept is not None:
+        if labelled:
+            _ = kept.labels
+        yield kept
+        return
     with reading(path, "features") as (file, header):
         with damage_as_error(path):
             data = checked_dataset(path, file, schema.FEATURES)
@@ -270,7 +328,8 @@ def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
                 f"{space['dim']} features a row"
             )
         _check_labels(path, labels, len(header["classes"]))
-        found = Features(path, header, labels, row_ids, data)
+        at = workspace.identity_of(os.fstat(file.id.get_vfd_handle()))
+        found = Features(path, header, labels, row_ids, data, at)
         if labelled:
             _ = found.labels
         yield found

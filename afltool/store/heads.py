@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import ExitStack
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..digest import canonical_json
 from ..errors import AflError, CorruptFileError, UsageError
 from ..heads import OPTIONS, head_class, make_head, make_options
 from ..heads.base import Head, Source
 from ..inputs import nearest
 from ..statistics import Context
-from . import hdf5, schema
+from . import hdf5, schema, workspace
 from .arrays import damage_as_error
 from .features import open_features
 from .provenance import provenance
@@ -39,20 +43,53 @@ def save_head(
         "classes": list(context.classes) if context else None,
         "report": head.report,
     }
-    arrays = {f"{schema.ARRAYS}/{name}": a for name, a in head.arrays().items()}
-    return hdf5.write_file(path, "head", header, arrays)
+    named = head.arrays()
+    hdf5.write_file(path, "head", header, {f"{schema.ARRAYS}/{k}": a for k, a in named.items()})
+    if workspace.current() is not None and all(map(_finite, named.values())):
+        text = canonical_json({"kind": "head", **header})
+        written = _Written(_of_file(json.loads(text), named), text)
+        held = written.head.arrays().values()
+        for array in held:
+            array.setflags(write=False)
+        workspace.keep(path, written, sum(a.nbytes for a in held))
+    return path
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A head as its file holds it, and its header as JSON."""
+
+    head: Head
+    header: str
+
+    def read(self) -> tuple[Head, dict[str, Any]]:
+        """Copies of what may be changed; arrays are only read."""
+        head, header = copy(self.head), json.loads(self.header)
+        head.report = header["report"]
+        return head, header
+
+
+def _of_file(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Head:
+    named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    head = make_head(header["name"], header["options"]).restore(header["phase"], named)
+    if header["dim"] is not None:
+        head = head.bind(header["dim"], len(header["classes"]))
+    return head
 
 
 def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
     """Read a head and its header; its digest is checked."""
+    written = workspace.known(path, _Written)
+    return _read(path) if written is None else written.read()
+
+
+def _read(path: Path) -> tuple[Head, dict[str, Any]]:
     header, arrays = hdf5.read_file(path, "head")
     with damage_as_error(path):
         prefix = schema.ARRAYS + "/"
         named = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
         try:
-            head = make_head(header["name"], header["options"]).restore(header["phase"], named)
-            if header["dim"] is not None:
-                head = head.bind(header["dim"], len(header["classes"]))
+            head = _of_file(header, named)
         except AflError as error:
             raise CorruptFileError(f"{path} is damaged: {error}") from None
         for name, array in named.items():
@@ -82,7 +119,7 @@ def load_solved_head(path: Path) -> tuple[Head, dict[str, Any]]:
 
 def check_numbers(path: Path, name: str, array: Array) -> None:
     """Refuse an array of a head that is not of finite numbers."""
-    if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+    if not _finite(array):
         what = "is not of numbers"
         if array.dtype.kind in "f":
             what = f"has {int((~np.isfinite(array)).sum())} entries that are NaN or infinite"
@@ -90,6 +127,10 @@ def check_numbers(path: Path, name: str, array: Array) -> None:
             f"{path} is damaged: the array {name!r} of its head {what}; solve it again, and look "
             "at the total that it was solved from"
         )
+
+
+def _finite(array: Array) -> bool:
+    return array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
 
 
 def new_head(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..digest import narrowest
+from ..digest import canonical_json, narrowest
 from ..errors import CorruptFileError, InvalidDataError
 from ..heads import conditions
 from ..statistics import MOST_ROWS, Client, ClientId, Context, Statistics
-from . import hdf5, schema
+from . import hdf5, schema, workspace
 from .arrays import damage_as_error
 from .provenance import versions
 
@@ -27,19 +28,24 @@ def save_statistics(
     head_file: str | None = None,
     seconds: float | None = None,
     seal: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    kept: bool = True,
 ) -> Path:
     """Write the statistics of one client or of many; integers in their narrowest type.
 
     ``head_file``: the name of the head file that they were gathered for, a hint for `solve`;
-    ``seconds``: what gathering them took; ``seal``: adds a client's signature to the header.
+    ``seconds``: what gathering them took; ``seal``: adds a client's signature to the header. A run
+    keeps them in memory, too, unless ``kept`` is False.
     """
     header = statistics_header(s, made_by, s.digest())
     header["provenance"] = versions(head_file=head_file, seconds=seconds)
     header = header if seal is None else seal(header)
     arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
-    return hdf5.write_file(
-        path, "statistics", header, {**arrays, schema.CLASS_COUNTS: s.class_counts}
-    )
+    hdf5.write_file(path, "statistics", header, {**arrays, schema.CLASS_COUNTS: s.class_counts})
+    if kept and workspace.current() is not None:
+        named = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
+        written = _of_file(json.loads(canonical_json(header)), named, s.class_counts)
+        workspace.keep(path, written.unchanging(), sum(a.nbytes for a in named.values()))
+    return path
 
 
 def statistics_header(s: Statistics, made_by: Mapping[str, Any], digest: str) -> dict[str, Any]:
@@ -55,23 +61,30 @@ def statistics_header(s: Statistics, made_by: Mapping[str, Any], digest: str) ->
 
 def load_statistics(path: Path) -> Statistics:
     """Read a statistics file: its digest is checked, and whether any rows can have such sums."""
-    header, arrays = hdf5.read_file(path, "statistics")
-    with damage_as_error(path):
-        prefix = schema.ARRAYS + "/"
-        s = Statistics(
-            header["phase"],
-            {k.removeprefix(prefix): _wide(a) for k, a in arrays.items() if k.startswith(prefix)},
-            arrays[schema.CLASS_COUNTS],
-            context_of(header),
-            clients_of(header),
-        )
-    hdf5.check_digest(path, header, s.digest())
+    s = workspace.known(path, Statistics) or _read(path)
     _check_counts(path, s)
     try:
         conditions.check(s)
     except InvalidDataError as error:
         raise InvalidDataError(f"{path}: {error}") from None
     return s
+
+
+def _read(path: Path) -> Statistics:
+    header, arrays = hdf5.read_file(path, "statistics")
+    with damage_as_error(path):
+        prefix = schema.ARRAYS + "/"
+        named = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+        wide = {name: _wide(a) for name, a in named.items()}
+        s = _of_file(header, wide, arrays[schema.CLASS_COUNTS])
+    hdf5.check_digest(path, header, s.digest())
+    return s
+
+
+def _of_file(
+    header: Mapping[str, Any], arrays: Mapping[str, Array], counts: NDArray[np.int64]
+) -> Statistics:
+    return Statistics(header["phase"], arrays, counts, context_of(header), clients_of(header))
 
 
 def _check_counts(path: Path, s: Statistics) -> None:
@@ -141,4 +154,5 @@ def _clients_table(clients: Mapping[ClientId, Client]) -> dict[str, Any]:
 
 
 def _wide(a: Array) -> Array:
-    return a.astype(np.int64) if np.issubdtype(a.dtype, np.integer) else a.astype(np.float64)
+    kind = np.int64 if np.issubdtype(a.dtype, np.integer) else np.float64
+    return a.astype(kind, copy=False)

@@ -7,24 +7,27 @@ from typing import Any
 
 from . import hdf5
 from .checkpoints import load_checkpoint
-from .features import open_features
+from .features import verify_features
 from .heads import load_head
 from .masked import load_masked
 from .partitions import load_partition
 from .statistics import load_statistics
+from .workspace import reading_afresh
 
 
 def verify(path: Path) -> dict[str, Any]:
-    """Read everything in a file and compare its digest; returns the header.
+    """Read everything in a file and compare its digest, whatever is known of it; the header.
 
     Raises `CorruptFileError` when anything does not hold.
     """
+    with reading_afresh():
+        return _verified(path)
+
+
+def _verified(path: Path) -> dict[str, Any]:
     kind = hdf5.read_header(path)["kind"]
     if kind == "features":
-        with open_features(path, labelled=False) as features:
-            for _ in features.stored_blocks():
-                pass
-            return features.header
+        return verify_features(path)
     loaders: dict[str, Any] = {
         "partition": load_partition,
         "statistics": load_statistics,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..options import (
     seed_option,
 )
 
+NOT_INCREMENTAL = ("no_skip", "identity_omega", "reconstruction", "single_round")
 DEFAULTS: dict[str, Any] = {
     "layers": 10,
     "ridge": 1.0,
@@ -108,7 +110,7 @@ class DeepAFLOptions(Options):
     def check(self) -> None:
         self._resolve()
         self._check_identities()
-        for name in ("no_skip", "identity_omega", "reconstruction", "single_round"):
+        for name in NOT_INCREMENTAL:
             if self.incremental and getattr(self, name):
                 raise UsageError(
                     f"--incremental cannot be combined with --{name.replace('_', '-')}: ΦᵀΦ does "
@@ -123,6 +125,12 @@ class DeepAFLOptions(Options):
     def changeable(self) -> set[str]:
         """The ridges, when all rounds are computed from one sum."""
         return {"ridge", "block_ridge", "patience", "min_norm"} if self.single_round else set()
+
+    @classmethod
+    def for_everybody(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The thin sums, unless somebody has decided about them or there are none."""
+        decided = "incremental" in given or any(given.get(name) for name in NOT_INCREMENTAL)
+        return {} if decided else {"incremental": True}
 
     def draw_of(self, phase: str) -> int:
         """One draw for W_t and Ω_{t+1}, which make a layer (the paper's appendix M)."""

@@ -1,0 +1,59 @@
+"""Which clients take part: a draw of a seed, and those of it that are asked for by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..options.shards import parse_shard
+
+
+def draw_clients(held_out: NDArray[np.bool_], share: float, seed: int, draw: int) -> list[int]:
+    """The clients of a round: draw number ``draw`` of a seed, see `Options.draw_of`.
+
+    Every held-out client stays; with a share of 1 nothing is drawn.
+    """
+    if share == 1:
+        return list(range(len(held_out)))
+    rng = np.random.default_rng([seed, draw])
+    training = np.flatnonzero(~held_out)
+    drawn = rng.permutation(training)[: max(1, round(share * len(training)))]
+    return sorted([*drawn.tolist(), *np.flatnonzero(held_out).tolist()])
+
+
+def chosen_clients(drawn: Sequence[int], only: str | None, clients: int) -> list[int]:
+    """Those of the drawn clients that ``only`` names by number, or part I of N of them."""
+    if only is None:
+        return list(drawn)
+    if "/" in only:
+        part, parts = parse_shard(only, "--only")
+        n = len(drawn)
+        return list(drawn[n * part // parts : n * (part + 1) // parts])
+    named = set(parse_ranges(only, clients))
+    return [k for k in drawn if k in named]
+
+
+def parse_ranges(text: str, clients: int) -> list[int]:
+    """Indices named by '0-9,12': ascending, each once.
+
+    >>> parse_ranges("0-2,5", 10)
+    [0, 1, 2, 5]
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        try:
+            first, last = int(low), int(high if dash else low)
+        except ValueError:
+            raise UsageError(
+                f"--only takes clients such as 0-9 or 3,7-8, or a part I/N; found {text!r}"
+            ) from None
+        if not 0 <= first <= last < clients:
+            raise UsageError(
+                f"--only {text}: the {clients} clients are numbered 0 to {clients - 1}"
+            )
+        found.update(range(first, last + 1))
+    return sorted(found)

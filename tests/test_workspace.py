@@ -1,0 +1,303 @@
+"""A run keeps what later rounds need: its files are those of single stages, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import embeddings, installed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import afltool
+from afltool.errors import CorruptFileError, InputError, UsageError
+from afltool.heads.carried import Remembered
+from afltool.memory import Room, size_of
+from afltool.runs.config import RunConfig
+from afltool.store import features as feature_files
+from afltool.store import hdf5, workspace
+from afltool.store.features import open_features
+from afltool.store.scratch import Scratch
+
+HEADS = {
+    "deepafl": {"head": "deepafl", "layers": 2, "width": 24},
+    "full gram": {"head": "deepafl", "layers": 1, "width": 24, "full_gram": True},
+    "reconstruction": {"head": "deepafl", "layers": 1, "width": 16, "reconstruction": 0.5},
+    "softmax": {"head": "softmax", "rounds": 2},
+    "softmax, random": {"head": "softmax", "rounds": 2, "features": "random", "width": 40},
+    "softmax, codes": {"head": "softmax", "rounds": 2, "features": "safle", "experts": 6},
+    "safle": {"head": "safle", "experts": 6},
+    "linear": {"head": "linear"},
+}
+ROOMS = ("0", "300kB", "1GB")  # nothing fits; rows fit and some blocks; everything fits
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory):
+    at = tmp_path_factory.mktemp("rows")
+    for name, n, seed in (("train", 3000, 1), ("test", 400, 2)):
+        x = embeddings(at / f"{name}.npz", n, d=24, seed=seed)
+        afltool.import_embeddings(x, at / f"{name}.h5")
+    return {"train_features": at / "train.h5", "test_features": at / "test.h5"}
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    monkeypatch.setattr(feature_files, "BLOCK_BYTES", 8 * 24 * 512)  # 6 blocks of 512 rows
+    monkeypatch.setattr("os.fsync", lambda _: None)  # the disk would take most of the time
+
+
+def run(split, out, name="deepafl", **more):
+    return afltool.run(RunConfig(**split, clients=5, alpha=1.0, **HEADS[name], **more), out)
+
+
+def digests(folder):
+    """Of every total and head, and the bytes of what people read."""
+    files = sorted(folder.glob("0[3-5]-*.h5"))
+    found = {p.name: afltool.verify(p)["digest"] for p in files}
+    return {**found, "metrics": (folder / "06-confusion.csv").read_bytes()}
+
+
+def stages(run_folder, out, head=None):
+    """The same totals and heads by single stages, each of which reads its files."""
+    names = {}
+    head = head or run_folder / "03-head0.h5"
+    for number in range(1, 100):
+        suffix = "" if number == 1 else f"-{number}"
+        total, after = out / f"04-total{suffix}.h5", out / f"05-head{suffix}.h5"
+        rows, clients = run_folder / "01-features-train.h5", run_folder / "02-clients.h5"
+        afltool.local_stats(rows, head, total, partition=clients, sum=True)
+        afltool.solve(total, after, options={}, head=head)
+        names |= {p.name: afltool.verify(p)["digest"] for p in (total, after)}
+        head = after
+        if afltool.info(after)["phase"] is None:
+            return names
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_run_gives_the_files_of_its_stages_whatever_memory_it_has(split, tmp_path, name):
+    found = [digests(run(split, tmp_path / room, name, memory=room)) for room in ROOMS[:2]]
+    assert found[0] == found[1]
+    by_stage = stages(tmp_path / "0", tmp_path)
+    assert by_stage.items() <= found[0].items()
+    assert len(by_stage) == len(found[0]) - 2  # all but the first head and the metrics
+
+
+def test_clients_with_files_of_their_own_give_the_same(split, tmp_path):
+    found = [
+        digests(run(split, tmp_path / room, "safle", memory=room, keep_clients=True))
+        for room in ROOMS[:2]
+    ]
+    assert found[0] == found[1]
+    one = digests(run(split, tmp_path / "sum", "safle"))
+    assert found[0] == one
+
+
+def test_drawn_clients_give_the_same_whatever_memory_there_is(split, tmp_path):
+    more = {"participation": 0.6, "held_out": 0.2}
+    found = [digests(run(split, tmp_path / m, memory=m, **more)) for m in ROOMS[1:]]
+    assert found[0] == found[1]
+
+
+# ---------------------------------------------------------------- what is read
+
+
+def test_a_run_reads_its_rows_once_and_none_of_the_files_that_it_wrote(
+    split, tmp_path, monkeypatch
+):
+    read, compared, passes = [], [], []
+    real_read, real_check = hdf5.read_file, feature_files.check_digest
+    real = feature_files.Features._parts
+
+    def parts(self, whole):
+        passes.append(self.path.name)
+        return real(self, whole)
+
+    monkeypatch.setattr(hdf5, "read_file", lambda p, k: (read.append(p.name), real_read(p, k))[1])
+    monkeypatch.setattr(
+        feature_files, "check_digest",
+        lambda p, h, f: (compared.append(p.name), real_check(p, h, f))[1],
+    )  # fmt: skip
+    monkeypatch.setattr(feature_files.Features, "_parts", parts)
+    monkeypatch.setattr(feature_files, "_verified", set())
+    monkeypatch.setattr(feature_files, "SETTLED", -1)  # a link of a moment ago is no change
+    folder = run(split, tmp_path / "run")
+    assert [name for name in read if name.startswith(("04", "05"))] == []
+    assert compared.count("01-features-train.h5") == 1
+    assert passes.count("01-features-train.h5") == 1
+    passes.clear()
+    compared.clear()
+    run(split, tmp_path / "small", memory="0")
+    assert passes.count("01-features-train.h5") == 5  # once a round
+    assert compared.count("01-features-train.h5") <= 1  # the digest of a file once a process
+    assert len(list(folder.glob("05-*.h5"))) == 5
+
+
+def test_a_process_compares_the_digest_of_a_feature_file_once(split, tmp_path, monkeypatch):
+    path = tmp_path / "f.h5"
+    path.write_bytes(split["train_features"].read_bytes())
+    compared, real = [], feature_files.check_digest
+    monkeypatch.setattr(
+        feature_files, "check_digest", lambda *a: (compared.append(a[0]), real(*a))[1]
+    )
+
+    def a_pass():
+        with open_features(path) as rows:
+            return np.concatenate([block for _, block in rows.stored_blocks()])
+
+    a_pass()
+    a_pass()
+    assert len(compared) == 2, "a file that was changed a moment ago is not trusted"
+    past = time.time() - 60
+    os.utime(path, (past, past))
+    time.sleep(2 * feature_files.SETTLED)
+    first = a_pass()
+    assert np.array_equal(a_pass(), first)
+    assert len(compared) == 3
+    afltool.verify(path)
+    assert len(compared) == 4, "verify reads everything, whatever is known"
+    data = bytearray(path.read_bytes())
+    at = data.index(first[100:101].tobytes())
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(CorruptFileError, match="is damaged"):
+        a_pass()
+
+
+def test_what_is_kept_of_a_file_is_not_taken_for_another_one(split, tmp_path):
+    path = tmp_path / "f.h5"
+    path.write_bytes(split["train_features"].read_bytes())
+    with workspace.working(Room(10**8), tmp_path):
+        with open_features(path) as rows:
+            kept = np.concatenate([block for _, block in rows.stored_blocks()])
+        with open_features(path) as rows:
+            assert isinstance(rows.data, np.ndarray)
+            assert np.array_equal(rows.data, kept)
+            with pytest.raises(ValueError, match="read-only"):
+                rows.data[0, 0] = 1
+        path.write_bytes(split["test_features"].read_bytes())
+        with open_features(path) as rows:
+            assert len(rows) == 400
+    with open_features(path) as rows:
+        assert not isinstance(rows.data, np.ndarray), "nothing is kept outside of a run"
+
+
+# ---------------------------------------------------------------- memory and the file beyond
+
+
+@given(
+    st.integers(0, 4000),
+    st.lists(st.integers(0, 30), min_size=1, max_size=8),
+    st.integers(1, 3),
+)
+@settings(max_examples=40, deadline=None)
+def test_blocks_come_back_as_they_were_left_within_the_room(tmp_path_factory, free, sizes, rounds):
+    folder = tmp_path_factory.mktemp("scratch")
+    rng, room = np.random.default_rng(0), Room(free)
+    scratch = Scratch(folder)
+    carried, left = Remembered(room=room, beyond=scratch.of("a")), {}
+    for number in range(rounds):
+        after = carried.following(f"key {number}")
+        for block, n in enumerate(sizes):
+            taken = carried.take(f"key {number - 1}", block, n)
+            if number:
+                assert taken is not None
+                assert all(np.array_equal(taken[k], a) for k, a in left[block].items())
+            arrays = {"phi": rng.normal(size=(n, 5)), "hidden": rng.normal(size=(n, 3))}
+            left[block] = {k: a.astype(np.float32) for k, a in arrays.items()}
+            after.put(block, left[block])
+            held = sum(a.nbytes for one in after.blocks.values() for a in one.values())
+            assert held + room.free <= free
+            assert room.free >= 0
+        carried = after
+    assert os.listdir(folder) == []  # no name: nothing that a killed run could leave
+    assert carried.take("another key", 0, sizes[0]) is None
+    assert room.free == free
+    scratch.close()
+
+
+def test_rows_of_another_number_are_not_taken(tmp_path):
+    for beyond in (Remembered(), Remembered(room=Room(0), beyond=Scratch(tmp_path).of("a"))):
+        after = beyond.following("k")
+        after.put(0, {"phi": np.ones((4, 2))})
+        assert after.take("k", 0, 5) is None
+
+
+def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(InputError, match="free some space, or give the run more --memory"):
+        Scratch(tmp_path).write("a", {"phi": np.ones((4, 2))})
+
+
+@pytest.mark.parametrize("text", ["", "8 potatoes", "-1GB", "120%", "1e400", "nan", "GB", "8GBB"])
+def test_memory_is_a_size_or_a_share(split, text):
+    with pytest.raises(UsageError, match="--memory is a size such as 8GB"):
+        RunConfig(**split, memory=text)
+
+
+def test_sizes_are_read_as_they_are_written():
+    told = {"0": 0, "8GB": 8e9, "1.5 MB": 1.5e6, "2k": 2e3, "1kiB": 1024, "1GiB": 2**30, "3T": 3e12}
+    assert {text: size_of(text) for text in told} == told
+    assert 0 < size_of("10%") < size_of("60%")
+
+
+# ---------------------------------------------------------------- the exchange
+
+
+def test_the_cheaper_exchange_is_chosen_and_said(split, tmp_path, caplog):
+    caplog.set_level("INFO", logger="afltool")
+    told = afltool.info(run(split, tmp_path / "a") / "03-head0.h5")["options"]
+    assert told["incremental"] is True
+    assert "they send only what changes" in caplog.text
+    summary = (tmp_path / "a" / "summary.json").read_text()
+    assert '"exchange": "incremental"' in summary
+    full = run(split, tmp_path / "b", "full gram")
+    assert afltool.info(full / "03-head0.h5")["options"]["incremental"] is False
+    assert '"exchange": "full"' in (full / "summary.json").read_text()
+    for more in ({"participation": 0.5}, {"incremental": False}, {"no_skip": True}):
+        config = RunConfig(**split, **HEADS["deepafl"], **more)
+        assert not config.all_head_options().get("incremental")
+
+
+@pytest.mark.parametrize(
+    "more", [{"head": "linear"}, {"head": "deepafl", "incremental": True}], ids=["linear", "both"]
+)
+def test_the_full_gram_is_for_a_head_that_has_another_exchange(split, tmp_path, more):
+    with pytest.raises(UsageError, match="full-gram"):
+        afltool.run(RunConfig(**split, full_gram=True, **more), tmp_path / "run")
+
+
+# ---------------------------------------------------------------- killed at any moment
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", ["0", "50%"])
+def test_a_killed_run_goes_on_to_the_same_files(split, tmp_path, memory):
+    words = [
+        *("--train-features", split["train_features"], "--test-features", split["test_features"]),
+        *("--head", "deepafl", "--layers", 4, "--width", 256, "--clients", 5, "--memory", memory),
+    ]
+    begun = time.perf_counter()
+    done = installed("run", *words, "-o", tmp_path / "whole")
+    assert done.returncode == 0, done.stderr
+    whole, took = digests(tmp_path / "whole"), time.perf_counter() - begun
+    rng, cut = random.Random(5), tmp_path / "cut"
+    for _ in range(4):
+        child = installed("run", *words, "-o", cut, wait=False)
+        time.sleep(rng.uniform(0.5, 0.9) * took)
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    done = installed("run", *words, "-o", cut)
+    assert done.returncode == 0, done.stderr
+    assert digests(cut) == whole
+    assert {p.name for p in cut.iterdir()} == {p.name for p in (tmp_path / "whole").iterdir()}
+    assert not [p for p in Path(cut).rglob("*") if "scratch" in p.name]
