@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, UsageError
 from ..options.pictures import RocOptions
+from ..options.study import PictureOptions
 from ._console import command
 from ._options import parameters, with_options
 from ._streams import say, tell
@@ -16,7 +17,7 @@ from ._types import Entry, Json, Overwrite, print_field, print_json
 
 plot = typer.Typer(
     no_args_is_help=True,
-    help="Draw pictures: partition, confusion, reliability, roc, ridge-path, rounds.",
+    help="Draw pictures: partition, confusion, reliability, roc, ridge-path, rounds, study.",
 )
 Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf file")]
 
@@ -31,6 +32,8 @@ def add_to(app: typer.Typer) -> None:
     plot.command("roc")(command(curves))
     plot.command("ridge-path")(command(plot_ridge_path))
     plot.command("rounds")(command(plot_rounds))
+    pictures = with_options(plot_study, options=parameters(PictureOptions))
+    plot.command("study")(command(pictures))
     app.add_typer(plot, name="plot")
 
 
@@ -157,3 +160,17 @@ def plot_rounds(source: Runs, out: Picture, overwrite: Overwrite = False) -> Non
         say(rounds_picture(source[0], out, overwrite=overwrite))
     else:
         say(compared_picture(source, out, overwrite=overwrite))
+
+
+def plot_study(
+    folder: Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a study")],
+    out: Picture,
+    options: dict[str, Any],
+    overwrite: Overwrite = False,
+) -> None:
+    """Draw a figure of a study against an option: a line for each method, bars over seeds."""
+    from ..studies.pictures import study_picture
+
+    if "x" not in options:
+        raise UsageError("--x is needed: an option such as alpha, or a figure")
+    say(study_picture(folder, out, overwrite=overwrite, **options))

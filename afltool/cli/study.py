@@ -18,7 +18,9 @@ from ._types import Json, Overwrite, print_json
 def add_to(app: typer.Typer) -> None:
     groups = {"how": parameters(StudyOptions, "Study"), "options": of_run()}
     app.command("study")(command(with_options(study, **groups)))
-    app.command("table")(command(with_options(table, options=parameters(TableOptions))))
+    for name, function in (("table", table), ("report", report)):
+        made = with_options(function, options=parameters(TableOptions))
+        app.command(name)(command(made))
 
 
 def study(
@@ -92,6 +94,18 @@ def table(
         say_lines(text)
     else:
         say(write_text(text, out, overwrite))
+
+
+def report(
+    folder: Folder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="an .html file")],
+    options: dict[str, Any],
+    overwrite: Overwrite = False,
+) -> None:
+    """The page of a study: one HTML file with its tables, pictures, commands and digests."""
+    from ..studies.pages import report as make
+
+    say(make(folder, out, TableOptions(**options), overwrite=overwrite))
 
 
 def _list(found: list[dict[str, Any]]) -> str:

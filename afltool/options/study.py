@@ -69,6 +69,28 @@ class TableOptions(Options):
                     raise UsageError(f"--{name} is {form}; found {text!r}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class PictureOptions(Options):
+    """What a picture of a study shows."""
+
+    x: str = option(
+        help="an option, or a figure such as upload_bytes", examples=("alpha", "layers")
+    )
+    y: str = option("top1", "a figure", examples=VALUES)
+    by: str | None = option(
+        None, "options that tell the lines apart", unset="head, and what differs within a head"
+    )
+    layers: str | None = option(
+        None, "of deep heads evaluated after each round: these numbers of layers",
+        unset="the study's; all with --x layers",
+    )  # fmt: skip
+    where: tuple[str, ...] = option((), "NAME=VALUE: these cells alone; may be repeated")
+    width_mm: float = option(
+        120.0, "width of the picture; a column of a paper has 84", at_least=40, at_most=400,
+        unit="mm",
+    )  # fmt: skip
+
+
 def names_of(text: str | None) -> list[str]:
     """The names in a list separated by commas, as options are called.
 

@@ -1,0 +1,95 @@
+"""Pictures of a study: a figure against an option, over seeds, by method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..options.study import PictureOptions, TableOptions, names_of
+from ..report.crosstab import UNITS, Entry, Record, statistic
+from ..report.figure import check_picture
+from ..report.series import Series, plot_series
+from . import records as found_by
+from .cells import SEEDS
+from .description import of_folder
+from .layout import StudyFolder
+from .tables import numbers, told
+
+
+def study_picture(
+    root: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
+    """Draw a figure of the study in ``root`` against an option, or against another figure."""
+    o = PictureOptions(**options)
+    check_picture(Path(out))
+    folder, study = StudyFolder(root), of_folder(Path(root))
+    shown = told(study, TableOptions(layers=o.layers, where=o.where))
+    layers = numbers(shown.layers)
+    if names_of(o.x) == ["layers"] and o.layers is None:
+        layers = list(range(1000))
+    found = found_by.chosen(found_by.records(study, folder, layers), o.where)
+    by = names_of(o.by) or lines_of(found, names_of(o.x)[0])
+    series = series_of(found, names_of(o.x)[0], o.y, by)
+    return plot_series(series, _words(names_of(o.x)[0]), o.y, out, o.width_mm, overwrite)
+
+
+def _words(name: str) -> str:
+    return UNITS[name][0] if name in UNITS else name.replace("_", "-")
+
+
+def lines_of(found: Sequence[Record], x: str) -> list[str]:
+    """The options that tell the lines apart: the head, and what else differs within a head."""
+    names: dict[str, None] = {"head": None}
+    for head in dict.fromkeys(one.axes["head"] for one in found):
+        alike = [one for one in found if one.axes["head"] == head]
+        for name in dict.fromkeys(n for one in alike for n in one.axes):
+            many = len({str(one.axes.get(name)) for one in alike}) > 1
+            if many and name not in (x, *SEEDS):
+                names[name] = None
+    return list(names)
+
+
+def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> list[Series]:
+    """Lines of ``y`` over ``x``; records of equal ``by`` and x are seeds of each other.
+
+    ``x`` may be a figure: a point then stands at its mean over seeds. Holes are left out.
+    """
+    if y not in UNITS:
+        raise UsageError(f"--y is of {', '.join(UNITS)}; found {y!r}")
+    figure = x in UNITS
+    if not figure and not any(x in one.axes for one in found):
+        raise UsageError(f"no cell has the option {x.replace('_', '-')!r}, nor is it a figure")
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for one in found:
+        if y in one.figures and (x in one.figures if figure else one.axes.get(x) is not None):
+            line = tuple(_text(name, one.axes.get(name)) for name in by)
+            rest = {k: v for k, v in one.axes.items() if k not in SEEDS}
+            point = str(sorted(rest.items(), key=str)) if figure else one.axes[x]
+            groups.setdefault((line, point), []).append(one)
+    lines: dict[tuple[str, ...], list[tuple[Any, float, float | None]]] = {}
+    for (line, _), alike in groups.items():
+        middle, spread = statistic(Entry([one.figures[y] for one in alike]), "mean±sd")
+        at = alike[0].axes.get(x)
+        if figure:
+            at = UNITS[x][1] * statistic(Entry([one.figures[x] for one in alike]), "mean")[0]
+        lines.setdefault(line, []).append((at, middle, spread))
+    return [_series(line, points) for line, points in lines.items()]
+
+
+def _series(line: tuple[str, ...], points: list[tuple[Any, float, float | None]]) -> Series:
+    if all(isinstance(x, (int, float)) for x, _, _ in points):
+        points = sorted(points, key=lambda point: point[0])
+    name = ", ".join(filter(None, line)) or "all"
+    return Series(name, [x for x, _, _ in points], [y for _, y, _ in points],
+                  [spread for _, _, spread in points])  # fmt: skip
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None or value is False:
+        return ""
+    if name in ("head", "data", "backbone", "scheme", "activation"):
+        return str(value)
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{name.replace('_', '-')} = {shown}"
