@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from frontier_picture import plot_frontier
 from one_head import Data, Options, choose, has_seed, test, weigh
 
 import afltool
 from afltool.digest import Digest
-from afltool.report.frontier import plot_frontier
 from afltool.store.features import open_features
 
 

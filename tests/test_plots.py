@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
-from afltool.report.frontier import frontier, plot_frontier
-from afltool.report.plots import plot_confusion, plot_partition, plot_ridge_path
+from afltool.report.partition_picture import plot_partition
+from afltool.report.plots import plot_confusion, plot_ridge_path
 from afltool.report.rounds import SHOWN, plot_rounds, rounds_table
 from afltool.store.kinds import kind_of_bytes
 
 image = pytest.importorskip("matplotlib.image")
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+from frontier_picture import frontier, plot_frontier  # noqa: E402
+
+sys.path.pop(0)
 
 
 def size(path: Path) -> tuple[int, int]:

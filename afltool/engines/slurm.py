@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from ..differences import difference
 from ..errors import InputError, OutputExistsError, UsageError
 from ..report.tables import write_json
 from ..runs.before import check_before, checked_head
@@ -25,7 +26,6 @@ from ..runs.config import RunConfig, read_config
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file, make_folder
 from ..stages.head import head as make_head_file
-from ..statistics import difference
 from ..store.atomic import write_text
 from . import scripts
 from .plan import Step, steps

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from .. import progress
 from ..datasets.base import CorruptImageError
 from ..datasets.given import NamedImages
+from ..differences import difference
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..heads.base import Head
 from ..heads.checks import probabilities
 from ..linalg.fixedpoint import FixedPoint, Rows, encode
 from ..options.features import NetworkOptions
-from ..statistics import difference
 from ..store.features import as_float32, open_features
 from ..store.rows import Cell
 from .network import Network

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
+from ..differences import difference
 from ..errors import AflError, InputError, MismatchError
 from ..heads import conditions
 from ..options.privacy import SummingOptions
-from ..statistics import Statistics, difference
+from ..statistics import Statistics
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
 from ..store.masked import load_masked

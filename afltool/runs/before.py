@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..differences import difference
 from ..errors import InputError, MismatchError, UsageError
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
@@ -9,7 +10,6 @@ from ..inputs import meant
 from ..options.features import ExtractOptions
 from ..stages.extract import check_extraction
 from ..stages.local_stats import check_participation
-from ..statistics import difference
 from ..store.hdf5 import read_header
 from ..store.heads import head_from
 from ..store.partitions import load_partition

@@ -12,11 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import AflError
 from ..inputs import read_json
-from ..partitions.rows import rows_digest
 from ..store.features import open_features
 from ..store.hdf5 import read_header
 from ..store.outputs import partial_path
@@ -116,8 +113,7 @@ class Parts:
         """Which rows the training features are."""
         try:
             with open_features(self.folder / TRAIN) as features:
-                order = np.argsort(features.row_ids, kind="stable")
-                return rows_digest(features.row_ids[order], features.labels[order])
+                return features.rows_digest()
         except AflError:
             return None
 

@@ -28,6 +28,7 @@ from ..baselines.settings import Settings
 from ..baselines.solved import head_of
 from ..baselines.summary import summarise
 from ..baselines.tuning import candidates, choose_rate, curvature, stability
+from ..differences import difference
 from ..digest import canonical_json
 from ..errors import MismatchError, OutputExistsError, UsageError
 from ..inputs import distinct_files
@@ -36,12 +37,12 @@ from ..options import made, takes
 from ..options.baseline import BaselineOptions
 from ..report.rounds import write_rounds
 from ..report.tables import write_json
-from ..statistics import Context, difference
+from ..statistics import Context
 from ..store.checkpoints import load_checkpoint, save_checkpoint
 from ..store.features import Features, open_features
 from ..store.folders import BaselineFolder
 from ..store.heads import save_head
-from ..store.partitions import check_same_rows, load_partition
+from ..store.partitions import partition_of
 from ..store.provenance import versions
 from ..store.recipes import recipe, up_to_date
 
@@ -101,7 +102,7 @@ class _Job:
     test: Features
 
     def __post_init__(self) -> None:
-        self.partition = load_partition(self.options.partition)
+        self.partition = partition_of(self.rows, self.options.partition)
         self.threads = self.options.threads or len(os.sched_getaffinity(0))
         self.begun = time.perf_counter()
 
@@ -146,9 +147,7 @@ class _Job:
 
     def federation(self) -> tuple[Clients, Rows | None]:
         """The clients that train, and the rows of those that are held out."""
-        rows, p = self.rows, self.partition
-        order = np.argsort(rows.row_ids, kind="stable")
-        check_same_rows(rows, p, order, self.options.partition)
+        rows, p, order = self.rows, self.partition, self.rows.by_id
         X, labels = _tensor(rows), np.empty(len(rows), np.int64)
         labels[order] = p.effective_labels
         chosen = np.flatnonzero(~p.held_out).tolist()

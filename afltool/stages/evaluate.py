@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import progress
+from ..differences import difference
 from ..errors import MismatchError, UsageError
 from ..heads.base import Head
 from ..heads.checks import probabilities
@@ -28,7 +29,6 @@ from ..options import made, takes
 from ..options.solving import EvaluateOptions
 from ..report.round_facts import accuracies, after_each_round, rounds_of
 from ..report.rounds import check_table, write_records
-from ..statistics import difference
 from ..store.features import Features, open_features
 from ..store.heads import load_head
 from ..store.tables import column_by_row

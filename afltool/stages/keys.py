@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..differences import difference
 from ..errors import AflError, OutputExistsError, UsageError
 from ..heads.base import binding
 from ..names import file_stem
@@ -18,7 +19,6 @@ from ..privacy.protection import key_of, passphrase
 from ..privacy.roster import Roster
 from ..privacy.roster import load as load_roster
 from ..privacy.roster import save as save_roster
-from ..statistics import difference
 from ..store.heads import head_from
 
 log = logging.getLogger("afltool")

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import progress
+from ..differences import difference
 from ..digest import Digest, canonical_json
 from ..errors import InputError, InvalidDataError, MismatchError, UsageError
 from ..heads.base import Block, Head, binding
@@ -27,7 +28,7 @@ from ..options.statistics import LocalStatsOptions
 from ..partitions.drawing import chosen_clients, draw_clients
 from ..partitions.rows import Assignment
 from ..privacy.protection import Protection
-from ..statistics import Client, ClientId, Context, Statistics, difference
+from ..statistics import Client, ClientId, Context, Statistics
 from ..store.atomic import free_space, need_space
 from ..store.carried import CarriedFile
 from ..store.client_rows import ClientRows

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from .. import progress
+from ..differences import difference
 from ..errors import MismatchError, UsageError
 from ..options.shards import parse_shard
-from ..statistics import difference
 from ..store.features import Features, open_features, writing_features
 from ..store.hdf5 import read_header
 from ..store.listing import expand

@@ -16,7 +16,8 @@ from ..partitions import summary
 from ..report.compared import plot_compared
 from ..report.curves import plot_reliability, plot_roc
 from ..report.figure import check_picture
-from ..report.plots import plot_confusion, plot_partition, plot_ridge_path
+from ..report.partition_picture import plot_partition
+from ..report.plots import plot_confusion, plot_ridge_path
 from ..report.rounds import plot_rounds
 from ..store.folders import SUMMARY
 from ..store.heads import load_head

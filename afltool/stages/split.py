@@ -48,7 +48,7 @@ def split(
     o = made(SplitOptions, options)
     places = tuple(folder / f"{path.stem}-{part}.h5" for part in PARTS)
     with open_features(path) as rows:
-        order = np.argsort(rows.row_ids, kind="stable")  # canonical, whatever that of the file
+        order = rows.by_id  # the same for any order of the file
         groups = _groups(rows, o, order)
         wanted = {part: _recipe(rows, o, groups, part) for part in PARTS}
         todo = {

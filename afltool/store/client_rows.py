@@ -20,7 +20,7 @@ from ..heads.base import Block
 from ..partitions.rows import Assignment
 from . import workspace
 from .features import Features
-from .partitions import check_same_rows, load_partition
+from .partitions import partition_of
 
 BUFFER_BYTES = 256 << 20  # rows of one group of clients, as stored
 
@@ -42,10 +42,8 @@ class ClientRows:
         """A partition file applied to the rows, whatever their order."""
         known = workspace.known(path, _Dealt)
         if known is None or known.features != rows.header["digest"]:
-            p = load_partition(path)
-            order = np.argsort(rows.row_ids, kind="stable")
-            check_same_rows(rows, p, order, path)
-            known = _Dealt(rows.header["digest"], p.moved(order), p.digest(), p.rows_digest())
+            p = partition_of(rows, path)
+            known = _Dealt(rows.header["digest"], p.moved(rows.by_id), p.digest(), p.rows_digest())
             size = known.dealt.client.nbytes + known.dealt.effective_labels.nbytes
             workspace.keep(path, known, size)
         return cls(rows, known.dealt, known.partition, known.rows_digest)

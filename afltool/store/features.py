@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..digest import Digest, canonical_json
 from ..errors import CorruptFileError, InvalidDataError, UsageError
 from ..linalg.fixedpoint import FixedPoint, Rows, check_finite, encode
+from ..partitions.rows import rows_digest
 from . import schema, workspace
 from .arrays import damage_as_error, get_array, put_array
 from .hdf5 import Header, check_digest, put_header, reading
@@ -194,6 +195,15 @@ class Features:
 
     def __len__(self) -> int:
         return int(self.data.shape[0])
+
+    @cached_property
+    def by_id(self) -> NDArray[np.int64]:
+        """Indices (n,) that sort the rows by the bytes of their ids, as a partition has them."""
+        return np.argsort(self.row_ids, kind="stable")
+
+    def rows_digest(self) -> str:
+        """Which rows these are, as a partition says it; see `partitions.rows.rows_digest`."""
+        return rows_digest(self.row_ids[self.by_id], self.labels[self.by_id])
 
     @property
     def classes(self) -> tuple[str, ...]:

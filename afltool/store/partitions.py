@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, MismatchError
-from ..partitions.rows import Partition, rows_digest
+from ..partitions.rows import Partition
 from . import hdf5, schema
 from .arrays import damage_as_error
 from .features import Features
@@ -65,16 +65,12 @@ def _check_indices(path: Path, what: str, found: NDArray[Any], rows: int, end: i
         )
 
 
-def check_same_rows(
-    rows: Features, p: Partition, order: NDArray[np.int64], path: str | Path
-) -> None:
-    """Refuse with `MismatchError` a partition (of ``path``) of other rows than a feature file's.
-
-    ``order`` (n,): the rows of the feature file in the byte order of their ids.
-    """
-    ids, labels = rows.row_ids[order], rows.labels[order]
-    if rows_digest(ids, labels) == p.rows_digest() and rows.classes == p.classes:
-        return
+def partition_of(rows: Features, path: str | Path) -> Partition:
+    """Read a partition file; `MismatchError` if it is of other rows than the feature file."""
+    p = load_partition(Path(path))
+    if rows.rows_digest() == p.rows_digest() and rows.classes == p.classes:
+        return p
+    ids, labels = rows.row_ids[rows.by_id], rows.labels[rows.by_id]
     if rows.classes != p.classes:
         what = f"the classes differ ({len(rows.classes)} here, {len(p.classes)} there)"
     elif len(ids) != len(p.row_ids):

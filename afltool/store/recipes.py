@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import inputs
+from ..differences import difference
 from ..digest import canonical_json
 from ..errors import AflError, OutputExistsError
-from ..statistics import difference
 from . import schema
 from .outputs import check_output
 

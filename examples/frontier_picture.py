@@ -1,4 +1,4 @@
-"""A picture of accuracy against the bytes that a client sends, a line for each family of heads."""
+"""The picture of frontier.py: accuracy against the bytes that a client sends, by family."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidDataError
-from .figure import GREY, STYLES, figure
+from afltool.errors import InvalidDataError
+from afltool.report.figure import GREY, STYLES, figure
 
 
 def plot_frontier(
