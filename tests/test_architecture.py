@@ -17,7 +17,7 @@ ROOT = Path(afltool.__file__).parent
 # Several names in one layer may not import each other.
 LAYERS = (
     ("errors",),
-    ("digest", "names", "progress", "memory", "typed", "inputs", "shown"),
+    ("differences", "digest", "names", "progress", "memory", "typed", "inputs", "shown"),
     ("options",),
     ("linalg",),
     ("statistics", "partitions", "metrics"),
