@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .embeddings import imported_space
 from .errors import AflError, MismatchError, UsageError
-from .heads import OPTIONS, head_class, make_head
+from .heads import OPTIONS, make_head
 from .heads.base import Block, Head, binding
 from .linalg import softmax as sm
 from .linalg.fixedpoint import FixedPoint, Rows, encode
@@ -34,32 +34,45 @@ BLOCK = 4096  # rows at a time
 
 
 def _of_one_round(estimator: AnalyticClassifier) -> bool:
-    if estimator.head not in ("linear", "random-features"):
+    if not _asked_for(estimator).options.one_round():
         raise AttributeError(
-            f"a {estimator.head!r} head needs several rounds over all rows: use fit"
+            f"a {estimator.head!r} head of these options needs several rounds over all rows: use "
+            "fit"
         )
     return True
 
 
 def _with_probabilities(estimator: AnalyticClassifier) -> bool:
-    if not head_class(estimator.head).log_probabilities:
+    head = getattr(estimator, "head_", None) or _asked_for(estimator)
+    if not head.log_probabilities:
         raise AttributeError(
-            f"the scores of a {estimator.head!r} head are no probabilities: use decision_function"
+            f"the scores of a {estimator.head!r} head of these options are no probabilities: use "
+            "decision_function"
         )
     return True
+
+
+def _asked_for(estimator: AnalyticClassifier) -> Head:
+    """The head that the parameters name; `AttributeError`, for `hasattr`, where there is none."""
+    try:
+        return make_head(estimator.head, estimator._head_options())
+    except AflError as error:
+        raise AttributeError(str(error)) from error
 
 
 class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped bases
     """A classifier in closed form: sums over rows, then a linear system (AFL; see docs).
 
     Two estimators that were fitted apart add up: ``a + b`` is the estimator fitted on the rows of
-    both, and ``ab - b`` is ``a`` again: b's rows are unlearned. With ``fraction_bits`` the sums are
-    integers and both are exact, else up to rounding.
+    both, and ``ab - b`` is ``a`` again: b's rows are unlearned; ``sum(estimators)`` is that of all.
+    With ``fraction_bits`` the sums are integers and this is exact, else up to rounding. It is for
+    heads that one round solves: linear, random-features, discriminant, safle with given thresholds,
+    deepafl with single_round.
 
     Parameters:
-        head: name of a head: linear, random-features, deepafl, safle, softmax.
-        ridge: final ridge λ ≥ 0, 'auto' (generalised cross-validation) or 'LO:HI:COUNT'; a head
-            without a ridge (softmax) takes 'auto' only.
+        head: name of a head: linear, random-features, discriminant, deepafl, safle, softmax.
+        ridge: final ridge λ ≥ 0, 'auto' (generalised cross-validation) or 'LO:HI:COUNT'; with
+            'auto' a head that has no ridge, or none that is chosen so, keeps to its own.
         intercept: add a constant feature, where the head knows that option.
         fraction_bits: round features to int16 with so many fraction bits, as feature files hold
             them; None: use them as they are.
@@ -68,6 +81,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     Attributes:
         classes_: the labels, sorted, (C,).
         n_features_in_: d.
+        feature_names_in_: the names of the columns, where X had names.
         head_: the solved head.
         statistics_: the sums of heads of one round, else None.
         report_: what solving found: ridge, rank, rounds.
@@ -123,23 +137,35 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         more = self._gather(self._unsolved(), X, self._codes(y))
         return self._from(more if first else self._held() + more)
 
-    def __add__(self, other: AnalyticClassifier) -> AnalyticClassifier:
+    def __add__(self, other: object) -> AnalyticClassifier:
         """The estimator of both estimators' rows."""
+        if not isinstance(other, AnalyticClassifier):
+            return NotImplemented
         return self._combined(other, lambda a, b: a + b)
 
-    def __sub__(self, other: AnalyticClassifier) -> AnalyticClassifier:
+    def __radd__(self, other: object) -> AnalyticClassifier:
+        """``sum`` begins with 0."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __sub__(self, other: object) -> AnalyticClassifier:
         """The estimator of the rows that are not the other's: these are unlearned."""
+        if not isinstance(other, AnalyticClassifier):
+            return NotImplemented
         return self._combined(other, lambda a, b: a - b)
 
     def _combined(self, other: AnalyticClassifier, operation: Any) -> AnalyticClassifier:
         mine, theirs = self._held(), other._held()
-        if not np.array_equal(self.classes_, other.classes_):
-            raise MismatchError(
-                f"the estimators know other classes: {self.classes_} and {other.classes_}; fit "
-                "both with partial_fit(…, classes=all)"
-            )
+        for name, what in (("classes_", "classes"), ("feature_names_in_", "features")):
+            ours, others = (np.asarray(getattr(one, name, None)) for one in (self, other))
+            if not np.array_equal(ours, others):
+                raise MismatchError(
+                    f"the estimators know other {what}: {ours} and {others}; fit both on the same "
+                    "columns, with partial_fit(…, classes=all)"
+                )
         both = type(self)(**self.get_params())
         both.classes_, both.n_features_in_ = self.classes_, self.n_features_in_
+        if hasattr(self, "feature_names_in_"):
+            both.feature_names_in_ = self.feature_names_in_
         return both._from(operation(mine, theirs))
 
     def _held(self) -> Statistics:
@@ -172,10 +198,11 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         )
 
     def _head_options(self) -> dict[str, Any]:
-        known = {f.name for f in fields(OPTIONS[self.head])} if self.head in OPTIONS else set()
+        known = {f.name: f for f in fields(OPTIONS[self.head])} if self.head in OPTIONS else {}
         chosen = dict(self.options or {})
         if "ridge" in known:
-            chosen["ridge"] = self.ridge
+            if self.ridge != "auto" or known["ridge"].default is not None:
+                chosen["ridge"] = self.ridge
         elif self.ridge != "auto":
             raise UsageError(f"a {self.head!r} head has no ridge; found ridge={self.ridge!r}")
         if "intercept" in known:
@@ -246,7 +273,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     @available_if(_with_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities (n, C), of heads that define them: softmax."""
+        """Probabilities (n, C), of heads that define them: softmax and most discriminants."""
         shares, _ = sm.probabilities(self._scores(X))
         return shares
 
@@ -273,6 +300,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             )
         options = head.options.as_dict()
         own = {name: options.pop(name) for name in ("ridge", "intercept") if name in options}
+        own = {name: value for name, value in own.items() if value is not None}
         found = cls(
             head.name, fraction_bits=header["space"]["fraction_bits"], options=options, **own
         )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import embeddings
 from sklearn.datasets import load_digits
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_score
+from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import afltool
@@ -46,6 +49,15 @@ def test_scikit_learns_own_checks_of_a_head_of_rounds(estimator, check):
     check(estimator)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    checks(AnalyticClassifier("discriminant", options={"rule": "lda", "shrinkage": 0.1})),
+)
+def test_scikit_learns_own_checks_of_class_sums(estimator, check):
+    check(estimator)
+
+
 def test_it_is_scikit_learns_ridge_on_one_hot_labels(digits):
     X, y = digits
     ours = AnalyticClassifier(ridge=2.0).fit(X, y)
@@ -76,6 +88,105 @@ def test_adding_is_pooling_and_subtracting_unlearns(digits, bits):
     assert pooled.score(X, y) == both.score(X, y)
 
 
+ONE_ROUND = [
+    ("linear", {}),
+    ("random-features", {"width": 64, "compute": "float64"}),
+    ("discriminant", {"shrinkage": 0.1}),
+    ("discriminant", {"rule": "qda", "shrinkage": 0.1}),
+    ("discriminant", {"rule": "naive-bayes"}),
+    ("safle", {"experts": 8, "thresholds": "range:0:1"}),
+    pytest.param(
+        "deepafl",
+        {"layers": 1, "width": 6, "from_phi0": True, "single_round": True},
+        marks=pytest.mark.slow,
+    ),
+    ("deepafl", {"layers": 0, "width": 32}),
+]
+SEVERAL = [
+    ("softmax", {"rounds": 2}),
+    ("safle", {"experts": 8}),
+    ("deepafl", {"layers": 1, "width": 16}),
+]
+
+
+def noisy(X):
+    """Pixels that are never dark have a variance, which QDA and naive Bayes need."""
+    return X + np.random.default_rng(0).normal(size=X.shape) / 8
+
+
+@pytest.mark.parametrize(("head", "options"), ONE_ROUND)
+def test_heads_of_one_round_add_up_and_unlearn(digits, head, options):
+    X, y = noisy(digits[0][:, 20:36]), digits[1]
+
+    def learn(rows):
+        made = AnalyticClassifier(head, fraction_bits=9, options=options)
+        return made.partial_fit(X[rows], y[rows], classes=range(10))
+
+    first, second, pooled = learn(slice(0, 900)), learn(slice(900, None)), learn(slice(None))
+    both = first + second
+    again, summed = both - second, sum([first, second])
+    whole = AnalyticClassifier(head, fraction_bits=9, options=options).fit(X, y)
+    assert whole.statistics_ is not None, "the premise: one round"
+    for one, other in ((both, pooled), (summed, pooled), (whole, pooled), (again, first)):
+        assert (one.predict(X) == other.predict(X)).mean() > 0.999
+    if first.statistics_.exact:
+        assert both.head_.digest() == pooled.head_.digest()
+        assert again.head_.digest() == first.head_.digest()
+
+
+@pytest.mark.parametrize(("head", "options"), SEVERAL)
+def test_heads_of_several_rounds_have_no_partial_fit(digits, head, options):
+    X, y = digits
+    made = AnalyticClassifier(head, options=options)
+    assert not hasattr(made, "partial_fit")
+    assert made.fit(X[:300], y[:300]).statistics_ is None, "the premise: several rounds"
+
+
+def test_class_sums_are_scikit_learns_classifiers(digits):
+    X, y = noisy(digits[0]), digits[1]
+    theirs = LinearDiscriminantAnalysis(solver="lsqr").fit(X, y)
+    ours = AnalyticClassifier("discriminant").fit(X, y)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-8)
+    bayes = AnalyticClassifier("discriminant", options={"rule": "naive-bayes"}).fit(X, y)
+    theirs = GaussianNB(var_smoothing=0).fit(X, y)
+    np.testing.assert_allclose(bayes.predict_proba(X), theirs.predict_proba(X), atol=1e-8)
+
+
+def test_a_ridge_is_handed_on_where_the_head_takes_it(digits):
+    X, y = digits
+    fed3r = AnalyticClassifier("discriminant", ridge=2.0, options={"rule": "fed3r"}).fit(X, y)
+    assert fed3r.head_.options.ridge == 2.0
+    assert AnalyticClassifier("discriminant", options={"rule": "fed3r"}).fit(X, y).score(X, y) > 0.8
+    with pytest.raises(UsageError, match="takes no --ridge"):
+        AnalyticClassifier("discriminant", ridge=2.0).fit(X, y)
+
+
+def test_names_of_columns_stay_with_sums(digits):
+    X, y = digits
+    frame = pd.DataFrame(X, columns=[f"pixel {i}" for i in range(64)])
+
+    def learn(rows, columns=frame.columns):
+        made = AnalyticClassifier(ridge=1.0)
+        return made.partial_fit(frame.iloc[rows][columns], y[rows], classes=range(10))
+
+    both = learn(slice(0, 900)) + learn(slice(900, None))
+    assert list(both.feature_names_in_) == list(frame.columns)
+    both.predict(frame)  # a warning would be an error here
+    with pytest.raises(MismatchError, match="other features"):
+        learn(slice(0, 900)) + learn(slice(900, None), columns=frame.columns[::-1])
+    with pytest.raises(TypeError):
+        both + 1
+    with pytest.raises(TypeError):
+        both - "rows"
+
+
+def test_rows_that_were_never_learned_cannot_be_unlearned(digits):
+    X, y = digits
+    few, many = (AnalyticClassifier(fraction_bits=9).fit(X[:n], y[:n]) for n in (300, 900))
+    with pytest.raises((MismatchError, ValueError), match="rows"):
+        few - many
+
+
 def test_partial_fit_in_parts_is_fit(digits):
     X, y = digits
     parts = AnalyticClassifier(ridge=1.0, fraction_bits=9)
@@ -101,6 +212,8 @@ def test_fixed_point_is_what_feature_files_hold(digits):
         ("random-features", {"width": 128, "compute": "float64"}),
         ("safle", {"experts": 40, "thresholds": "range:0:1"}),
         ("softmax", {"rounds": 5}),
+        ("discriminant", {"shrinkage": 0.01}),
+        ("discriminant", {"rule": "nearest-mean"}),
     ],
 )
 def test_every_head_learns_and_goes_through_a_file(digits, head, options, tmp_path):
@@ -113,7 +226,7 @@ def test_every_head_learns_and_goes_through_a_file(digits, head, options, tmp_pa
     assert loaded.head_.digest() == fitted.head_.digest()
     with pytest.raises(UsageError, match="holds no statistics"):
         loaded + fitted
-    if head in ("linear", "random-features"):
+    if fitted.statistics_ is not None:
         with pytest.raises(UsageError, match="holds no statistics"):
             loaded.partial_fit(X, y)
 
@@ -143,7 +256,11 @@ def test_a_pickle_predicts_the_same(digits):
 
 def test_probabilities_only_where_they_are_defined(digits):
     X, y = digits
-    assert not hasattr(AnalyticClassifier(), "predict_proba")
+    none = [AnalyticClassifier(), AnalyticClassifier("discriminant", options={"rule": "fed3r"})]
+    none += [AnalyticClassifier("discriminant", options={"rule": "nearest-mean"})]
+    none += [AnalyticClassifier("nonsense"), AnalyticClassifier(options={"nonsense": 1})]
+    for one in none:
+        assert not hasattr(one, "predict_proba"), one
     P = AnalyticClassifier("softmax", options={"rounds": 5}).fit(X, y).predict_proba(X)
     np.testing.assert_allclose(P.sum(axis=1), 1)
     assert (P >= 0).all()

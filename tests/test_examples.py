@@ -161,3 +161,34 @@ def test_the_attack_on_a_small_client_finds_its_rows_and_nothing_under_masks(tmp
     found, labels = rows_of((X.T @ X).astype(float), X.T @ np.eye(3, dtype=int)[y])
     wanted = {(*row, label) for row, label in zip(X.tolist(), y.tolist(), strict=True)}
     assert {(*row, c) for row, c in zip(found.tolist(), labels.tolist(), strict=True)} == wanted
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_top_to_bottom(tmp_path):
+    """In a process of its own: a kernel leaves sockets to the garbage collector."""
+    program = (
+        "import sys, nbformat\n"
+        "from nbclient import NotebookClient\n"
+        "book = nbformat.read(sys.argv[1], 4)\n"
+        "nbformat.validate(book)\n"
+        "NotebookClient(book, timeout=120, kernel_name='python3',\n"
+        "               resources={'metadata': {'path': sys.argv[2]}}).execute()\n"
+        "for cell in book.cells:\n"
+        "    for output in cell.get('outputs', []): print(output.text, end='')\n"
+    )
+    told = run(sys.executable, "-c", program, ROOT / "examples" / "estimator.ipynb", tmp_path)
+    accuracy = {
+        line.split()[0]: float(line.rsplit(" ", 1)[1].rstrip("%"))
+        for line in told.splitlines()
+        if line.endswith("%")
+    }
+    assert min(accuracy[head] for head in ("linear", "random-features", "discriminant")) > 90
+    assert max(accuracy[site] for site in ("north", "south", "west")) < 50
+    assert "top-1 9" in told
+
+
+def test_the_notebook_holds_no_outputs():
+    """Figures would be of some machine, and of some day."""
+    cells = json.loads((ROOT / "examples" / "estimator.ipynb").read_text())["cells"]
+    assert not any(cell.get("outputs") for cell in cells)
+    assert sum(cell["cell_type"] == "code" for cell in cells) >= 5

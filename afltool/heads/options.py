@@ -43,6 +43,10 @@ class Options(Checked):
         """Names of the options that name a file; see `heads.base.Source`."""
         return ()
 
+    def one_round(self) -> bool:
+        """Whether the first sum solves the head, so that later rows can still be added to it."""
+        return True
+
     def same_clients(self) -> str | None:
         """The option that needs the same clients with the same rows in every round, if any."""
         return None

@@ -136,6 +136,9 @@ class DeepAFLOptions(Options):
         """One draw for W_t and Ω_{t+1}, which make a layer (the paper's appendix M)."""
         return super().draw_of(phase) - phase.startswith("block")
 
+    def one_round(self) -> bool:
+        return self.single_round or self.depth == 0
+
     def same_clients(self) -> str | None:
         return "incremental" if self.incremental else None
 

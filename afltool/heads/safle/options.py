@@ -112,6 +112,9 @@ class SafleOptions(Options):
             )
         return low, high
 
+    def one_round(self) -> bool:
+        return self.thresholds != "federated"
+
     def files(self) -> tuple[str, ...]:
         named = self.thresholds != "federated" and not self.thresholds.startswith(
             ("range:", "features:", "head:")  # the last two: read already, by digest

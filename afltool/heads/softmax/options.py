@@ -112,6 +112,9 @@ class SoftmaxOptions(_Borrowed):  # type: ignore[misc]
         cls, defaults = WRAPPED[self.features]
         return cls(**{**defaults, **{name: getattr(self, name) for name in cls.lends}})
 
+    def one_round(self) -> bool:
+        return False
+
     def files(self) -> tuple[str, ...]:
         return self.wrapped().files()
 
