@@ -1,13 +1,19 @@
 # make demo   install everything and run the whole road on real images
+# make study  install everything and run a study of four methods: a table and a page
 # make test   install everything and run the tests
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo study test test-slow lint bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py --out demo-output
+
+study: $(VENV)/.demo
+	$(BIN)/afltool study quick --store study-output/store -o study-output/study
+	$(BIN)/afltool table study-output/study
+	$(BIN)/afltool report study-output/study -o study-output/report.html --overwrite
 
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2  # one thread a worker: two pools on two cores thrash
@@ -24,7 +30,7 @@ bench: $(VENV)/.dev
 	for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 clean:
-	rm -rf $(VENV) demo-output afl-store build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo-output study-output afl-store build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 # The virtual environment: made once, made again when pyproject.toml changes.
 $(BIN)/python:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -279,3 +281,34 @@ def test_every_shipped_study_can_be_expanded(road):
         assert wanted.texts["title"], name
         cells = wanted.changed({"data": "digits", "backbone": "resnet18"}).cells
         assert 0 < len(cells) <= told["cells"], name
+
+
+def blocks(kind):
+    text = (Path(__file__).parents[1] / "docs" / "studies.md").read_text()
+    return re.findall(rf"```{kind}\n(.*?)```", text, re.S)
+
+
+def of_the_docs(road, folder):
+    """The study of docs/studies.md, on the road's features."""
+    path = folder / "my.toml"
+    path.write_text(blocks("toml")[0].replace('"t', f'"{road.folder}/t'))
+    return path
+
+
+def test_the_study_of_the_documentation_is_one(road, tmp_path):
+    wanted = read(of_the_docs(road, tmp_path))
+    assert len(wanted.cells) == 2 * 3 * 3
+    assert {cell.label for cell in wanted.cells} == {"linear", "DeepAFL", "fedavg"}
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_documentation_work(road, tmp_path, cli, monkeypatch):
+    of_the_docs(road, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(blocks("sh")).splitlines()
+    assert len(lines) == 7
+    for line in lines:
+        made = cli(*shlex.split(line.replace("study my.toml", "study my.toml --seeds 2"))[1:])
+        assert made.exit_code == 0, made.stderr
+    assert (tmp_path / "S.html").exists()
+    assert (tmp_path / "alpha.pdf").exists()

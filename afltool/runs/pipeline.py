@@ -55,14 +55,15 @@ def run(
     check_before(config, folder)
     make_folder(folder.root)
     with working(config.here.room(), folder.root):
-        return _Run(config, folder, overwrite, shared or Alone()).all()
+        return _Run(config, folder, overwrite, shared).all()
 
 
 class _Run:
     def __init__(
-        self, config: RunConfig, folder: RunFolder, overwrite: bool, shared: Shared
+        self, config: RunConfig, folder: RunFolder, overwrite: bool, shared: Shared | None = None
     ) -> None:
-        self.config, self.folder, self.overwrite, self.shared = config, folder, overwrite, shared
+        self.config, self.folder, self.overwrite = config, folder, overwrite
+        self.shared = shared or Alone()
         self.stages: list[dict[str, Any]] = []
         self.started_with = folder.first_head
 
@@ -106,7 +107,7 @@ class _Run:
         return self.timed(f"extract {split}", work)
 
     def kept(self, split: str) -> Path:
-        key = extract_key(split, vars(self.config.extract))
+        key = partial(extract_key, split, vars(self.config.extract))
         return self.shared.value(key, lambda: self.extract(split))
 
     def made_here(self, split: str, place: Path) -> bool:
@@ -124,7 +125,8 @@ class _Run:
             return link_file(given, place, "partition")
         options = vars(self.config.partition)
         make = partial(partition, train, place, overwrite=self.overwrite, **options)
-        return self.shared.file(partition_key(train, options), place, "partition", make)
+        key = partial(partition_key, train, options)
+        return self.shared.file(key, place, "partition", make)
 
     def first_head(self) -> Path:
         c, place = self.config, self.folder.first_head
@@ -190,7 +192,8 @@ class _Run:
         how = {**vars(self.config.solve), "head": head, "validate": held}
         place = self.folder.head(number)
         make = partial(solve, total, place, overwrite=self.overwrite, **how)
-        return self.shared.file(head_key(total, held, vars(self.config.solve)), place, "head", make)
+        key = partial(head_key, total, held, vars(self.config.solve))
+        return self.shared.file(key, place, "head", make)
 
     def measure(self, heads: list[Path], test: Path) -> dict[str, Any]:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
@@ -205,10 +208,11 @@ class _Run:
     def evaluated(self, heads: list[Path], test: Path) -> dict[str, Any]:
         each = self.config.evaluate.each_round
         how: dict[str, Any] = {"each_round": True, "earlier": tuple(heads[:-1])} if each else {}
-        key = metrics_key(heads, test, each)
-        found = self.shared.value(key, lambda: evaluate(heads[-1], test, **how))
-        paths = {"head": heads[-1], "features": test}
-        return {**found, **{k: {**found[k], "path": str(path)} for k, path in paths.items()}}
+        key, make = (
+            partial(metrics_key, heads, test, each),
+            partial(evaluate, heads[-1], test, **how),
+        )
+        return self.shared.metrics(key, make, head=heads[-1], features=test)
 
     def told(
         self, head: Path, metrics: dict[str, Any], uploads: list[dict[str, Any]]

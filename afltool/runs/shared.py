@@ -25,31 +25,47 @@ class Shared:
         self._files: dict[str, Path] = {}
         self._values: dict[str, Any] = {}
 
-    def file(self, key: Any, place: Path, kind: str, make: Callable[[], Path]) -> Path:
+    def file(
+        self, key: Callable[[], Any], place: Path, kind: str, make: Callable[[], Path]
+    ) -> Path:
         """The file ``place``: a link to an equal one where there is one, otherwise made."""
-        name = canonical_json(key)
+        name = canonical_json(key())
         known = self._files.get(name)
         if known is not None and known.exists() and not place.exists():
             return link_or_copy(known, place, kind)
         self._files[name] = made = make()
         return made
 
-    def value(self, key: Any, make: Callable[[], Value]) -> Value:
+    def value(self, key: Callable[[], Any], make: Callable[[], Value]) -> Value:
         """A figure or a path that is found once."""
-        name = canonical_json(key)
+        name = canonical_json(key())
         if name not in self._values:
             self._values[name] = make()
         found: Value = self._values[name]
         return found
 
+    def metrics(
+        self, key: Callable[[], Any], make: Callable[[], dict[str, Any]], **paths: Path
+    ) -> dict[str, Any]:
+        """What `evaluate` found, once; ``paths`` are those of this run."""
+        found = self.value(key, make)
+        return {**found, **{k: {**found[k], "path": str(path)} for k, path in paths.items()}}
+
 
 class Alone(Shared):
-    """A run that shares nothing."""
+    """A run that shares nothing; no key is looked at."""
 
-    def file(self, key: Any, place: Path, kind: str, make: Callable[[], Path]) -> Path:
+    def file(
+        self, key: Callable[[], Any], place: Path, kind: str, make: Callable[[], Path]
+    ) -> Path:
         return make()
 
-    def value(self, key: Any, make: Callable[[], Value]) -> Value:
+    def value(self, key: Callable[[], Any], make: Callable[[], Value]) -> Value:
+        return make()
+
+    def metrics(
+        self, key: Callable[[], Any], make: Callable[[], dict[str, Any]], **paths: Path
+    ) -> dict[str, Any]:
         return make()
 
 

@@ -121,11 +121,12 @@ class _Execution:
         if cell.config.extract is not None:
             for split, place in (("train", train), ("test", test)):
                 options = {**vars(cell.config.extract), "split": split}
-                self.shared.value(["features", str(place)], partial(_features, options, place))
+                key = ["features", str(place)]
+                self.shared.value(partial(list, key), partial(_features, options, place))
         if cell.config.partition is not None:
             options = vars(cell.config.partition)
             self.shared.value(
-                ["clients", str(clients), partition_key(train, options)],
+                lambda: ["clients", str(clients), partition_key(train, options)],
                 lambda: str(partition(train, clients, **options)),
             )
         return train, test, clients
