@@ -31,6 +31,19 @@ def shown_json(value: Any, indent: int | None = 2, ascii_only: bool = False) -> 
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
+def byte_text(size: float) -> str:
+    """A number of bytes for a person.
+
+    >>> byte_text(512), byte_text(21_400), byte_text(4_280_000), byte_text(2.5e9)
+    ('512 bytes', '21.4 kB', '4.28 MB', '2.50 GB')
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            digits = 0 if size >= 100 * unit else 1 if size >= 10 * unit else 2
+            return f"{size / unit:.{digits}f} {name}"
+    return f"{size:.0f} bytes"
+
+
 def _escaped(character: str) -> str:
     if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as Python keeps it in a text
         return f"\\x{ord(character) - 0xDC00:02x}"

@@ -15,7 +15,7 @@ from .base import Array, check_labels, readable
 from .numpy_files import map_npy
 
 LONGEST = 1000  # characters of a label
-MOST_ROWS = 20_000_000
+MOST_ROWS = 20_000_000  # their labels and ids are held in memory
 MOST_NAMES = 1_000_000  # different labels in a text
 
 

@@ -12,25 +12,16 @@ import numpy.typing as npt
 from ..errors import NumericalError
 
 Ints = npt.NDArray[np.int64]
-
-
-Clients = npt.NDArray[np.int32]
-
-
 Floats = npt.NDArray[np.float64]
-
-
-Dealt = tuple[Clients, tuple[str, ...]]  # client of each row; names of the clients
-
-
+Owners = npt.NDArray[np.int32]  # the client of each row, as an index
+Dealt = tuple[Owners, tuple[str, ...]]  # client of each row; names of the clients
 _Drawn = TypeVar("_Drawn")
-
 
 PARTITION, HELD_OUT, LABEL_NOISE = 0, 1, 2  # purposes: the second word of every seed
 
 
 @dataclass(frozen=True)
-class Options:
+class SchemeOptions:
     """The validated options of one call; zeros stand where a scheme has no use for one."""
 
     n_classes: int
@@ -54,7 +45,7 @@ def stream(seed: int, purpose: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([seed, purpose]))
 
 
-def place(rows: Ints, owners: npt.NDArray[np.integer[Any]]) -> Clients:
+def place(rows: Ints, owners: npt.NDArray[np.integer[Any]]) -> Owners:
     """Client per row, where ``owners[i]`` owns row ``rows[i]``; a row left out stays at −1."""
     client = np.full(rows.size, -1, np.int32)
     client[rows] = owners
@@ -71,7 +62,7 @@ def rows_per_class(labels: Ints, n_classes: int) -> list[Ints]:
     return np.split(np.argsort(labels, kind="stable"), ends[:-1])
 
 
-def until_min_size(draw: Callable[[], tuple[_Drawn, Ints]], options: Options) -> _Drawn:
+def until_min_size(draw: Callable[[], tuple[_Drawn, Ints]], options: SchemeOptions) -> _Drawn:
     """The first draw whose smallest client has ``min_size`` rows.
 
     ``draw`` returns a draw and the rows of each client.

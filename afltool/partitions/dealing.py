@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidDataError, NumericalError, UsageError
-from .common import HELD_OUT, LABEL_NOISE, Clients, Ints, stream
+from .common import HELD_OUT, LABEL_NOISE, Ints, Owners, stream
 from .options import check_share, validated_options
 from .rows import Assignment
 from .schemes import scheme as deal_by
@@ -131,7 +131,7 @@ def _in_order(attribute: Sequence[str | None], order: Ints) -> tuple[str | None,
     return tuple(attribute[i] for i in order.tolist())
 
 
-def _check_complete(client: Clients, clients: int) -> None:
+def _check_complete(client: Owners, clients: int) -> None:
     lost = int(((client < 0) | (client >= clients)).sum())
     if lost:
         raise NumericalError(
@@ -140,7 +140,7 @@ def _check_complete(client: Clients, clients: int) -> None:
         )
 
 
-def _held_out(client: Clients, clients: int, share: float, seed: int) -> npt.NDArray[np.bool_]:
+def _held_out(client: Owners, clients: int, share: float, seed: int) -> npt.NDArray[np.bool_]:
     """Mark round(share · F) of the F clients with rows: an empty client would validate nothing."""
     marked = np.zeros(clients, np.bool_)
     if share:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..options.partition import SCHEMES
-from .common import Options
+from .common import SchemeOptions
 
 _PFL_LEAST = 10  # the least rows of a client in both published programs
 
@@ -27,7 +27,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 def validated_options(
     scheme: str, n: int, n_classes: int, seed: int, values: dict[str, Any]
-) -> Options:
+) -> SchemeOptions:
     """Refuse with `UsageError` what is missing, not the scheme's, or out of range."""
     given = {name: value for name, value in values.items() if value is not None}
     _check_takes(scheme, given)
@@ -48,7 +48,7 @@ def validated_options(
     # Measured: a topped-up draw moves rows through Python lists and costs six times a plain one.
     work = (6 if given.get("top_up") else 1) * (n + 4 * clients * n_classes)
     draws = min(max(_DRAW_WORK // max(work, 1), 2), _DRAWS)
-    return Options(n_classes, seed, max_draws=draws, **chosen)
+    return SchemeOptions(n_classes, seed, max_draws=draws, **chosen)
 
 
 def _check_takes(scheme: str, given: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
+from ..shown import byte_text
 from ..store.atomic import write_text
 from .rounds import rounds_table
 from .terminal import add_row, cell, on_stderr, on_stdout
@@ -153,8 +154,8 @@ def print_baseline(found: dict[str, Any]) -> None:
         note = f" ({one['note']})" if "note" in one else ""
         text = f"{one['top1']:.2%}{largest}{spread} in round {one['round']}{note}"
         add_row(table, name.replace("_", " "), text)
-    up, down = (found[f"{way}_bytes"] / 1e6 for way in ("upload", "download"))
-    add_row(table, "a client sends", f"{up:.3g} MB and gets {down:.3g} MB in all rounds")
+    up, down = (byte_text(found[f"{way}_bytes"]) for way in ("upload", "download"))
+    add_row(table, "a client sends", f"{up} and gets {down} in all rounds")
     seconds = f"clients {found['client_seconds']:.1f}, server {found['server_seconds']:.1f}"
     add_row(table, "processor seconds", seconds)
     if found["rates_tried"]:
@@ -210,8 +211,8 @@ def print_study(found: dict[str, Any]) -> None:
 def describe_upload(sent: dict[str, Any]) -> str:
     """Bytes that a client sends in one round, in words."""
     if "mean_file" in sent:
-        return f"{sent['mean_file'] / 1e6:.2f} MB (mean file)"
-    return f"at most {sent['arrays_at_most'] / 1e6:.2f} MB"
+        return f"{byte_text(sent['mean_file'])} (mean file)"
+    return f"at most {byte_text(sent['arrays_at_most'])}"
 
 
 def say_solution(path: Path) -> None:
@@ -243,9 +244,9 @@ def say_solution(path: Path) -> None:
 def _say_round(last: dict[str, Any]) -> None:
     error = f", training error {last['training_mse']:.6g} a row" if "training_mse" in last else ""
     log.info(
-        "solve: %s in %.2f s%s; a client sent at most %.2f MB and gets %.2f MB",
+        "solve: %s in %.2f s%s; a client sent at most %s and gets %s",
         last["phase"], last["solve_seconds"], error,
-        last["upload_bytes"] / 1e6, last["download_bytes"] / 1e6,
+        byte_text(last["upload_bytes"]), byte_text(last["download_bytes"]),
     )  # fmt: skip
 
 

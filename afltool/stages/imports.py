@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from .. import progress
 from ..digest import file_sha256
 from ..embeddings import Embeddings, Keys, imported_space, open_embeddings, read_labels
+from ..embeddings.base import MOST_FEATURES
+from ..embeddings.labels import MOST_ROWS
 from ..errors import InvalidDataError, UsageError
 from ..options import made, takes
 from ..options.features import ImportOptions
@@ -19,8 +21,6 @@ from ..store.features import FeatureWriter, writing_features
 from ..store.provenance import provenance
 from ..store.recipes import recipe, up_to_date
 
-MOST_ROWS = 20_000_000  # their labels and ids are held in memory
-MOST_FEATURES = 1 << 20  # of a row
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 
 

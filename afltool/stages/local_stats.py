@@ -28,6 +28,7 @@ from ..options.statistics import LocalStatsOptions
 from ..partitions.drawing import chosen_clients, draw_clients
 from ..partitions.rows import Assignment
 from ..privacy.protection import Protection
+from ..shown import byte_text
 from ..statistics import Client, ClientId, Context, Statistics
 from ..store.atomic import free_space, need_space
 from ..store.carried import CarriedFile
@@ -267,8 +268,8 @@ class _Job:
         # Integers are stored as narrow as their values allow, perhaps compressed; reals are not.
         least = files * (LEAST_BYTES + sum(8 * prod(s) for s, kind in shapes if kind == "f"))
         log.info(
-            "local-stats: %d files of at most %.1f MB, %.1f MB in all, into %s",
-            files, size / files / 1e6, size / 1e6, out,
+            "local-stats: %d files of at most %s, %s in all, into %s",
+            files, byte_text(size / files), byte_text(size), out,
         )  # fmt: skip
         try:
             need_space(out, least, f"{files} client files, at the least")
@@ -277,9 +278,9 @@ class _Job:
         free = free_space(out)
         if size > free:
             log.warning(
-                "the disk of %s has %.1f MB free, which may not suffice: files that are finished "
-                "are kept, the same command goes on; --sum adds the clients up at once",
-                out, free / 1e6,
+                "the disk of %s has %s free, which may not suffice: files that are finished are "
+                "kept, and the same command continues; --sum adds the clients up at once",
+                out, byte_text(free),
             )  # fmt: skip
 
     def warn_of_few_rows(self, clients: Sequence[int]) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from ..common import Dealt, Ints, Options
+from ..common import Dealt, Ints, SchemeOptions
 
 
-def scheme(name: str) -> Callable[[Ints, Options], Dealt]:
+def scheme(name: str) -> Callable[[Ints, SchemeOptions], Dealt]:
     """``deal(labels, options)`` of a scheme: labels in canonical order → client per row, names."""
-    found: Callable[[Ints, Options], Dealt] = import_module(
+    found: Callable[[Ints, SchemeOptions], Dealt] = import_module(
         f".{name.replace('-', '_')}", __name__
     ).deal
     return found

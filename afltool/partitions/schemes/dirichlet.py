@@ -9,7 +9,7 @@ from ..common import (
     Dealt,
     Floats,
     Ints,
-    Options,
+    SchemeOptions,
     by_label,
     place,
     stream,
@@ -17,7 +17,7 @@ from ..common import (
 )
 
 
-def deal(labels: Ints, options: Options) -> Dealt:
+def deal(labels: Ints, options: SchemeOptions) -> Dealt:
     """For each class c a share p_c ~ Dirichlet(α, …, α) of its n_c rows to the K clients.
 
     The shuffled rows of c are cut at ⌊n_c Σ_{j≤k} p_cj + u_c⌋ with u_c uniform on [0, 1), so client
@@ -42,7 +42,7 @@ def deal(labels: Ints, options: Options) -> Dealt:
 
 def _dirichlet_counts(
     sizes: Ints,
-    options: Options,
+    options: SchemeOptions,
     gammas: np.random.Generator,
     boosts: np.random.Generator,
     offsets: np.random.Generator,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import Clients, Dealt, Ints, Options, place, rows_per_class, until_min_size
+from ..common import Dealt, Ints, Owners, SchemeOptions, place, rows_per_class, until_min_size
 
 
-def deal(labels: Ints, options: Options) -> Dealt:
+def deal(labels: Ints, options: SchemeOptions) -> Dealt:
     """The Dirichlet split of AFL's published program, draw by draw (He et al., CVPR 2025).
 
     From NumPy's legacy generator, for each class in turn: shuffle its rows, draw one Dirichlet(α),
@@ -23,7 +23,7 @@ def deal(labels: Ints, options: Options) -> Dealt:
     rng = np.random.RandomState(options.seed)
     classes = rows_per_class(labels, options.n_classes)
 
-    def draw() -> tuple[Clients, Ints]:
+    def draw() -> tuple[Owners, Ints]:
         hand_out = _hand_out_topped_up if options.top_up else _hand_out
         client = hand_out(rng, classes, options, labels.size)
         return client, np.bincount(client, minlength=options.clients)
@@ -31,7 +31,9 @@ def deal(labels: Ints, options: Options) -> Dealt:
     return until_min_size(draw, options), options.numbers
 
 
-def _hand_out(rng: np.random.RandomState, classes: list[Ints], options: Options, n: int) -> Clients:
+def _hand_out(
+    rng: np.random.RandomState, classes: list[Ints], options: SchemeOptions, n: int
+) -> Owners:
     client = np.full(n, -1, np.int32)
     held = np.zeros(options.clients, np.int64)
     for rows in classes:
@@ -42,8 +44,8 @@ def _hand_out(rng: np.random.RandomState, classes: list[Ints], options: Options,
 
 
 def _hand_out_topped_up(
-    rng: np.random.RandomState, classes: list[Ints], options: Options, n: int
-) -> Clients:
+    rng: np.random.RandomState, classes: list[Ints], options: SchemeOptions, n: int
+) -> Owners:
     lists: list[list[int]] = [[] for _ in range(options.clients)]
     held = np.zeros(options.clients, np.int64)
     for rows in classes:
@@ -60,7 +62,7 @@ def _hand_out_topped_up(
 
 
 def _legacy_class(
-    rng: np.random.RandomState, rows: Ints, held: Ints, options: Options, n: int
+    rng: np.random.RandomState, rows: Ints, held: Ints, options: SchemeOptions, n: int
 ) -> tuple[Ints, Ints]:
     """The shuffled rows of one class and how many of them each client gets: (n_c,) and (K,)."""
     shuffled = rows.copy()

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from ...errors import UsageError
-from ..common import Dealt, Ints, Options, rows_per_class
+from ..common import Dealt, Ints, SchemeOptions, rows_per_class
 
 
-def deal(labels: Ints, options: Options) -> Dealt:
+def deal(labels: Ints, options: SchemeOptions) -> Dealt:
     """Random slices of each class for the clients whose turn it is.
 
     Each client may take s classes. Class after class, the first ⌈K/C·s⌉ clients with classes left
@@ -31,7 +31,7 @@ def deal(labels: Ints, options: Options) -> Dealt:
 
 
 def _slices(
-    rng: np.random.RandomState, label: int, n: int, takers: int, options: Options
+    rng: np.random.RandomState, label: int, n: int, takers: int, options: SchemeOptions
 ) -> list[int]:
     if not takers:
         raise UsageError(

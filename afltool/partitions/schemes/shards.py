@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import PARTITION, Dealt, Ints, Options, by_label, place, stream
+from ..common import PARTITION, Dealt, Ints, SchemeOptions, by_label, place, stream
 
 
-def deal(labels: Ints, options: Options) -> Dealt:
+def deal(labels: Ints, options: SchemeOptions) -> Dealt:
     """Rows by label (ties shuffled), cut into S = K·s shards, s to each client by a permutation.
 
     Row i of the sorted n lies in shard ⌊i·S/n⌋, so shards differ by at most one row. A client has
