@@ -737,3 +737,51 @@ def test_a_long_listing_is_small(tmp_path):
     tracemalloc.stop()
     assert len(dataset) == 100_000
     assert peak < 200e6
+
+
+# ---------------------------------------------------------------- folders that are not cut
+
+
+def test_a_folder_without_train_and_test_is_all_of_it(tmp_path):
+    root = write_imagefolder(tmp_path / "cut", ("ape", "bee"), per_class=3, splits=("train",))
+    whole = open_dataset(f"imagefolder:{root / 'train'}", "train")
+    cut = open_dataset(f"imagefolder:{root}", "train")
+    assert whole.classes == cut.classes == ("ape", "bee")
+    assert [b"train/" + name for name in whole.row_ids] == cut.row_ids.tolist()
+    assert whole.labels.tolist() == cut.labels.tolist()
+    for i in range(len(cut)):
+        assert np.array_equal(np.asarray(whole.load(i)), np.asarray(cut.load(i)))
+    with pytest.raises(InvalidDataError, match=r"all of its images are training.*afltool split"):
+        open_dataset(f"imagefolder:{root / 'train'}", "test")
+
+
+@pytest.mark.parametrize("names", [("Train", "Test"), ("training", "val"), ("ape", "Validation")])
+def test_splits_of_other_names_are_not_taken_for_classes(tmp_path, names):
+    write_imagefolder(tmp_path, names, per_class=1, splits=(".",))
+    with pytest.raises(InvalidDataError, match="named like splits"):
+        open_dataset(f"imagefolder:{tmp_path}", "train")
+    meant = open_dataset(f"imagefolder:{tmp_path}", "train", classes=names)
+    assert meant.classes == names
+
+
+# ---------------------------------------------------------------- columns of tables
+
+
+def test_columns_of_a_table_may_have_other_names(tmp_path):
+    root = write_imagefolder(tmp_path, ("ape", "bee"), per_class=2, splits=("train",))
+    files = [f"train/{c}/{p.name}" for c in ("ape", "bee") for p in (root / "train" / c).iterdir()]
+    table = tmp_path / "t.csv"
+    rows = [f"{f},{f.split('/')[1]},{i % 2},no" for i, f in enumerate(files)]
+    table.write_text("\n".join(["file,animal,sick,path", *rows]))
+    found = open_dataset(f"table:{table}", "train", path_column="file", label_column="animal")
+    assert (found.classes, len(found)) == (("ape", "bee"), 4)
+    other = open_dataset(f"table:{table}", "train", path_column="file", label_column="sick")
+    assert (other.classes, sorted(other.labels.tolist())) == (("0", "1"), [0, 0, 1, 1])
+    assert found.fingerprint != other.fingerprint, "other labels are other features files"
+    none = open_dataset(f"table:{table}", "train", path_column="file", unlabelled=True)
+    assert none.row_ids.tolist() == found.row_ids.tolist()
+    with pytest.raises(InvalidDataError, match="expected the columns file and label"):
+        open_dataset(f"table:{table}", "train", path_column="file")
+    for name in ("path", "label"):
+        with pytest.raises(UsageError, match=f"--{name}-column is for table:FILE"):
+            open_dataset("digits", "train", **{f"{name}_column": "file"})

@@ -245,7 +245,9 @@ def images(tmp_path_factory):
     return folder
 
 
-EXTRACT = [f for f in fields(ExtractOptions) if f.name != "checksums"]  # for downloads alone
+# Those of downloads and of tables alone; see test_datasets.
+ALONE = {"checksums", "path_column", "label_column"}
+EXTRACT = [f for f in fields(ExtractOptions) if f.name not in ALONE]
 
 
 @pytest.mark.parametrize("f", EXTRACT, ids=lambda f: f.name)

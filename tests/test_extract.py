@@ -230,6 +230,30 @@ def test_the_store_answers_the_second_time_and_knows_what_changes_a_feature(
     assert extract(images, None, batch_size=4) == first, "a batch size is recorded, not a key"
 
 
+def test_a_table_is_answered_by_the_columns_that_were_asked_for(tmp_path):
+    """One table, two columns of labels: two files in the store; all of the images in between."""
+    write_imagefolder(tmp_path, ("ape", "bee"), per_class=2, splits=("all",), size=8)
+    files = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "all").rglob("*.png"))
+    table = tmp_path / "t.csv"
+    rows = [f"{name},{name.split('/')[1]},{i % 2}" for i, name in enumerate(files)]
+    table.write_text("\n".join(["file,animal,sick", *rows]))
+
+    def classes(**columns):
+        made = afltool.extract(
+            "resnet18", f"table:{table}", store=tmp_path / "store", **SMALL, **columns
+        )
+        return afltool.info(made)["classes"], made
+
+    for _ in range(2):
+        assert classes(path_column="file", label_column="animal")[0] == ["ape", "bee"]
+        assert classes(path_column="file", label_column="sick")[0] == ["0", "1"]
+    whole = afltool.extract("resnet18", f"imagefolder:{tmp_path / 'all'}", out=tmp_path / "w.h5",
+                            **SMALL)  # fmt: skip
+    named = classes(path_column="file", label_column="animal")[1]
+    assert np.array_equal(values(whole)[0], values(named)[0])
+    assert values(whole)[1] == [f"{name[4:]}".encode() for name in files]
+
+
 def test_a_changed_image_is_not_answered_from_the_store(tmp_path):
     images = write_imagefolder(tmp_path / "images", per_class=2, splits=("train",))
     first = extract(images, None, store=tmp_path / "store")

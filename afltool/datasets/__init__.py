@@ -43,6 +43,8 @@ def open_dataset(
     limit: int | None = None,
     checksums: Mapping[str, str] | None = None,
     unlabelled: bool = False,
+    path_column: str | None = None,
+    label_column: str | None = None,
 ) -> ImageDataset:
     """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
@@ -57,6 +59,7 @@ def open_dataset(
         checksums: ``{file name: MD5}`` that the caller vouches for, in place of the published
             ones, for other data in the same format (see `read_checksums`).
         unlabelled: without labels, which folders and tables need not have then.
+        path_column, label_column: of a table; default ``path`` and ``label``.
 
     Raises:
         UsageError: unknown names, or options that the data set does not know.
@@ -71,6 +74,9 @@ def open_dataset(
     if checksums is not None and not found.checksums:
         those = ", ".join(one.name for one in DATASETS if one.checksums)
         raise UsageError(f"--checksums is for {those}; {spec} does not use it.")
+    for option, column in (("path", path_column), ("label", label_column)):
+        if column is not None and found.name != "table":
+            raise UsageError(f"--{option}-column is for table:FILE; {spec} does not use it.")
     asked = Request(
         spec,
         found.name,
@@ -81,6 +87,8 @@ def open_dataset(
         None if classes is None else _checked_classes(classes),
         checksums,
         unlabelled,
+        path_column or "path",
+        label_column or "label",
     )
     dataset: ImageDataset = _module(found).open_rows(asked)
     if unlabelled:

@@ -28,7 +28,7 @@ class Request:
     """Which rows of which data set are asked for; see `datasets.open_dataset`.
 
     ``name`` and ``path`` are the parts of ``spec``; ``given_root`` is None where nobody gave one.
-    ``unlabelled``: labels are not needed, and may be absent.
+    ``unlabelled``: labels are not needed, and may be absent. The columns are those of a table.
     """
 
     spec: str
@@ -40,6 +40,8 @@ class Request:
     classes: tuple[str, ...] | None = None
     checksums: Mapping[str, str] | None = None
     unlabelled: bool = False
+    path_column: str = "path"
+    label_column: str = "label"
 
 
 class CorruptImageError(InvalidDataError):

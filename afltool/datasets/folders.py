@@ -19,6 +19,9 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff",
 #: As bytes: a million names need not become texts first.
 _SUFFIXES = tuple(os.fsencode(extension) for extension in EXTENSIONS)
 
+#: Folders that are splits by other names, rather than classes.
+_LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "eval"}
+
 #: relative POSIX path, size in bytes, modification time in ns
 Listed = tuple[bytes, int, int]
 
@@ -26,17 +29,21 @@ Listed = tuple[bytes, int, int]
 def open_rows(asked: Request) -> ImageDataset:
     """``folder/SPLIT/CLASS/…/file``: the classes are the folders, sorted by their bytes.
 
+    A folder that has neither train nor test is not cut: its rows are ``folder/CLASS/…/file``, all
+    of them for training.
+
     Rows are sorted by the bytes of their relative POSIX path, so the order is the same everywhere.
     Names that start with a dot and files that are no images by their extension are passed over.
     With ``wanted``, which fixes the classes and their order, a class may lack its folder. Without
-    labels these are all images below folder/SPLIT, at any depth, or below the folder where it has
-    neither train nor test.
+    labels these are all images below folder/SPLIT, at any depth, or below a folder that is not cut.
     """
     if asked.unlabelled:
         return _unlabelled(asked)
     name, split, wanted = asked.spec, asked.split, asked.classes
     folder = Path(asked.path)
-    root = folder / split
+    root, prefix = (folder / split, f"{split}/")
+    if not _is_cut(folder) and _has_folders(folder):
+        root, prefix = _whole(asked), ""
     classes = _subfolders(root, name)
     if wanted is not None:
         unknown = [label for label in classes if label not in set(wanted)]
@@ -45,7 +52,7 @@ def open_rows(asked: Request) -> ImageDataset:
                 f"{root}: {len(unknown)} folder(s) are not in the given list of {len(wanted)} "
                 f"classes: {shorten(unknown)}. Add them to the list, or remove the folders."
             )
-    listings = [list_images(root / label, f"{split}/{label}/") for label in classes]
+    listings = [list_images(root / label, f"{prefix}{label}/") for label in classes]
     empty = [label for label, files in zip(classes, listings, strict=True) if not files]
     if empty and wanted is None:
         raise InvalidDataError(
@@ -58,9 +65,41 @@ def open_rows(asked: Request) -> ImageDataset:
 
 def _unlabelled(asked: Request) -> ImageDataset:
     folder = Path(asked.path)
-    cut = any((folder / split).is_dir() for split in SPLITS)
-    below, prefix = (folder / asked.split, f"{asked.split}/") if cut else (folder, "")
+    below, prefix = (folder, "")
+    if _is_cut(folder):
+        below, prefix = (folder / asked.split, f"{asked.split}/")
     return from_files(asked.spec, asked.split, list_images(below, prefix), folder)
+
+
+def _is_cut(folder: Path) -> bool:
+    """Whether the images lie in folders of splits."""
+    return any((folder / split).is_dir() for split in SPLITS)
+
+
+def _has_folders(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(e.is_dir() and not e.name.startswith(".") for e in entries)
+    except OSError:
+        return False  # said when the split is listed
+
+
+def _whole(asked: Request) -> Path:
+    """The folder of all images; nobody has said which of them are for testing."""
+    if asked.split != "train":
+        raise InvalidDataError(
+            f"{asked.spec}: {asked.path} has no folders train and test, so all of its images are "
+            f"training images, none for {asked.split}; extract them all and cut the feature file "
+            "with afltool split"
+        )
+    named = [n for n in _subfolders(Path(asked.path), asked.spec) if n.lower() in _LIKE_SPLITS]
+    if named and asked.classes is None:
+        raise InvalidDataError(
+            f"{asked.spec}: {asked.path} holds the folders {shorten(named)}, which are named like "
+            f"splits; call them {' and '.join(SPLITS)}, or, if they are classes, list all classes "
+            "with --classes FILE"
+        )
+    return Path(asked.path)
 
 
 def _subfolders(root: Path, name: str) -> list[str]:

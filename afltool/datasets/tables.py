@@ -15,7 +15,7 @@ from .folders import Listed, from_files, from_listings
 
 
 def open_rows(asked: Request) -> ImageDataset:
-    """The images that ``table`` names in its columns ``path`` and ``label``.
+    """The images that ``table`` names in its columns ``path`` and ``label``, or in those asked for.
 
     Paths are relative to the given data root, by default the folder of the table, with slashes.
     They are the row ids, and rows are sorted by their bytes. A column ``split`` says which rows are
@@ -31,16 +31,17 @@ def open_rows(asked: Request) -> ImageDataset:
             or no row belongs to the split.
     """
     table, split = Path(asked.path), asked.split
-    needed = ("path",) if asked.unlabelled else ("path", "label")
+    path, label = asked.path_column, asked.label_column
+    needed = (path,) if asked.unlabelled else (path, label)
     columns = read_columns(table, needed, ("split",))
-    paths = _filled(table, "path", columns["path"])
+    paths = _filled(table, path, columns[path])
     chosen = _rows_of_split(table, columns, split)
     _check_paths(table, paths)
     base = asked.given_root or table.parent
     if asked.unlabelled:
         files = [_stat(base, paths[i], table) for i in chosen]
         return from_files(asked.spec, split, files, base)
-    labels = _filled(table, "label", columns["label"])
+    labels = _filled(table, label, columns[label])
     classes = _class_names(labels)
     number = {label: i for i, label in enumerate(classes)}
     listings: list[list[Listed]] = [[] for _ in classes]
@@ -66,7 +67,7 @@ def _rows_of_split(table: Path, columns: Columns, split: str) -> list[int]:
                 f"{table} has no column split, so all of its rows are training rows; add one "
                 f"(train, test) to tell which are for {split}."
             )
-        return list(range(len(columns["path"])))
+        return list(range(len(next(iter(columns.values())))))
     chosen = [i for i, cell in enumerate(columns["split"]) if cell == split]
     if not chosen:
         found = Counter("(empty)" if cell is None else cell for cell in columns["split"])

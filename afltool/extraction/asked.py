@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 #: The recipe holds these by what they stand for: the images, the weights, the preprocessing.
-BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size"}
+BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size",
+              "path_column", "label_column"}  # fmt: skip
 #: The recipe always holds these; the others, which are newer or rare, where they are not default.
 ALWAYS = {"backbone", "precision", "dtype", "fraction_bits", "split", "limit", "shard",
           "skip_corrupt"}  # fmt: skip
@@ -44,6 +45,8 @@ class Asked:
                 limit=o.limit,
                 checksums=self.stated(),
                 unlabelled=o.unlabelled,
+                path_column=o.path_column,
+                label_column=o.label_column,
             )
         return self.opened
 

@@ -43,7 +43,7 @@ DATASETS = (
     DatasetName("cifar10", "cifar", "10 classes, 32 × 32 pixels, downloaded", "", True),
     DatasetName("cifar100", "cifar", "100 classes, 32 × 32 pixels, downloaded", "", True),
     DatasetName("tiny-imagenet", "tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
-    DatasetName("imagefolder", "folders", "images in PATH/SPLIT/CLASS/", "PATH"),
+    DatasetName("imagefolder", "folders", "images in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
     DatasetName("table", "tables", "CSV or parquet with columns path, label, split", "FILE"),
 )
 _BY_NAME = {one.name: one for one in DATASETS}

@@ -128,6 +128,12 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         None, "folder where data sets lie or are downloaded to",
         unset="$AFLTOOL_DATA, else ./afl-data", in_result=False,
     )  # fmt: skip
+    path_column: str | None = option(
+        None, "column of a table whose values are the images' paths", unset="path"
+    )
+    label_column: str | None = option(
+        None, "column of a table whose values are the labels", unset="label"
+    )
     checksums: Path | None = option(
         None, "file of md5sum lines, used instead of the published checksums", in_result=False
     )
