@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .stages.baseline import baseline
     from .stages.convert import convert
     from .stages.evaluate import evaluate
+    from .stages.export import export
     from .stages.extract import extract
     from .stages.head import head
     from .stages.imports import import_embeddings
@@ -67,6 +68,7 @@ _WHERE = {
     "solve": "stages.solve:solve",
     "evaluate": "stages.evaluate:evaluate",
     "predict": "stages.predict:predict",
+    "export": "stages.export:export",
     "baseline": "stages.baseline:baseline",
     "run": "runs.pipeline:run",
     "RunConfig": "runs.config:RunConfig",
@@ -88,6 +90,7 @@ __all__ = [
     "confusion_picture",
     "convert",
     "evaluate",
+    "export",
     "extract",
     "head",
     "import_embeddings",

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..heads import OPTIONS
+from ..options.export import ExportOptions
 from ..options.solving import EvaluateOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
 from ._console import command, is_quiet
@@ -32,6 +33,7 @@ def add_to(app: typer.Typer) -> None:
         ("aggregate", aggregate, AggregateOptions, None),
         ("solve", solve, SolveOptions, of_heads(at_solve=True)),
         ("evaluate", evaluate, EvaluateOptions, None),
+        ("export", export, ExportOptions, None),
     ):
         groups = {"options": parameters(options)}
         groups |= {} if theirs is None else {"head_options": theirs}
@@ -154,6 +156,28 @@ def _check_outputs(
         if path != STDOUT:
             check_output(path)
     return streams > 0
+
+
+def export(
+    head: Annotated[Path, typer.Argument(help="a solved head")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="a .onnx, .pt2 or .safetensors file")],
+    options: dict[str, Any],
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Write a solved head as one file that runs without afltool, and a model card.
+
+    The file is run on a sample before it gets its name: its scores must be afltool's.
+    """
+    from ..stages.export import export as stage
+
+    path = stage(head, out, overwrite=overwrite, **options)
+    if not as_json:
+        say(path)
+        return
+    from ..digest import file_sha256
+
+    print_json({"path": str(path), "bytes": path.stat().st_size, "sha256": file_sha256(path)})
 
 
 def run(

@@ -2,7 +2,8 @@
 
 To add a head: a folder here with ``options.py`` (``OPTIONS``, a class derived from
 `options.Options`) and ``head.py`` (``HEAD``, a class derived from `base.Head`), or one module with
-both; and its line in `HEADS`.
+both; and its line in `HEADS`. What `export` writes of it is in ``graph.py`` (``GRAPH``, see
+`graphs`); a head without one cannot be exported.
 """
 
 from __future__ import annotations

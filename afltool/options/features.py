@@ -67,14 +67,20 @@ class ImportOptions(NumberFormat):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions(Options):
-    """Where the weights of a backbone come from, and how it runs."""
+class WeightsOptions(Options):
+    """Where the weights of a backbone come from."""
 
     weights: str = option(
         "default", "default (ImageNet), random, the name of published weights, or a file",
         examples=("default", "random"), names_file=True, common=True,
     )  # fmt: skip
     seed: int = option(0, "seed of random weights", at_least=0, at_most=SEED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(WeightsOptions):
+    """Where the weights of a backbone come from, and how it runs."""
+
     batch_size: int | None = option(
         None, "images in one step of the network", at_least=1, at_most=2**16,
         unset="16 on a CPU, 256 on a GPU", in_result=False,

@@ -1,0 +1,73 @@
+"""Models as .onnx: packed by PyTorch's exporter, run by onnxruntime."""
+
+from __future__ import annotations
+
+import json
+import logging
+from importlib.util import find_spec
+from typing import Any
+
+from ..errors import UsageError
+from . import missing
+from .model import KEY, Array, Model, quiet
+
+OPSET = 18
+MOST = 2**31 - 2**20  # bytes that one protobuf message holds, with some room for the graph
+
+
+def need() -> None:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        if find_spec(package) is None:
+            raise missing(package)
+
+
+def pack(model: Model) -> bytes:
+    """The graph with its weights in one message; equal models give equal bytes."""
+    import torch
+
+    if model.bytes() > MOST:
+        raise UsageError(
+            f"the model has {model.bytes() / 1e9:.1f} GB of numbers and one .onnx file holds at "
+            "most 2: export it as .pt2 or .safetensors"
+        )
+    shapes = (dict(model.free),)
+    noise = logging.getLogger("torch.onnx"), logging.getLogger("onnxscript")
+    levels = [logger.level for logger in noise]
+    for logger in noise:
+        logger.setLevel(logging.ERROR)
+    try:
+        with quiet():
+            program: Any = torch.onnx.export(
+                model.module, (model.example,), dynamo=True, opset_version=OPSET, verbose=False,
+                dynamic_shapes=shapes, input_names=[model.input], output_names=model.outputs,
+            )  # fmt: skip
+    finally:
+        for logger, level in zip(noise, levels, strict=True):
+            logger.setLevel(level)
+    proto = program.model_proto
+    _forget(proto)
+    for key, value in ((KEY, model.text()), ("classes", json.dumps(model.metadata["classes"]))):
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = key, value
+    data: bytes = proto.SerializeToString(deterministic=True)
+    return data
+
+
+def _forget(proto: Any) -> None:
+    """Take out what the exporter notes of every node: names and lines of this machine's files."""
+    graph = proto.graph
+    for part in (
+        proto, graph, *graph.node, *graph.value_info, *graph.input, *graph.output,
+        *graph.initializer,
+    ):  # fmt: skip
+        del part.metadata_props[:]
+        part.doc_string = ""
+
+
+def run(data: bytes, model: Model, given: Array) -> dict[str, Array]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return model.named(session.run(list(model.outputs), {model.input: given}))

@@ -1,0 +1,56 @@
+"""Models as .safetensors: the arrays alone, without code; a reader does the arithmetic itself.
+
+``head.NAME`` are the arrays of the head file, ``drawn.PATH`` what its seed draws or tabulates,
+``backbone.NAME`` the network's state. It is run by putting the arrays that were read back into the
+module.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import NumericalError
+from . import missing
+from .model import KEY, Array, Model
+
+
+def need() -> None:
+    if find_spec("safetensors") is None:
+        raise missing("safetensors")
+
+
+def pack(model: Model) -> bytes:
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(a) for name, a in model.arrays.items()}
+    arrays |= {name: t.numpy() for name, t in drawn(model.module)}
+    data: bytes = save(arrays, {KEY: model.text()})  # of several entries the order is by chance
+    return data
+
+
+def run(data: bytes, model: Model, given: Array) -> dict[str, Array]:
+    """The module with what the file holds of it, once every array has come back as it was."""
+    from safetensors.numpy import load
+
+    found, module = load(data), copy.deepcopy(model.module)
+    for name, wanted in model.arrays.items():
+        if name not in found or not np.array_equal(found[name], wanted):
+            raise NumericalError(f"the array {name!r} did not come back from the file as it was")
+    for name, place in drawn(module):
+        place.copy_(torch.from_numpy(found[name]))
+    with torch.inference_mode():
+        return model.named(module(torch.from_numpy(given)))
+
+
+def drawn(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Buffers that a seed made, by name."""
+    for path, part in module.named_modules():
+        if getattr(part, "from_seed", False):
+            for name, buffer in part.named_buffers(recurse=False):
+                yield f"drawn.{path.removeprefix('head.')}.{name}", buffer

@@ -1,0 +1,133 @@
+"""A packed file is run on a sample and compared with afltool's own scores before it gets its name.
+
+The sample is made of numbers from a fixed seed, of every scale that the space holds, of the head's
+own arrays (means, thresholds: where scores change), and of rows that afltool refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..backbones import infer
+from ..backbones.graph import as_extracted
+from ..errors import InvalidDataError, NumericalError
+from ..extraction.network import Network
+from ..heads.base import Head
+from ..heads.graphs import NOBODY
+from ..linalg.fixedpoint import LARGEST, FixedPoint, Rows, encode
+from .model import Array
+
+#: Largest difference of a score, relative to the largest score of its row: of heads whose products
+#: are float32, whose sums depend on their order in the last bits, and of all others.
+COARSE, FINE = 1e-3, 1e-6
+ROWS = 200  # of the sample that come from the generator
+COLUMNS = 64  # of a head's arrays, at the most, that are rows of the sample
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was found: rows, the tolerance, the largest relative difference of a score."""
+
+    rows: int
+    tolerance: float
+    largest: float
+
+    @classmethod
+    def of(cls, parts: Sequence[Trial]) -> Self:
+        """Several trials as one."""
+        largest = max(part.largest for part in parts)
+        return cls(sum(part.rows for part in parts), parts[0].tolerance, largest)
+
+
+def sample_rows(head: Head, bits: int | None) -> NDArray[np.float32]:
+    """Rows (n, d) for a trial; the last two are refused by afltool."""
+    dim, _ = head._bound()
+    rng = np.random.default_rng(0)
+    top = 6 if bits is None else 12 - bits  # rows of normal numbers stay below ±2^(15 − bits)
+    scales = 2.0 ** rng.uniform(-8, top, size=(ROWS, 1))
+    x = rng.normal(size=(ROWS, dim)) * scales
+    x[::2] = np.maximum(x[::2], 0.0)  # as behind a ReLU
+    arrays = (a[:, :COLUMNS].T for a in head.arrays().values() if a.ndim == 2 and len(a) == dim)
+    reach = np.finfo("f4").max if bits is None else LARGEST / 2.0**bits
+    own = np.vstack([np.empty((0, dim)), *arrays])
+    x = np.vstack([x, own[np.abs(own).max(axis=1, initial=0.0) <= reach]])
+    bad = np.zeros((2, dim))
+    bad[0, 0], bad[1, -1] = np.nan, np.inf if bits is None else 1.01 * reach
+    return np.vstack([x, bad]).astype(np.float32)
+
+
+def compare(head: Head, bits: int | None, x: Array, found: dict[str, Array], what: str) -> Trial:
+    """The outputs of a file for features x (n, d) against the head's scores of the same rows.
+
+    Raises `NumericalError` for a score that differs by more than the tolerance, a class that is not
+    the head's, or a row that one of both refuses.
+    """
+    scores, predicted = found["scores"], found["predicted"]
+    wanted = own_scores(head, bits, x)
+    refused = np.isnan(wanted).any(axis=1)
+    if not np.array_equal(refused, predicted == NOBODY):
+        raise _differs(what, f"refuses {(predicted == NOBODY).sum()} rows of {len(x)}, afltool "
+                       f"{refused.sum()}")  # fmt: skip
+    good, tolerance = ~refused, tolerance_of(head)
+    scores, wanted, predicted = scores[good], wanted[good], predicted[good]
+    finite = np.isfinite(wanted)
+    if not np.array_equal(finite, np.isfinite(scores)):
+        raise _differs(what, "has finite scores where afltool has none, or the reverse")
+    sizes = np.abs(np.where(finite, wanted, 0.0)).max(axis=1, keepdims=True)
+    away = np.abs(np.where(finite, scores, 0.0) - np.where(finite, wanted, 0.0))
+    relative = away / np.maximum(sizes, np.finfo(float).tiny)
+    largest = float(relative.max(initial=0.0))
+    if largest > tolerance:
+        raise _differs(what, f"differs by up to {largest:.3g} of a row's largest score")
+    chosen = np.take_along_axis(wanted, predicted[:, None], axis=1)
+    behind = wanted.max(axis=1, keepdims=True) - chosen
+    if (behind > 2 * tolerance * sizes).any():
+        raise _differs(what, f"predicts other classes for {(behind > 0).sum()} of {len(x)} rows")
+    return Trial(len(x), tolerance, largest)
+
+
+def own_scores(head: Head, bits: int | None, x: Array) -> NDArray[np.float64]:
+    """The head's scores of features (n, d); NaN for rows that afltool refuses."""
+    out = np.full((len(x), head._bound()[1]), np.nan)
+    for i in range(len(x)):
+        try:
+            row: Rows = x[i : i + 1]
+            if bits is not None:
+                row = FixedPoint(encode(x[i : i + 1], bits), bits)
+            elif not np.isfinite(x[i]).all():
+                continue
+            out[i] = head.scores(row)[0]
+        except InvalidDataError:
+            continue
+    return out
+
+
+def tolerance_of(head: Head) -> float:
+    """By the type of the head's products, see `COARSE`."""
+    return COARSE if getattr(head.options, "compute", "") == "float32" else FINE
+
+
+def _differs(what: str, how: str) -> NumericalError:
+    return NumericalError(
+        f"{what} was not written: run on a sample it {how}; this is a fault of afltool or of the "
+        "packages that packed it (torch, onnxruntime): try another format, and report it"
+    )
+
+
+def compare_features(network: Network, pictures: Array, found: Array, what: str) -> None:
+    """A file's features of pictures (n, h, w, 3) against extraction's of the same pictures.
+
+    Raises `NumericalError` for a difference beyond `COARSE` of a row's largest feature.
+    """
+    pixels = as_extracted(network.preprocessing, torch.from_numpy(pictures))
+    wanted = infer(network.module, pixels, network.preprocessing)
+    sizes = np.abs(wanted).max(axis=1, keepdims=True)
+    largest = float((np.abs(found - wanted) / np.maximum(sizes, 1e-30)).max())
+    if not largest <= COARSE:
+        raise _differs(what, f"has features that differ by up to {largest:.3g} of the largest")

@@ -1,0 +1,63 @@
+"""The deep analytic network as a PyTorch module."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..graphs import Affine, Drawn, activated
+from ..projections import projection
+from .head import DeepAFLHead
+
+
+class Layer(nn.Module):
+    """Φ_t → Φ_{t+1} = Φ_t + F_t Ω_{t+1}, F_t = σ(Φ_t B_t), with the options' variants."""
+
+    def __init__(self, head: DeepAFLHead, t: int) -> None:
+        super().__init__()
+        o = head.options
+        self.from_phi0, self.no_skip = o.from_phi0, o.no_skip
+        self.activation = str(o.activation)
+        self.drawn: nn.Module | None = None
+        if not o.identity_projection:
+            B = projection(o.projection, o.seed, t + 1, *o.widths)
+            self.drawn = Drawn(B, self.activation)
+        self.omega = nn.Sequential()
+        if not o.identity_omega:
+            Z, U = head.learned.blocks[t].astype(o.compute)
+            self.omega = nn.Sequential(Affine(Z), *([] if U is None else [Affine(U.T)]))
+
+    def forward(self, phi: Tensor, phi0: Tensor) -> Tensor:
+        source = phi0 if self.from_phi0 else phi
+        hidden = activated(self.activation, source) if self.drawn is None else self.drawn(source)
+        moved: Tensor = self.omega(hidden)
+        return moved if self.no_skip else phi + moved
+
+
+class Deep(nn.Module):
+    """σ_0(xA), the layers, ΦW; products in the compute type."""
+
+    def __init__(self, head: DeepAFLHead) -> None:
+        super().__init__()
+        o, (dim, _) = head.options, head._bound()
+        self.dtype = torch.float32 if o.compute == "float32" else torch.float64
+        A = projection(o.projection, o.seed, 0, dim, o.widths[0])
+        self.first = Drawn(A, str(o.phi0_activation))
+        last = len(head.learned.weights) - 1
+        self.layers = nn.ModuleList([Layer(head, t) for t in range(last)])
+        self.last = Affine(head.learned.weights[last].astype(o.compute))
+
+    def forward(self, x: Tensor) -> Tensor:
+        phi0 = phi = self.first(x.to(self.dtype))
+        for layer in self.layers:
+            phi = layer(phi, phi0)
+        scores: Tensor = self.last(phi).double()
+        return scores
+
+
+def graph(head: DeepAFLHead, bits: int | None) -> nn.Module:
+    """As many layers as the solved head has."""
+    return Deep(head)
+
+
+GRAPH = graph

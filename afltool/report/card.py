@@ -1,0 +1,131 @@
+"""The model card: what an exported file is, in Markdown; data by counts only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..shown import shown
+
+TO_FILL_IN = (
+    ("Intended use", "For which decisions, by whom, on which pictures or features?"),
+    ("Not intended use", "What must it not be used for?"),
+    ("Where the data come from", "Which sites, which years, which consent? Which groups lack?"),
+    ("Who answers for it", "Name, address, date of this card."),
+)
+MANY = 50  # classes whose names and accuracies are listed
+
+
+def card(
+    metadata: Mapping[str, Any],
+    report: Mapping[str, Any],
+    file: Mapping[str, Any],
+    evaluation: Mapping[str, Any] | None,
+) -> str:
+    """The text of a card.
+
+    ``metadata``: that of the exported file; ``report``: the head's; ``file``: facts of the file, by
+    their names on the card; ``evaluation``: what `evaluate` found, or None.
+    """
+    head = metadata["head"]
+    parts = [
+        [f"# Model card: {_text(head['name'])} head, {len(metadata['classes'])} classes"],
+        [
+            "Written by `afltool export`. What a program knows stands here; what only people know "
+            "is left open, and a card with open parts is not finished."
+        ],
+        ["## File", "", *_table(file)],
+        ["## Model", "", *_table(_model(metadata))],
+        ["## Training data, by counts only", "", *_table(_data(metadata, report))],
+        ["## Figures", "", *_figures(evaluation)],
+        *([f"## {title}", "", f"**To be filled in by a person.** {q}"] for title, q in TO_FILL_IN),
+    ]  # fmt: skip
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _model(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    head, space = metadata["head"], metadata["space"]
+    given = metadata["input"]
+    prepared = space["preprocessing"]
+    chosen = {k: v for k, v in head["options"].items() if v not in (None, False, "")}
+    names = metadata["classes"]
+    more = f" … ({len(names)} in all)" if len(names) > MANY else ""
+    found = {
+        "Head": head["name"],
+        "Digest of the head": head["digest"],
+        "Options of the head": ", ".join(f"{k} {v}" for k, v in chosen.items()) or "none",
+        "Classes": ", ".join(map(str, names[:MANY])) + more,
+        "Input": f"{given['name']}, {given['type']}, {' × '.join(map(str, given['shape']))}",
+        "Rounding of features": metadata["rounding"],
+        "Backbone": space["backbone"],
+        "Digest of its weights": space["weights"] or "not known: features were imported",
+        "Node": space["node"] or "not known",
+        "Preprocessing": "not known" if prepared is None else _prepared(prepared),
+    }
+    outputs = {f"Output {name}": what for name, what in metadata["outputs"].items()}
+    return found | outputs
+
+
+def _prepared(p: Mapping[str, Any]) -> str:
+    known = [f"{k} {v}" for k, v in p.items() if k != "fingerprint"]
+    return ", ".join(known)
+
+
+def _data(metadata: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+    """Counts of the report: nothing of any single row or client."""
+    rounds = report.get("phases") or []
+    found = {
+        "Rows": report.get("rows", "not known"),
+        "Clients": max((r.get("clients", 0) for r in rounds), default="not known"),
+        "Rounds": len(rounds) or "not known",
+        "Classes": len(metadata["classes"]),
+        "Features": metadata["space"]["dim"],
+    }
+    for key, name in (("ridge", "Ridge"), ("training_mse", "Squared error a training row")):
+        if isinstance(report.get(key), int | float):
+            found[name] = f"{report[key]:.6g}"
+    return found
+
+
+def _figures(evaluation: Mapping[str, Any] | None) -> Iterator[str]:
+    if evaluation is None:
+        yield "**None were given.** `afltool evaluate HEAD TEST -o test.json`, then `--metrics`."
+        return
+    found: dict[str, Any] = {
+        "Rows of the test": evaluation["n"],
+        "Digest of the test's features": evaluation["features"]["digest"],
+        "Top-1 accuracy": f"{evaluation['top1']:.4f}",
+    }
+    if isinstance(evaluation.get("top5"), float):
+        found["Top-5 accuracy"] = f"{evaluation['top5']:.4f}"
+    for name, one in (evaluation.get("metrics") or {}).items():
+        found[str(name)] = _figure(one)
+    yield from _table(found)
+    per_class = evaluation.get("per_class") or {}
+    if 0 < len(per_class) <= MANY:
+        yield ""
+        yield from _table({f"Accuracy of {c}": _number(v) for c, v in per_class.items()})
+
+
+def _figure(one: Any) -> str:
+    if not isinstance(one, Mapping):
+        return _number(one)
+    value = _number(one.get("value"))
+    if "low" in one and "high" in one:
+        return f"{value} (95 %: {_number(one['low'])} to {_number(one['high'])})"
+    return value
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, int | float) else "undetermined"
+
+
+def _table(rows: Mapping[str, Any]) -> list[str]:
+    lines = [f"| {_text(name)} | {_text(value)} |" for name, value in rows.items()]
+    return ["| | |", "| --- | --- |", *lines]
+
+
+def _text(value: Any) -> str:
+    """A text from outside as Markdown that says it and does nothing else."""
+    return re.sub(r"([\\`*_{}\[\]<>#|!&~])", r"\\\1", shown(value))

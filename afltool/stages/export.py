@@ -1,0 +1,142 @@
+"""Stage `export`: a solved head, with or without its network → a file that runs elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import inputs
+from ..errors import CorruptFileError, MismatchError, OutputExistsError
+from ..exporting import Format, format_of
+from ..heads.base import Head
+from ..options import made, takes
+from ..options.export import ExportOptions
+from ..report.card import card
+from ..store.atomic import write_bytes, write_text
+from ..store.heads import load_solved_head
+from ..store.outputs import check_output
+
+if TYPE_CHECKING:
+    from ..exporting.model import Model
+    from ..exporting.trial import Trial
+    from ..extraction.network import Network
+
+log = logging.getLogger("afltool")
+
+
+@takes(ExportOptions)
+def export(head: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any) -> Path:
+    """Write a solved head as .onnx, .pt2 or .safetensors, by the name of the file.
+
+    The file takes float32 features, or with ``with_backbone`` uint8 pictures (n, h, w, 3), and
+    gives scores, the predicted class and, where the head defines them, probabilities. Before it
+    gets its name it is run on a sample and compared with afltool's own scores: a difference beyond
+    the tolerance is a `NumericalError`, and nothing is written. ``card`` writes a model card beside
+    it, with the figures of ``metrics``.
+    """
+    o, out = made(ExportOptions, options), Path(out)
+    packer = format_of(out)
+    packer.need()
+    for path in (out, o.card):
+        if path is not None:
+            check_output(path)
+    solved, header = load_solved_head(Path(head))
+    evaluation = None if o.metrics is None else _evaluation(o.metrics, header, head)
+    data, model, trial = _packed(packer, out, solved, Path(head), header, o)
+    text = _card(out, data, model, trial, solved, evaluation) if o.card else ""
+    if o.card is not None and not overwrite:
+        _check_card(o.card, text)
+    write_bytes(data, out, overwrite)
+    if o.card is not None:
+        write_text(text, o.card, overwrite)
+    log.info(
+        "export: %d sample rows agree with afltool's scores; the largest difference is %.2g of a "
+        "row's largest score (tolerance %g)", trial.rows, trial.largest, trial.tolerance,
+    )  # fmt: skip
+    return out
+
+
+def _packed(
+    packer: Format,
+    out: Path,
+    head: Head,
+    path: Path,
+    header: Mapping[str, Any],
+    o: ExportOptions,
+) -> tuple[bytes, Model, Trial]:
+    """The file, tried on a sample."""
+    from ..exporting import build, trial
+
+    bits = header["space"]["fraction_bits"]
+    if not o.with_backbone:
+        model = build.of_features(head, header)
+        data, x = packer.pack(model), trial.sample_rows(head, bits)
+        found = packer.run(data, model, x)
+        return data, model, trial.compare(head, bits, x, found, str(out))
+    network = build.network_of(path, header, o.weights, o.seed)
+    model = build.of_pictures(head, header, network)
+    data = packer.pack(model)
+    return data, model, _on_pictures(packer, data, model, network, head, bits, out)
+
+
+def _on_pictures(
+    packer: Format, data: bytes, model: Model, network: Network, head: Head, bits: int | None,
+    out: Path,
+) -> Trial:  # fmt: skip
+    """Features against extraction's, then scores against the head's of the same features."""
+    from ..exporting import build, trial
+
+    trials = []
+    for pictures in build.sample_pictures(network.preprocessing.crop):
+        found = packer.run(data, model, pictures)
+        trial.compare_features(network, pictures, found["features"], str(out))
+        trials.append(trial.compare(head, bits, found["features"], found, str(out)))
+    return trial.Trial.of(trials)
+
+
+def _evaluation(path: Path, header: Mapping[str, Any], head: str | Path) -> dict[str, Any]:
+    """What `evaluate` wrote, if it is of this head."""
+    found = inputs.read_json(path, "an evaluation")
+    try:
+        digest, n = found["head"]["digest"], found["n"]
+        known = type(n) is int and type(found["top1"]) in (int, float)
+        known = known and isinstance(found["features"]["digest"], str)
+    except (KeyError, TypeError):
+        digest, known = None, False
+    if not known:
+        raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes")
+    if digest != header["digest"]:
+        raise MismatchError(
+            f"{path} is the evaluation of another head, {digest}; {head} has the digest "
+            f"{header['digest']}"
+        )
+    return dict(found)
+
+
+def _card(
+    out: Path,
+    data: bytes,
+    model: Model,
+    trial: Trial,
+    head: Head,
+    evaluation: dict[str, Any] | None,
+) -> str:
+    file = {
+        "Name": out.name,
+        "Bytes": len(data),
+        "SHA-256": hashlib.sha256(data).hexdigest(),
+        "Checked": f"run on {trial.rows} sample rows; scores within {trial.tolerance:g} of a row's "
+        "largest score of afltool's own",
+    }
+    return card(model.metadata, head.report, file, evaluation)
+
+
+def _check_card(path: Path, text: str) -> None:
+    """Refuse to write over another card before the model is written."""
+    if path.exists() and path.read_bytes() != text.encode("utf-8", "backslashreplace"):
+        raise OutputExistsError(
+            f"{path} exists and holds something else; choose another --card, or use --overwrite"
+        )

@@ -1,0 +1,104 @@
+"""ONNX files read by onnxruntime alone: raw pictures in, afltool's own predictions out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import afltool
+from afltool.datasets import open_dataset
+from afltool.heads import make_head
+from afltool.heads.base import binding
+from afltool.linalg.fixedpoint import real
+from afltool.statistics import Context
+from afltool.store.features import open_features
+from afltool.store.heads import load_head, save_head
+from afltool.store.recipes import recipe
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("timm")
+ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Features of digits by a small network with random weights, dealt to clients."""
+    at = tmp_path_factory.mktemp("digits")
+    how = {"weights": "random", "image_size": 32, "data": "digits"}
+    for split, limit in (("train", 400), ("test", ROWS)):
+        afltool.extract("timm:test_resnet", split=split, out=at / f"{split}.h5", limit=limit, **how)
+    afltool.partition(at / "train.h5", at / "clients.h5", scheme="iid", clients=3)
+    return at
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    """The test digits as they are decoded, uint8 (n, 8, 8, 3)."""
+    data = open_dataset("digits", "test", limit=ROWS)
+    return np.stack([np.asarray(data.load(i)) for i in range(len(data))])
+
+
+HEADS = {
+    "linear": ("linear", {"ridge": 1.0}),
+    "deepafl": ("deepafl", {"layers": 2, "width": 64}),
+    "random features": ("random-features", {"width": 256, "ridge": 1.0}),
+    "random features, fixed": ("random-features", {"width": 256, "compute": "fixed", "ridge": 1.0}),
+    "safle": ("safle", {"buckets": 4, "group_size": 3, "ridge": 1.0}),
+    "softmax": ("softmax", {"rounds": 2}),
+    "lda": ("discriminant", {"rule": "lda", "shrinkage": 0.1}),
+    "qda": ("discriminant", {"rule": "qda", "shrinkage": 0.5}),
+}
+
+
+def network(at, path):
+    """A trained network's file: a random layer with ReLU, and least squares behind it."""
+    with open_features(at / "train.h5") as rows:
+        X, y, header = real(rows.rows(0, len(rows))), rows.labels, rows.header
+    rng = np.random.default_rng(0)
+    first, bias = rng.normal(size=(X.shape[1], 64)) * 4, rng.normal(size=64)
+    hidden = np.hstack([np.maximum(X @ first + bias, 0.0), np.ones((len(X), 1))])
+    last = np.linalg.lstsq(hidden, np.eye(10)[y], rcond=1e-4)[0]
+    arrays = {"weights-0": first, "bias-0": bias, "weights-1": last[:-1], "bias-1": last[-1]}
+    head = make_head("network").restore(None, arrays)
+    context = Context(header["space"], tuple(header["classes"]), binding(head))
+    return save_head(path, head, recipe("baseline", {}, {}), context)
+
+
+def solved(name, options, at, folder):
+    if name == "network":
+        return network(at, folder / "head.h5")
+    head = afltool.head(name, folder / "head.h5", options=options)
+    number = 0
+    while afltool.info(head)["phase"] is not None:
+        total = afltool.local_stats(
+            at / "train.h5", head, folder / f"t{number}.h5", partition=at / "clients.h5", sum=True
+        )
+        head = afltool.solve(total, folder / f"h{number}.h5", head=head)
+        number += 1
+    return head
+
+
+@pytest.mark.parametrize("case", [*HEADS, "network"])
+def test_predictions_from_raw_digits_are_afltools(case, digits, pictures, tmp_path):
+    """200 of the digits: at least 99.9 % of them, so every one."""
+    import onnxruntime
+
+    name, options = HEADS.get(case, ("network", {}))
+    head = solved(name, options, digits, tmp_path)
+    weights = {"with_backbone": True, "weights": "random"}
+    path = afltool.export(head, tmp_path / "m.onnx", card=tmp_path / "card.md", **weights)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(None, {"images": pictures}), strict=True))
+    with open_features(digits / "test.h5") as rows:
+        wanted = load_head(head)[0].scores(rows.rows(0, ROWS))
+        classes = list(rows.classes)
+    assert (found["predicted"] == wanted.argmax(axis=1)).mean() >= 0.999
+    assert len(np.unique(found["predicted"])) > 3, "the premise: not one class for everything"
+    said = json.loads(session.get_modelmeta().custom_metadata_map["afltool"])
+    assert said["classes"] == classes
+    assert said["input"]["shape"] == ["n", "height", "width", 3]
+    assert afltool.info(head)["digest"] in (tmp_path / "card.md").read_text()
+    assert str(tmp_path.parent).encode() not in path.read_bytes()
