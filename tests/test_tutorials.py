@@ -40,8 +40,10 @@ def test_every_block_is_of_a_kind_that_is_run():
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_can_be_followed(page, tmp_path):
-    follow(page, tmp_path)
+    done = follow(page, tmp_path)
     assert list(tmp_path.rglob("*.h5")), "the premise: it makes files"
+    for figure in re.findall(r"\d\d\.\d\d %", page.read_text()):
+        assert figure.replace(" ", "") in done.stdout + done.stderr
 
 
 @pytest.mark.slow
