@@ -83,6 +83,22 @@ def test_the_summary_holds_every_option_and_where_all_comes_from(features, tmp_p
     assert found["versions"]["afltool"] == afltool.__version__
 
 
+def test_the_accuracy_on_training_rows_is_that_of_the_head_on_them(features, tmp_path):
+    given = {"head": "deepafl", "layers": 2, "width": 16, "each_round": True}
+    run = afltool.run(config(features, train_accuracy=True, **given), tmp_path / "run")
+    found = json.loads((run / "summary.json").read_text())
+    last = run / f"05-head-{len(found['bytes_per_client'])}.h5"
+    alone = afltool.evaluate(last, features[0], each_round=True)
+    assert found["train_top1"] == alone["top1"]
+    measured = {r["phase"]: r["train_top1"] for r in found["rounds"] if "train_top1" in r}
+    assert measured == {r["phase"]: r["top1"] for r in alone["rounds"] if "top1" in r}
+    assert len(measured) == 3
+    plain = afltool.run(config(features, **given), tmp_path / "plain")
+    told = json.loads((plain / "summary.json").read_text())
+    assert "train_top1" not in told
+    assert told["top1"] == found["top1"]
+
+
 def test_clients_that_are_kept_give_the_same_total(features, tmp_path):
     one = afltool.run(config(features), tmp_path / "one")
     two = afltool.run(config(features, keep_clients=True), tmp_path / "two")

@@ -44,6 +44,7 @@ head = "deepafl"
 layers = 1
 width = 8
 each-round = true
+train-accuracy = true
 """
 
 
@@ -140,6 +141,14 @@ def test_several_figures_stand_side_by_side(done):
     cell = next(c for c in find(str(done)).cells if c.label != "AFL")
     sent = finished(StudyFolder(done), cell)["upload_bytes"]
     assert made.entries[deepest, column].values == [sent] * 3
+
+
+def test_accuracy_on_training_rows_has_a_table(done, road):
+    made = table(done, TableOptions(value="train_top1", where=("head=Deep | 100%",)))
+    cell = next(c for c in find(str(done)).cells if c.label != "AFL")
+    head = StudyFolder(done).cell(cell.key) / "05-head-3.h5"
+    wanted = afltool.evaluate(head, road.train)["top1"]
+    assert made.entries[made.rows[-1], made.columns[0]].values[0] == wanted
 
 
 # ------------------------------------------------------------ formats

@@ -237,6 +237,7 @@ def _evaluate(config: RunConfig) -> Step:
         '"$head"',
         f'"$RUN/{TEST}"',
         *_options(config.evaluate),
+        *([f'--train "$RUN/{TRAIN}"'] if config.own.train_accuracy else []),
         f'-o "$RUN/{RunFolder.METRICS}"',
         f'--confusion "$RUN/{RunFolder.CONFUSION}"',
         *rounds,

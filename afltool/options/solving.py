@@ -34,6 +34,9 @@ class EvaluateOptions(Options):
     each_round: bool = option(
         False, "also evaluate the head after every round; this chooses nothing", in_result=False
     )
+    train: Path | None = option(
+        None, "training features: also measure the accuracy on these rows", in_run=False
+    )
     earlier: tuple[Path, ...] = option(
         (), "with --each-round: head files of earlier rounds that the head does not hold; may be "
         "repeated", in_run=False,

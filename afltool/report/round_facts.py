@@ -78,10 +78,21 @@ def told(head: Head, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any
     return rounds
 
 
+def with_training(found: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics on test rows, with the accuracies on training rows ``theirs`` beside them."""
+    own = {key: theirs[key] for key in ("top1", "top5", "n", "features")}
+    after = {one["phase"]: one["top1"] for one in theirs.get("rounds", []) if "top1" in one}
+    rounds = [
+        {**one, "train_top1": after[one["phase"]]} if one["phase"] in after else one
+        for one in found.get("rounds", [])
+    ]
+    return {**found, "train": own, **({"rounds": rounds} if "rounds" in found else {})}
+
+
 def _known(rounds: Sequence[Round]) -> dict[str, Round]:
     """Accuracies by phase, of rounds that have one."""
     return {
-        one["phase"]: {k: one[k] for k in ("top1", "top5", "kept")}
+        one["phase"]: {k: one[k] for k in ("top1", "top5", "kept", "train_top1") if k in one}
         for one in rounds
         if "top1" in one
     }

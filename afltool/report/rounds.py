@@ -57,6 +57,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "reconstruction_mse": ("error\nof Φ_0", _number),
     "loss": ("loss", _number),
     "validation_loss": ("held-out\nloss", _number),
+    "train_top1": ("training\ntop-1", _share),
     "top1": ("top-1", _share),
     "gather_seconds": ("gather\ns", _seconds),
     "solve_seconds": ("solve\ns", _seconds),

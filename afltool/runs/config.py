@@ -56,6 +56,9 @@ class OwnOptions(Options):
         None, "seed of the head's random parts", at_least=0, at_most=SEED, unset="0"
     )
     keep_clients: bool = option(False, "write one statistics file a client, and add them up")
+    train_accuracy: bool = option(
+        False, "also measure the accuracy on the training rows; with --each-round after every round"
+    )
     full_gram: bool = option(
         False, "deepafl: send all of ΦᵀΦ in every round, as in the paper; else only its change "
         "(--incremental), where all clients take part in every round",

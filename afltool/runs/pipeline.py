@@ -75,7 +75,7 @@ class _Run:
         start = self.started_with = self.timed("head", self.first_head)
         self.say_exchange(start)
         heads, uploads = self.rounds(train, clients, start)
-        metrics = self.measure(heads, test)
+        metrics = self.measure(heads, train, test)
         self.summary(metrics, uploads, self.told(heads[-1], metrics, uploads))
         self.keep_options()
         return self.folder.root
@@ -195,23 +195,24 @@ class _Run:
         key = partial(head_key, total, held, vars(self.config.solve))
         return self.shared.file(key, place, "head", make)
 
-    def measure(self, heads: list[Path], test: Path) -> dict[str, Any]:
+    def measure(self, heads: list[Path], train: Path, test: Path) -> dict[str, Any]:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
         place = self.folder / RunFolder.METRICS
         self.timed(
-            "evaluate", lambda: write_json(self.evaluated(heads, test), place, overwrite=True)
+            "evaluate",
+            lambda: write_json(self.evaluated(heads, test, train), place, overwrite=True),
         )
         metrics: dict[str, Any] = json.loads(place.read_text())
         write_confusion(metrics, self.folder / RunFolder.CONFUSION, overwrite=True)
         return metrics
 
-    def evaluated(self, heads: list[Path], test: Path) -> dict[str, Any]:
+    def evaluated(self, heads: list[Path], test: Path, train: Path | None = None) -> dict[str, Any]:
         each = self.config.evaluate.each_round
         how: dict[str, Any] = {"each_round": True, "earlier": tuple(heads[:-1])} if each else {}
-        key, make = (
-            partial(metrics_key, heads, test, each),
-            partial(evaluate, heads[-1], test, **how),
-        )
+        if self.config.own.train_accuracy:
+            how["train"] = train
+        key = partial(metrics_key, heads, [test, how.get("train")], each)
+        make = partial(evaluate, heads[-1], test, **how)
         return self.shared.metrics(key, make, head=heads[-1], features=test)
 
     def told(
@@ -233,6 +234,7 @@ class _Run:
             "top1": metrics["top1"],
             "top5": metrics["top5"],
             "n": metrics["n"],
+            **({"train_top1": metrics["train"]["top1"]} if "train" in metrics else {}),
             "clients": len(last["clients"]["names"]),
             "total_digest": last["digest"],
             "head_digest": metrics["head"]["digest"],

@@ -87,10 +87,11 @@ def partition_key(train: Path, options: Mapping[str, Any]) -> list[Any]:
     return ["partition", read_header(train, "features")["digest"], _texts(options)]
 
 
-def metrics_key(heads: list[Path], test: Path, each_round: bool) -> list[Any]:
+def metrics_key(heads: list[Path], rows: list[Path | None], each_round: bool) -> list[Any]:
     """Everything that an evaluation depends on."""
     found = [read_header(head, "head")["digest"] for head in heads[0 if each_round else -1 :]]
-    return ["metrics", found, read_header(test, "features")["digest"], each_round]
+    of_rows = [None if one is None else read_header(one, "features")["digest"] for one in rows]
+    return ["metrics", found, of_rows, each_round]
 
 
 def _texts(options: Mapping[str, Any]) -> dict[str, Any]:

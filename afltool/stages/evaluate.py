@@ -27,7 +27,7 @@ from ..metrics import (
 )
 from ..options import made, takes
 from ..options.solving import EvaluateOptions
-from ..report.round_facts import accuracies, after_each_round, rounds_of
+from ..report.round_facts import accuracies, after_each_round, rounds_of, with_training
 from ..report.rounds import check_table, write_records
 from ..store.features import Features, open_features
 from ..store.heads import load_head
@@ -46,9 +46,14 @@ def evaluate(
     holds. The head need not be solved then: its best weights so far are evaluated.
 
     ``earlier``: head files of earlier rounds, in any order, for the rounds that it does not hold.
+    ``train``: training features; adds ``train`` (top-1, top-5, n) and ``train_top1`` of rounds.
     ``metrics``, ``by``, ``against`` add entries of the same names; ``errors`` writes a table.
     """
     o = made(EvaluateOptions, options)
+    if o.train is not None:
+        found = evaluate(head, features, overwrite=overwrite, **{**options, "train": None})
+        theirs = evaluate(head, o.train, each_round=o.each_round, earlier=o.earlier)
+        return with_training(found, theirs)
     if o.each_round and o.earlier:
         last, alone = Path(head), {**options, "earlier": (), "overwrite": overwrite}
 

@@ -66,7 +66,10 @@ def _tables(root: Path, given: TableOptions, shown: TableOptions) -> Iterator[Cr
             given, value="seconds,upload_bytes", stat="mean", published="none", test=None
         )
         second = table(root, replace(costs, also=()))
-        second.title, second.notes = "Costs", []
+        second.title = "Costs"
+        second.notes = [
+            "Seconds are those of this machine, without features; what cells share is counted once."
+        ]
         yield second
 
 
@@ -79,7 +82,8 @@ def _pictures(study: Study, folder: StudyFolder, shown: TableOptions) -> dict[st
     for x in [*options, "upload_bytes"]:
         if x not in UNITS and len(_numbers(found, x)) < 2:
             continue
-        series = series_of(found, x, "top1", _lines(found, x))
+        there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
+        series = series_of(there, x, "top1", _lines(there, x))
         if any(one.x for one in series) and len(series) <= 12:
             caption = f"top-1 against {UNITS[x][0] if x in UNITS else x.replace('_', '-')}"
             drawn[caption] = _svg(series, x)

@@ -30,9 +30,11 @@ def study_picture(
     if names_of(o.x) == ["layers"] and o.layers is None:
         layers = list(range(1000))
     found = found_by.chosen(found_by.records(study, folder, layers), o.where)
-    by = names_of(o.by) or lines_of(found, names_of(o.x)[0])
-    series = series_of(found, names_of(o.x)[0], o.y, by)
-    return plot_series(series, _words(names_of(o.x)[0]), o.y, out, o.width_mm, overwrite)
+    x = names_of(o.x)[0]
+    there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
+    by = names_of(o.by) or lines_of(there, x)
+    series = series_of(there or found, x, o.y, by)
+    return plot_series(series, _words(x), o.y, out, o.width_mm, overwrite)
 
 
 def _words(name: str) -> str:

@@ -51,8 +51,10 @@ def _is_deep(cell: Cell) -> bool:
 
 
 def figures(found: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a summary that tables show."""
-    return {k: found[k] for k in VALUES if isinstance(found.get(k), (int, float))}
+    """The figures of a summary that tables show; seconds without those of the features."""
+    own = {k: found[k] for k in VALUES if isinstance(found.get(k), (int, float))}
+    images = [s["seconds"] for s in found.get("stages", []) if s["stage"].startswith("extract")]
+    return {**own, "seconds": max(0.0, own["seconds"] - sum(images))}
 
 
 def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
