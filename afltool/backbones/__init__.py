@@ -23,6 +23,7 @@ from .listing import nodes_of
 from .models import Backbone, check_backbone, load_backbone, weights_identity
 from .pooling import AVERAGED
 from .preprocessing import Preprocessing, paper_preprocessing
+from .views import over_views
 
 __all__ = [
     "AVERAGED",
@@ -39,6 +40,7 @@ __all__ = [
     "is_out_of_memory",
     "load_backbone",
     "nodes_of",
+    "over_views",
     "paper_preprocessing",
     "prepare_for_inference",
     "preprocessing_for",

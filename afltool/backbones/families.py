@@ -69,7 +69,4 @@ def preprocessing_for(
     if kind != "weights":
         raise UsageError(f"unknown preprocessing {kind!r}: there are paper and weights.")
     own = source_of(backbone).preprocessing(weights)
-    if image_size is None or image_size == own.crop:
-        return own
-    resize = round(own.resize * image_size / own.crop)
-    return Preprocessing(own.name, resize, image_size, own.mean, own.std, own.interpolation)
+    return own if image_size is None else own.at(image_size)

@@ -7,7 +7,7 @@ value, happens on the device, so that four times fewer bytes travel.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,6 +64,12 @@ class Preprocessing:
         cropped = functional.center_crop(resized, [self.crop, self.crop])
         pixels: Tensor = functional.pil_to_tensor(cropped).contiguous()
         return pixels
+
+    def at(self, size: int) -> Preprocessing:
+        """The same for images of another size, in the same proportion of resized to cropped."""
+        if size == self.crop:
+            return self
+        return replace(self, resize=round(self.resize * size / self.crop), crop=size)
 
     def normalise(self, batch: Tensor) -> Tensor:
         """uint8 ``(n, 3, s, s)`` to float32 on the same device, in the same memory format.

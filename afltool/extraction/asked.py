@@ -64,10 +64,12 @@ class Asked:
         return None if given is None else read_checksums(given)
 
     def preprocessing(self) -> Any:
+        """How images are prepared; views may be cut from larger squares than the network sees."""
         from ..backbones import preprocessing_for
 
         o = self.given
-        return preprocessing_for(o.preprocess, o.backbone, o.weights, o.image_size)
+        found = preprocessing_for(o.preprocess, o.backbone, o.weights, o.image_size)
+        return found.at(o.seen.outer(found.crop))
 
     def check(self, here: bool) -> None:
         """Refuse names that do not exist and files that are missing; no image is read.
@@ -80,7 +82,7 @@ class Asked:
         o = self.given
         check_dataset_name(o.data)
         check_backbone(o.backbone, o.weights)
-        side = self.preprocessing().crop
+        side = o.seen.inner(self.preprocessing().crop)
         if o.nodes:  # whether the network has them is known once the network is built
             load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
         if here:

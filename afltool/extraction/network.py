@@ -70,11 +70,12 @@ class Network:
         from ..backbones import (
             default_batch_size,
             load_backbone,
+            over_views,
             prepare_for_inference,
             resolve_device,
         )
 
-        side, device = preprocessing.crop, resolve_device(o.device)
+        side, device = o.seen.inner(preprocessing.crop), resolve_device(o.device)
         batch = step = o.batch_size or default_batch_size(device)
         if o.steady:
             step = STEADY_STEP.get(device, STEADY_STEP_ELSEWHERE)
@@ -85,6 +86,8 @@ class Network:
         module = prepare_for_inference(
             backbone.module, device, o.precision, image_size=side, optimise=not o.plain
         )
+        if o.views is not None:
+            module = over_views(module, o.seen, side)
         workers = o.workers or cores()
         return cls(
             backbone, module, preprocessing, o.precision, device, batch, step, workers, o.steady

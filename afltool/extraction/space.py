@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import CorruptFileError, UsageError
 from ..options.features import ExtractOptions
 from ..options.nodes import Node
+from ..options.views import parse_views
 
 if TYPE_CHECKING:
     from ..backbones import Preprocessing
@@ -33,6 +34,7 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
             **preprocessing.describe(),
             "fingerprint": preprocessing.fingerprint(),
         },
+        **({"views": o.views} if o.views is not None else {}),
         "precision": network.precision,
         "dim": backbone.dim,
         "dtype": o.dtype,
@@ -53,12 +55,14 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
             "them is not known here: give a feature file of them instead of images"
         )
     try:
+        views = str(space["views"]) if "views" in space else None
         number = {"dtype": space["dtype"]}
         if space["fraction_bits"] is not None:
             number["fraction_bits"] = space["fraction_bits"]
         return ExtractOptions(
             backbone=space["backbone"],
-            image_size=preprocessing_of(space).crop,
+            image_size=parse_views(views).inner(preprocessing_of(space).crop),
+            views=views,
             node=_nodes_of(space),
             precision=space["precision"],
             **number,

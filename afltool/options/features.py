@@ -10,6 +10,7 @@ from .datasets import SHOWN, absolute_dataset
 from .fields import Options, option
 from .nodes import Node, one_plain_place, parse_nodes
 from .shards import check_shard
+from .views import Views, parse_views
 
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
 SEED = 2**63 - 1  # the largest seed that every generator takes
@@ -117,6 +118,11 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         None, "side of the images that the network sees", at_least=1, at_most=4096, unit="pixels",
         unset="224 for paper", common=True,
     )  # fmt: skip
+    views: str | None = option(
+        None, "the features are the mean over views of an image: flip (and mirrored), crops:N "
+        "(centre and corners of a larger picture, N from 2 to 5), flip+crops:N",
+        examples=("flip", "crops:5", "flip+crops:5"), unset="the image alone",
+    )  # fmt: skip
     shard: str | None = option(
         None, "I/N: part I (from 0) of N; slurm: the part of this job; see merge", in_run=False
     )
@@ -155,6 +161,8 @@ class ExtractOptions(NetworkOptions, NumberFormat):
     def check(self) -> None:
         check_shard(self.shard)
         parse_nodes(self.node)
+        if self.views is not None:  # flip+crops:2 and crops:2+flip are one
+            object.__setattr__(self, "views", str(parse_views(self.views)))
         if self.unlabelled and self.classes is not None:
             raise UsageError("--classes are those of labels: leave it out with --unlabelled")
 
@@ -167,6 +175,11 @@ class ExtractOptions(NetworkOptions, NumberFormat):
     def steady(self) -> bool:
         """Whether features have one digest for any batch size and number of threads.
 
-        Those of a single place in the network are as ever: its steps have the batch's size.
+        Those of one view and a single place are as ever: steps have the batch's size.
         """
-        return not one_plain_place(self.nodes)
+        return self.views is not None or not one_plain_place(self.nodes)
+
+    @property
+    def seen(self) -> Views:
+        """The views that ``views`` names."""
+        return parse_views(self.views)

@@ -19,5 +19,5 @@ def list_nodes(options: ExtractOptions) -> list[dict[str, Any]]:
     from ..backbones import nodes_of
     from ..extraction.asked import Asked
 
-    side = Asked(options).preprocessing().crop
+    side = options.seen.inner(Asked(options).preprocessing().crop)
     return nodes_of(options.backbone, side)
