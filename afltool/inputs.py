@@ -33,7 +33,7 @@ _noted: ContextVar[set[tuple[int, int]] | None] = ContextVar("device, inode of f
 
 @contextmanager
 def distinct_files() -> Iterator[None]:
-    """In this block no file is written that was read, and none is written twice.
+    """In this block a file that was read is not written, and no file is written twice.
 
     A block inside another one has a list of its own.
     """

@@ -36,7 +36,7 @@ class ClientId:
 class Client:
     """What is recorded about one client: rows, γ (never inside the gram), where the rows lie."""
 
-    rows: int | None  # None: not told, as under masks
+    rows: int | None  # None: unknown, as under masks
     gamma: float = 0.0
     source: str = ""  # digest of the feature file
     rows_digest: str = ""  # which rows the partition deals, whatever the backbone
@@ -45,7 +45,7 @@ class Client:
 
 
 def mark(who: ClientId, client: Client) -> str:
-    """Tells a client and its rows from others; for head files, which go to everybody, no more."""
+    """A short digest of a client and its rows, for head files, which must not say more of them."""
     known = [who.partition, who.name, client.rows, client.source]
     return Digest().json("client", known).hex()[:16]
 

@@ -1,4 +1,4 @@
-"""What every baseline can be told, and the papers' values; light enough for the command line."""
+"""The settings of all baselines, and the papers' values; light enough for the command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Settings(Options):
         64, "rows of a batch; 0: all rows of the client", at_least=0, at_most=2**24
     )
     momentum: float = option(
-        0.0, "momentum of the local descent, begun anew in every round", at_least=0, below=1
+        0.0, "momentum of the local descent, which starts again in every round", at_least=0, below=1
     )
     weight_decay: float = option(0.0, "λ of the penalty λ/2 ‖W‖² in every local step", at_least=0)
     participation: float = option(

@@ -127,7 +127,7 @@ class Trainer:
 
 
 class _Descent:
-    """θ ← θ − η v with v ← m v + ∇ + λ θ, as PyTorch's SGD; begun anew in every round."""
+    """θ ← θ − η v with v ← m v + ∇ + λ θ, as PyTorch's SGD; v starts at 0 in every round."""
 
     def __init__(self, network: Network, settings: Settings, round: int, theta: Tensor) -> None:
         self.network, self.momentum = network, settings.momentum

@@ -41,7 +41,7 @@ def info(
     file: Annotated[Path, typer.Argument(help="any file that afltool wrote")],
     name: Entry = None,
     every: Annotated[
-        bool, typer.Option("--all", help="tell everything: options, report, recipe, provenance …")
+        bool, typer.Option("--all", help="print everything: options, report, recipe, provenance …")
     ] = False,
     as_json: Json = False,
 ) -> None:

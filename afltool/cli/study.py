@@ -40,7 +40,7 @@ def study(
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="solve every total once more, alone; heads must be equal"),
+        typer.Option("--check", help="solve every total again by itself; heads must be equal"),
     ] = False,
     list_: Annotated[bool, typer.Option("--list", help="the studies that are shipped")] = False,
     as_json: Json = False,
@@ -82,7 +82,7 @@ def table(
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """The table of a study: rows and columns by options, a statistic over seeds."""
+    """Print the table of a study: rows and columns by options, a statistic over seeds."""
     from ..report.crosstab import FORMATS
     from ..store.atomic import write_text
     from ..studies.tables import table as make
@@ -102,7 +102,7 @@ def report(
     options: dict[str, Any],
     overwrite: Overwrite = False,
 ) -> None:
-    """The page of a study: one HTML file with its tables, pictures, commands and digests."""
+    """Write the page of a study: one HTML file with its tables, pictures, commands and digests."""
     from ..studies.pages import report as make
 
     say(make(folder, out, TableOptions(**options), overwrite=overwrite))

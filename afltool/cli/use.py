@@ -36,12 +36,12 @@ def predict(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Say which class a head gives to images, or to rows of features; no labels are needed.
+    """Predict the class of images, or of rows of features, with a head; no labels are needed.
 
     The columns are path (of a feature file the row id), predicted, score and error. Scores are
-    probabilities where the head defines them (softmax, network, discriminant by a Gaussian rule);
-    else least-squares estimates of the labels 0 and 1, whose order counts. Without -o, --json
-    prints JSON Lines.
+    probabilities if the head defines them (softmax, network, discriminant by a Gaussian rule).
+    Otherwise they are least-squares estimates of the labels 0 and 1, and only their order counts.
+    Without -o, --json prints JSON Lines.
     """
     from ..stages.predict import predict as stage
     from ..store.outputs import STDOUT

@@ -13,8 +13,8 @@ from .base import ImageDataset, Request, digest, make_dataset, numbered_ids
 from .files import DEBIAN_FASHION_MNIST, RawFile, fetch, files_below, stated_md5
 from .pictures import ArrayPictures
 
-#: MD5 of Fashion-MNIST's files without gzip: Debian packs the same bytes anew, so the published
-#: checksums of the packed files do not hold there.
+#: MD5 of Fashion-MNIST's files without gzip: Debian packs the same bytes itself, so its packed
+#: files do not have the published checksums.
 FASHION_MNIST_MD5 = {
     "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
     "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",

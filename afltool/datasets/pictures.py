@@ -136,7 +136,7 @@ def to_rgb(image: Image) -> Image:
     """``image`` in mode RGB: palettes resolved, alpha dropped, 16 bits scaled to 8.
 
     Raises:
-        ValueError: pixels whose scale nobody knows (floats, integers above 65535).
+        ValueError: pixels of unknown scale (floats, integers above 65535).
     """
     if image.mode == "RGB":
         return image

@@ -117,7 +117,7 @@ def read_plan(path: Path) -> list[Step]:
     if not isinstance(steps, list) or not all(_is_step(one) for one in steps):
         raise CorruptFileError(
             f"{path} is not what afltool slurm writes: run the same afltool slurm … again, which "
-            "writes it anew and keeps what is done"
+            "writes it again and keeps what is done"
         )
     return [Step(**{**one, "about": "", "body": ""}) for one in steps]
 

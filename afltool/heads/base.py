@@ -7,7 +7,7 @@
     bind, shapes               what fits together
     arrays, restore, digest    the state, as files hold it
 
-A head is an immutable value. Before any data are seen it is only a name with options; `bind` tells
+A head is an immutable value. Before any data are seen it is only a name with options; `bind` gives
 it the number of features and classes.
 """
 

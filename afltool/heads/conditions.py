@@ -65,7 +65,7 @@ def _violations(s: Statistics) -> Iterator[str]:
 
 def _whose(s: Statistics) -> str:
     if not s.clients:
-        return "statistics of nobody"
+        return "statistics without clients"
     first = f"client {min(s.clients)}"
     return first if len(s.clients) == 1 else f"{len(s.clients)} clients, such as {first}"
 

@@ -1,4 +1,4 @@
-"""What each stage can be told: one dataclass a stage, one line an option; light to import.
+"""The options of each stage: one dataclass a stage, one line an option; light to import.
 
 The command line, the keys of a TOML file, `run`, the Slurm scripts, recipes and docs/commands.md
 all follow from these fields. To add an option: a line here, and its use in the stage.

@@ -1,7 +1,7 @@
 """How an option is declared: its name, type, default, help text and range, in one line.
 
 A stage's options are a frozen dataclass derived from `Options`; each field is made by `option`.
-Making an object checks every value, so whoever holds one needs no further check::
+Making an object checks every value, so the code that uses it needs no further check::
 
     @dataclass(frozen=True, kw_only=True)
     class PartitionOptions(Options):

@@ -1,4 +1,4 @@
-"""Options of predict: what a row of predictions holds, and what becomes of unusable images."""
+"""Options of predict: the columns of the predictions, and what happens to unusable images."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .fields import option
 class PredictOptions(NetworkOptions):
     """What is predicted; of images, where the weights of the head's backbone come from."""
 
-    scores: bool = option(False, "a column with the score of each class")
+    scores: bool = option(False, "add a column with the score of each class")
     top: int = option(
-        1, "the classes of each row with the highest scores, so many (or all)", at_least=1,
+        1, "number of classes to give for each row, by the highest scores", at_least=1,
         at_most=100_000,
     )  # fmt: skip
     on_error: str = option(
-        "stop", "an image that cannot be used: stop, or a row that says why",
+        "stop", "what to do with an image that cannot be used; row writes a row that says why",
         choices=("stop", "row"), in_result=False,
     )  # fmt: skip
     data_root: Path | None = option(

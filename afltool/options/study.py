@@ -18,10 +18,10 @@ class StudyOptions(Options):
     """How a study is carried out."""
 
     seeds: int | None = option(
-        None, "so many seeds, from 0, in the place of those of the study", at_least=1,
+        None, "number of seeds, from 0; they replace those of the study", at_least=1,
         at_most=100_000, in_run=False,
     )  # fmt: skip
-    most: int = option(1000, "refuse to start a study of more cells", at_least=1, in_run=False)
+    most: int = option(1000, "most cells that a study may have", at_least=1, in_run=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,19 +40,19 @@ class TableOptions(Options):
         None, "figures, separated by commas", unset="the study's, else top1", examples=VALUES
     )
     stat: str | None = option(
-        None, "over seeds", choices=STATISTICS, unset="the study's, else mean±sd"
+        None, "statistic over seeds", choices=STATISTICS, unset="the study's, else mean±sd"
     )
     layers: str | None = option(
-        None, "of deep heads evaluated after each round: these numbers of layers, such as 5,10,20",
+        None, "numbers of layers to show, such as 5,10,20, of heads evaluated after each round",
         unset="the study's, else the last alone",
     )  # fmt: skip
     where: tuple[str, ...] = option((), "NAME=VALUE: these cells alone; may be repeated")
     published: str | None = option(
-        None, "published figures beside ours: PAPER-TABLE such as afl-1, or none",
+        None, "PAPER-TABLE such as afl-1: show a paper's figures as well; or none",
         unset="the study's",
     )  # fmt: skip
     also: tuple[str, ...] = option(
-        (), "NAME=FILE.csv: results of another method; columns are options and the value"
+        (), "NAME=FILE.csv: add results of another method; its columns are options and the value"
     )
     test: str | None = option(
         None, "compare every row with the first: χ² of pooled counts, McNemar's exact test on "
@@ -81,7 +81,7 @@ class PictureOptions(Options):
         None, "options that tell the lines apart", unset="head, and what differs within a head"
     )
     layers: str | None = option(
-        None, "of deep heads evaluated after each round: these numbers of layers",
+        None, "numbers of layers to draw, of heads evaluated after each round",
         unset="the study's; all with --x layers",
     )  # fmt: skip
     where: tuple[str, ...] = option((), "NAME=VALUE: these cells alone; may be repeated")

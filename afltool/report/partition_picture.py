@@ -16,8 +16,8 @@ from .figure import BLUE, GREY, ORANGE, PALE, figure, plain
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BUBBLES = 30  # up to so many clients and classes a bubble can still be told from its neighbour
-_NUMBERED = 120  # up to so many clients a column can be told by its number
+_BUBBLES = 30  # most clients and classes for which bubbles are drawn
+_NUMBERED = 120  # most clients that stay in their order
 _CELLS = 1500  # more columns or rows than that fall between the pixels
 
 

@@ -230,7 +230,7 @@ def compared_picture(
 
 
 def _one_round(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """The round of a head whose report tells none, from what a run says of uploads."""
+    """The one round of a head whose report has none, from a run's entry of uploads."""
     sent = summary.get("bytes_per_client") or [{}]
     return [{"phase": "last", "upload_bytes": sent[0].get("arrays_at_most", 0)}]
 

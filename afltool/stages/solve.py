@@ -163,6 +163,6 @@ def _note(start: Head, solved: Head, total: Statistics, seconds: float) -> None:
 
 def _say(head: Head, out: Path) -> None:
     if head.phase() is None:
-        log.info("solve: done; afltool evaluate %s TEST.h5 tells how good it is", out)
+        log.info("solve: done; afltool evaluate %s TEST.h5 measures the accuracy", out)
     else:
         log.info("solve: next phase %r: afltool local-stats … --head %s", head.phase(), out)

@@ -30,7 +30,7 @@ Facts = dict[str, Any]
 def advance(
     o: DeepAFLOptions, known: Learned, total: Statistics, validation: Statistics | None
 ) -> tuple[Learned, Facts]:
-    """One round further, and what is told of it; the network may still end here, see `chosen`.
+    """One round further, and its figures for the report; `chosen` may still end the network here.
 
     Raises `InvalidDataError` for a total of no rows, `MismatchError` where --incremental is given
     other clients, `NumericalError` when the numbers do not determine an answer.

@@ -1,1 +1,1 @@
-"""Layers with ReLU between them, as `baseline` trains them; read by everything, begun by nobody."""
+"""Layers with ReLU between them, as `baseline` trains them; no federation can begin with them."""
