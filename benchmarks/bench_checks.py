@@ -2,38 +2,28 @@
 
     python benchmarks/bench_checks.py [--before TREE]   TREE: a checkout without them
 
-Sides take turns, each in a process of its own with one thread. Heads: linear at d = 512, SAFLe with
-64 codes.
+Sides take turns, each command in a process of its own with one thread, into an empty folder. Heads:
+linear at d = 512, SAFLe with 64 codes.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
-from measure import machine
+from measure import Took, command, machine
 
 ROWS, DIM, CLASSES, CLIENTS = 20_000, 512, 10, 1_000
 HEADS = {"linear": ["linear"], "safle": ["safle", "--thresholds", "range:-2:2", "--experts", "64"]}
 
 
-def run(tree: Path, *args: object) -> float:
-    """Seconds of one command of the package in ``tree``."""
-    code = "from afltool.cli import main; main()"
-    begun = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-c", code, "-q", *map(str, args)], check=True, cwd=tree,
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    return time.perf_counter() - begun
+def run(tree: Path, *args: object) -> Took:
+    """What one command of the package in ``tree`` takes, with one thread."""
+    return command(*args, PYTHONPATH=str(tree), OMP_NUM_THREADS="1")
 
 
 def inputs(here: Path, folder: Path) -> None:
@@ -51,6 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--heads", nargs="+", choices=HEADS, default=[*HEADS])
     given = parser.parse_args()
     here = Path(__file__).resolve().parents[1]
     trees = {"before": given.before.resolve()} if given.before else {}
@@ -59,20 +50,49 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         inputs(here, folder)
-        for name in HEADS:
-            seconds: dict[tuple[str, str], list[float]] = {}
-            for _ in range(given.repeats):
-                for side, tree in trees.items():
-                    stats = folder / f"{name}-{side}"
-                    for what, args in {
-                        "local-stats": [folder / "x.h5", "--partition", folder / "c.h5", "--head",
-                                        folder / f"{name}.h5", "-o", stats],
-                        "aggregate": [stats, "-o", folder / "total.h5"],
-                    }.items():  # fmt: skip
-                        took = run(tree, what, *args, "--overwrite")
-                        seconds.setdefault((what, side), []).append(took)
-            for (what, side), found in sorted(seconds.items()):
-                print(f"{name:7} {what:11} {side:6} {statistics.median(found):7.2f} s")
+        for name in given.heads:
+            print_times(name, measured(folder, name, trees, given.repeats))
+
+
+def measured(
+    folder: Path, name: str, trees: dict[str, Path], repeats: int
+) -> dict[str, dict[str, list[Took]]]:
+    """What each command took, by side; before it writes, the files of the other side are gone."""
+    found: dict[str, dict[str, list[Took]]] = {"local-stats": {}, "aggregate": {}}
+    for number in range(repeats):
+        for side in sorted(trees, reverse=number % 2 == 1):
+            stats = folder / name
+            for what, args in {
+                "local-stats": [folder / "x.h5", "--partition", folder / "c.h5", "--head",
+                                folder / f"{name}.h5", "-o", stats],
+                "aggregate": [stats, "-o", folder / f"{name}-total.h5"],
+            }.items():  # fmt: skip
+                found[what].setdefault(side, []).append(run(trees[side], what, *args))
+            shutil.rmtree(stats)
+            (folder / f"{name}-total.h5").unlink()
+    return found
+
+
+def print_times(name: str, found: dict[str, dict[str, list[Took]]]) -> None:
+    """Medians, and the ratio of those of both sides."""
+    for what, sides in found.items():
+        medians = {
+            side: Took(*map(statistics.median, zip(*times, strict=True)))
+            for side, times in sides.items()
+        }
+        for side, took in sorted(medians.items(), reverse=True):
+            least = min(one.cpu for one in sides[side])
+            print(
+                f"{name:7} {what:11} {side:6} wall {took.wall:6.2f} s, processor {took.cpu:6.2f} s "
+                f"(least {least:.2f})"
+            )
+        if len(medians) == 2:
+            a, b = medians["after"], medians["before"]
+            print(
+                f"{name:7} {what:11} after : before  wall {a.wall / b.wall:.2f}, "
+                f"processor {a.cpu / b.cpu:.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

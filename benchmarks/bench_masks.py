@@ -16,13 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from measure import alternately, machine
+from measure import alternately, command, machine
 
 import afltool
 from afltool.privacy import masking
 from afltool.privacy.offers import Offers, RoundFolder
 from afltool.privacy.protection import keys_in
 from afltool.privacy.roster import load
+from afltool.privacy.streams import add_stream
 from afltool.stages.inspect import info
 
 
@@ -71,10 +72,22 @@ def measure(at: Path, train: Path, dealt: Path, site: Path, clients: int) -> Non
     def stats(out: str, **protection: object) -> Path:
         return afltool.local_stats(site, head, at / out, client="0", overwrite=True, **protection)
 
-    plain, masked = alternately(lambda: stats("one"), lambda: stats("other", **mask), repeats=5)
+    for what, clock in (("on the clock", time.perf_counter), ("of processors", time.process_time)):
+        plain, masked = alternately(
+            lambda: stats("one"), lambda: stats("other", **mask), repeats=5, clock=clock
+        )
+        print(
+            f"local-stats: {plain:.3f} s {what} plain, {masked:.3f} s under masks "
+            f"({masked / plain:.1f} times)"
+        )
     a, b = stats("one"), stats("other", **mask)
-    times = masked / plain
-    print(f"local-stats: {plain:.3f} s plain, {masked:.3f} s under masks ({times:.1f} times)")
+    of_a_client = ["local-stats", site, "--client", "0", "--head", head, "--overwrite", "-o"]
+    hidden = ["--sign", keys / "0.key", "--roster", roster, "--mask", at / "offers"]
+    both_ways = [command(*of_a_client, a.parent), command(*of_a_client, b.parent, *hidden)]
+    print(
+        "the command with the start of Python, seconds of processors: "
+        f"{both_ways[0].cpu:.2f} plain, {both_ways[1].cpu:.2f} under masks"
+    )
     print(f"a client's file: {size(a):.2f} MB plain, {size(b):.2f} MB under masks")
     streams(at, b)
 
@@ -101,7 +114,7 @@ def streams(at: Path, file: Path) -> None:
     words = masking.flat(arrays)
     count = sum(len(w) for w in words)
     seconds = alternately(
-        lambda: masking.add_stream(b"k" * 32, words), lambda: [w + w for w in words], repeats=5
+        lambda: add_stream(b"k" * 32, words), lambda: [w + w for w in words], repeats=5
     )
     print(
         f"one mask of {count:,} numbers: {seconds[0] * 1e3:.1f} ms "

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 
 def machine() -> str:
     """Processor, cores and versions: a figure without them says nothing."""
-    import os
-
     import numpy
 
     names = [
@@ -30,16 +31,42 @@ def machine() -> str:
     )
 
 
-def alternately(*work: Callable[[], object], repeats: int = 5) -> list[float]:
+class Took(NamedTuple):
+    wall: float  # seconds
+    cpu: float  # seconds of the processor, user and system: other load hardly changes them
+
+
+def command(*args: object, **environment: str) -> Took:
+    """What one command of afltool takes, from the start of Python to its end."""
+    code = "from afltool.cli import main; main()"
+    begun, before = time.perf_counter(), _cpu_of_children()
+    subprocess.run(
+        [sys.executable, "-c", code, "-q", *map(str, args)], check=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tempfile.gettempdir(),
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    return Took(time.perf_counter() - begun, _cpu_of_children() - before)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def alternately(
+    *work: Callable[[], object],
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
     """Median seconds of each, taken in turn (A B A B …) after one warm-up, so drift hits all."""
     for one in work:
         one()
     seconds: list[list[float]] = [[] for _ in work]
     for _ in range(repeats):
         for times, one in zip(seconds, work, strict=True):
-            begun = time.perf_counter()
+            begun = clock()
             one()
-            times.append(time.perf_counter() - begun)
+            times.append(clock() - begun)
     return [statistics.median(times) for times in seconds]
 
 
@@ -61,8 +88,6 @@ def peak_mb() -> float:
 
 def digits() -> list[str]:
     """scikit-learn's digits as feature files, for a benchmark that is given none: TRAIN, TEST."""
-    import tempfile
-
     import numpy
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split

@@ -40,23 +40,33 @@ def pays(name: str, value: Array) -> bool:
 
 
 @undisturbed()
-def put_array(file: h5py.File, name: str, value: Array, packed: bool | None = None) -> None:
-    """Write or replace an array; `packing` and `sparse` say when integers are compressed.
+def put_array(file: h5py.File, name: str, value: Array) -> None:
+    """Write or replace an array; `packing` and `sparse` say when integers are compressed."""
+    for old in (name, _thin(name)):
+        if old in file:
+            del file[old]
+    add_array(file, name, value)
+
+
+def _thin(name: str) -> str:
+    """Where what a thin array needs beside its values lies."""
+    return f"{schema.SPARSE}/{name.removeprefix(schema.ARRAYS + '/')}"
+
+
+@undisturbed()
+def add_array(file: h5py.File, name: str, value: Array, packed: bool | None = None) -> None:
+    """`put_array` where nothing of this name can be, as in a new file: to look takes a while.
 
     ``packed``: what `pays` says, where it is known already.
     """
     packed = pays(name, value) if packed is None else packed
-    thin = f"{schema.SPARSE}/{name.removeprefix(schema.ARRAYS + '/')}"
-    for old in (name, thin):
-        if old.encode() in file.id:
-            del file[old]
     parts = sparse.split(value) if packed else None
     if parts is None:
         _put(file, name, value, packed)
         return
     _put(file, name, parts[1], packed)
-    _put(file, f"{thin}/{schema.KEPT}", parts[0], packed)
-    _put(file, f"{thin}/{schema.SHAPE}", np.array(value.shape, "<i8"), False)
+    _put(file, f"{_thin(name)}/{schema.KEPT}", parts[0], packed)
+    _put(file, f"{_thin(name)}/{schema.SHAPE}", np.array(value.shape, "<i8"), False)
 
 
 def _put(file: h5py.File, name: str, value: Array, packed: bool) -> None:

@@ -25,6 +25,7 @@ from . import headers, schema
 from .arrays import (
     Additive,
     Array,
+    add_array,
     damage_as_error,
     find_additive,
     get_array,
@@ -42,10 +43,10 @@ LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the
 # ---------------------------------------------------------------- writing
 
 
-def put_header(file: h5py.File, kind: str, header: Header) -> None:
-    """Write the kind, the version and the header with its checksum."""
+def put_header(file: h5py.File, kind: str, header: Header, new: bool = False) -> None:
+    """Write the kind, the version and the header with its checksum; ``new``: none is there."""
     data = canonical_json(header).encode()
-    put_array(file, schema.HEADER, np.frombuffer(data, dtype=np.uint8))
+    (add_array if new else put_array)(file, schema.HEADER, np.frombuffer(data, dtype=np.uint8))
     put_attribute(file, schema.FORMAT, kind)
     put_attribute(file, schema.FORMAT_VERSION, schema.VERSION)
     put_attribute(file, schema.HEADER_SHA256, hashlib.sha256(data).hexdigest())
@@ -58,8 +59,8 @@ def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array
     size = LEAST_BYTES + sum(a.nbytes for n, a in arrays.items() if not packed[n])
     with writing(path, kind, size) as file, undisturbed():
         for name, value in arrays.items():
-            put_array(file, name, value, packed[name])
-        put_header(file, kind, header)
+            add_array(file, name, value, packed[name])
+        put_header(file, kind, header, new=True)
     return path
 
 
