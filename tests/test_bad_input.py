@@ -43,6 +43,7 @@ def readers(kind, path, road, out):
             "clients": ["local-stats", path, *dealt, "-o", out],
             "sum": ["local-stats", path, *dealt, "--sum", "-o", out],
             "evaluate": ["evaluate", road.head, path],
+            "split": ["split", path, "-o", out],
         },
         "partition": {
             "local-stats": ["local-stats", road.train, "--partition", path, "--head", "linear",

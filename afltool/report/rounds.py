@@ -18,7 +18,7 @@ from rich.table import Table
 
 from ..errors import UsageError
 from ..store.atomic import write_bytes, write_text
-from ..store.outputs import STDOUT
+from ..store.outputs import STDOUT, check_output
 from .figure import BLUE, GREY, ORANGE, PALE, figure, plain
 from .terminal import add_row
 
@@ -119,9 +119,12 @@ def _spread(rounds: Sequence[Round]) -> list[Round]:
 
 
 def check_table(path: Path) -> None:
-    """Refuse a table that is neither CSV nor parquet, before the work that fills it."""
-    if path.suffix not in (".csv", ".parquet") and path != STDOUT:
+    """Refuse a table that is neither CSV nor parquet, or has no place, before it is filled."""
+    if path == STDOUT:
+        return
+    if path.suffix not in (".csv", ".parquet"):
         raise UsageError(f"{path}: a table is a .csv or .parquet file")
+    check_output(path)
 
 
 def write_rounds(rounds: Sequence[Round], path: Path, overwrite: bool = False) -> Path:
