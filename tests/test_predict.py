@@ -118,6 +118,26 @@ def test_formats_hold_the_same_rows(road, tmp_path, cli):
     assert counted["rows"] == 200 == sum(counted["predicted"].values())
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_running_again_is_success_and_another_table_is_refused(kind, road, tmp_path):
+    out = tmp_path / f"p.{kind}"
+    afltool.predict(road.head, road.test, out)
+    before = out.read_bytes()
+    afltool.predict(road.head, road.test, out)
+    assert out.read_bytes() == before
+    for other in ({"top": 2}, {"scores": True}):
+        with pytest.raises(OutputExistsError, match=r"holds something else.*--overwrite"):
+            afltool.predict(road.head, road.test, out, **other)
+    with pytest.raises(OutputExistsError):
+        afltool.predict(road.head, [road.test, road.test], out)
+    with pytest.raises(OutputExistsError):
+        afltool.predict(road.head, road.train, out)
+    assert out.read_bytes() == before
+    afltool.predict(road.head, road.train, out, overwrite=True)
+    assert out.read_bytes() != before
+    assert [p.name for p in tmp_path.iterdir()] == [out.name]
+
+
 def test_rows_of_a_damaged_feature_file_get_no_name(road, tmp_path):
     copy = tmp_path / "test.h5"
     shutil.copy(road.test, copy)
@@ -255,6 +275,35 @@ def test_every_way_to_name_images_names_the_same(photos, tmp_path, cli, monkeypa
     shutil.move("list.csv", "elsewhere/list.csv")
     done = cli("predict", photos / "head.h5", "elsewhere/list.csv", "--data-root", ".", *how)
     assert done.stdout == (tmp_path / "0.csv").read_text()
+
+
+def test_slices_of_several_nodes_come_from_the_space(photos, tmp_path):
+    """Nobody says again which nodes, poolings and scales a head's features are of."""
+    images, nodes = photos / "images", ("layer3:max*0.5", "penultimate")
+    files = [
+        afltool.extract("resnet18", f"imagefolder:{images}", split, tmp_path / f"{split}.h5",
+                        node=nodes, **SMALL)
+        for split in ("train", "test")
+    ]  # fmt: skip
+    total = afltool.local_stats(files[0], "linear", tmp_path / "t.h5", client="a", sum=True)
+    head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 3e4})
+    afltool.predict(head, files[1], tmp_path / "a.csv")
+    afltool.predict(head, images / "test", tmp_path / "b.csv", **HOW)
+    a, b = table(tmp_path / "a.csv"), table(tmp_path / "b.csv")
+    assert [one["predicted"] for one in a] == [one["predicted"] for one in b]
+    scores = [[float(one["score"]) for one in rows] for rows in (a, b)]
+    np.testing.assert_allclose(*scores, rtol=1e-12)
+
+
+def test_the_table_that_names_the_images_is_never_written(photos, tmp_path, cli):
+    listed = tmp_path / "list.csv"
+    listed.write_text(f"path\n{photos / 'images' / 'test' / 'line' / '0000.png'}\n")
+    before = listed.read_text()
+    done = cli("predict", photos / "head.h5", listed, "-o", listed, "--overwrite", "--weights",
+               "random", "--batch-size", 8)  # fmt: skip
+    assert done.exit_code == 2
+    assert "is a file that this command reads" in done.stderr
+    assert listed.read_text() == before
 
 
 def test_a_corrupt_image_ends_it_or_has_a_row(photos, tmp_path, monkeypatch):

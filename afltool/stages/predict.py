@@ -52,7 +52,7 @@ def predict(
         InvalidDataError: an image that cannot be used, unless ``on_error`` is 'row'.
     """
     o, out = made(PredictOptions, options), Path(out)
-    check_rows(out, overwrite)
+    check_rows(out)
     solved, header = load_solved_head(Path(head))
     given = [named] if isinstance(named, (str, Path)) else named
     parts = read_named(given, sys.stdin, o.data_root)
@@ -63,7 +63,7 @@ def predict(
     total = sum(source.size for source in sources)
     work = [header["digest"], scorer.columns, [source.fingerprint for source in sources]]
     key = Digest().json("predictions", [*map(str, work), out.suffix]).hex()
-    with writing_rows(out, scorer.columns, key, as_json) as writer:
+    with writing_rows(out, scorer.columns, key, overwrite, as_json) as writer:
         if writer.done:
             log.info("predict: %d of %d are done, going on from there", writer.done, total)
             scorer.resume(writer.state)

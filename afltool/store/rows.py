@@ -14,8 +14,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from itertools import islice
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import islice, zip_longest
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any
@@ -32,15 +32,13 @@ KINDS = {".csv": "text", ".jsonl": "JSON", ".parquet": "parquet"}  # as `kind_of
 BATCH = 8192  # rows of parquet that are in memory
 
 
-def check_rows(path: Path, overwrite: bool = False) -> None:
+def check_rows(path: Path) -> None:
     """Refuse a place where `writing_rows` would not write, before the work."""
     if path == STDOUT:
         return
     if path.suffix.lower() not in KINDS:
         raise UsageError(f"{path}: rows go to a .csv, .jsonl or .parquet file, or - for stdout")
     check_output(path, KINDS[path.suffix.lower()])
-    if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists: choose another -o, or use --overwrite")
     if path.suffix.lower() == ".parquet":
         _pyarrow()
 
@@ -92,16 +90,30 @@ class RowWriter:
 class _Resumable(RowWriter):
     def __init__(
         self, lines: Callable[[Iterable[Sequence[Cell]]], str], file: IO[bytes], note: Path,
-        key: str,
+        key: str, same_as: IO[bytes] | None,
     ) -> None:  # fmt: skip
         super().__init__(lines, file)
-        self.note, self.key = note, key
+        self.note, self.key, self.same_as = note, key, same_as
+
+    def text(self, text: str) -> None:
+        if self.same_as:
+            data = text.encode("utf-8", "backslashreplace")
+            _same(self.same_as, self.same_as.read(len(data)) == data)
+        super().text(text)
+
+    def end(self) -> None:
+        """Everything is written: what was there before may have no more either."""
+        self.file.flush()
+        if self.same_as:
+            _same(self.same_as, not self.same_as.read(1))
 
     def go_on(self, found: Mapping[str, Any]) -> None:
         """Continue behind what an earlier run has committed."""
         self.done, self.size, self.state = found["done"], found["size"], found["state"]
         for piece in _pieces(self.file, self.size):
             self.sha.update(piece)
+            if self.same_as:
+                _same(self.same_as, self.same_as.read(len(piece)) == piece)
         self.file.truncate(self.size)
 
     def commit(self, done: int, state: Mapping[str, Any]) -> None:
@@ -139,14 +151,23 @@ class _Stdout(RowWriter):
             raise BrokenPipeError("nobody reads stdout any more")
 
 
+def _same(before: IO[bytes], equal: bool) -> None:
+    if not equal:
+        raise OutputExistsError(
+            f"{before.name} exists and holds something else; choose another -o, or use --overwrite"
+        )
+
+
 @contextmanager
 def writing_rows(
-    path: Path, columns: Columns, key: str, as_json: bool = False
+    path: Path, columns: Columns, key: str, overwrite: bool = False, as_json: bool = False
 ) -> Iterator[RowWriter]:
     """A `RowWriter` for a file that takes its name when the block succeeds; '-' is stdout.
 
     ``key`` says which work it is: what an earlier run with the same key committed is continued.
-    When the block fails, what was committed stays for the next run. ``as_json``: of stdout.
+    When the block fails, what was committed stays for the next run. ``as_json``: of stdout. A file
+    that is there must hold the same rows: else `OutputExistsError` at the first that differs (of
+    parquet at the end), unless ``overwrite``.
     """
     suffix = path.suffix.lower()
     in_json = as_json if path == STDOUT else suffix == ".jsonl"
@@ -160,31 +181,37 @@ def writing_rows(
     spool = path.with_name(path.name + ".rows") if suffix == ".parquet" else path
     note = path.with_name(path.name + ".progress")
     kind = "text" if spool != path else KINDS[suffix]
+    there = path.exists() and not overwrite
     with (
         replacing(spool, kind, go_on=_finds(note, key)) as place,
         os.fdopen(place, "r+b", closefd=False) as file,
+        path.open("rb") if there and spool == path else nullcontext() as before,
     ):
-        writer = _Resumable(lines, file, note, key)
-        found = _committed(partial_path(spool), note, key)
-        if found:
-            writer.go_on(found)
-        else:
-            writer.text(header)
+        writer = _Resumable(lines, file, note, key, before)
         try:
+            if found := _committed(partial_path(spool), note, key):
+                writer.go_on(found)
+            else:
+                writer.text(header)
             yield writer
-            file.flush()
+            writer.end()
             if spool != path:
-                file.seek(0)
-                _to_parquet(file, columns, path)
+                _to_parquet(file, columns, path, there)
         except BaseException:
             if not writer.done:
                 file.flush()
                 file.truncate(0)  # nothing to go on from: no trace is left
             raise
-    if writer.done:
-        note.unlink(missing_ok=True)
+    _forget(note)
     if spool != path:
         spool.unlink(missing_ok=True)
+
+
+def _forget(note: Path) -> None:
+    """Remove a note, of this run or of an earlier one; what is none stays."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        if {"key", "done", "size", "sha256"} <= json.loads(note.read_text("utf-8")).keys():
+            note.unlink()
 
 
 def _finds(note: Path, key: str) -> Callable[[Path], bool]:
@@ -220,24 +247,51 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _to_parquet(file: IO[bytes], columns: Columns, path: Path) -> None:
-    """The CSV in ``file`` as parquet; empty cells are null."""
+def _to_parquet(file: IO[bytes], columns: Columns, path: Path, there: bool) -> None:
+    """The CSV in ``file`` as parquet; empty cells are null. ``there``: it must be so already."""
     pa = _pyarrow()
     kinds = {str: pa.string(), float: pa.float64()}
-    fields = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
-    text = io.TextIOWrapper(file, "utf-8", newline="")
-    rows = csv.reader(text)
-    next(rows)
+    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    if there:
+        with path.open("rb") as before:
+            _same(before, _equal(pa, before, _tables(pa, file, columns, schema), schema))
+        return
     with (
         replacing(path, "parquet") as place,
         os.fdopen(place, "wb", closefd=False) as out,
-        pa.parquet.ParquetWriter(out, fields) as writer,
+        pa.parquet.ParquetWriter(out, schema) as writer,
     ):
+        for table in _tables(pa, file, columns, schema):
+            writer.write_table(table)
+
+
+def _tables(pa: Any, file: IO[bytes], columns: Columns, schema: Any) -> Iterator[Any]:
+    """The rows of a CSV as tables of `BATCH` rows."""
+    file.seek(0)
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    try:
+        rows = csv.reader(text)
+        next(rows)
         while batch := list(islice(rows, BATCH)):
             cells = zip(*batch, strict=True)
             made = [
                 [None if cell == "" else kind(cell) for cell in column]
                 for column, kind in zip(cells, columns.values(), strict=True)
             ]
-            writer.write_table(pa.table(made, schema=fields))
-    text.detach()
+            yield pa.table(made, schema=schema)
+    finally:
+        text.detach()  # else the file would be closed with it
+
+
+def _equal(pa: Any, before: IO[bytes], tables: Iterator[Any], schema: Any) -> bool:
+    """Whether a parquet file holds the rows of ``tables``."""
+    try:
+        with pa.parquet.ParquetFile(before) as found:
+            if not found.schema_arrow.equals(schema):
+                return False
+            batches = (pa.Table.from_batches([b]) for b in found.iter_batches(BATCH))
+            return all(
+                one is not None and one.equals(other) for other, one in zip_longest(tables, batches)
+            )
+    except (pa.ArrowException, OSError):
+        return False
