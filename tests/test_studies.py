@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -206,7 +207,7 @@ def test_an_interrupted_study_goes_on(described, tmp_path, monkeypatch):
     monkeypatch.setattr(execution._Execution, "one", one)
     with pytest.raises(afltool.errors.StoppedError):
         study(wanted, tmp_path / "S")
-    assert status(tmp_path / "S")["counts"] == {"done": 2, "missing": 6}
+    assert status(tmp_path / "S")["counts"] == {"done": 2, "unfinished": 1, "missing": 5}
     study(wanted, tmp_path / "S")
     assert made == [c.key for c in wanted.cells[:3]] + [c.key for c in wanted.cells[2:]]
     assert status(tmp_path / "S")["state"] == "done"
@@ -236,6 +237,30 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path, mo
     monkeypatch.undo()
     study(wanted, tmp_path / "S")
     assert status(tmp_path / "S")["counts"] == {"done": 8}
+
+
+def test_a_cell_that_kills_its_process_twice_is_left_out_once(described, tmp_path, monkeypatch):
+    wanted, folder = read(described()), StudyFolder(tmp_path / "S")
+    bad = wanted.cells[1].key
+    mark = folder.cell(bad) / StudyFolder.BEGUN
+    for killed in (1, 2):
+        process = os.fork()
+        if not process:
+            monkeypatch.setattr(execution._Execution, "one", lambda self, cell: os._exit(
+                9 if cell.key == bad else 8))  # fmt: skip
+            monkeypatch.setattr(
+                execution, "finished", lambda f, cell: None if cell.key == bad else {"seconds": 1}
+            )
+            study(wanted, folder.root)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
+        assert mark.read_text() == f"{killed}\n"
+    with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: FedAvg.*2 processes were kil"):
+        study(wanted, folder.root)
+    assert status(folder.root)["counts"] == {"done": 7, "failed": 1}
+    study(wanted, folder.root)
+    assert status(folder.root)["state"] == "done"
+    assert not list(folder.root.rglob(StudyFolder.BEGUN))
 
 
 def test_a_study_that_is_too_large_says_so_before_it_starts(described, tmp_path):

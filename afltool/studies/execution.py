@@ -32,6 +32,7 @@ from .description import Study
 from .layout import StudyFolder
 
 log = logging.getLogger("afltool.studies")
+MOST_KILLED = 2  # processes that a cell may take with it before the others go on without it
 
 
 def study(wanted: Study, out: str | Path, *, most: int = 1000, check: bool = False) -> Path:
@@ -82,7 +83,7 @@ class _Execution:
             name, begun = names[cell.key], time.perf_counter()
             place = self.folder.cell(cell.key) / StudyFolder.FAILED
             try:
-                with distinct_files(), _quiet():
+                with distinct_files(), _quiet(), _begun(place.with_name(StudyFolder.BEGUN)):
                     found = self.one(cell)
             except StoppedError:
                 raise
@@ -135,6 +136,29 @@ class _Execution:
 def _features(options: dict[str, Any], place: Path) -> str:
     make_folder(place.parent)
     return str(link_file(extract(**options), place, "features"))
+
+
+@contextmanager
+def _begun(mark: Path) -> Iterator[None]:
+    """A mark beside a cell while it is under way; it stays where the process is killed.
+
+    A cell that was under way when two processes were killed, perhaps for their memory, is a failure
+    this time, so that the others are reached; the next time it is tried again.
+    """
+    make_folder(mark.parent)
+    text = mark.read_text("utf-8", "replace").strip() if mark.is_file() else ""
+    killed = int(text) if text.isdecimal() else 0
+    try:
+        if killed >= MOST_KILLED:
+            raise IncompleteError(
+                f"{killed} processes were killed while they ran it, perhaps for their memory"
+            )
+        with distinct_files():
+            write_text(f"{killed + 1}\n", mark, overwrite=True)
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            mark.unlink()
 
 
 @contextmanager
