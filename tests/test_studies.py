@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -270,6 +271,41 @@ def test_a_study_that_is_too_large_says_so_before_it_starts(described, tmp_path)
     assert not (tmp_path / "S").exists()
     with pytest.raises(UsageError, match=r"400,000 cells"):
         study(wanted.changed({"clients": list(range(1, 10**5 + 1))}, 1), tmp_path / "S")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"tree": 5}, {"texts": []}, {"shown": {"rows": 3}}, {"shown": {"colour": "red"}},
+        {"tree": {"nonsense": 1}}, {"name": None}, {"tree": {"clients": "many"}},
+        {"tree": {"block": [{"baseline": ["fedavg", {}]}]}}, {"shown": {"value": "beauty"}},
+    ],
+)  # fmt: skip
+def test_a_description_that_somebody_changed_is_refused(done, tmp_path, cli, damage):
+    whole = json.loads((done[1] / "study.json").read_text())
+    place = tmp_path / "S" / "study.json"
+    place.parent.mkdir()
+    place.write_text(json.dumps({**whole, **damage}))
+    for words in (["table"], ["status"], ["study"], ["report", "-o", tmp_path / "p.html"]):
+        asked = cli(words[0], place.parent, *words[1:])
+        assert asked.exit_code in (2, 3), asked.stdout
+        assert asked.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"top1": "much"}, {"digests": None}, {"digests": {}}, {"rounds": [3]}, {"versions": 1},
+        {"seconds": None}, {"bytes_per_client": 3},
+    ],
+)  # fmt: skip
+def test_a_summary_that_somebody_changed_is_no_result(done, tmp_path, cli, damage):
+    wanted, at = done
+    copy = shutil.copytree(at, tmp_path / "S")
+    place = StudyFolder(copy).cell(wanted.cells[0].key) / "summary.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), **damage}))
+    assert status(copy)["counts"] == {"unfinished": 1, "done": 7}
+    assert "1 of 8 cells have not been run" in cli("table", copy).stdout
 
 
 def test_the_folder_of_another_study_is_refused(done, described):

@@ -158,10 +158,28 @@ def of_folder(folder: Path) -> Study:
     """The study whose folder this is."""
     place = StudyFolder(folder).study
     found = inputs.read_json(place, "a study")
-    try:
-        return Study(*(found[key] for key in ("name", "texts", "shown", "tree")))
-    except (TypeError, KeyError):
-        raise InvalidDataError(f"{place} is not what afltool study writes") from None
+    if not _is_description(found):
+        raise InvalidDataError(
+            f"{place} is not what afltool study writes; remove it and run the study again: cells "
+            "that are there are kept"
+        )
+    tree = _known(place, found["tree"], option_names(found["tree"]))
+    TableOptions(**found["shown"])
+    return Study(found["name"], found["texts"], found["shown"], tree)
+
+
+def _is_description(found: Any) -> bool:
+    """A name, texts, options of the table, and a tree."""
+    if not isinstance(found, dict) or found.keys() != {"name", "texts", "shown", "tree"}:
+        return False
+    texts = [found["texts"], found["shown"]]
+    return (
+        isinstance(found["name"], str)
+        and isinstance(found["tree"], dict)
+        and all(isinstance(one, dict) for one in texts)
+        and all(isinstance(v, str) for one in texts for v in one.values())
+        and found["shown"].keys() <= set(SHOWN)
+    )
 
 
 def option_names(tree: Mapping[str, Any]) -> set[str]:

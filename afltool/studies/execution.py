@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -198,7 +198,26 @@ def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
         intact = read_header(head, "head")["digest"] == found["head_digest"]
     except (AflError, KeyError, TypeError):
         return None
-    return found if intact else None
+    return found if intact and is_whole(found) else None
+
+
+#: What tables and pages take from the summary of a run or a baseline.
+NUMBERS = ("top1", "n", "seconds", "upload_bytes", "download_bytes")
+
+
+def is_whole(found: Mapping[str, Any]) -> bool:
+    """Whether a summary has the figures, digests and versions that it was written with."""
+    digests, needed = found.get("digests"), {"train", "test", "partition", "head"}
+    rounds = found.get("rounds")
+    return (
+        all(type(found.get(name)) in (int, float) for name in NUMBERS)
+        and isinstance(digests, dict)
+        and digests.keys() >= needed | ({"total", "first_head"} if "stages" in found else set())
+        and all(isinstance(one, str) for one in digests.values())
+        and isinstance(found.get("versions"), dict)
+        and isinstance(rounds, list)
+        and all(isinstance(one, dict) and isinstance(one.get("phase"), str) for one in rounds)
+    )
 
 
 def failure(folder: StudyFolder, cell: Cell) -> str | None:
