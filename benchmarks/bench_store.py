@@ -19,7 +19,8 @@ import numpy as np
 from measure import alternately, machine
 
 from afltool.store import schema
-from afltool.store.features import open_features, writing_features
+from afltool.store.feature_writer import writing_features
+from afltool.store.features import open_features
 
 BLOCK = 4096
 HEADER = {

@@ -242,7 +242,7 @@ WRITES = {
     "os.replace": {"store.atomic", "datasets.tiny_imagenet"},
     "os.rename": set(),
     "os.link": {"store.atomic"},
-    "h5py.File": {"store.hdf5", "store.kinds", "store.features", "store.writer"},
+    "h5py.File": {"store.hdf5", "store.kinds", "store.feature_writer", "store.writer"},
 }
 
 

@@ -22,7 +22,8 @@ from afltool.partitions.rows import Partition
 from afltool.statistics import Client, ClientId, Context, Statistics
 from afltool.store import hdf5, outputs, schema
 from afltool.store.arrays import put_array
-from afltool.store.features import open_features, writing_features
+from afltool.store.feature_writer import writing_features
+from afltool.store.features import open_features
 from afltool.store.heads import load_head, save_head
 from afltool.store.partitions import load_partition, save_partition
 from afltool.store.statistics import load_statistics, save_statistics

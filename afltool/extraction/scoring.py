@@ -20,7 +20,8 @@ from ..heads.base import Head
 from ..heads.checks import probabilities
 from ..linalg.fixedpoint import FixedPoint, Rows, encode
 from ..options.features import NetworkOptions
-from ..store.features import as_float32, open_features
+from ..store.feature_writer import as_float32
+from ..store.features import open_features
 from ..store.rows import Cell
 from .network import Network
 from .space import options_for, preprocessing_of, space_of

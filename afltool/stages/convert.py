@@ -10,7 +10,8 @@ from ..errors import InvalidDataError, UsageError
 from ..linalg.fixedpoint import real
 from ..options import made, takes
 from ..options.features import ConvertOptions
-from ..store.features import Features, open_features, writing_features
+from ..store.feature_writer import writing_features
+from ..store.features import Features, open_features
 from ..store.provenance import provenance
 from ..store.recipes import recipe, up_to_date
 

@@ -23,7 +23,7 @@ from ..options import made, takes
 from ..options.features import ExtractOptions
 from ..options.shards import parse_shard
 from ..store import schema
-from ..store.features import FeatureWriter, writing_features
+from ..store.feature_writer import FeatureWriter, writing_features
 from ..store.provenance import provenance
 from ..store.recipes import up_to_date
 

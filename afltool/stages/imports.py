@@ -17,7 +17,7 @@ from ..embeddings.labels import MOST_ROWS
 from ..errors import InvalidDataError, UsageError
 from ..options import made, takes
 from ..options.features import ImportOptions
-from ..store.features import FeatureWriter, writing_features
+from ..store.feature_writer import FeatureWriter, writing_features
 from ..store.provenance import provenance
 from ..store.recipes import recipe, up_to_date
 

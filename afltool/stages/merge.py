@@ -14,7 +14,8 @@ from .. import progress
 from ..differences import difference
 from ..errors import MismatchError, UsageError
 from ..options.shards import parse_shard
-from ..store.features import Features, open_features, writing_features
+from ..store.feature_writer import writing_features
+from ..store.features import Features, open_features
 from ..store.hdf5 import read_header
 from ..store.listing import expand
 from ..store.provenance import provenance

@@ -16,7 +16,8 @@ from ..errors import InvalidDataError
 from ..options import made, takes
 from ..options.features import SplitOptions
 from ..partitions.cutting import groups_for_testing, rows_for_testing
-from ..store.features import Features, FeatureWriter, open_features, writing_features
+from ..store.feature_writer import FeatureWriter, writing_features
+from ..store.features import Features, open_features
 from ..store.provenance import provenance
 from ..store.recipes import recipe, up_to_date
 from ..store.tables import column_by_row
