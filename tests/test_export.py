@@ -14,7 +14,7 @@ import torch
 import afltool
 from afltool import exporting
 from afltool.errors import UsageError
-from afltool.exporting import onnx_files, trial
+from afltool.exporting import build, onnx_files, trial
 from afltool.linalg.fixedpoint import real
 from afltool.store.features import open_features
 from afltool.store.heads import load_head
@@ -249,3 +249,9 @@ def test_a_model_too_large_for_one_message_is_refused_as_onnx(road, tmp_path, mo
     monkeypatch.setattr(onnx_files, "MOST", 100)
     with pytest.raises(UsageError, match=r"export it as \.pt2 or \.safetensors"):
         afltool.export(road.head, tmp_path / "m.onnx")
+
+
+def test_an_arithmetic_that_a_graph_has_not_is_refused(tmp_path):
+    space = {"preprocessing": {}, "precision": "bf16"}
+    with pytest.raises(UsageError, match="made in bf16; a graph computes in fp32"):
+        build.network_of(tmp_path / "h.h5", {"space": space}, "default", 0)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
 import pytest
+import torch
 
 import afltool
+from afltool.backbones import load_backbone
 from afltool.datasets import open_dataset
+from afltool.errors import MismatchError
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.linalg.fixedpoint import real
@@ -19,6 +23,7 @@ from afltool.store.recipes import recipe
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("timm")
+load_file = pytest.importorskip("safetensors.numpy").load_file
 ROWS = 200
 
 
@@ -102,3 +107,25 @@ def test_predictions_from_raw_digits_are_afltools(case, digits, pictures, tmp_pa
     assert said["input"]["shape"] == ["n", "height", "width", 3]
     assert afltool.info(head)["digest"] in (tmp_path / "card.md").read_text()
     assert str(tmp_path.parent).encode() not in path.read_bytes()
+
+
+def test_another_node_and_other_weights(tmp_path, pictures):
+    """Bare arrays and a program of torch, of a network that ends before its end."""
+    how = {"weights": "random", "image_size": 32, "data": "digits", "node": ("layer3",)}
+    train = afltool.extract("timm:test_resnet", out=tmp_path / "x.h5", limit=60, **how)
+    total = afltool.local_stats(train, "linear", tmp_path / "t.h5", client="a", sum=True)
+    head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 1.0})
+    with pytest.raises(MismatchError, match="weights"):
+        afltool.export(head, tmp_path / "m.pt2", with_backbone=True, weights="random", seed=1)
+    assert not (tmp_path / "m.pt2").exists()
+    arrays = load_file(
+        afltool.export(head, tmp_path / "m.safetensors", with_backbone=True, weights="random")
+    )
+    state = load_backbone("timm:test_resnet", weights="random", image_size=32).module.state_dict()
+    inner = {name.removeprefix("backbone.network.") for name in arrays} - {"head.weights"}
+    assert inner == set(state)
+    path = afltool.export(head, tmp_path / "m.pt2", with_backbone=True, weights="random")
+    program = torch.export.load(io.BytesIO(path.read_bytes())).module()
+    features, scores, predicted = program(torch.from_numpy(pictures[:50]))
+    assert features.shape == (50, afltool.info(head)["dim"])
+    assert np.array_equal(predicted, scores.argmax(dim=1))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..backbones.graph import FromPictures
+from ..backbones.slices import whole_passes
 from ..errors import UsageError
 from ..extraction.network import Network
 from ..extraction.scoring import network_of as network_for
@@ -57,7 +58,7 @@ def of_pictures(head: Head, header: Mapping[str, Any], network: Network) -> Mode
     """The whole road: uint8 pictures (n, h, w, 3) in."""
     alone = of_features(head, header)
     module = copy.deepcopy(network.module).to(memory_format=torch.contiguous_format)
-    front = FromPictures(network.preprocessing, module)
+    front = FromPictures(network.preprocessing, whole_passes(module))
     given = {
         "name": "images",
         "type": "uint8",

@@ -31,7 +31,7 @@ def pack(model: Model) -> bytes:
             "most 2: export it as .pt2 or .safetensors"
         )
     shapes = (dict(model.free),)
-    noise = logging.getLogger("torch.onnx"), logging.getLogger("onnxscript")
+    noise = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in noise]
     for logger in noise:
         logger.setLevel(logging.ERROR)

@@ -28,7 +28,7 @@ def need() -> None:
 def pack(model: Model) -> bytes:
     from safetensors.numpy import save
 
-    arrays = {name: np.ascontiguousarray(a) for name, a in model.arrays.items()}
+    arrays = {name: np.array(a, order="C") for name, a in model.arrays.items()}
     arrays |= {name: t.numpy() for name, t in drawn(model.module)}
     data: bytes = save(arrays, {KEY: model.text()})  # of several entries the order is by chance
     return data
