@@ -284,14 +284,14 @@ def test_the_full_gram_is_for_a_head_that_has_another_exchange(split, tmp_path, 
 def test_a_killed_run_goes_on_to_the_same_files(split, tmp_path, memory):
     words = [
         *("--train-features", split["train_features"], "--test-features", split["test_features"]),
-        *("--head", "deepafl", "--layers", 4, "--width", 256, "--clients", 5, "--memory", memory),
+        *("--head", "deepafl", "--layers", 4, "--width", 128, "--clients", 5, "--memory", memory),
     ]
     begun = time.perf_counter()
     done = installed("run", *words, "-o", tmp_path / "whole")
     assert done.returncode == 0, done.stderr
     whole, took = digests(tmp_path / "whole"), time.perf_counter() - begun
     rng, cut = random.Random(5), tmp_path / "cut"
-    for _ in range(4):
+    for _ in range(3):
         child = installed("run", *words, "-o", cut, wait=False)
         time.sleep(rng.uniform(0.5, 0.9) * took)
         child.send_signal(signal.SIGKILL)

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, UsageError
 from ..inputs import meant, open_regular
 from ..memory import check_backed
-from . import headers, schema
+from . import headers, schema, workspace
 from .arrays import (
     Additive,
     Array,
@@ -184,6 +185,20 @@ def check_digest(path: Path, header: Mapping[str, Any], found: str) -> None:
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
-    """The header alone, with the file's ``kind`` in it."""
+    """The header alone, with the file's ``kind`` in it; a run reads and checks it once."""
+    known = workspace.known(path, _Header)
+    if known is not None and kind in (None, known.kind):
+        found: Header = json.loads(known.text)
+        return found
     with reading(path, kind) as (_, header):
+        text = canonical_json(header)
+        workspace.keep(path, _Header(header["kind"], text), len(text))
         return header
+
+
+@dataclass(frozen=True)
+class _Header:
+    """A header that was checked, as JSON: whoever asks for it may change what he gets."""
+
+    kind: str
+    text: str

@@ -1,0 +1,174 @@
+"""What `afltool run` takes beside the products that its rounds are made of.
+
+    python benchmarks/bench_run.py [--rows 50000] [--only softmax-100,deepafl-5] [--folder DIR]
+
+Rows are those of `synthetic.py`, 1,280 int16 features. A run and its products are both made in one
+thread, in processes of their own, and processor seconds are counted: other work on the machine
+hardly changes them. Of a run of R rounds and one of fewer the difference is that of the rounds
+alone, so starting Python, importing SciPy and PyTorch and evaluating are not in it. The products of
+a round are float64 for the linear and the softmax head, float32 for DeepAFL, counts for SAFLe:
+
+    linear     XᵀX                                        softmax    ΦV and Φᵀ(P − Y), Φ = X
+    deepafl    ΦB, FᵀF, ΦW, FᵀR, FZ, PUᵀ, ΦᵀP and the    safle      the codes of pairs of groups
+               activation are not all of a layer: σ is not counted
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from measure import fresh, machine
+from synthetic import feature_file
+
+COMMAND = Path(sys.executable).with_name("afltool")
+DIM, WIDTH, BLOCK = 1280, 1024, 4096
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two runs of one head, and how many rounds (or layers) one has more than the other."""
+
+    classes: int
+    words: str
+    few: str
+    many: str
+    rounds: int
+    products: str
+
+
+CASES = {
+    "linear-100": Case(100, "--head linear --ridge 1", "", "", 1, "gram"),
+    "softmax-10": Case(10, "--head softmax", "--rounds 1", "--rounds 21", 20, "softmax"),
+    "softmax-100": Case(100, "--head softmax", "--rounds 1", "--rounds 21", 20, "softmax"),
+    "deepafl-5": Case(100, "--head deepafl", "--layers 1", "--layers 6", 5, "deepafl"),
+    "deepafl-20": Case(100, "--head deepafl", "--layers 1", "--layers 21", 20, "deepafl"),
+    "deepafl-50": Case(100, "--head deepafl", "--layers 1", "--layers 51", 50, "deepafl"),
+    "safle-512": Case(100, "--head safle --experts 512", "", "", 1, "safle"),
+}
+
+
+def products(kind: str, rows: int, classes: int) -> float:
+    """Least processor seconds of three, of the products of one round."""
+    from afltool.memory import keep_freed
+
+    keep_freed()
+    rng = np.random.default_rng(0)
+    work = {"gram": gram, "softmax": softmax, "deepafl": deepafl, "safle": safle}[kind]
+    return min(work(rows, classes, rng) for _ in range(3))
+
+
+def gram(rows: int, classes: int, rng: np.random.Generator) -> float:
+    from scipy.linalg.blas import dsyrk
+
+    X, C = rng.normal(size=(BLOCK, DIM)), np.zeros((DIM, DIM), order="F")
+    begun = time.process_time()
+    for at in range(0, rows, BLOCK):
+        dsyrk(1.0, X[: min(BLOCK, rows - at)].T, beta=1.0, c=C, overwrite_c=1)
+    return time.process_time() - begun
+
+
+def softmax(rows: int, classes: int, rng: np.random.Generator) -> float:
+    """The fastest size of blocks: 64 rows (bench_softmax.py), of float64 rows in memory."""
+    X, V = rng.random((rows, DIM)), rng.normal(size=(DIM, classes))
+    R, total = rng.normal(size=(rows, classes)), np.zeros((DIM, classes))
+    begun = time.process_time()
+    for at in range(0, rows, 64):
+        part = slice(at, at + 64)
+        X[part] @ V
+        total += X[part].T @ R[part]
+    return time.process_time() - begun
+
+
+def deepafl(rows: int, classes: int, rng: np.random.Generator) -> float:
+    """Of a layer: one n × d × d, one symmetric n × d × d, and five thin ones n × d × C."""
+    from scipy.linalg.blas import sgemm, ssyrk
+
+    phi = rng.random((rows, WIDTH), np.float32)
+    B = rng.normal(size=(WIDTH, WIDTH)).astype(np.float32)
+    W, P = B[:, :classes].copy(), phi[:BLOCK, :classes].copy()
+    begun = time.process_time()
+    for at in range(0, rows, BLOCK):
+        n = min(BLOCK, rows - at)
+        X, thin = phi[at : at + n], P[:n]
+        sgemm(1.0, B.T, X.T)  # ΦB
+        ssyrk(1.0, X.T)  # FᵀF
+        for _ in range(2):
+            sgemm(1.0, W.T, X.T)  # ΦW, FZ
+            sgemm(1.0, thin.T, X.T, trans_b=1)  # FᵀR, ΦᵀP
+        sgemm(1.0, W, thin.T)  # PUᵀ
+    return time.process_time() - begun
+
+
+def safle(rows: int, classes: int, rng: np.random.Generator) -> float:
+    """The counts of all pairs of 512 codes below 8, of codes in memory."""
+    from afltool.linalg.counts import add_pairs, pair_count
+
+    codes = rng.integers(0, 8, (512, rows)).astype(np.uint8)
+    pairs = np.zeros((pair_count(512), 7, 7), np.int64)
+    begun = time.process_time()
+    add_pairs(codes, 8, pairs)
+    return time.process_time() - begun
+
+
+ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def run(train: Path, test: Path, words: str) -> tuple[float, float, dict[str, float]]:
+    """Processor seconds and peak MB of a run, and the seconds of its stages by the clock."""
+    with tempfile.TemporaryDirectory(dir=train.parent) as folder:
+        files = f"--train-features {train} --test-features {test} --clients 100 -o {folder}/run"
+        command = [str(COMMAND), "-q", "run", *words.split(), *files.split()]
+        child = subprocess.Popen(command, env={**os.environ, **ALONE}, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(child.pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0, command
+        stages: dict[str, float] = {}
+        for one in json.loads((Path(folder) / "run" / "summary.json").read_text())["stages"]:
+            stages[one["stage"]] = stages.get(one["stage"], 0.0) + one["seconds"]
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, stages
+
+
+def main() -> None:
+    if "--child" in sys.argv:
+        kind, rows, classes = sys.argv[2:]
+        print(products(kind, int(rows), int(classes)))
+        return
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--folder", type=Path, default=None)
+    given = parser.parse_args()
+    os.environ.update(ALONE)
+    print(machine())
+    print(f"{given.rows} × {DIM} int16 rows; processor seconds, one thread")
+    print("| run | whole | a round or layer | its products | times | peak |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="bench-run-"))
+    for name in given.only.split(","):
+        case = CASES[name]
+        train, test = (
+            feature_file(folder, n, case.classes, DIM, seed)
+            for n, seed in ((given.rows, 0), (given.rows // 5, 1))
+        )
+        alone = float(fresh(__file__, case.products, str(given.rows), str(case.classes))[0])
+        whole, peak, _ = run(train, test, f"{case.words} {case.many}")
+        each = whole
+        if case.few:
+            each = (whole - run(train, test, f"{case.words} {case.few}")[0]) / case.rounds
+        print(
+            f"| {name} | {whole:.1f} s | {each:.2f} s | {alone:.2f} s | {each / alone:.2f} "
+            f"| {peak:.0f} MB |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
