@@ -9,6 +9,8 @@ import pytest
 import scipy.linalg
 from problems import sums
 from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
@@ -226,3 +228,65 @@ def test_rows_and_sums_that_do_not_fit_into_memory_are_refused(monkeypatch):
         head.gather([block])
     with pytest.raises(NumericalError, match="a linear system of 30 unknowns needs about"):
         head.absorb(total)
+
+
+# --- standardised ---------------------------------------------------------------------------------
+
+
+def uneven(n=300, d=16):
+    """Features whose scales differ by powers of two, and one that is always 2."""
+    X, y = rows(n, d)
+    values = X.values.astype(np.int64) >> np.arange(d) % 5
+    values[:, 3] = 1024
+    return FixedPoint(values.astype(np.int16), 9), y
+
+
+@pytest.mark.parametrize("ridge", [0.5, 300.0])
+def test_standardised_with_an_intercept_is_scikit_learns_scaler_and_ridge(ridge):
+    X, y = uneven()
+    oracle = make_pipeline(StandardScaler(), Ridge(alpha=ridge, solver="cholesky"))
+    expected = oracle.fit(real(X), np.eye(4)[y]).predict(real(X))
+    head = solved(X, y, ridge=ridge, intercept=True, standardise=True)
+    assert np.allclose(head.scores(X), expected, rtol=1e-8, atol=1e-9)
+    plain = solved(X, y, ridge=ridge, intercept=True)
+    assert not np.allclose(plain.scores(X), expected, atol=1e-3), "the premise: it differs"
+
+
+def test_standardised_is_a_penalty_of_each_features_variance():
+    """(G + λ diag(var)) W = H, solved by SciPy; a constant feature is weighed as it is."""
+    X, y = uneven()
+    R, Y = real(X), np.eye(4)[y]
+    variances = np.where(R.std(axis=0) > 0, R.var(axis=0), 1.0)
+    expected = scipy.linalg.solve(R.T @ R + 7.0 * np.diag(variances), R.T @ Y, assume_a="pos")
+    head = solved(X, y, ridge=7.0, standardise=True)
+    assert np.allclose(head.weights, expected, rtol=1e-8, atol=1e-11)
+    error = ((Y - R @ expected) ** 2).sum() / len(y)
+    assert np.isclose(head.report["training_mse"], error, rtol=1e-9)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_scale_of_the_features_changes_nothing_once_they_are_standardised(held):
+    """Not even the ridge that cross-validation or held-out clients choose."""
+    X, y = rows(seed=3)
+    scaled = FixedPoint((X.values >> 1 << 1).astype(np.int16), 9)
+    halved = FixedPoint((scaled.values // [[1, 2] * 8]).astype(np.int16), 9)
+    found = []
+    for one in (scaled, halved):
+        head, total = collected(one, y, ridge="auto", intercept=True, standardise=True)
+        other = rows(seed=4)
+        theirs = one is halved
+        values = (other[0].values >> 1 << 1) // ([[1, 2] * 8] if theirs else 1)
+        _, validation = collected(
+            FixedPoint(values.astype(np.int16), 9), other[1], intercept=True, standardise=True
+        )
+        done = head.absorb(total, validation if held else None)
+        found.append((done.report["ridge"], done.scores(one)))
+    assert found[0][0] == found[1][0]
+    assert np.allclose(found[0][1], found[1][1], rtol=1e-7, atol=1e-9)
+
+
+def test_what_standardise_leaves_as_it_was():
+    assert "standardise" not in make_head("linear").options.as_dict()
+    assert make_head("linear", {"standardise": True}).options.as_dict()["standardise"]
+    with pytest.raises(UsageError, match="leave out --standardise"):
+        make_head("linear", {"standardise": True, "keep_gamma": True})

@@ -20,10 +20,20 @@ from .options import LeastSquaresOptions, check_path
 
 
 class Problem:
-    """One least-squares problem in float64, centred when there is an intercept."""
+    """One least-squares problem in float64, centred when there is an intercept.
 
-    def __init__(self, G: rr.F64, H: rr.F64, rows: int, class_counts: Array, intercept: bool):
+    ``standardise``: of the features divided by their standard deviations s, which the sums hold:
+    diag(G)/N are the second moments, and the columns of H add up to Σx. A ridge λ then weighs
+    feature j with λ s_j².
+    """
+
+    def __init__(
+        self, G: rr.F64, H: rr.F64, rows: int, class_counts: Array, intercept: bool,
+        standardise: bool = False,
+    ):  # fmt: skip
         self.rows, self.means = rows, None
+        self.spread: rr.F64 | None = None
+        sums = H.sum(axis=1)
         self.target = float(rows)  # ‖Y‖² of one-hot labels
         self.outside = 0.0  # parameters that are not in G
         self.G, self.H = G, H
@@ -32,9 +42,15 @@ class Problem:
             self.means = (mean_x, mean_y)
             self.target -= float((class_counts.astype(float) ** 2).sum()) / rows
             self.outside = 1.0
+        if standardise:
+            means = 0.0 if intercept else sums / rows
+            self.spread = rr.spreads(np.diag(self.G) / rows, means)
+            self.G = self.G / self.spread[:, None]
+            self.G /= self.spread
+            self.H = self.H / self.spread[:, None]
 
     @classmethod
-    def of(cls, total: Statistics, intercept: bool = False) -> Problem:
+    def of(cls, total: Statistics, intercept: bool = False, standardise: bool = False) -> Problem:
         """The problem in a total's `GRAM` and `CROSS`; `InvalidDataError` when it has no rows."""
         if total.rows == 0:
             raise InvalidDataError(
@@ -43,7 +59,7 @@ class Problem:
         bits = fraction_bits(total)
         G = rr.gram_matrix(total.arrays[GRAM], bits)
         H = rr.cross_matrix(total.arrays[CROSS], bits)
-        return cls(G, H, total.rows, total.class_counts, intercept)
+        return cls(G, H, total.rows, total.class_counts, intercept, standardise)
 
     @cached_property
     def system(self) -> SpectralSystem:
@@ -56,7 +72,9 @@ class Problem:
         return max(rr.squared_error(W, self.G, self.H, self.target), 0.0)
 
     def with_intercept(self, W: rr.F64) -> rr.F64:
-        """W with the intercept ȳ − x̄ᵀW as its last row, where there is one."""
+        """W for features as they are; the intercept ȳ − x̄ᵀW is its last row, if there is one."""
+        if self.spread is not None:
+            W = W / self.spread[:, None]
         if self.means is None:
             return W
         mean_x, mean_y = self.means
@@ -84,12 +102,14 @@ def fit(
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
     squares = 2 if isinstance(options.ridge, float) and validation is None else 5
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
-    problem = Problem.of(total, options.intercept)
+    problem = Problem.of(total, options.intercept, options.standardise)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
     choice = choose(options.ridge, problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}
     report["training_mse"] = problem.squared_error(W) / total.rows
+    if options.standardise:
+        report["standardised"] = True
     if kept:
         report["kept_gamma"] = kept
     return problem.with_intercept(W), report

@@ -142,5 +142,19 @@ class LeastSquaresOptions(Options):
         False, "do not take γ off, as in the paper's 'without RI removal'", at_solve=True
     )
 
+    standardise: bool = option(
+        False, "the ridge weighs each feature by its variance: as on features of variance one",
+        at_solve=True,
+    )  # fmt: skip
+
     def check(self) -> None:
         self._set(ridge=parse_ridge(self.ridge))
+        if self.standardise and self.keep_gamma:
+            raise UsageError("--keep-gamma is of features as they are: leave out --standardise")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Without `standardise` where it is not asked for, so that older totals still fit."""
+        found = super().as_dict()
+        if not self.standardise:
+            del found["standardise"]
+        return found

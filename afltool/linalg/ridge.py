@@ -144,6 +144,16 @@ def centred(G: F64, H: F64, rows: int) -> tuple[F64, F64, F64, F64]:
     return G_c, H[:-1] - rows * np.outer(mean_x, mean_y), mean_x, mean_y
 
 
+def spreads(moments: F64, means: F64 | float) -> F64:
+    """Standard deviations (d,) from second moments Σx²/N and means Σx/N; 1 for a constant feature.
+
+    A feature counts as constant where its variance is lost in the rounding of its second moment.
+    """
+    variances = moments - means**2
+    varied = variances > len(moments) * np.finfo(float).eps * np.abs(moments)
+    return np.sqrt(np.where(varied, variances, 1.0))
+
+
 def explain_rank(c: Conditioning, rows: int, remedy: str) -> str:
     """The message for a system that does not determine the weights."""
     why = (
