@@ -290,3 +290,12 @@ def test_what_standardise_leaves_as_it_was():
     assert make_head("linear", {"standardise": True}).options.as_dict()["standardise"]
     with pytest.raises(UsageError, match="leave out --standardise"):
         make_head("linear", {"standardise": True, "keep_gamma": True})
+
+
+def test_a_solve_may_standardise_what_was_gathered_without_a_word_of_it():
+    X, y = uneven()
+    head, total = collected(X, y, intercept=True)
+    found = with_options(head, standardise=True, ridge=2.0).absorb(total)
+    wanted = solved(X, y, intercept=True, standardise=True, ridge=2.0)
+    assert np.array_equal(found.weights, wanted.weights)
+    assert found.report["standardised"]

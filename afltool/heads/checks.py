@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ H = TypeVar("H", bound=Head)
 
 def with_options(head: H, **changes: Any) -> H:
     """The same head with other options that the statistics do not depend on."""
-    unknown = sorted(set(changes) - set(head.options.as_dict()))
+    unknown = sorted(set(changes) - {f.name for f in fields(head.options)})
     if unknown:
         raise UsageError(
             f"the head {head.name!r} has no option --{unknown[0].replace('_', '-')}; `solve` "
