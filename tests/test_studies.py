@@ -7,17 +7,22 @@ import os
 import re
 import shlex
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import afltool
+from afltool.baselines import METHODS, method_class
 from afltool.errors import IncompleteError, NumericalError, OutputExistsError, UsageError
+from afltool.options.partition import PartitionOptions
 from afltool.runs.layout import RunFolder
 from afltool.studies import execution, grid
+from afltool.studies.cells import own_names
 from afltool.studies.description import find, read, shipped_names
 from afltool.studies.execution import check_heads, finished, names_of_cells, study
 from afltool.studies.layout import StudyFolder
+from afltool.studies.records import axes_of
 from afltool.studies.said import listed, script, status
 
 GRID = """
@@ -108,6 +113,25 @@ def test_the_seed_is_that_of_everything_that_draws(described):
     of_head, of_baseline = read(described(text)).cells[-2:]
     assert of_head.config.partition.seed == of_head.config.own.head_seed == 1
     assert of_baseline.config.partition.seed == of_baseline.settings["seed"] == 1
+
+
+def test_alpha_is_that_of_the_clients_and_not_that_of_feddyn(described):
+    method = 'label = "FedDyn"\nbaseline = "feddyn"\nmethod-alpha = 0.02\nseed = 0\n'
+    wanted = read(described(f"{GRID.split('seed')[0]}alpha = [0.1, 3]\n{method}"))
+    assert [cell.config.partition.alpha for cell in wanted.cells] == [0.1, 3.0]
+    assert [cell.settings["alpha"] for cell in wanted.cells] == [0.02, 0.02]
+    assert [axes_of(cell)["alpha"] for cell in wanted.cells] == [0.1, 3]
+    plain = read(described(f'{GRID.split("seed")[0]}alpha = 3\nbaseline = "feddyn"\n'))
+    assert "alpha" not in plain.cells[0].settings
+    assert plain.cells[0].config.partition.alpha == 3.0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_option_of_a_baseline_has_a_name_in_a_study(method):
+    """Names of the partition are the partition's: none is taken for the method's."""
+    names = own_names(method)
+    assert set(names.values()) >= {f.name for f in fields(method_class(method).settings_class)}
+    assert not names.keys() & {f.name for f in fields(PartitionOptions)} - {"seed"}
 
 
 @pytest.mark.parametrize(

@@ -154,13 +154,16 @@ def _run(given: dict[str, Any]) -> RunConfig:
 
 
 def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) -> Cell:
-    """`seed` is that of the partition, too, unless that is given."""
-    theirs = {f.name for f in fields(_settings_class(method))} | OF_BASELINE
+    """`seed` is that of the partition, too, unless that is given.
+
+    `alpha` is the partition's; FedDyn's own α is `method-alpha`, see `own_names`.
+    """
+    theirs = own_names(method)
     if SEED in given and "partition" not in given:
         given.setdefault("partition_seed", given[SEED])
     shared = _names(ExtractOptions) | _names(PartitionOptions)
     own = {"train_features", "test_features", "partition", "partition_seed", "weights_seed"}
-    told = {k: v for k, v in given.items() if k in theirs}
+    told = {theirs[k]: v for k, v in given.items() if k in theirs}
     rest = {k: v for k, v in given.items() if k not in theirs or k in own}
     for name in rest.keys() - shared - own:
         raise UsageError(f"{flag(name)} is no option of baseline {method}, its data or clients")
@@ -168,6 +171,19 @@ def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) ->
         method, {k: v for k, v in told.items() if k not in OF_BASELINE}, told.get("preset")
     )
     return Cell(setting, RunConfig(**rest).with_absolute_paths(), method, told)
+
+
+@lru_cache
+def own_names(method: str) -> dict[str, str]:
+    """The names that a study has for the options of a baseline: the option's own name.
+
+    One that the partition has, too, is called ``method-NAME``.
+    """
+    settings = {f.name for f in fields(_settings_class(method))}
+    return {
+        f"method_{name}" if name in _names(PartitionOptions) else name: name
+        for name in settings | OF_BASELINE
+    }
 
 
 @lru_cache

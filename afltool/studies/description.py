@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import inputs
-from ..baselines import METHODS, method_class
+from ..baselines import METHODS
 from ..errors import InvalidDataError, OutputExistsError, UsageError
 from ..options.study import TableOptions
 from ..runs.config import FIELDS, HEAD_NAMES, PARTS, absolute
 from ..runs.toml import known_key
 from ..store.atomic import write_text
 from . import grid
-from .cells import BASELINE, LABEL, OF_BASELINE, SEED, Cell, make_cell
+from .cells import BASELINE, LABEL, OF_BASELINE, SEED, Cell, make_cell, own_names
 from .layout import StudyFolder
 
 SECTION = "study"  # the table of a TOML file that is not of options
@@ -187,7 +187,7 @@ def option_names(tree: Mapping[str, Any]) -> set[str]:
     names = FIELDS.keys() | HEAD_NAMES | {LABEL, BASELINE, SEED} | OF_BASELINE
     for method in _methods(tree):
         if method in METHODS:
-            names |= {f.name for f in fields(method_class(method).settings_class)}
+            names |= own_names(method).keys()
     return names
 
 

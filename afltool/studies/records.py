@@ -15,7 +15,7 @@ from ..report.crosstab import Record
 from ..runs.config import PARTS
 from ..runs.told import plain
 from ..store.tables import read_columns
-from .cells import LABEL, SEED, SEEDS, Cell
+from .cells import LABEL, SEED, SEEDS, Cell, own_names
 from .description import Study, option_names
 from .execution import failure, finished, varying
 from .layout import StudyFolder
@@ -91,7 +91,8 @@ def axes_of(cell: Cell) -> dict[str, Any]:
 def _of_head(cell: Cell) -> dict[str, Any]:
     name = cell.config.own.head
     if cell.method is not None:
-        return {k: plain(v) for k, v in cell.settings.items()}
+        called = {own: name for name, own in own_names(cell.method).items()}
+        return {called[k]: plain(v) for k, v in cell.settings.items()}
     if name not in OPTIONS:
         return {}
     try:
