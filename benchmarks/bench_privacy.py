@@ -18,11 +18,12 @@ import numpy as np
 import pandas as pd
 from measure import machine
 
+from afltool.clients import Client, ClientId
 from afltool.heads import make_head
 from afltool.heads.checks import with_options
 from afltool.linalg.fixedpoint import FixedPoint, real
 from afltool.privacy.differential import Noise, clip_rows, with_ridge
-from afltool.statistics import Client, ClientId, Context, Statistics, total
+from afltool.statistics import Context, Statistics, total
 from afltool.store.features import open_features
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0)

@@ -30,13 +30,14 @@ from typing import Any
 import numpy as np
 from measure import machine
 
+from afltool.clients import Client, ClientId
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
 from afltool.heads.carried import Carried, Remembered
 from afltool.linalg import softmax as sm
 from afltool.linalg.fixedpoint import FixedPoint, Rows
 from afltool.partitions import assign
-from afltool.statistics import Client, ClientId, Context, Statistics
+from afltool.statistics import Context, Statistics
 from afltool.store.features import open_features
 from afltool.store.statistics import save_statistics
 

@@ -20,7 +20,7 @@ LAYERS = (
     ("errors",),
     ("differences", "digest", "names", "progress", "memory", "typed", "inputs", "shown"),
     ("options",),
-    ("linalg",),
+    ("linalg", "clients"),
     ("statistics", "partitions", "metrics"),
     ("folding",),
     ("heads",),

@@ -12,12 +12,13 @@ from impossible import impossible
 from test_bad_input import INPUT, refused
 from test_misfits import OPTIONS_OF, rounds
 
+from afltool.clients import Client, ClientId
 from afltool.errors import AflError, InvalidDataError, NumericalError
 from afltool.folding import pairwise_total
 from afltool.heads import conditions, make_head
 from afltool.heads.base import binding
 from afltool.linalg.fixedpoint import FixedPoint
-from afltool.statistics import Client, ClientId, Context, Statistics, Sum
+from afltool.statistics import Context, Statistics, Sum
 from afltool.store.statistics import load_statistics, save_statistics
 
 MADE_BY = {"stage": "forged", "options": {}, "inputs": {}}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
@@ -16,7 +17,7 @@ from afltool.heads.graphs import NOBODY, Classifier, activated, graph_of
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate
 from afltool.linalg.fixedpoint import FixedPoint, encode
-from afltool.statistics import Client, ClientId, Context
+from afltool.statistics import Context
 
 DIM, CLASSES, BITS = 10, 4, 9
 

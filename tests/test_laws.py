@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import row_sets, same, statistics_of
 
+from afltool.clients import Client, ClientId
 from afltool.differences import difference
 from afltool.errors import MismatchError, NumericalError
-from afltool.statistics import Client, ClientId, Statistics, Sum, total
+from afltool.statistics import Statistics, Sum, total
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 

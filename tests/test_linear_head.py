@@ -12,13 +12,14 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
 from afltool.heads.options import check_path, parse_ridge
 from afltool.linalg.fixedpoint import FixedPoint, real
-from afltool.statistics import Client, ClientId, Context
+from afltool.statistics import Context
 
 
 def rows(n=300, d=16, classes=4, seed=0, rank=None):

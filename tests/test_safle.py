@@ -12,6 +12,7 @@ from problems import sums
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import afltool
+from afltool.clients import ClientId
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
@@ -19,7 +20,7 @@ from afltool.heads.checks import with_options
 from afltool.heads.safle import head as module
 from afltool.linalg import ridge_choice
 from afltool.linalg.fixedpoint import FixedPoint, real
-from afltool.statistics import ClientId, Context, total
+from afltool.statistics import Context, total
 
 CLASSES, DIM = 3, 6
 PLAIN = {"thresholds": "range:-2:2", "buckets": 4, "experts": 7, "ridge": 3.0}

@@ -14,6 +14,7 @@ from problems import sums
 from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
+from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
@@ -21,7 +22,7 @@ from afltool.heads.checks import with_options
 from afltool.linalg import softmax as sm
 from afltool.linalg.designs import Coded, Dense
 from afltool.linalg.fixedpoint import LARGEST, FixedPoint, real
-from afltool.statistics import Client, ClientId, Context, total
+from afltool.statistics import Context, total
 
 
 def rows(n=200, d=6, classes=4, seed=0):

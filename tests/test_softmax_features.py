@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
 import afltool
+from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import OPTIONS, make_head
 from afltool.heads.base import binding
@@ -27,7 +28,7 @@ from afltool.linalg import codes as cd
 from afltool.linalg.fixedpoint import FixedPoint, real
 from afltool.partitions import assign
 from afltool.runs.config import RunConfig
-from afltool.statistics import Client, ClientId, Context, total
+from afltool.statistics import Context, total
 from afltool.store.heads import load_head
 
 DIM, CLASSES = 6, 4

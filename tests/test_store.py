@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import afltool
+from afltool.clients import Client, ClientId
 from afltool.errors import AflError, CorruptFileError, InputError, InvalidDataError
 from afltool.heads import make_head
 from afltool.linalg.triangle import pack
 from afltool.partitions.rows import Partition
-from afltool.statistics import Client, ClientId, Context, Statistics
+from afltool.statistics import Context, Statistics
 from afltool.store import hdf5, outputs, schema
 from afltool.store.arrays import put_array
 from afltool.store.feature_writer import writing_features

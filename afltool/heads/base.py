@@ -23,11 +23,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clients import Client, ClientId, mark
 from ..digest import Digest, array_kind
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..linalg.fixedpoint import FixedPoint, Rows
 from ..linalg.gram import check_labels
-from ..statistics import Client, ClientId, Statistics, Sum, mark
+from ..statistics import Statistics, Sum
 from .carried import NOTHING, Carried
 from .options import Options
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
+from ..clients import Client, ClientId
 from ..digest import Digest
 from ..errors import AflError, InputError, MismatchError, UsageError
 from ..options import made, takes
 from ..options.statistics import AggregateOptions
-from ..statistics import Client, ClientId, Statistics, Sum
+from ..statistics import Statistics, Sum
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
 from ..store.listing import expand, files_of_clients

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import progress
+from ..clients import Client, ClientId
 from ..differences import difference
 from ..digest import Digest, canonical_json
 from ..errors import InputError, InvalidDataError, MismatchError, UsageError
@@ -29,7 +30,7 @@ from ..partitions.drawing import chosen_clients, draw_clients
 from ..partitions.rows import Assignment
 from ..privacy.protection import Protection
 from ..shown import byte_text
-from ..statistics import Client, ClientId, Context, Statistics
+from ..statistics import Context, Statistics
 from ..store.atomic import free_space, need_space
 from ..store.carried import CarriedFile
 from ..store.client_rows import ClientRows

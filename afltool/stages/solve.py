@@ -10,6 +10,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from ..clients import same_source, sources_of
 from ..differences import difference
 from ..errors import InputError, InvalidDataError, MismatchError
 from ..heads import make_head
@@ -18,7 +19,7 @@ from ..heads.checks import check_total, with_options
 from ..options import made, takes
 from ..options.solving import SolveOptions
 from ..privacy.differential import ridge_by, with_ridge
-from ..statistics import Statistics, same_source, sources_of
+from ..statistics import Statistics
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
 from ..store.heads import load_head, save_head

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clients import Client, ClientId
 from ..digest import canonical_json, narrowest
 from ..errors import CorruptFileError, InvalidDataError
 from ..heads import conditions
-from ..statistics import MOST_ROWS, Client, ClientId, Context, Statistics
+from ..statistics import MOST_ROWS, Context, Statistics
 from . import hdf5, schema, workspace
 from .arrays import damage_as_error
 from .provenance import versions

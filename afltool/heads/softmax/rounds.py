@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...clients import ClientId
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...linalg.softmax import Bound
 from ...linalg.triangle import length
-from ...statistics import ClientId, Statistics
+from ...statistics import Statistics
 from ..base import Array, expect_shape, marks
 
 F64 = NDArray[np.float64]
