@@ -4,7 +4,7 @@
 source /scratch/run/slurm/common.sh
 set -e
 cd "$RUN/slurm"
-# What Slurm says of the job that calls this must not be said of those that it submits.
+# The jobs that this script submits must not inherit the calling job's own settings.
 unset "${!SLURM_ARRAY@}" "${!SLURM_CPUS@}" "${!SLURM_JOB@}" "${!SLURM_RESTART@}"
 mkdir -p jobs log
 exec 9>jobs/lock

@@ -37,7 +37,7 @@ stage() {
     [ "$code" = 0 ] || finish "$code"
 }
 
-# finish CODE: end this task. What a second try may mend goes back into the queue, this task alone:
+# finish CODE: end this task. If a second try may succeed, this one task goes back into the queue:
 #   75        stopped before the time limit; the next try goes on from there
 #   3         a file is not there or busy: network file systems show some late
 #   over 128  killed by a signal, perhaps for its memory
