@@ -138,6 +138,10 @@ def run(train: Path, test: Path, words: str) -> tuple[float, float, dict[str, fl
 
 def main() -> None:
     if "--child" in sys.argv:
+        if sys.argv[2] == "features":  # here, because a child begins with its parent's peak
+            folder, *numbers = sys.argv[3:]
+            print(feature_file(Path(folder), *map(int, numbers)))
+            return
         kind, rows, classes = sys.argv[2:]
         print(products(kind, int(rows), int(classes)))
         return
@@ -155,7 +159,7 @@ def main() -> None:
     for name in given.only.split(","):
         case = CASES[name]
         train, test = (
-            feature_file(folder, n, case.classes, DIM, seed)
+            Path(fresh(__file__, "features", *map(str, (folder, n, case.classes, DIM, seed)))[0])
             for n, seed in ((given.rows, 0), (given.rows // 5, 1))
         )
         alone = float(fresh(__file__, case.products, str(given.rows), str(case.classes))[0])

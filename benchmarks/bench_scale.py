@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from measure import machine
-from synthetic import embeddings
 
 COMMAND = Path(sys.executable).with_name("afltool")
 MB = 1e6
@@ -54,6 +53,14 @@ def measured(folder: Path, words: str, made: str) -> Took:
         raise SystemExit(f"{words}\n{(folder / 'log.txt').read_text()}")
     wall = time.perf_counter() - begun
     return Took(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, size(folder / made))
+
+
+def make_rows(folder: Path, rows: int, classes: int, dim: int) -> None:
+    """`synthetic.embeddings` in a process of its own: a child begins with its parent's peak."""
+    numbers = map(str, (rows, classes, dim))
+    script = Path(__file__).with_name("synthetic.py")
+    made = [sys.executable, str(script), str(folder), *numbers]
+    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
 
 
 def size(path: Path) -> int:
@@ -93,7 +100,7 @@ def of_clients(clients: int) -> dict[str, tuple[str, str]]:
 def road(folder: Path, rows: int, clients: int, dim: int, classes: int) -> dict[str, Took]:
     """Every stage of so many rows and clients, in a folder of their own."""
     folder.mkdir(parents=True)
-    embeddings(folder / "rows", rows, classes, dim)
+    make_rows(folder / "rows", rows, classes, dim)
     found = {}
     for name, (words, made) in stages(clients).items():
         found[name] = measured(folder, words, made)
@@ -107,7 +114,7 @@ def road(folder: Path, rows: int, clients: int, dim: int, classes: int) -> dict[
 def files(folder: Path, rows: int, clients: int, dim: int, classes: int) -> dict[str, Took]:
     """The stages with a file a client."""
     folder.mkdir(parents=True)
-    embeddings(folder / "rows", rows, classes, dim)
+    make_rows(folder / "rows", rows, classes, dim)
     for words, made in list(stages(clients).values())[:2]:
         measured(folder, words, made)
     shutil.rmtree(folder / "rows")
