@@ -277,12 +277,12 @@ def test_every_way_to_name_images_names_the_same(photos, tmp_path, cli, monkeypa
     assert done.stdout == (tmp_path / "0.csv").read_text()
 
 
-def test_slices_of_several_nodes_come_from_the_space(photos, tmp_path):
-    """Nobody says again which nodes, poolings and scales a head's features are of."""
+def test_slices_of_several_nodes_and_views_come_from_the_space(photos, tmp_path):
+    """Nobody says again which nodes, poolings, scales and views a head's features are of."""
     images, nodes = photos / "images", ("layer3:max*0.5", "penultimate")
     files = [
         afltool.extract("resnet18", f"imagefolder:{images}", split, tmp_path / f"{split}.h5",
-                        node=nodes, **SMALL)
+                        node=nodes, views="flip", **SMALL)
         for split in ("train", "test")
     ]  # fmt: skip
     total = afltool.local_stats(files[0], "linear", tmp_path / "t.h5", client="a", sum=True)
@@ -365,7 +365,7 @@ def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path, m
         ({"backbone": "resnet34"}, "weights is"),
         ({"node": "output of layer3, averaged over positions"}, "dim is 256 here and 512 there"),
         ({"preprocessing": {**space["preprocessing"], "fingerprint": "0"}}, "preprocessing.finger"),
-        ({"precision": "bf16", "views": 2}, "views is None here and 2 there"),
+        ({"unknown to this version": 2}, "unknown to this version is None here and 2 there"),
     ):
         other = forge(head, tmp_path / "other.h5", {"space": {**space, **change}})
         with pytest.raises(MismatchError, match=words):
