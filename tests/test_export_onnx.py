@@ -111,7 +111,8 @@ def test_predictions_from_raw_digits_are_afltools(case, digits, pictures, tmp_pa
 
 def test_another_node_and_other_weights(tmp_path, pictures):
     """Bare arrays and a program of torch, of a network that ends before its end."""
-    how = {"weights": "random", "image_size": 32, "data": "digits", "node": ("layer3",)}
+    how = {"weights": "random", "image_size": 32, "data": "digits", "node": ("layer3",),
+           "views": "flip"}  # fmt: skip
     train = afltool.extract("timm:test_resnet", out=tmp_path / "x.h5", limit=60, **how)
     total = afltool.local_stats(train, "linear", tmp_path / "t.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 1.0})
