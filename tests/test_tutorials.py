@@ -19,7 +19,7 @@ def blocks(page, kinds):
     return [text for kind, text in found if kind in kinds]
 
 
-def follow(page, folder, kinds=("sh",), env=None, timeout=120):
+def follow(page, folder, kinds=("sh",), env=None, timeout=600):
     script = "set -euo pipefail\n" + "\n".join(blocks(page, kinds))
     done = subprocess.run(
         ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=timeout,
@@ -58,6 +58,6 @@ def test_the_cluster_tutorial_on_a_real_slurm(tmp_path):
     try:
         cluster.start()
         page = next(page for page in PAGES if page.stem == "cluster")
-        follow(page, tmp_path / "work", ("sh", "slurm"), cluster.env, timeout=600)
+        follow(page, tmp_path / "work", ("sh", "slurm"), cluster.env)
     finally:
         cluster.stop()
