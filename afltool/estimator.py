@@ -274,7 +274,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     @available_if(_with_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities (n, C), of heads that define them: softmax and most discriminants."""
-        shares, _ = sm.probabilities(self._scores(X))
+        shares, _ = sm.softmax_in_place(self._scores(X))
         return shares
 
     # ------------------------------------------------------------ files

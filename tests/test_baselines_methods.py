@@ -26,7 +26,7 @@ from afltool.baselines.fedawa import gradient, softmax
 from afltool.baselines.feddisco import distances
 from afltool.baselines.fedntd import wrong_shares
 from afltool.baselines.moon import cosine
-from afltool.baselines.network import Network
+from afltool.baselines.network import DenseLayers
 from afltool.errors import UsageError
 
 F64 = torch.float64
@@ -283,7 +283,7 @@ def test_adam_is_that_of_pytorch():
 
 def test_fedgens_message_has_the_size_of_pfllibs():
     """2.31 MB of generator beside the head, for 512 features and 100 classes."""
-    network = Network((512, 100), bias=True)
+    network = DenseLayers((512, 100), bias=True)
     method = begun("fedgen", federation(d=512, classes=100, sizes=(60,))).method
     assert network.size * 4 == 205_200
     assert (method.download(1) - network.size) * 4 == pytest.approx(2.31e6, rel=0.01)
@@ -412,7 +412,9 @@ def test_equal_grams_make_fedlpas_starting_formula_exact():
     top, G = np.zeros((4, 6)), np.zeros((4, 4))
     for k in range(2):
         W, (rows, y) = as_matrix(theta[k], 5, 4), clients.of(k)
-        G_k = squared_residuals(cv.probabilities(with_ones(rows), W), y.numpy()) + 0.1 * np.eye(4)
+        G_k = squared_residuals(
+            cv.class_probabilities(with_ones(rows), W), y.numpy()
+        ) + 0.1 * np.eye(4)
         G, top = G + clients.shares[k] * G_k, top + clients.shares[k] * G_k @ W @ A
     np.testing.assert_allclose(found, np.linalg.solve(G, top) @ np.linalg.inv(A), atol=1e-13)
 
@@ -428,7 +430,7 @@ def test_the_merged_head_solves_its_system(name, given):
     for k in range(5):
         W, (rows, y) = as_matrix(theta[k], 3, 4), clients.of(k)
         X, rho = with_ones(rows), method.damping
-        G = method.factor(cv.probabilities(X, W), y.numpy()) + rho * np.eye(4)
+        G = method.factor(cv.class_probabilities(X, W), y.numpy()) + rho * np.eye(4)
         M = np.kron(G, X.T @ X / len(X) + rho * np.eye(4)) * clients.shares[k]
         K, Z = K + M, Z + M @ W.ravel()
     mean = as_matrix(average(theta, clients.shares), 3, 4).ravel()

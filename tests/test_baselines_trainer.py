@@ -18,7 +18,7 @@ from rivals import (
 
 from afltool.baselines import METHODS
 from afltool.baselines.clients import dealt
-from afltool.baselines.network import Network, residual
+from afltool.baselines.network import DenseLayers, residual
 from afltool.baselines.runner import State
 from afltool.baselines.streams import Purpose, choice, client_key, permutation, stream
 from afltool.errors import NumericalError
@@ -91,7 +91,7 @@ def test_the_descent_is_that_of_pytorch(layers, bias):
 
 def test_an_extra_gradient_in_the_representation_reaches_the_layers_below():
     g = torch.Generator().manual_seed(0)
-    net = Network((5, 6, 3), bias=True)
+    net = DenseLayers((5, 6, 3), bias=True)
     theta = torch.randn(2, net.size, dtype=torch.float64, generator=g, requires_grad=True)
     X = torch.randn(2, 4, 5, dtype=torch.float64, generator=g)
     y, share = torch.tensor([[0, 1, 2, 0]] * 2), torch.full((2, 4), 0.25, dtype=torch.float64)

@@ -26,14 +26,14 @@ import numpy as np
 
 from afltool.heads.base import Head, add_up
 from afltool.heads.carried import NOTHING
-from afltool.heads.options import Options
+from afltool.heads.options import HeadOptions
 from afltool.linalg.fixedpoint import real
 from afltool.linalg.gram import gram_and_cross
 from afltool.options import option
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToyOptions(Options):
+class ToyOptions(HeadOptions):
     """Options of the nearest class mean."""
 
     prior: bool = option(False, "larger classes reach further", at_solve=True)

@@ -32,7 +32,10 @@ class ByCurvature(Method):
 
         heads = cv.matrices(self.network, theta)
         rows = (cv.rows_of(self.clients, self.network, k) for k in who)
-        G = [self.factor(cv.probabilities(X, W), y) for (X, y), W in zip(rows, heads, strict=True)]
+        G = [
+            self.factor(cv.class_probabilities(X, W), y)
+            for (X, y), W in zip(rows, heads, strict=True)
+        ]
         system = cv.Quadratic(self.clients, self.network, who, G, self.damping, self.threads)
         mean = cv.matrices(self.network, average(theta.double(), self.weigh(who))[None])[0]
         V, steps, left = cv.conjugate_gradients(

@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..linalg.softmax import softmax_in_place
 from .clients import Clients
-from .network import Network, Tensor
+from .network import DenseLayers, Tensor
 from .trainer import on_threads
 
 F64 = NDArray[np.float64]
 TOGETHER = 8  # clients whose terms are added by one thread, always the same ones
 
 
-def matrices(network: Network, theta: Tensor) -> F64:
+def matrices(network: DenseLayers, theta: Tensor) -> F64:
     """Heads θ (A, P) as float64 (A, C, D), the bias as the last column."""
     (W, b) = network.layers(theta)[0]
     parts = [W.double().numpy()]
@@ -33,7 +34,7 @@ def matrices(network: Network, theta: Tensor) -> F64:
     return np.concatenate(parts, axis=2)
 
 
-def flat(network: Network, W: F64, like: Tensor) -> Tensor:
+def flat(network: DenseLayers, W: F64, like: Tensor) -> Tensor:
     """One head (C, D) as θ (P,) of the type of ``like``."""
     import torch
 
@@ -42,19 +43,16 @@ def flat(network: Network, W: F64, like: Tensor) -> Tensor:
     return torch.from_numpy(whole).to(like.dtype)
 
 
-def rows_of(clients: Clients, network: Network, k: int) -> tuple[F64, NDArray[np.int64]]:
+def rows_of(clients: Clients, network: DenseLayers, k: int) -> tuple[F64, NDArray[np.int64]]:
     """X̃ (n_k, D) float64 and labels."""
     X, y = clients.of(k)
     real = X.double().numpy()
     return (np.hstack([real, np.ones((len(real), 1))]) if network.bias else real), y.numpy()
 
 
-def probabilities(X: F64, W: F64) -> F64:
+def class_probabilities(X: F64, W: F64) -> F64:
     """softmax(X Wᵀ) (n, C)."""
-    S = X @ W.T
-    S -= S.max(axis=1, keepdims=True)
-    np.exp(S, out=S)
-    return np.asarray(S / S.sum(axis=1, keepdims=True))
+    return softmax_in_place(X @ W.T)[0]
 
 
 def fisher(P: F64) -> F64:
@@ -69,10 +67,10 @@ def squared_residuals(P: F64, y: Any) -> F64:
     return np.asarray(R.T @ R / len(R))
 
 
-def diagonal_fisher(clients: Clients, network: Network, k: int, W: F64) -> F64:
+def diagonal_fisher(clients: Clients, network: DenseLayers, k: int, W: F64) -> F64:
     """(P∘(1 − P))ᵀ(X̃∘X̃) / n_k (C, D), the diagonal of client k's Fisher information."""
     X, _ = rows_of(clients, network, k)
-    P = probabilities(X, W)
+    P = class_probabilities(X, W)
     return np.asarray((P * (1.0 - P)).T @ (X * X) / len(X))
 
 
@@ -82,7 +80,7 @@ class Quadratic:
     def __init__(
         self,
         clients: Clients,
-        network: Network,
+        network: DenseLayers,
         who: Sequence[int],
         G: Sequence[F64],
         damping: float,

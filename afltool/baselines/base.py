@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError
-from .network import Network, Tensor
+from .network import DenseLayers, Tensor
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ class Method:
     one_shot: ClassVar[bool] = False  # for a linear head
     pools: ClassVar[bool] = False  # the federation is one client
 
-    def __init__(self, settings: Any, clients: Clients, network: Network, threads: int = 1) -> None:
+    def __init__(
+        self, settings: Any, clients: Clients, network: DenseLayers, threads: int = 1
+    ) -> None:
         self.settings, self.clients, self.network = settings, clients, network
         self.threads = threads
         self.memory: dict[str, Tensor] = {}  # all that outlives a round, beside the weights
@@ -135,7 +137,7 @@ def average(theta: Tensor, weights: NDArray[np.float64]) -> Tensor:
     return total.to(theta.dtype)
 
 
-def first_weights(network: Network, seed: int, dtype: Any) -> Tensor:
+def first_weights(network: DenseLayers, seed: int, dtype: Any) -> Tensor:
     """Where everybody starts, (P,): 0 for a linear head, whose loss is convex.
 
     Hidden layers need a random start that all share: uniform on ±1/√fan_in, from the seed.

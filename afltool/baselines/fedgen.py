@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..options import option
 from .base import Local, Method, Step, first_weights
-from .network import Network, Tensor, residual
+from .network import DenseLayers, Tensor, residual
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class FedGen(Method):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         s, net = self.settings, self.network
-        self.generator = Network(
+        self.generator = DenseLayers(
             (s.noise + net.widths[-1], s.generator_hidden, net.widths[-2]), bias=True
         )
         self.pooled = self.clients.counts.sum(axis=0)

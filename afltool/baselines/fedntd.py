@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..options import option
 from .base import Local, Method, Step
-from .network import Network, Tensor
+from .network import DenseLayers, Tensor
 from .settings import Settings
 
 
@@ -36,7 +36,7 @@ class FedNTD(Method):
 
 
 class _NotTrue(Local):
-    def __init__(self, network: Network, start: Tensor, beta: float, tau: float) -> None:
+    def __init__(self, network: DenseLayers, start: Tensor, beta: float, tau: float) -> None:
         self.network, self.start, self.beta, self.tau = network, start, beta, tau
 
     def in_scores(self, R: Tensor, step: Step) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..options import option
 from .base import Local, Method, Step
-from .network import Network, Tensor
+from .network import DenseLayers, Tensor
 from .settings import Settings
 
 
@@ -58,7 +58,7 @@ class Moon(Method):
 
 class _Contrast(Local):
     def __init__(
-        self, network: Network, start: Tensor, previous: Tensor, mu: float, tau: float
+        self, network: DenseLayers, start: Tensor, previous: Tensor, mu: float, tau: float
     ) -> None:
         self.network, self.models, self.mu, self.tau = network, (start, previous), mu, tau
 

@@ -17,7 +17,7 @@ Tensor = Any  # torch.Tensor; PyTorch is loaded when something is trained
 Layer = tuple[Tensor, Tensor | None]  # W (A, out, in), b (A, 1, out)
 
 
-class Network:
+class DenseLayers:
     """Widths (d, h, …, C). Hidden layers have biases; the last one has where ``bias``."""
 
     def __init__(self, widths: tuple[int, ...], bias: bool) -> None:
@@ -44,9 +44,9 @@ class Network:
         """Where the last layer lies in θ."""
         return slice(self._starts[-1], self.size)
 
-    def last(self) -> Network:
+    def last(self) -> DenseLayers:
         """The last layer alone, on the representation."""
-        return Network(self.widths[-2:], self.bias)
+        return DenseLayers(self.widths[-2:], self.bias)
 
     def forward(self, theta: Tensor, X: Tensor) -> tuple[list[Tensor], Tensor]:
         """What enters each layer, and the scores (A, B, C), for rows X (A, B, d)."""

@@ -14,7 +14,7 @@ from ..errors import NumericalError
 from . import method_class
 from .base import FLOAT32, Method, first_weights
 from .clients import Clients
-from .network import Network, Tensor
+from .network import DenseLayers, Tensor
 from .settings import Settings
 from .streams import Purpose, permutation, stream
 from .trainer import Trainer, on_threads
@@ -72,7 +72,9 @@ class Run:
         self.clients = clients.pooled() if cls.pools else clients
         self.settings, self.test, self.held_out = settings, test, held_out
         self.threads = threads
-        self.network = Network(settings.widths(clients.dim, clients.classes), not settings.no_bias)
+        self.network = DenseLayers(
+            settings.widths(clients.dim, clients.classes), not settings.no_bias
+        )
         self.method: Method = cls(settings, self.clients, self.network, threads)
         self.trainer = Trainer(self.clients, self.network, settings, threads, stack)
         weights = first_weights(self.network, settings.seed, clients.X.dtype)

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..heads import make_head
 from ..heads.base import Head
-from .network import Network
+from .network import DenseLayers
 
 
-def head_of(network: Network, theta: Any, report: dict[str, Any]) -> Head:
+def head_of(network: DenseLayers, theta: Any, report: dict[str, Any]) -> Head:
     """The solved head of weights θ (P,): linear, or a network where there are hidden layers."""
     layers = []
     for W, b in network.layers(theta[None]):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .base import Local, Step
 from .clients import Clients
-from .network import Network, Tensor, residual
+from .network import DenseLayers, Tensor, residual
 from .settings import Settings
 from .streams import Purpose, permutation, stream
 
@@ -33,7 +33,7 @@ class Trainer:
     def __init__(
         self,
         clients: Clients,
-        network: Network,
+        network: DenseLayers,
         settings: Settings,
         threads: int,
         stack: int | None = None,
@@ -129,7 +129,7 @@ class Trainer:
 class _Descent:
     """θ ← θ − η v with v ← m v + ∇ + λ θ, as PyTorch's SGD; v starts at 0 in every round."""
 
-    def __init__(self, network: Network, settings: Settings, round: int, theta: Tensor) -> None:
+    def __init__(self, network: DenseLayers, settings: Settings, round: int, theta: Tensor) -> None:
         self.network, self.momentum = network, settings.momentum
         self.decay = settings.weight_decay
         self.rate = settings.rate(round)

@@ -15,7 +15,7 @@ from .base import Array, check_labels, readable
 from .numpy_files import map_npy
 
 LONGEST = 1000  # characters of a label
-MOST_ROWS = 20_000_000  # their labels and ids are held in memory
+MOST_FILE_ROWS = 20_000_000  # of one file: their labels and ids are held in memory
 MOST_NAMES = 1_000_000  # different labels in a text
 
 
@@ -44,11 +44,11 @@ def _numbered(path: Path) -> tuple[dict[str, int], array[int]]:
     with readable(path), io.TextIOWrapper(inputs.open_regular(path), "utf-8-sig") as file:
         while line := file.readline(LONGEST + 2):
             label = line.strip()
-            if len(label) > LONGEST or len(rows) >= MOST_ROWS or len(number) > MOST_NAMES:
+            if len(label) > LONGEST or len(rows) >= MOST_FILE_ROWS or len(number) > MOST_NAMES:
                 raise InvalidDataError(
                     f"{path}: expected one label a line, of at most {LONGEST} characters, at most "
-                    f"{MOST_ROWS:,} in all and {MOST_NAMES:,} different ones; found more in line "
-                    f"{len(rows) + 1}: {label[:40]!r}"
+                    f"{MOST_FILE_ROWS:,} in all and {MOST_NAMES:,} different ones; found more in "
+                    f"line {len(rows) + 1}: {label[:40]!r}"
                 )
             if label:
                 rows.append(number.setdefault(label, len(number)))

@@ -1,8 +1,8 @@
 """The heads by name. Importing this package costs nothing; a head's module loads when it is used.
 
 To add a head: a folder here with ``options.py`` (``OPTIONS``, a class derived from
-`options.Options`) and ``head.py`` (``HEAD``, a class derived from `base.Head`), or one module with
-both; and its line in `HEADS`. What `export` writes of it is in ``graph.py`` (``GRAPH``, see
+`options.HeadOptions`) and ``head.py`` (``HEAD``, a class derived from `base.Head`), or one module
+with both; and its line in `HEADS`. What `export` writes of it is in ``graph.py`` (``GRAPH``, see
 `graphs`); a head without one cannot be exported.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..typed import typed
-from .options import Options
+from .options import HeadOptions
 
 if TYPE_CHECKING:
     from .base import Head
@@ -33,13 +33,13 @@ HEADS: dict[str, str] = {
 TRAINED = {"network": ".network"}
 
 
-class _OptionClasses(Mapping[str, type[Options]]):
+class _OptionClasses(Mapping[str, type[HeadOptions]]):
     """The options class of each head by the head's name; light to load."""
 
-    def __getitem__(self, name: str) -> type[Options]:
+    def __getitem__(self, name: str) -> type[HeadOptions]:
         if name not in HEADS:
             raise KeyError(name)
-        found: type[Options] = _module(name, "options").OPTIONS
+        found: type[HeadOptions] = _module(name, "options").OPTIONS
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -49,7 +49,7 @@ class _OptionClasses(Mapping[str, type[Options]]):
         return len(HEADS)
 
 
-OPTIONS: Mapping[str, type[Options]] = _OptionClasses()
+OPTIONS: Mapping[str, type[HeadOptions]] = _OptionClasses()
 
 
 def _module(name: str, part: str) -> Any:
@@ -65,10 +65,10 @@ def head_class(name: str) -> type[Head]:
     return found
 
 
-def make_options(name: str, options: Mapping[str, Any] | None = None) -> Options:
+def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOptions:
     """The options of the head called ``name``, checked; those not given keep their defaults."""
     _check_name(name)
-    cls: type[Options] = _module(name, "options").OPTIONS
+    cls: type[HeadOptions] = _module(name, "options").OPTIONS
     known = {f.name: f.type for f in fields(cls)}
     unknown = sorted(set(options or {}) - known.keys())
     if unknown:

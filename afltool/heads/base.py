@@ -30,7 +30,7 @@ from ..linalg.fixedpoint import FixedPoint, Rows
 from ..linalg.gram import check_labels
 from ..statistics import Statistics, Sum
 from .carried import NOTHING, Carried
-from .options import Options
+from .options import HeadOptions
 
 Array = NDArray[Any]
 Block = tuple[Rows, NDArray[np.int64]]
@@ -43,7 +43,7 @@ State = tuple[str | None, dict[str, Any], dict[str, Array]]  # what a digest is 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that an option names (`Options.files`); `store.heads` opens it.
+    """A file that an option names (`HeadOptions.files`); `store.heads` opens it.
 
     ``kind`` is 'features', with the rows in ``blocks``, or 'head', with its learned ``arrays``.
     """
@@ -67,7 +67,7 @@ class Head(ABC):
     #: every partition of the same rows gives the same one.
     not_in_digest: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, options: Options, sources: Mapping[str, Source] | None = None) -> None:
+    def __init__(self, options: HeadOptions, sources: Mapping[str, Source] | None = None) -> None:
         self.options = options
         self.dim: int | None = None
         self.classes: int | None = None
@@ -217,7 +217,7 @@ def binding(head: Head) -> dict[str, Any]:
     }
 
 
-def _but_gamma(options: Options) -> dict[str, Any]:
+def _but_gamma(options: HeadOptions) -> dict[str, Any]:
     return {k: v for k, v in options.as_dict().items() if k != "gamma"}
 
 

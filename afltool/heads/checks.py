@@ -67,7 +67,7 @@ def probabilities(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float64
     Least-squares scores estimate the one-hot labels: their order is what counts, and neither are
     they between 0 and 1 nor is their sum 1.
     """
-    return sm.probabilities(scores.copy())[0] if head.log_probabilities else None
+    return sm.softmax_in_place(scores.copy())[0] if head.log_probabilities else None
 
 
 def _flags(names: Iterable[str]) -> str:

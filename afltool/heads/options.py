@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from ..options import Options as Checked
-from ..options import option
+from ..options import Options, option
 
 ACTIVATIONS = (
     "none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid",
@@ -24,7 +23,7 @@ COMPUTE = ("float32", "float64")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Checked):
+class HeadOptions(Options):
     """What every head takes.
 
     ``lends``: the options that decide the head's features, for heads that are fitted on them.
@@ -128,7 +127,7 @@ def check_path(text: str) -> tuple[float, float, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeastSquaresOptions(Options):
+class LeastSquaresOptions(HeadOptions):
     """Options of the heads that are one ridge regression."""
 
     ridge: str | float = ridge_option(0.0)

@@ -22,7 +22,7 @@ from .triangle import pack, unpack
 
 F64 = NDArray[np.float64]
 BITS = 24  # of probabilities and losses: an error of 6e-8 each
-MOST_ROWS = EXACT_FLOAT64 // (LARGEST << BITS)  # whose residuals times features stay below 2^53
+EXACT_ROWS = EXACT_FLOAT64 // (LARGEST << BITS)  # whose residuals times features stay below 2^53
 
 
 def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
@@ -55,7 +55,7 @@ def _prepared(design: Design, V: F64) -> tuple[F64, float]:
     return rounded, 2.0 ** -(s + design.bits)
 
 
-def probabilities(S: F64) -> tuple[F64, F64]:
+def softmax_in_place(S: F64) -> tuple[F64, F64]:
     """softmax(S) row by row (n, C), in the memory of S, and log Σ exp(S) (n,)."""
     top = S.max(axis=1, keepdims=True)
     S -= top
@@ -74,7 +74,7 @@ def residual_and_loss(S: F64, y: NDArray[np.int64], smoothing: float = 0.0) -> t
     wanted = S[at]
     if smoothing:
         wanted = (1.0 - smoothing) * wanted + smoothing * S.mean(axis=1)
-    P, log_sum = probabilities(S)
+    P, log_sum = softmax_in_place(S)
     if smoothing:
         P -= smoothing / S.shape[1]
     P[at] -= 1.0 - smoothing
@@ -87,7 +87,7 @@ def gradient_and_loss(
     """Φᵀ(softmax(ΦV) − Y) (D, C) and the loss sum (1,), without the penalty.
 
     int64 in units of 2^−(bits + 24) and 2^−24 for fixed-point rows, else float64. ``parts`` are
-    rows and labels, at most `MOST_ROWS` at a time, so that Φ is in the cache for both products.
+    rows and labels, at most `EXACT_ROWS` at a time, so that Φ is in the cache for both products.
     """
     prepared, whole, total = None, True, _Sums(V.shape)
     for design, y in parts:
@@ -116,9 +116,9 @@ class _Sums:
 
     def make_room(self, rows: int) -> None:
         """For the integers of so many rows more."""
-        assert rows <= MOST_ROWS
+        assert rows <= EXACT_ROWS
         self._rows += rows
-        if self._rows > MOST_ROWS:
+        if self._rows > EXACT_ROWS:
             self._move()
             self._rows = rows
 

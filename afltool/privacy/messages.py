@@ -22,7 +22,7 @@ from ..store import headers
 from ..store.atomic import write_text
 
 VERSION = 1
-LARGEST = 64 << 20  # bytes of one message
+LARGEST_MESSAGE = 64 << 20  # bytes of one message
 Body = Mapping[str, Any]
 
 
@@ -125,8 +125,10 @@ def parse(path: Path) -> Any:
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path} is not a regular file; expected a message of afltool")
-        if path.stat().st_size > LARGEST:
-            raise CorruptFileError(f"{path} has more than {LARGEST} bytes: it is no message")
+        if path.stat().st_size > LARGEST_MESSAGE:
+            raise CorruptFileError(
+                f"{path} has more than {LARGEST_MESSAGE} bytes: it is no message"
+            )
         text = path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"there is no file {path}: {meant(path)}") from None

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from ..errors import NumericalError
 
-LARGEST = 2.0**48  # of σ: noise of ten times that is still exact in float64
+LARGEST_SIGMA = 2.0**48  # of σ: noise of ten times that is still exact in float64
 BLOCK = 1 << 16  # numbers at a time
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -78,8 +78,9 @@ def _blocks(n: int) -> list[int]:
 
 
 def _check(sigma: float) -> None:
-    if not sigma <= LARGEST:
+    if not sigma <= LARGEST_SIGMA:
         raise NumericalError(
-            f"noise of standard deviation {sigma:.3g} is more than integers hold ({LARGEST:.3g}): "
-            "use fewer --fraction-bits, a smaller --clip or a larger --dp-epsilon"
+            f"noise of standard deviation {sigma:.3g} is more than integers hold "
+            f"({LARGEST_SIGMA:.3g}): use fewer --fraction-bits, a smaller --clip or "
+            "a larger --dp-epsilon"
         )

@@ -13,7 +13,7 @@ from .. import progress
 from ..digest import file_sha256
 from ..embeddings import Embeddings, Keys, imported_space, open_embeddings, read_labels
 from ..embeddings.base import MOST_FEATURES
-from ..embeddings.labels import MOST_ROWS
+from ..embeddings.labels import MOST_FILE_ROWS
 from ..errors import InvalidDataError, UsageError
 from ..options import made, takes
 from ..options.features import ImportOptions
@@ -111,10 +111,10 @@ def _check_shapes(path: Path, x: Embeddings, y: NDArray[Any]) -> None:
             f"{path}: x must be a table of numbers (rows, features) with at least one of each; "
             f"found shape {x.shape}, type {x.dtype}"
         )
-    if len(x) > MOST_ROWS or x.shape[1] > MOST_FEATURES:
+    if len(x) > MOST_FILE_ROWS or x.shape[1] > MOST_FEATURES:
         raise InvalidDataError(
-            f"{path}: expected at most {MOST_ROWS:,} rows of {MOST_FEATURES:,} features; found "
-            f"{x.shape[0]:,} of {x.shape[1]:,}"
+            f"{path}: expected at most {MOST_FILE_ROWS:,} rows of {MOST_FEATURES:,} features; "
+            f"found {x.shape[0]:,} of {x.shape[1]:,}"
         )
     if y.ndim != 1 or len(y) != len(x):
         raise InvalidDataError(f"{path}: {len(x)} rows need {len(x)} labels; found shape {y.shape}")

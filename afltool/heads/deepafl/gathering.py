@@ -17,7 +17,7 @@ from ..base import Array, Shape
 from ..gathered import CROSS, GRAM
 from .incremental import MOVED
 from .learned import JOINT, Learned
-from .network import HIDDEN, PHI, PHI0, Network, State
+from .network import HIDDEN, PHI, PHI0, RandomLayers, State
 from .options import DeepAFLOptions
 
 RECONSTRUCTION, ENERGY = "reconstruction", "energy"  # arrays of (88)
@@ -41,7 +41,7 @@ def of_movement(state: State, P: Array, y: Labels, classes: int) -> dict[str, Ar
 
 
 def of_block(
-    network: Network, learned: Learned, state: State, y: Labels, classes: int
+    network: RandomLayers, learned: Learned, state: State, y: Labels, classes: int
 ) -> dict[str, Array]:
     """Π = FᵀF and Υ = FᵀR with R = Y − ΦW; for (88) also Fᵀ(Φ_0 − ΦQ). F is left in the state.
 

@@ -32,7 +32,7 @@ from ..base import Array, Block, Head, Shape, Source, add_up, note_round
 from ..carried import NOTHING, Carried
 from . import gathering, incremental
 from .learned import JOINT, Learned
-from .network import PHI, Network, State
+from .network import PHI, RandomLayers, State
 from .options import DeepAFLOptions
 from .replay import direct_mse, replayed
 from .solving import Facts, advance
@@ -51,7 +51,7 @@ class DeepAFLHead(Head):
         self, options: DeepAFLOptions, sources: Mapping[str, Source] | None = None
     ) -> None:
         super().__init__(options, sources)
-        self.network = Network(options)
+        self.network = RandomLayers(options)
         self.learned = Learned()
 
     def phase(self) -> str | None:

@@ -24,7 +24,7 @@ PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
 State = dict[str, Array]
 
 
-class Network:
+class RandomLayers:
     """The random part of a head: its options and its projections, which are never stored."""
 
     def __init__(self, options: DeepAFLOptions) -> None:

@@ -12,7 +12,7 @@ from ..options import (
     ACTIVATIONS,
     COMPUTE,
     PROJECTIONS,
-    Options,
+    HeadOptions,
     gamma_option,
     parse_ridge,
     ridge_option,
@@ -41,7 +41,7 @@ def _unset(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepAFLOptions(Options):
+class DeepAFLOptions(HeadOptions):
     """Options of the deep residual analytic network (DeepAFL).
 
     An option that is not given has the preset's value, or else its default. The head's file holds

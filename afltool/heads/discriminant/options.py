@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...errors import UsageError
 from ...options import option
-from ..options import Options, parse_ridge
+from ..options import HeadOptions, parse_ridge
 
 #: Rule → the options that it takes beside ``rule``.
 RULES: dict[str, tuple[str, ...]] = {
@@ -21,7 +21,7 @@ RIDGE = 0.01  # of Fed3R
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiscriminantOptions(Options):
+class DiscriminantOptions(HeadOptions):
     """Options of the classifiers that need one round: each rule solves from sums by class."""
 
     rule: str = option("lda", "which classifier", choices=tuple(RULES))

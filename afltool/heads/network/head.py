@@ -17,7 +17,7 @@ from ...linalg.fixedpoint import Rows, real
 from ...statistics import Statistics
 from ..base import Array, Block, Head, Source, expect_shape
 from ..carried import Carried
-from .options import NetworkOptions
+from .options import NetworkHeadOptions
 
 NOT_SUMS = "a network is trained by gradients (afltool baseline … --hidden), not solved from sums"
 
@@ -27,10 +27,10 @@ class NetworkHead(Head):
 
     name = "network"
     log_probabilities = True
-    options: NetworkOptions
+    options: NetworkHeadOptions
 
     def __init__(
-        self, options: NetworkOptions, sources: Mapping[str, Source] | None = None
+        self, options: NetworkHeadOptions, sources: Mapping[str, Source] | None = None
     ) -> None:
         super().__init__(options, sources)
         self.layers: tuple[tuple[Array, Array], ...] = ()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..options import Options
+from ..options import HeadOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions(Options):
+class NetworkHeadOptions(HeadOptions):
     """A trained network has no options."""
 
 
-OPTIONS = NetworkOptions
+OPTIONS = NetworkHeadOptions

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...errors import UsageError
 from ...options import option
-from ..options import Options, gamma_option, parse_ridge, ridge_option, seed_option
+from ..options import HeadOptions, gamma_option, parse_ridge, ridge_option, seed_option
 
 # Columns D = E·V of the default number of codes, at most: 3.2 GB and half a minute to solve. Up to
 # 768 features use every digit. The machine must not decide it: all sites have the same codes.
@@ -20,7 +20,7 @@ PAPER = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SafleOptions(Options):
+class SafleOptions(HeadOptions):
     """Options of the SAFLe head, which cuts features into buckets and adds up weights of codes."""
 
     lends: ClassVar[tuple[str, ...]] = (

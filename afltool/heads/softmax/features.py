@@ -1,7 +1,7 @@
 """The features Φ of the softmax head. They are another head's, which gathers ΦᵀΦ and ΦᵀY first.
 
-A `Features` wraps that head: first it goes through the head's phases, then it makes Φ of a few rows
-at a time for the gradients.
+A `SoftmaxFeatures` wraps that head: first it goes through the head's phases, then it makes Φ of a
+few rows at a time for the gradients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..gathered import CROSS, GRAM
 from ..least_squares import fraction_bits
 from ..linear.head import LinearHead
 from ..linear.options import LinearOptions
-from ..options import Options
+from ..options import HeadOptions
 from ..random_features.fixed import FixedFeatures
 from ..random_features.head import Lift
 from ..random_features.options import RandomFeaturesOptions
@@ -54,17 +54,17 @@ class CodedRows:
         return CodedRows(self.codes[:, rows], self.size, raw)
 
 
-Lifted = Any  # rows, or `CodedRows`: as `lifted` of a `Features` gives them and its `design` takes
+Lifted = Any  # rows, or `CodedRows`: as `SoftmaxFeatures.lifted` gives them and `design` takes
 
 
-class Features:
+class SoftmaxFeatures:
     """Φ = [X, 1]: the linear head's features, with an intercept. ``head`` is the wrapped head."""
 
     intercept: ClassVar[bool] = True
     key: str = ""  # under which `lifted` leaves something for the next round, if it does
     head: Head
 
-    def __init__(self, options: Options, sources: Mapping[str, Source] | None = None) -> None:
+    def __init__(self, options: HeadOptions, sources: Mapping[str, Source] | None = None) -> None:
         self.head = LinearHead(LinearOptions(intercept=True), sources)
 
     def bind(self, dim: int, classes: int) -> Self:
@@ -118,7 +118,7 @@ class Features:
         return self._with(self.head.restore(self.phase(), arrays))
 
 
-class RandomFeatures(Features):
+class RandomFeatures(SoftmaxFeatures):
     """Φ = [σ(XA + a), X if asked, 1]: the linear head on rows that are lifted.
 
     Fixed-point rows are lifted to fixed-point rows, so all sums stay integers; with float features,
@@ -155,7 +155,7 @@ class RandomFeatures(Features):
         return np.hstack([new, rows]) if o.with_linear else new, {LIFTED: new}
 
 
-class CodedFeatures(Features):
+class CodedFeatures(SoftmaxFeatures):
     """Φ = [X if asked, one-hot codes]: those of the SAFLe head, whose counts are ΦᵀΦ.
 
     Every group of codes adds up to one, so that there is no need of an intercept.
@@ -201,10 +201,16 @@ class CodedFeatures(Features):
         return Coded(rows.codes, rows.size, rows.raw)
 
 
-_KINDS: dict[str, type[Any]] = {"raw": Features, "random": RandomFeatures, "safle": CodedFeatures}
+_KINDS: dict[str, type[Any]] = {
+    "raw": SoftmaxFeatures,
+    "random": RandomFeatures,
+    "safle": CodedFeatures,
+}
 
 
-def features_of(options: SoftmaxOptions, sources: Mapping[str, Source] | None = None) -> Features:
+def features_of(
+    options: SoftmaxOptions, sources: Mapping[str, Source] | None = None
+) -> SoftmaxFeatures:
     """The features that --features names. ``sources``: the files that options name, opened."""
-    made: Features = _KINDS[options.features](options.wrapped(), sources)
+    made: SoftmaxFeatures = _KINDS[options.features](options.wrapped(), sources)
     return made

@@ -30,7 +30,7 @@ from ...linalg.fixedpoint import Rows
 from ...statistics import Statistics
 from ..base import Array, Block, Head, Source, add_up, expect_shape, note_round
 from ..carried import NOTHING, Carried
-from .features import Features, Lifted, features_of
+from .features import Lifted, SoftmaxFeatures, features_of
 from .options import SoftmaxOptions
 from .rounds import PHASE, Rounds
 
@@ -54,7 +54,7 @@ class SoftmaxHead(Head):
         self, options: SoftmaxOptions, sources: Mapping[str, Source] | None = None
     ) -> None:
         super().__init__(options, sources)
-        self.features: Features = features_of(options, sources)
+        self.features: SoftmaxFeatures = features_of(options, sources)
         read = self.features.head.options.as_dict()  # what a file held, by its digest
         self.options = replace(options, **{name: read[name] for name in sources or ()})
         self.rounds: Rounds | None = None  # once the first phases are over

@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import UsageError
 from ...options import flag, option
 from ..linear.options import LinearOptions
-from ..options import Options
+from ..options import HeadOptions
 from ..random_features.options import RandomFeaturesOptions
 from ..safle.options import SafleOptions
 
@@ -16,7 +16,7 @@ from ..safle.options import SafleOptions
 MOST_CODES = 8192
 
 # The head whose features they are, and the defaults that are others here.
-WRAPPED: dict[str, tuple[type[Options], dict[str, Any]]] = {
+WRAPPED: dict[str, tuple[type[HeadOptions], dict[str, Any]]] = {
     "raw": (LinearOptions, {"intercept": True}),
     "random": (RandomFeaturesOptions, {"width": 2048, "compute": "float64"}),
     "safle": (SafleOptions, {}),
@@ -51,7 +51,7 @@ def _borrowed(name: str, lenders: dict[str, Field[Any]]) -> tuple[str, str, Any]
 _Borrowed: Any = make_dataclass(
     "_Borrowed",
     [_borrowed(name, lenders) for name, lenders in _lenders().items()],
-    bases=(Options,),
+    bases=(HeadOptions,),
     frozen=True,
     kw_only=True,
 )
@@ -107,7 +107,7 @@ class SoftmaxOptions(_Borrowed):  # type: ignore[misc]
         wrapped = self.wrapped()
         self._set(**{name: getattr(wrapped, name) for name in cls.lends})
 
-    def wrapped(self) -> Options:
+    def wrapped(self) -> HeadOptions:
         """The options of the head whose features Φ are, checked."""
         cls, defaults = WRAPPED[self.features]
         return cls(**{**defaults, **{name: getattr(self, name) for name in cls.lends}})
