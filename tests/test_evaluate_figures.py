@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.special
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import (
     balanced_accuracy_score,
@@ -20,6 +21,7 @@ import afltool
 from afltool.errors import CorruptFileError, UsageError
 from afltool.heads.checks import probabilities
 from afltool.linalg.fixedpoint import real
+from afltool.metrics import Kept, score_metrics
 from afltool.report.curves import plot_roc
 from afltool.store.features import open_features
 from afltool.store.heads import load_head
@@ -161,6 +163,21 @@ def test_wrong_rows_are_written_with_their_scores(road, weaker, tmp_path, cli):
     again = cli("evaluate", road.head, road.test, "--errors", place)
     assert again.exit_code == 2
     assert "--overwrite" in again.stderr
+
+
+def test_a_wrong_row_is_what_the_counts_say_where_probabilities_are_equal():
+    """The highest score is predicted everywhere, also where softmax rounds two to one value."""
+    S = np.array([[799.0, 800.0], [0.0, 1e-17], [1e-17, 0.0], [0.0, 0.0]])
+    y = np.array([0, 0, 0, 0])
+    P = scipy.special.softmax(S, axis=1)
+    assert (P[:3, 0] == P[:3, 1]).any(), "the premise: equal probabilities of unequal scores"
+    kept = Kept(rows=True, wrong=True)
+    kept.add(S, P, y, np.array([b"a", b"b", b"c", b"d"]), ["no", "yes"])
+    counted = score_metrics(S, y)
+    assert [line["row"] for line in kept.wrong] == ["a", "b"]
+    assert counted.n - np.trace(counted.confusion) == len(kept.wrong)
+    assert np.array_equal(kept.right(), [False, False, True, True])
+    assert all(line["predicted"] == "yes" for line in kept.wrong)
 
 
 @pytest.mark.parametrize(

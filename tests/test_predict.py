@@ -275,6 +275,10 @@ def test_every_way_to_name_images_names_the_same(photos, tmp_path, cli, monkeypa
     shutil.move("list.csv", "elsewhere/list.csv")
     done = cli("predict", photos / "head.h5", "elsewhere/list.csv", "--data-root", ".", *how)
     assert done.stdout == (tmp_path / "0.csv").read_text()
+    text = (tmp_path / "elsewhere" / "list.csv").read_text()
+    (tmp_path / "named.csv").write_text(text.replace("path,site", "file,site"))
+    done = cli("predict", photos / "head.h5", "named.csv", "--path-column", "file", *how)
+    assert done.stdout == (tmp_path / "0.csv").read_text()
 
 
 def test_slices_of_several_nodes_and_views_come_from_the_space(photos, tmp_path):

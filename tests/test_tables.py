@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import random
 
+import numpy as np
 import pandas as pd
 import pytest
 from helpers_images import write_imagefolder
@@ -14,6 +16,7 @@ import afltool
 from afltool.datasets import open_dataset
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
 from afltool.store.partitions import load_partition
+from afltool.store.tables import values_by_row
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 
@@ -117,6 +120,36 @@ def test_the_clients_of_a_table_own_their_images(folder, tmp_path):
 
 def changed(**cells):
     return lambda rows: [{**rows[0], **cells}, *rows[1:]]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
+def test_row_ids_are_found_under_any_name(tmp_path, caplog, suffix):
+    """A table that `extract --path-column file` read serves --by, --group and --table, too."""
+    caplog.set_level("INFO", logger="afltool")
+    ids = np.array([b"a/1.jpg", b"a/2.jpg", b"b/3.jpg"])
+    rows = [{"file": f"{name}.jpg", "site": site, "n": "1"} for name, site in
+            (("b/3", "x"), ("a/2", "y"), ("a/1", "z"), ("c/9", "w"))]  # fmt: skip
+    table = tmp_path / f"images{suffix}"
+    json_or_table(table, rows)
+    assert values_by_row(table, "site", ids) == ["z", "y", "x"]
+    assert "the row ids are in the column 'file'" in caplog.text
+    json_or_table(table, [{**row, "same": row["file"]} for row in rows])
+    with pytest.raises(InvalidDataError, match="'file' and 'same' holds all") as error:
+        values_by_row(table, "site", ids)
+    assert "name the one with the row ids path" in str(error.value)
+    json_or_table(table, rows[1:])
+    with pytest.raises(InvalidDataError, match=r"'a/1\.jpg', in a column row or path beside site"):
+        values_by_row(table, "site", ids)
+    json_or_table(table, [*rows, rows[0]])
+    with pytest.raises(InvalidDataError, match="more than once"):
+        values_by_row(table, "site", ids)
+
+
+def json_or_table(place, rows):
+    if place.suffix == ".json":
+        place.write_text(json.dumps(rows))
+    else:
+        write(place, rows)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def predict(
         list[Path],
         typer.Argument(
             metavar="INPUT...",
-            help="images, folders of images, tables with a column path, feature files; - for a "
-            "path a line on stdin",
+            help="images, folders of images, tables with a column of paths, feature files; - for "
+            "a path a line on stdin",
         ),
     ],
     options: dict[str, Any],

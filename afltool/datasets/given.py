@@ -68,13 +68,14 @@ Named = NamedImages | Path  # images, or one feature file
 
 
 def read_named(
-    given: Sequence[str | Path], stdin: IO[str], data_root: Path | None = None
-) -> list[Named]:
+    given: Sequence[str | Path], stdin: IO[str], data_root: Path | None = None,
+    column: str = "path",
+) -> list[Named]:  # fmt: skip
     """What the inputs of a command hold, in their order: runs of images, and feature files.
 
     A folder stands for the images below it, at any depth, sorted by the bytes of their paths; a
-    .csv, .parquet or .json file for those of its column ``path``, relative to ``data_root``, else
-    to its own folder; ``-`` for what the lines of ``stdin`` name. Any other file is taken for an
+    .csv, .parquet or .json file for those of its ``column``, relative to ``data_root``, else to
+    its own folder; ``-`` for what the lines of ``stdin`` name. Any other file is taken for an
     image, unless it is one that afltool wrote.
 
     Raises:
@@ -90,9 +91,9 @@ def read_named(
             if not lines:
                 raise InputError("stdin: expected paths, a line each; found none")
             for line in lines:
-                _add(inputs.given_path(line), found, data_root, listed=True)
+                _add(inputs.given_path(line), found, (data_root, column), listed=True)
         else:
-            _add(inputs.given_path(one), found, data_root, listed=False)
+            _add(inputs.given_path(one), found, (data_root, column), listed=False)
     return found
 
 
@@ -105,11 +106,11 @@ def _images(found: list[Named]) -> NamedImages:
     return last
 
 
-def _add(path: Path, found: list[Named], data_root: Path | None, listed: bool) -> None:
+def _add(path: Path, found: list[Named], of_tables: tuple[Path | None, str], listed: bool) -> None:
     if path.is_dir():
         _add_folder(path, _images(found))
     elif path.suffix.lower() in SUFFIXES:
-        _add_table(path, _images(found), data_root)
+        _add_table(path, _images(found), *of_tables)
     elif _is_ours(path):
         found.append(path)
     elif listed or path.exists():
@@ -136,13 +137,13 @@ def _add_folder(folder: Path, images: NamedImages) -> None:
         images.add(b"", path, size, changed)
 
 
-def _add_table(table: Path, images: NamedImages, data_root: Path | None) -> None:
-    cells = read_columns(table, ("path",))["path"]
+def _add_table(table: Path, images: NamedImages, data_root: Path | None, column: str) -> None:
+    cells = read_columns(table, (column,))[column]
     inputs.note(table.stat())
     base = os.fsencode(data_root or table.parent)
     for row, cell in enumerate(cells):
         if not cell or "\0" in cell:
-            raise InvalidDataError(f"{table}: row {row + 1} below the header has no path")
+            raise InvalidDataError(f"{table}: row {row + 1} below the header has no {column}")
         _add_file(base, cell.encode("utf-8", "surrogateescape"), images)
     if not cells:
         raise InvalidDataError(f"{table}: expected rows, found none below the header")

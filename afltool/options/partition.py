@@ -52,8 +52,9 @@ class PartitionOptions(Options):
         0.0, "share of the rows that get another label at random", at_least=0, below=1
     )
     table: Path | None = option(
-        None, "table with a column row (or path) and a column of clients: .csv, .parquet or .json"
-    )
+        None, "table with a column of row ids (row, path, or the one that holds them all) and one "
+        "of clients: .csv, .parquet or .json",
+    )  # fmt: skip
     column: str | None = option(
         None, "column of --table whose values are the clients", unset="client"
     )

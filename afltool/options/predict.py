@@ -27,3 +27,4 @@ class PredictOptions(NetworkOptions):
         "folder that the paths in a table are relative to",
         unset="the table's own",
     )
+    path_column: str = option("path", "column of a table whose values are the images' paths")

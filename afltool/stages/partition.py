@@ -37,7 +37,8 @@ def partition(
 
     ``table``: for the schemes by-attribute and file, a CSV, parquet or JSON table with a column
     ``row`` (row ids) and the column named by ``column`` (for file: ``client``). A table of images,
-    as `extract` takes it, has ``path`` instead of ``row`` and may name other images as well.
+    as `extract` takes it, has ``path`` instead of ``row`` and may name other images as well. See
+    `afltool.store.tables.values_by_row` for tables with neither.
     """
     path, out, o = Path(features), Path(out), made(PartitionOptions, options)
     with open_features(path) as rows:

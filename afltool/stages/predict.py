@@ -35,7 +35,7 @@ def predict(
 ) -> dict[str, Any]:
     """Write the class that a solved head gives to each image, or to each row of feature files.
 
-    ``named``: folders, image files, tables with a column ``path``, feature files (see
+    ``named``: folders, image files, tables with a column of paths, feature files (see
     `afltool.datasets.given.read_named`). ``out``: a .csv, .jsonl or .parquet file, or '-' for CSV
     on stdout, with ``as_json`` JSON Lines. The network of images is the one that the head's feature
     space names; the space that it makes is compared with the head's, before any image is read.
@@ -55,7 +55,7 @@ def predict(
     check_rows(out)
     solved, header = load_solved_head(Path(head))
     given = [named] if isinstance(named, (str, Path)) else named
-    parts = read_named(given, sys.stdin, o.data_root)
+    parts = read_named(given, sys.stdin, o.data_root, o.path_column)
     if o.on_error == "stop":
         _check_absent(parts)
     scorer = Scorer(solved, header["classes"], o.top, o.scores)

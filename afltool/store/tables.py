@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
 from ..inputs import meant
 
+log = logging.getLogger("afltool")
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
 
 SUFFIXES = (".csv", ".parquet", ".json")  # of what can be read
@@ -36,6 +39,23 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
         CorruptFileError: the file cannot be read as what its suffix says.
         InvalidDataError: a column of ``needed`` is absent, or a name stands over two columns.
     """
+    header, columns = _read(table, (*needed, *maybe))
+    missing = [column for column in needed if column not in columns]
+    if missing:
+        raise InvalidDataError(
+            f"{table}: expected the columns {' and '.join(needed)}, found no "
+            f"{' and no '.join(missing)}; its columns are {', '.join(header[:20])}"
+        )
+    return columns
+
+
+def read_header(table: Path) -> list[str]:
+    """The names of all columns of a table; it raises what `read_columns` raises."""
+    return _read(table, ())[0]
+
+
+def _read(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    """The names of all columns, and those of ``names`` that are there."""
     readers: dict[str, Callable[[Path, Sequence[str]], tuple[list[str], Columns]]] = {
         ".csv": _read_csv,
         ".parquet": _read_parquet,
@@ -51,14 +71,7 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
             f"{table} has {size / 1e6:,.0f} MB; expected at most {MOST_TABLE / 1e6:,.0f} MB: leave "
             "out columns that are not needed, or write parquet"
         )
-    header, columns = readers[table.suffix.lower()](table, (*needed, *maybe))
-    missing = [column for column in needed if column not in columns]
-    if missing:
-        raise InvalidDataError(
-            f"{table}: expected the columns {' and '.join(needed)}, found no "
-            f"{' and no '.join(missing)}; its columns are {', '.join(header[:20])}"
-        )
-    return columns
+    return readers[table.suffix.lower()](table, names)
 
 
 def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:
@@ -78,7 +91,8 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     """The values of a table's column, one for each of the row ids (n,), in their order.
 
     The table has the row ids in a column ``row``. A table of images has them in ``path``, and may
-    then have rows that are not among ``ids``.
+    then have rows that are not among ``ids``. Without both, they are in the one other column that
+    holds every row id, whatever its name, such as that of ``--path-column``.
 
     Raises:
         InvalidDataError: no such column, a row id that is absent or there twice, an empty value.
@@ -87,17 +101,43 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     columns = read_columns(table, (name,), ("row", "path"))
     rows = columns.get("row", columns.get("path"))  # a table of images names its rows by paths
     if rows is None:
-        raise InvalidDataError(
-            f"{table}: expected a column row (row ids) beside {name}, found none"
-        )
+        rows = _column_of_ids(table, name, ids)
     return _by_row(table, rows, columns[name], name, ids, others="row" not in columns)
+
+
+def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:
+    """The one column of a table, other than ``name``, that holds every row id."""
+    wanted = set(ids.tolist())
+    header = read_header(table)
+    found = {}
+    for other in header:
+        if other == name or header.count(other) > 1:
+            continue
+        with suppress(InvalidDataError):  # a column of lists holds no row ids
+            column = read_columns(table, (other,))[other]
+            if wanted <= {_as_id(cell) for cell in column if cell}:
+                found[other] = column
+    if len(found) != 1:
+        all_of_them = " and ".join(map(repr, found)) or "no other column"
+        example = ids[0].decode(errors="replace")
+        raise InvalidDataError(
+            f"{table}: expected the row ids of the features, such as {example!r}, in a column row "
+            f"or path beside {name}; found neither, and {all_of_them} holds all of them; its "
+            f"columns are {', '.join(header[:20])}: name the one with the row ids path"
+        )
+    log.info("%s: the row ids are in the column %r", table, *found)
+    return next(iter(found.values()))
+
+
+def _as_id(cell: str) -> bytes:
+    return cell.encode("utf-8", "surrogatepass")
 
 
 def _by_row(
     path: Path, rows: Column, values: Column, name: str, ids: NDArray[np.bytes_], others: bool
 ) -> list[str]:
     """The values of the rows ``ids``; ``others``: the table may have more rows than these."""
-    at = {row.encode("utf-8", "surrogatepass"): i for i, row in enumerate(rows) if row}
+    at = {_as_id(row): i for i, row in enumerate(rows) if row}
     if len(at) < len(rows):
         counts = Counter(rows)
         row, times = counts.most_common(1)[0] if None not in counts else (None, counts[None])
