@@ -20,6 +20,7 @@ from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import OPTIONS, make_head
 from afltool.heads.base import binding
+from afltool.heads.checks import with_options
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
 from afltool.heads.random_features.fixed import FixedLift, table
@@ -187,6 +188,119 @@ def test_float_random_features_are_the_same_for_every_split_up_to_rounding():
     assert np.allclose(heads[0].scores(X), heads[1].scores(X), atol=1e-8)
 
 
+# ---------------------------------------------------------------- standardised
+
+
+def uneven(n=300, seed=0):
+    """Rows whose features differ in scale by powers of two, one of them constant."""
+    X, y = rows(n, seed)
+    values = X.values >> np.arange(DIM) % 4
+    values[:, 4] = 1024
+    return FixedPoint(values, 9), y
+
+
+def spread(F):
+    """Standard deviations of the columns; 1 of a constant one."""
+    s = F.std(axis=0)
+    return np.where(s > 1e-9, s, 1.0)
+
+
+@pytest.mark.parametrize("kind", ["raw", "random beside raw", "codes"])
+def test_standardised_is_scikit_learns_on_features_divided_by_their_deviation(kind):
+    X, y = uneven()
+    mu, free = 0.03, int("codes" not in kind)
+    asked = {"rounds": 600, "penalty": mu, "tolerance": 1e-6, **KINDS[kind]}
+    head = solved(X, y, standardise=True, **asked)
+    F = features(head, X)
+    s = spread(F)
+    oracle = LogisticRegression(
+        C=1 / (mu * len(y)), tol=1e-9, max_iter=20_000, fit_intercept=bool(free)
+    ).fit((F / s)[:, : F.shape[1] - free], y)
+    W = np.vstack([oracle.coef_.T, oracle.intercept_]) if free else oracle.coef_.T
+    best = objective(W, F / s, y, mu, free)
+    reached = objective(s[:, None] * head.weights, F / s, y, mu, free)
+    assert np.isclose(reached, best, rtol=1e-6)
+    assert np.isclose(head.report["phases"][-1]["objective"], best, rtol=1e-5)
+    plain = solved(X, y, **asked)
+    assert objective(s[:, None] * plain.weights, F / s, y, mu, free) > best * 1.001, "weak test"
+
+
+def test_a_scale_of_the_features_changes_no_round_once_it_is_standardised():
+    X, y = rows()
+    values = X.values >> 3 << 3
+    found = {}
+    for standardise in (True, False):
+        for scale in (1, 2 ** (np.arange(DIM) % 4)):
+            one = FixedPoint((values // scale).astype(np.int16), 9)
+            head = solved(one, y, rounds=6, penalty=0.1, standardise=standardise)
+            found.setdefault(standardise, []).append(
+                [p["objective"] for p in head.report["phases"][1:]]
+            )
+    assert np.allclose(*found[True], rtol=1e-6)
+    assert not np.allclose(*found[False], rtol=1e-3), "the premise: without, it changes them"
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.integers(0, 10**6),
+    st.sampled_from([1e-6, 1e-2, 1.0]),
+    st.integers(1, 60),
+)
+def test_standardised_the_objective_never_rises_without_momentum(kind, seed, penalty, n):
+    X, y = uneven(n, seed)
+    given = {"rounds": 6, "penalty": penalty, "no_momentum": True, **KINDS[kind]}
+    head = solved(X, y, standardise=True, **given)
+    values = [p["objective"] for p in head.report["phases"] if "objective" in p]
+    assert len(values) == 6
+    assert all(b <= a + 1e-6 for a, b in itertools.pairwise(values))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_standardised_heads_of_all_rounds_are_the_same_for_every_partition(kind):
+    """Also of a head that is made again from its arrays before every round."""
+    X, y = uneven()
+    options = {"rounds": 3, "standardise": True, **KINDS[kind]}
+    owner = np.random.default_rng(0).integers(0, 30, len(y))
+    dealt = make_head("softmax", options).bind(DIM, CLASSES)
+    for pooled in heads(X, y, **options):
+        assert dealt.digest() == pooled.digest()
+        if pooled.phase() is None:
+            break
+        parts = [gathered(dealt, X[owner == k], y[owner == k], f"c{k}") for k in range(30)]
+        dealt = dealt.absorb(total(parts[::-1]))
+        fresh = make_head("softmax", dealt.options.as_dict())
+        dealt = fresh.restore(dealt.phase(), dealt.arrays()).bind(DIM, CLASSES)
+
+
+def test_a_round_of_some_clients_weighs_by_the_variances_of_all():
+    X, y = uneven()
+    head = make_head("softmax", {"rounds": 3, "standardise": True}).bind(DIM, CLASSES)
+    halves = [gathered(head, X[i::2], y[i::2], f"c{i}") for i in range(2)]
+    head = head.absorb(total(halves))
+    V = head.rounds.point
+    assert np.allclose(head.rounds.variances, spread(features(head, X)) ** 2, rtol=1e-9)
+    part = gathered(head, X[::2], y[::2], "c0")
+    found = head.absorb(part).report["phases"][-1]
+    s = spread(features(head, X))[:, None]
+    wanted = objective(s * V, features(head, X[::2]) / s.T, y[::2], 1e-3, 1)
+    assert np.isclose(found["objective"], wanted, rtol=1e-6)
+
+
+def test_what_standardise_leaves_as_it_was_and_what_it_refuses():
+    plain = make_head("softmax").bind(DIM, CLASSES)
+    assert "standardise" not in plain.options.as_dict()
+    X, y = uneven()
+    state = plain.absorb(gathered(plain, X, y)).arrays()
+    assert "variances" not in state
+    asked = make_head("softmax", {"standardise": True})
+    for bad in (np.zeros(DIM + 1), np.ones(DIM), np.full(DIM + 1, np.nan)):
+        with pytest.raises(InvalidDataError, match="the array 'variances'"):
+            asked.restore("gradient-1", {**state, "variances": bad})
+    with pytest.raises(UsageError, match="fixes --standardise before its first round"):
+        with_options(plain, standardise=True)
+
+
 # ---------------------------------------------------------------- options
 
 
@@ -339,6 +453,22 @@ def test_over_files_the_rounds_are_the_same_for_every_partition(files, tmp_path,
     uploads = json.loads((folder / "summary.json").read_text())["bytes_per_client"]
     assert [u["arrays_at_most"] for u in uploads][-1] >= phases[-1]["upload_bytes"]
     assert json.loads((folder / "06-metrics.json").read_text())["top1"] > 0.5
+
+
+def test_over_files_standardised_rounds_are_the_same_for_every_partition(files, tmp_path, cli):
+    done = cli("head", "softmax", "--standardise", "--rounds", 2, "-o", tmp_path / "head0.h5")
+    assert done.exit_code == 0, done.output
+    found = []
+    by_name = {"standardise": True, "rounds": 2, "clients": 5, "alpha": 0.1}
+    for i, how in enumerate(({"head": str(tmp_path / "head0.h5"), "clients": 1}, by_name)):
+        folder = carried_out(files, tmp_path / str(i), **how)
+        paths = sorted(folder.glob("05-head*.h5"))
+        found.append([afltool.info(p)["digest"] for p in paths])
+    assert len(found[0]) == 3
+    assert found[0] == found[1]
+    first = load_head(folder / "05-head.h5")[0].arrays()["variances"]
+    X, _ = rows(400, 0)
+    assert np.allclose(first, [*real(X).var(axis=0), 1.0], rtol=1e-9)
 
 
 def test_a_cache_of_random_features_changes_the_work_and_nothing_else(files, tmp_path, monkeypatch):

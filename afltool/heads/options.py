@@ -32,7 +32,13 @@ class HeadOptions(Options):
     lends: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        """Values by name; of a ``newer`` option only another one than its default."""
+        found = {f.name: (f, getattr(self, f.name)) for f in fields(self)}
+        return {
+            name: value
+            for name, (f, value) in found.items()
+            if not (f.metadata.get("newer") and value == f.default)
+        }
 
     def changeable(self) -> set[str]:
         """Names of the options that `solve` may still change."""
@@ -83,6 +89,12 @@ def gamma_option() -> Any:
     """γ, which every head takes that the pairwise law may be used with."""
     text = "γ that clients add to the gram; `solve` takes it off, so the head does not depend on it"
     return option(0.0, text, at_least=0)
+
+
+def standardise_option(penalty: str, at_solve: bool) -> Any:
+    """Whether a penalty on large weights is of features with variance one."""
+    text = f"{penalty} weighs each feature by its variance: as on features of variance one"
+    return option(False, text, at_solve=at_solve, newer=True)
 
 
 def seed_option(drawn: str, at_most: int = 2**64 - 1) -> Any:
@@ -140,20 +152,9 @@ class LeastSquaresOptions(HeadOptions):
     keep_gamma: bool = option(
         False, "do not take γ off, as in the paper's 'without RI removal'", at_solve=True
     )
-
-    standardise: bool = option(
-        False, "the ridge weighs each feature by its variance: as on features of variance one",
-        at_solve=True,
-    )  # fmt: skip
+    standardise: bool = standardise_option("the ridge", at_solve=True)
 
     def check(self) -> None:
         self._set(ridge=parse_ridge(self.ridge))
         if self.standardise and self.keep_gamma:
             raise UsageError("--keep-gamma is of features as they are: leave out --standardise")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Without `standardise` where it is not asked for, so that older totals still fit."""
-        found = super().as_dict()
-        if not self.standardise:
-            del found["standardise"]
-        return found

@@ -171,9 +171,16 @@ class Bound:
         return V - self.solve(gradient)
 
 
-def penalty_of(mu: float, rows: int, columns: int, intercept: bool) -> F64:
-    """Diagonal of the penalty's curvature, (columns,): μN, and 0 for an intercept, the last."""
+def penalty_of(
+    mu: float, rows: int, columns: int, intercept: bool, variances: F64 | None = None
+) -> F64:
+    """Diagonal of the penalty's curvature, (columns,): μN, and 0 for an intercept, the last.
+
+    With ``variances`` (columns,) μN var_j: W diag(std) is then penalised as W is without them.
+    """
     diagonal = np.full(columns, mu * rows)
+    if variances is not None:
+        diagonal *= variances
     if intercept:
         diagonal[-1] = 0.0
     return diagonal

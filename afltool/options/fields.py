@@ -41,6 +41,7 @@ def option(
     common: bool = False,
     always: bool = False,
     at_solve: bool = False,
+    newer: bool = False,
 ) -> Any:
     """A field of an options dataclass; without ``default`` the option is required.
 
@@ -62,6 +63,7 @@ def option(
         common: shown by ``run -h``; the others only by ``--help-all``.
         always: written into scripts also where it is the default.
         at_solve: (heads) the statistics do not depend on it, so `solve` may still change it.
+        newer: (heads) left out of what files say where it is the default, so that older ones fit.
     """
     metadata = {k: v for k, v in locals().items() if k != "default"}
     return field(default=default, metadata=metadata)

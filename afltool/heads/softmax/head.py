@@ -6,9 +6,10 @@ B = ½ΦᵀΦ + μN, which is factored once. Each further phase is one step that
 
     W ← V − B⁻¹ (Φᵀ(softmax(ΦV) − Y) + μN V)
 
-Clients send the gradient (D, C) at V and their loss sum. Nesterov's momentum moves V ahead of W and
-starts again when the loss rises. The bound is Böhning's, "Multinomial logistic regression
-algorithm", Ann. Inst. Statist. Math. 44, 1992; the head is our own.
+With ``standardise`` the penalty of column j is μN var_j, in the loss and in the bound. Clients send
+the gradient (D, C) at V and their loss sum. Nesterov's momentum moves V ahead of W and starts again
+when the loss rises. The bound is Böhning's, "Multinomial logistic regression algorithm", Ann. Inst.
+Statist. Math. 44, 1992; the head is our own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from ... import memory
 from ...errors import InvalidDataError, MismatchError, UsageError
+from ...linalg import ridge as rr
 from ...linalg import softmax as sm
 from ...linalg.designs import Design
 from ...linalg.fixedpoint import Rows
@@ -132,7 +134,8 @@ class SoftmaxHead(Head):
             expect_shape("weights", head.weights, (None, None))
             head.classes = head.weights.shape[1]
         elif phase.startswith(PHASE):
-            head.rounds = Rounds.of(int(phase.removeprefix(PHASE)), arrays)
+            number = int(phase.removeprefix(PHASE))
+            head.rounds = Rounds.of(number, arrays, self.options.standardise)
             head.classes = head.rounds.point.shape[1]
         return head
 
@@ -171,10 +174,11 @@ class SoftmaxHead(Head):
         columns = self.features.columns(self._bound()[0])
         memory.need(14 * columns * columns, f"the curvature of {columns} columns")
         G, H = self.features.system(total)
-        bound = sm.Bound.of(G, self._penalty(total, columns))
+        variances = _variances(G, H, total.rows) if self.options.standardise else None
+        bound = sm.Bound.of(G, self._penalty(total, columns, variances))
         start = 0.5 * START_SCALE * bound.solve(H)
         after = copy(self)
-        after.rounds = Rounds.begin(bound, start, total)
+        after.rounds = Rounds.begin(bound, start, total, variances)
         return after, start, {"features": columns}
 
     def _step(
@@ -182,7 +186,7 @@ class SoftmaxHead(Head):
     ) -> tuple[SoftmaxHead, Array, dict[str, Any]]:
         """One majorise–minimise step from the point V, with momentum; see `Rounds`."""
         before.check_covered(total)
-        facts, gradient = self._measured(before.point, total, validation)
+        facts, gradient = self._measured(before, total, validation)
         momentum = not self.options.no_momentum
         rounds = before.further(facts, gradient, momentum)
         facts["restarted"] = momentum and before.risen(facts)
@@ -194,10 +198,11 @@ class SoftmaxHead(Head):
         return after, rounds.point, facts
 
     def _measured(
-        self, V: F64, total: Statistics, validation: Statistics | None
+        self, before: Rounds, total: Statistics, validation: Statistics | None
     ) -> tuple[dict[str, Any], F64]:
         """Loss, objective and gradient norm a row at V, and the gradient with the penalty."""
-        mu_n = self._penalty(total, len(V))[:, None]
+        V = before.point
+        mu_n = self._penalty(total, len(V), before.variances)[:, None]
         gradient, loss = self._real(total)
         gradient = gradient + mu_n * V
         held = None if validation is None else self._held_out_loss(validation)
@@ -209,9 +214,9 @@ class SoftmaxHead(Head):
         }
         return facts, gradient
 
-    def _penalty(self, total: Statistics, columns: int) -> F64:
-        intercept = self.features.intercept
-        return sm.penalty_of(self.options.penalty, total.rows, columns, intercept)
+    def _penalty(self, total: Statistics, columns: int, variances: F64 | None) -> F64:
+        o, intercept = self.options, self.features.intercept
+        return sm.penalty_of(o.penalty, total.rows, columns, intercept, variances)
 
     def _real(self, total: Statistics) -> tuple[F64, float]:
         """Gradient and loss of a total in units of one."""
@@ -236,6 +241,12 @@ class SoftmaxHead(Head):
         head = copy(self)
         head.weights, head.rounds = weights, None
         return head
+
+
+def _variances(G: F64, H: F64, rows: int) -> F64:
+    """Variances (D,) of the columns of Φ, 1 for a constant one; the columns of H add up to Σφ."""
+    found: F64 = rr.spreads(np.diag(G) / rows, H.sum(axis=1) / rows) ** 2
+    return found
 
 
 def _cut(y: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

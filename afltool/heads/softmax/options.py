@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import UsageError
 from ...options import flag, option
 from ..linear.options import LinearOptions
-from ..options import HeadOptions
+from ..options import HeadOptions, standardise_option
 from ..random_features.options import RandomFeaturesOptions
 from ..safle.options import SafleOptions
 
@@ -69,6 +69,7 @@ class SoftmaxOptions(_Borrowed):  # type: ignore[misc]
     penalty: float = option(
         1e-3, "μ of the penalty (μN/2)‖W‖²; the intercept has no penalty", above=0
     )
+    standardise: bool = standardise_option("the penalty", at_solve=False)
     label_smoothing: float = option(
         0.0, "ε of the targets (1 − ε) one-hot + ε/C", at_least=0, below=1
     )

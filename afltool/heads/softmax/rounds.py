@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..base import Array, expect_shape, marks
 F64 = NDArray[np.float64]
 PHASE = "gradient-"
 MATRICES = ("factor", "point", "step", "best")
+VARIANCES = "variances"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Rounds:
 
     ``factor``: the triangle of L, B = L Lᵀ, which bounds the curvature. ``point`` V, ``step`` the
     last W and ``best`` the best W so far, all (D, C). ``covered``: the sorted `marks` of the
-    clients whose rows are in the bound. ``momentum``: Nesterov's t. ``best_round``: the round that
+    clients whose rows are in the bound. ``variances`` (D,): of the columns of Φ, by which the
+    penalty weighs them, if it does. ``momentum``: Nesterov's t. ``best_round``: the round that
     found ``best``, by the held-out loss if there is one (``validated``), else by the objective;
     ``least`` is that value. ``objective``: that of the round before. The last two are None before
     round 1.
@@ -44,11 +46,15 @@ class Rounds:
     validated: bool = False
     objective: float | None = None
     least: float | None = None
+    variances: F64 | None = field(default=None, kw_only=True)
 
     @classmethod
-    def begin(cls, bound: Bound, start: F64, total: Statistics) -> Rounds:
+    def begin(
+        cls, bound: Bound, start: F64, total: Statistics, variances: F64 | None = None
+    ) -> Rounds:
         """Before round 1, from the bound and the start (D, C) that the first phases gave."""
-        return cls(1, bound.factor, start, start, start, marks(total))
+        covered = marks(total)
+        return cls(1, bound.factor, start, start, start, covered, variances=variances)
 
     def further(self, facts: Mapping[str, Any], gradient: F64, momentum: bool) -> Rounds:
         """One step from V; see `linalg.softmax.Bound`.
@@ -101,15 +107,17 @@ class Rounds:
 
     def arrays(self) -> dict[str, Array]:
         momentum = [x for x in (self.momentum, self.objective, self.least) if x is not None]
+        weighed = {} if self.variances is None else {VARIANCES: self.variances}
         return {
             **{name: getattr(self, name) for name in MATRICES},
+            **weighed,
             "covered": self.covered,
             "momentum": np.array(momentum, dtype=np.float64),
             "best-round": np.array([self.best_round, self.validated], dtype=np.int64),
         }
 
     @classmethod
-    def of(cls, number: int, arrays: Mapping[str, Array]) -> Rounds:
+    def of(cls, number: int, arrays: Mapping[str, Array], standardised: bool = False) -> Rounds:
         """The inverse of `arrays`; `InvalidDataError` where they do not fit together."""
         side, classes = np.atleast_2d(arrays["point"]).shape
         begun = number > 1
@@ -120,6 +128,8 @@ class Rounds:
             "momentum": (3 if begun else 1,),
             "best-round": (2,),
         }
+        if standardised:
+            shapes[VARIANCES] = (side,)
         for name, shape in shapes.items():
             expect_shape(name, arrays[name], shape)
         best_round, validated = (int(x) for x in arrays["best-round"])
@@ -132,11 +142,17 @@ class Rounds:
             raise InvalidDataError(
                 "the array 'covered' of a head does not name its clients once each, in order"
             )
+        variances = np.asarray(arrays[VARIANCES], dtype=np.float64) if standardised else None
+        if variances is not None and not (np.isfinite(variances) & (variances > 0)).all():
+            raise InvalidDataError(
+                f"the array '{VARIANCES}' of a head is not of positive numbers: the least is "
+                f"{variances.min()}"
+            )
         momentum = [float(x) for x in arrays["momentum"]]
         factor, point, step, best = (np.asarray(arrays[n], dtype=np.float64) for n in MATRICES)
         return cls(
             number, factor, point, step, best, arrays["covered"], momentum[0], best_round,
-            bool(validated), *momentum[1:],
+            bool(validated), *momentum[1:], variances=variances,
         )  # fmt: skip
 
 
