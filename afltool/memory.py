@@ -83,7 +83,7 @@ class Room:
         self.free += size
 
 
-def size_of(text: str, name: str = "--memory") -> int:
+def size_of(text: str) -> int:
     """Bytes of '8GB', '500M', or of a share of the memory that is free, '50%'.
 
     Raises `UsageError` for anything else.
@@ -94,7 +94,7 @@ def size_of(text: str, name: str = "--memory") -> int:
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:([kMGT]?)(i?)B?|(%))", text.strip())
     if found is None or (found[4] and float(found[1]) > 100):
         raise UsageError(
-            f"{name} is a size such as 8GB or 500MB, or a share of the free memory such as 50%; "
+            "--memory is a size such as 8GB or 500MB, or a share of the free memory such as 50%; "
             f"found {text!r}"
         )
     number = float(found[1])

@@ -65,12 +65,6 @@ def request_stop(reason: str) -> None:
     _stop_reason = reason
 
 
-def clear_stop() -> None:
-    """Forget a request. For programs that start another stage in the same process."""
-    global _stop_reason
-    _stop_reason = None
-
-
 def stop_requested() -> bool:
     """Whether a stop was asked for."""
     return _stop_reason is not None

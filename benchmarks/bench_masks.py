@@ -23,7 +23,7 @@ from afltool.privacy import masking
 from afltool.privacy.offers import Offers, RoundFolder
 from afltool.privacy.protection import keys_in
 from afltool.privacy.roster import load
-from afltool.privacy.streams import add_stream
+from afltool.privacy.streams import add_streams
 from afltool.stages.inspect import info
 
 
@@ -114,7 +114,7 @@ def streams(at: Path, file: Path) -> None:
     words = masking.flat(arrays)
     count = sum(len(w) for w in words)
     seconds = alternately(
-        lambda: add_stream(b"k" * 32, words), lambda: [w + w for w in words], repeats=5
+        lambda: add_streams([(b"k" * 32, False)], words), lambda: [w + w for w in words], repeats=5
     )
     print(
         f"one mask of {count:,} numbers: {seconds[0] * 1e3:.1f} ms "

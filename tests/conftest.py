@@ -96,6 +96,11 @@ def cli():
         signal.signal(number, handler)
 
 
+def forget_stop() -> None:
+    """Forget that a stop was asked for: a process that was asked ends, the tests' goes on."""
+    progress._stop_reason = None
+
+
 def installed(*args: Any, wait: bool = True, env: dict[str, str] | None = None, **options: Any):
     """Run the installed command in a process of its own; the finished process, or a running one."""
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import embeddings, installed
+from conftest import embeddings, forget_stop, installed
 
 import afltool
 from afltool import progress
@@ -190,7 +190,7 @@ def stopped_after(monkeypatch):
 
     yield stop_after
     progress.set_reporter(before)
-    progress.clear_stop()
+    forget_stop()
 
 
 @pytest.mark.parametrize("name", ["fedavg", "feddyn", "fedgen", "fedawa", "local"])
@@ -205,7 +205,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(name, road, held_out, tmp_path, 
     kept = afltool.info(out / "checkpoint.h5")
     assert kept["rounds_done"] == 2
     afltool.verify(out / "checkpoint.h5")
-    progress.clear_stop()
+    forget_stop()
     afltool.baseline(name, road.train, out, **given)
     assert reporter.done == 2
     assert digest(out) == digest(whole)
@@ -222,7 +222,7 @@ def test_a_checkpoint_of_another_run_is_refused(road, tmp_path, stopped_after, c
     given = {"partition": road.clients, "test": road.test}
     with pytest.raises(StoppedError):
         afltool.baseline("fedavg", road.train, out, settings={"rounds": 5}, **given)
-    progress.clear_stop()
+    forget_stop()
     done = cli(*arguments(road, "fedavg", out, "--lr", "0.2"))
     assert done.exit_code == 2
     assert "interrupted" in done.stderr
@@ -280,7 +280,7 @@ def test_rates_that_were_tried_are_kept(road, held_out, tmp_path, stopped_after)
     stopped_after(3)
     with pytest.raises(StoppedError):
         afltool.baseline("fedavg", road.train, tmp_path / "parts", **given)
-    progress.clear_stop()
+    forget_stop()
     kept = json.loads((tmp_path / "parts" / "learning-rates.json").read_text())["rates"]
     assert len(kept) == 3
     afltool.baseline("fedavg", road.train, tmp_path / "parts", **given)

@@ -33,6 +33,12 @@ def scores_of(head, path):
         return load_head(head)[0].scores(rows.rows(0, len(rows)))
 
 
+def in_torch(model, given):
+    """What the module itself makes of a batch."""
+    with torch.inference_mode():
+        return model.named(model.module(torch.from_numpy(given)))
+
+
 @pytest.fixture
 def packed(monkeypatch):
     """A stand-in for the packers, whose files are the module itself: what packing takes is slow."""
@@ -48,7 +54,7 @@ def packed(monkeypatch):
 
         @staticmethod
         def run(data, model, given):
-            return model.in_torch(given)
+            return in_torch(model, given)
 
     monkeypatch.setattr("afltool.stages.export.format_of", lambda path: Stub)
     return Stub
@@ -115,7 +121,7 @@ def test_a_file_that_differs_gets_no_name(road, tmp_path, cli, packed, monkeypat
 
     def off(amount):
         def run(data, model, given):
-            found = model.in_torch(given)
+            found = in_torch(model, given)
             return {**found, "scores": found["scores"] * (1 + amount)}
 
         return run
@@ -130,14 +136,14 @@ def test_a_file_that_differs_gets_no_name(road, tmp_path, cli, packed, monkeypat
     assert "1e-05" in done.stderr
 
     def flipped(data, model, given):
-        found = model.in_torch(given)
+        found = in_torch(model, given)
         return {**found, "predicted": np.where(found["predicted"] == 1, 2, found["predicted"])}
 
     monkeypatch.setattr(packed, "run", flipped)
     assert "predicts other classes" in cli("export", road.head, "-o", tmp_path / "m.pt2").stderr
 
     def careless(data, model, given):
-        found = model.in_torch(given)
+        found = in_torch(model, given)
         return {**found, "predicted": np.maximum(found["predicted"], 0)}
 
     monkeypatch.setattr(packed, "run", careless)

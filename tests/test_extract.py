@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from conftest import forget_stop
 from helpers_images import write_imagefolder
 from PIL import Image
 from torchvision import transforms
@@ -151,7 +152,7 @@ def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(images, tmp_path, mo
         with pytest.raises(StoppedError, match="run the same command to go on"):
             extract(images, out)
     finally:
-        progress.clear_stop()
+        forget_stop()
     assert not out.exists()
     seen.clear()
     with caplog.at_level("INFO", logger="afltool"):
@@ -197,7 +198,7 @@ def test_a_stop_among_corrupt_images_loses_and_doubles_nothing(tmp_path, monkeyp
             with pytest.raises(StoppedError):
                 extract(images, out, skip_corrupt=True)
         finally:
-            progress.clear_stop()
+            forget_stop()
             monkeypatch.setattr(stage._Job, "decode", original)
         again, rest = values(extract(images, out, skip_corrupt=True))
         assert rest == ids

@@ -9,7 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import embeddings, installed
+from conftest import embeddings, forget_stop, installed
 from damage import forge
 from helpers_images import write_imagefolder
 
@@ -407,7 +407,7 @@ def test_it_goes_on_after_a_stop_to_the_same_bytes(kind, photos, tmp_path, monke
         stop_at = moment
         with pytest.raises(StoppedError):
             afltool.predict(head, folder, out, **options)
-        progress.clear_stop()
+        forget_stop()
         assert not out.exists()
     seen.clear()
     stop_at = -1

@@ -27,7 +27,7 @@ from afltool.errors import (
 )
 from afltool.privacy import identity, masking, messages, reveal, roster, shamir
 from afltool.privacy.offers import PATTERN, Offers
-from afltool.privacy.streams import CHUNK, TOGETHER, add_stream, add_streams
+from afltool.privacy.streams import CHUNK, TOGETHER, add_streams
 from afltool.statistics import Statistics, total
 from afltool.store import headers
 from afltool.store.atomic import write_once
@@ -220,7 +220,7 @@ def test_rows_that_could_overflow_are_refused_before_anybody_masks(tmp_path):
 def test_a_stream_is_chacha20():
     """RFC 8439, appendix A.1, test vector 1: key, nonce and counter of zeros."""
     array = np.zeros(8, "<u8")
-    add_stream(bytes(32), [array])
+    add_streams([(bytes(32), False)], [array])
     assert array.tobytes().hex().startswith("76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1a")
 
 
@@ -228,9 +228,9 @@ def test_streams_go_on_over_arrays_and_blocks_and_cancel():
     whole = np.arange(2 * CHUNK + 13, dtype="<u8")
     parts = [whole[: CHUNK + 5].copy(), whole[CHUNK + 5 :].copy()]
     before = whole.copy()
-    add_stream(b"k" * 32, [whole])
+    add_streams([(b"k" * 32, False)], [whole])
     np.testing.assert_array_equal(whole[: CHUNK + 5], parts[0] + (whole - before)[: CHUNK + 5])
-    add_stream(b"k" * 32, [whole], subtract=True)
+    add_streams([(b"k" * 32, True)], [whole])
     np.testing.assert_array_equal(whole, before)
 
 
@@ -243,7 +243,7 @@ def test_streams_together_are_those_one_after_the_other(threads):
     other = [a.copy() for a in one]
     keys = [bytes([k % 256, k // 256]) * 16 for k in range(TOGETHER + 3)]
     for k, key in enumerate(keys):
-        add_stream(key, one, subtract=k % 3 == 0)
+        add_streams([(key, k % 3 == 0)], one)
     add_streams([(key, k % 3 == 0) for k, key in enumerate(keys)], other, threads)
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -52,8 +52,8 @@ def test_the_folder_shows_the_road_and_the_summary_tells_it(features, tmp_path):
     assert summary["top1"] > 0.8
     assert summary["clients"] == 12
     assert summary["total_digest"] == afltool.info(run / "04-total.h5")["digest"]
-    assert [s["stage"] for s in summary["stages"]][2:] == [
-        "partition", "head", "local-stats", "solve", "evaluate",
+    assert [s["stage"] for s in summary["stages"]] == [
+        "features train", "features test", "partition", "head", "local-stats", "solve", "evaluate",
     ]  # fmt: skip
     for path in run.glob("*.h5"):
         afltool.verify(path)

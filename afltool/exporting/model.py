@@ -54,11 +54,6 @@ class Model:
         tensors = [*self.module.parameters(), *self.module.buffers()]
         return sum(t.numel() * t.element_size() for t in tensors)
 
-    def in_torch(self, given: Array) -> dict[str, Array]:
-        """What the module itself makes of a batch."""
-        with torch.inference_mode():
-            return self.named(self.module(torch.from_numpy(given)))
-
 
 @contextmanager
 def quiet() -> Iterator[None]:

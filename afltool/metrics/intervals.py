@@ -25,12 +25,14 @@ def resampled(
         yield drawn if groups is None else drawn[groups]
 
 
+INSIDE = 0.95  # the share of the samples in an interval
+LEVELS = (1 - INSIDE) / 2, (1 + INSIDE) / 2
+
+
 def intervals(
-    figures: Mapping[str, Callable[[Weights], float]],
-    samples: Iterable[Weights],
-    level: float = 0.95,
+    figures: Mapping[str, Callable[[Weights], float]], samples: Iterable[Weights]
 ) -> dict[str, tuple[float, float]]:
-    """The percentile interval of each figure over samples; NaN where no sample determines it.
+    """The 95 % percentile interval of each figure over samples; NaN where no sample determines it.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
     """
@@ -38,8 +40,6 @@ def intervals(
     found = {}
     for name, column in zip(figures, values.reshape(-1, len(figures)).T, strict=True):
         known = column[~np.isnan(column)]
-        ends = (
-            np.quantile(known, [(1 - level) / 2, (1 + level) / 2]) if len(known) else [np.nan] * 2
-        )
+        ends = np.quantile(known, LEVELS) if len(known) else [np.nan] * 2
         found[name] = (float(ends[0]), float(ends[1]))
     return found

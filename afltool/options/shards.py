@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from ..errors import UsageError
 
 
-def check_shard(text: str | None, option: str = "--shard") -> None:
+def check_shard(text: str | None) -> None:
     """Refuse what is neither I/N nor 'slurm'; the job itself is looked at when work begins."""
     if text != "slurm":
-        parse_shard(text, option)
+        parse_shard(text)
 
 
 def parse_shard(text: str | None, option: str = "--shard") -> tuple[int, int]:

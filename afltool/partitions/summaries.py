@@ -19,7 +19,6 @@ class Summary:
     like the pool, towards 1 where clients have nothing in common.
     """
 
-    rows_per_client: Ints
     classes_per_client: Ints
     counts: Ints
     empty_clients: int
@@ -40,7 +39,6 @@ def summary(
     counts = np.bincount(cells, minlength=n_clients * n_classes).reshape(n_clients, n_classes)
     rows = counts.sum(axis=1)
     return Summary(
-        rows_per_client=rows,
         classes_per_client=np.count_nonzero(counts, axis=1).astype(np.int64),
         counts=counts,
         empty_clients=int((rows == 0).sum()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -20,21 +20,15 @@ BLOCK = 8  # numbers of a block of ChaCha20, the unit of its counter
 _ZEROS = memoryview(bytes(8 * CHUNK))
 
 
-def add_stream(key: bytes, arrays: Iterable[Words], subtract: bool = False) -> None:
-    """Add (or subtract) the key's stream, 8 bytes a number, to flat arrays in place, modulo 2^64.
-
-    The stream goes on from one array to the next, so the order of the arrays matters.
-    """
-    add_streams([(key, subtract)], list(arrays))
-
-
 def add_streams(
     streams: Sequence[Stream], arrays: Sequence[Words], threads: int | None = None
 ) -> None:
-    """`add_stream` of many, as one pass over the arrays; the sum does not depend on ``threads``.
+    """Add or subtract streams, 8 bytes a number, to flat arrays in place, modulo 2^64.
 
-    Each thread takes a part of the numbers and begins every stream there, by ChaCha20's counter:
-    neither OpenSSL nor NumPy holds the interpreter while it computes.
+    A stream goes on from one array to the next, so the order of the arrays matters. All streams are
+    added in one pass over the arrays; the sum does not depend on ``threads``. Each thread takes a
+    part of the numbers and begins every stream there, by ChaCha20's counter: neither OpenSSL nor
+    NumPy holds the interpreter while it computes.
     """
     count = sum(len(array) for array in arrays)
     parts = min(threads or len(os.sched_getaffinity(0)), -(-count // CHUNK))

@@ -104,7 +104,7 @@ class _Run:
                 return place
             return link_file(given or self.kept(split), place, "features")
 
-        return self.timed(f"extract {split}", work)
+        return self.timed(f"{'extract' if given is None else 'features'} {split}", work)
 
     def kept(self, split: str) -> Path:
         key = partial(extract_key, split, vars(self.config.extract))

@@ -30,7 +30,7 @@ from ..options.solving import EvaluateOptions
 from ..report.round_facts import accuracies, after_each_round, rounds_of, with_training
 from ..report.rounds import check_table, write_records
 from ..store.features import Features, open_features
-from ..store.heads import load_head
+from ..store.heads import load_head, load_solved_head, not_solved
 from ..store.tables import column_by_row
 
 
@@ -66,7 +66,7 @@ def evaluate(
         check_table(o.errors)
     solved, header = load_head(Path(head))
     if solved.phase() is not None and not (o.each_round and header["classes"]):
-        raise _not_solved(solved, head)
+        raise not_solved(solved, head)
     _check_figures(solved, names)
     with open_features(Path(features)) as rows:
         _check_fits(header, head, rows, features)
@@ -127,9 +127,7 @@ def _check_fits(
 
 
 def _other(path: Path, rows: Features, features: str | Path) -> tuple[Head, Kept]:
-    head, header = load_head(path)
-    if head.phase() is not None:
-        raise _not_solved(head, path)
+    head, header = load_solved_head(path)
     _check_fits(header, path, rows, features)
     return head, Kept(rows=True)
 
@@ -153,7 +151,7 @@ def _score(
             for name, S in found:
                 counted[name] = counted.get(name, none) + score_metrics(S, y)
             if S is None:
-                raise _not_solved(solved, path)
+                raise not_solved(solved, path)
             ids = rows.row_ids[start : start + len(X)]
             keeping.add(S, probabilities(solved, S), y, ids, rows.classes)
             if other is not None:
@@ -161,9 +159,3 @@ def _score(
                 kept.add(head.scores(X), None, y, ids, rows.classes)
             task.advance(len(X))
     return counted
-
-
-def _not_solved(head: Head, path: str | Path) -> UsageError:
-    return UsageError(
-        f"the head {path} is not solved yet: its next phase is {head.phase()!r} (local-stats)"
-    )

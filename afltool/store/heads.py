@@ -111,10 +111,15 @@ def load_solved_head(path: Path) -> tuple[Head, dict[str, Any]]:
     """`load_head` of one that scores rows; `UsageError` where it is not solved yet."""
     head, header = load_head(path)
     if head.phase() is not None:
-        raise UsageError(
-            f"the head {path} is not solved yet: its next phase is {head.phase()!r} (local-stats)"
-        )
+        raise not_solved(head, path)
     return head, header
+
+
+def not_solved(head: Head, path: str | Path) -> UsageError:
+    """What is said of a head that cannot score rows yet."""
+    return UsageError(
+        f"the head {path} is not solved yet: its next phase is {head.phase()!r} (local-stats)"
+    )
 
 
 def check_numbers(path: Path, name: str, array: Array) -> None:

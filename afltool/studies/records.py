@@ -50,10 +50,13 @@ def _is_deep(cell: Cell) -> bool:
     return cell.method is None and "layers" in cell.config.head_options
 
 
+OF_FEATURES = "extract", "features"  # stages of a run that make features, or take given ones
+
+
 def figures(found: Mapping[str, Any]) -> dict[str, float]:
     """The figures of a summary that tables show; seconds without those of the features."""
     own = {k: found[k] for k in VALUES if isinstance(found.get(k), (int, float))}
-    images = [s["seconds"] for s in found.get("stages", []) if s["stage"].startswith("extract")]
+    images = [s["seconds"] for s in found.get("stages", []) if s["stage"].startswith(OF_FEATURES)]
     return {**own, "seconds": max(0.0, own["seconds"] - sum(images))}
 
 
