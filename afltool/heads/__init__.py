@@ -29,7 +29,7 @@ HEADS: dict[str, str] = {
     "softmax": ".softmax",
     "discriminant": ".discriminant",
 }
-#: Heads in files that no federation begins with: something else has trained them.
+#: Heads that no federation can begin with: something else has trained them.
 TRAINED = {"network": ".network"}
 
 

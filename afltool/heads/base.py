@@ -37,8 +37,8 @@ Block = tuple[Rows, NDArray[np.int64]]
 Shape = tuple[tuple[int, ...], str]  # of an additive array, with 'i' for integers, 'f' for reals
 Clients = Mapping[ClientId, Client]
 NOBODY: Clients = {}
-SMALL = 256  # bytes of an array that is compared rather than read into a digest again
-State = tuple[str | None, dict[str, Any], dict[str, Array]]  # what a digest is of
+SMALL = 256  # bytes; arrays below it are compared instead of digested again
+State = tuple[str | None, dict[str, Any], dict[str, Array]]  # the content of a digest
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,20 @@ class Head(ABC):
     """A classifier on frozen features. It is trained in phases; each needs one sum over clients.
 
     A new head implements `phase`, `_sums`, `absorb`, `scores`, `arrays` and `restore`.
-    ``sources``: what the files hold that its options name, by option.
+    ``sources``: the contents of the files that its options name, by option.
     """
 
     name: ClassVar[str]
-    log_probabilities: ClassVar[bool] = False  # whether softmax of the scores are probabilities
+    log_probabilities: ClassVar[bool] = False  # whether softmax turns the scores into probabilities
     #: Arrays that only say who may take part in later rounds. They are not in the digest, so that
-    #: every partition of the same rows gives the same one.
+    #: every partition of the same rows gives the same digest.
     not_in_digest: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: HeadOptions, sources: Mapping[str, Source] | None = None) -> None:
         self.options = options
         self.dim: int | None = None
         self.classes: int | None = None
-        self.report: dict[str, Any] = {}  # what absorb found, for people; nothing is read from it
+        self.report: dict[str, Any] = {}  # what `absorb` found, for people; no code reads it
         self._digested: tuple[State, str] | None = None
 
     # ------------------------------------------------------------ the four verbs
@@ -86,7 +86,7 @@ class Head(ABC):
         """Additive statistics of a client's rows, and what the next round may start from.
 
         ``blocks``: rows X (n, d) with int64 labels y (n,). There is at least one block, which may
-        have no rows; one block is in memory at a time. ``client``: the clients whose rows they are.
+        have no rows; one block is in memory at a time. ``client``: the clients that own the rows.
         ``carried``: what this method returned one round earlier for the same blocks. Raises
         `UsageError` when the head is solved or not bound, `InvalidDataError` for a label outside
         0 … C−1.
@@ -121,7 +121,7 @@ class Head(ABC):
     def round_scores(self, X: Rows) -> Iterator[tuple[str, NDArray[np.float64]]]:
         """Scores (n, C) of rows X (n, d) after each round, with the round's phase, in order.
 
-        Only rounds that gave a solved head which this one still holds; nothing if there is none.
+        Only the rounds whose solved head is still held here; empty if there is none.
         """
         if self.phase() is None:
             yield self._last_round(), self.scores(X)
@@ -134,7 +134,7 @@ class Head(ABC):
     # ------------------------------------------------------------ what fits together
 
     def bind(self, dim: int, classes: int) -> Self:
-        """The same head, knowing d and C; `MismatchError` if it knows others already."""
+        """The same head with d and C set; `MismatchError` if it has other values already."""
         for mine, theirs, what in (
             (self.dim, dim, "features"),
             (self.classes, classes, "classes"),
@@ -154,8 +154,8 @@ class Head(ABC):
     def shapes(self, bits: int | None) -> dict[str, Shape]:
         """Shape and kind ('i' or 'f') of each array that the current phase gathers, by name.
 
-        ``bits``: fraction bits of fixed-point features, None for float32. They are taken from the
-        statistics of no rows; a head overrides this where those take time.
+        ``bits``: fraction bits of fixed-point features, None for float32. By default they are read
+        from the statistics of zero rows; a head whose statistics take long to make overrides this.
         """
         none = np.empty((0, self._bound()[0]), np.float32 if bits is None else np.int16)
         X = none if bits is None else FixedPoint(none, bits)
@@ -194,7 +194,7 @@ class Head(ABC):
 
 
 def _same_state(known: State, state: State) -> bool:
-    """Whether two states surely have one digest; large arrays are not looked into."""
+    """Whether two states certainly have one digest; contents of large arrays are not compared."""
     if known[:2] != state[:2] or known[2].keys() != state[2].keys():
         return False
     pairs = ((a, state[2][name]) for name, a in known[2].items())
@@ -236,7 +236,7 @@ def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:
 
 
 def marks(statistics: Statistics) -> NDArray[np.int64]:
-    """A number for each client and its rows, sorted: whom a head's state may be compared with."""
+    """A number for each client and its rows, sorted, by which a later round knows them again."""
     found = [int(mark(who, client), 16) for who, client in statistics.clients.items()]
     return np.sort(np.array(found, dtype=np.uint64).astype(np.int64))
 
@@ -249,11 +249,12 @@ def note_round(
     sent: Sequence[Array] | None = None,
     **facts: Any,
 ) -> None:
-    """Append to ``after.report["phases"]`` what every head says of a round.
+    """Append to ``after.report["phases"]`` the facts that every head reports of a round.
 
-    Bytes are those of the arrays that one client sends at the most (the total's numbers are the
-    larger ones) and then gets, ``sent`` or else all that is new in the head's state; ``seconds`` is
-    the server's solve. ``facts``: the head's own.
+    ``upload_bytes`` is an upper bound for one client: the size of the total's arrays, whose numbers
+    are larger. ``download_bytes`` is the size of what each client gets: ``sent``, or else all that
+    is new in the head's state. ``seconds``: time of the server's solve. ``facts``: further entries
+    of this head.
     """
     known = before.arrays()
     new = [a for name, a in after.arrays().items() if a is not known.get(name)]
@@ -282,7 +283,7 @@ def expect_shape(name: str, a: Array, shape: tuple[int | None, ...]) -> None:
 
 
 def _counted(blocks: Iterable[Block], counts: NDArray[np.int64]) -> Iterator[Block]:
-    """The blocks with their labels checked, and counted into ``counts`` (C,) on their way."""
+    """The same blocks; checks the labels of each and adds their counts to ``counts`` (C,)."""
     stream = iter(blocks)
     first = next(stream, None)
     if first is None:

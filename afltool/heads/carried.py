@@ -1,8 +1,8 @@
-"""What a head made of a client's rows in one round, so that the next round starts from it.
+"""What a head computed from a client's rows in one round, so that the next round starts from it.
 
 It never leaves the client. It only saves time: what is missing is computed again. It is kept block
-by block, under a key that says what it was made with, so that no head takes what another one left.
-A round takes block number i before it leaves its own block i.
+by block, under a key that says what it was made with, so that no head takes the arrays of another
+head. A round takes block i of the round before and then puts its own block i.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ class Carried:
     """Keeps nothing: every round starts from the features."""
 
     def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
-        """The arrays of block number ``block`` with ``rows`` rows, if they were left under this
-        key; otherwise None. They are the caller's, to write into, and are given once."""
+        """The arrays of block number ``block`` with ``rows`` rows, if they were put under this
+        key; otherwise None. The caller owns them and may write into them; each block is given
+        once."""
         return None
 
     def following(self, key: str) -> Carried:
-        """An empty place for what the coming round leaves under ``key``."""
+        """An empty store for the arrays that the coming round puts under ``key``."""
         return self
 
     def put(self, block: int, arrays: Mapping[str, Array]) -> None:
-        """Leave the arrays of a block, one entry a row; blocks come in order, from 0 on."""
+        """Keep the arrays of a block, with one entry per row; blocks come in order, from 0 on."""
 
 
 NOTHING = Carried()
@@ -47,7 +48,7 @@ class Remembered(Carried):
 
     def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
         if key != self.key:
-            self.forget()  # nobody else will ask for what is here
+            self.forget()  # no other caller will ask for these blocks
         found = self._removed(block)
         if found is None:
             return self._beyond.take(key, block, rows)
@@ -63,7 +64,7 @@ class Remembered(Carried):
             self._beyond.put(block, arrays)
 
     def forget(self) -> None:
-        """Give up every block that is here."""
+        """Drop every block that is kept."""
         for block in list(self.blocks):
             self._removed(block)
 

@@ -19,7 +19,7 @@ H = TypeVar("H", bound=Head)
 
 
 def with_options(head: H, **changes: Any) -> H:
-    """The same head with other options that the statistics do not depend on."""
+    """The same head with other values of options on which the statistics do not depend."""
     unknown = sorted(set(changes) - {f.name for f in fields(head.options)})
     if unknown:
         raise UsageError(
@@ -62,10 +62,10 @@ def check_total(head: Head, total: Statistics) -> None:
 
 
 def probabilities(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """softmax of scores (n, C), row by row; None of a head whose scores are no log-probabilities.
+    """softmax of scores (n, C), row by row; None for a head whose scores are not log-probabilities.
 
-    Least-squares scores estimate the one-hot labels: their order is what counts, and neither are
-    they between 0 and 1 nor is their sum 1.
+    Least-squares scores estimate the one-hot labels: only their order counts. They can lie outside
+    0 to 1, and their sum need not be 1.
     """
     return sm.softmax_in_place(scores.copy())[0] if head.log_probabilities else None
 

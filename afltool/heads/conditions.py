@@ -1,7 +1,7 @@
 """What the statistics of any rows satisfy, in every phase of every head.
 
-Cheap necessary conditions, checked whenever a file of statistics is read: whoever fails one has
-statistics that no rows have. docs/reliability.md derives them. With n rows, n_c of class c:
+Cheap necessary conditions, checked whenever a file of statistics is read: statistics that fail one
+cannot come from any rows. docs/reliability.md derives them. With n rows, n_c of class c:
 
     gram, cross   g_jj ≥ 0    |g_ij|² ≤ g_ii max_{k ≤ i} g_kk    Σ_c h_jc² / n_c ≤ g_jj
     int16 rows    g_jj ≤ n 2³⁰    |h_jc| ≤ n_c 2¹⁵    g_jj and Σ_c h_jc even or odd alike
@@ -37,7 +37,7 @@ REAL_REACH = 2.0**192  # of real features: float32 is below 2^128, layers of any
 
 
 def check(s: Statistics) -> None:
-    """Refuse with `InvalidDataError` statistics that no rows have; O(numbers), most of it one pass.
+    """Refuse with `InvalidDataError` statistics that no rows can have; about one pass.
 
     Arrays whose shapes do not fit each other are left to `checks.check_total`, which has the head.
     """
@@ -71,7 +71,7 @@ def _whose(s: Statistics) -> str:
 
 
 def _within_reach(name: str, a: NDArray[np.generic], rows: float) -> Iterator[str]:
-    """Finite, nothing from nothing, and no larger than the largest rows make it."""
+    """Entries are finite, 0 if there are no rows, and no larger than the largest rows make them."""
     if not a.size:
         return
     reach = rows * (REACH * PROBABILITY if a.dtype.kind == "i" else REAL_REACH**2)

@@ -27,7 +27,7 @@ def histogram(s: Statistics) -> Iterator[str]:
 
 
 def codes(s: Statistics) -> Iterator[str]:
-    """Every row has one code in each group, and pairs of codes no more rows than either."""
+    """Every row has one code in each group; a pair of codes has no more rows than each code has."""
     labels, pairs = s.arrays.get("labels"), s.arrays.get("pairs")
     if labels is None or pairs is None or labels.ndim != 3 or pairs.ndim != 3:
         return
@@ -38,14 +38,14 @@ def codes(s: Statistics) -> Iterator[str]:
     yield from _negative("pairs", pairs)
     wrong = np.flatnonzero((np.einsum("jac->jc", labels) != s.class_counts).any(axis=1))
     if len(wrong):
-        yield f"the codes of group {wrong[0]} are not of as many rows of each class as there are"
+        yield f"the codes of group {wrong[0]} do not add up to the rows of each class"
     rows = np.einsum("jac->ja", labels)
     yield from _pairs(pairs, rows[:, 1:], s.rows)
     yield from _sums(s, rows[:, 1:])
 
 
 def _pairs(pairs: NDArray[np.int64], rows: NDArray[np.int64], everybody: int) -> Iterator[str]:
-    """The margins of each block are rows by one code; what they leave goes to codes 0."""
+    """The pairs of one code add up to at most its rows; the other rows have code 0."""
     later, earlier = _pairs_of(len(rows))
     if len(pairs) != len(later) or not pairs.size:
         return
@@ -57,7 +57,7 @@ def _pairs(pairs: NDArray[np.int64], rows: NDArray[np.int64], everybody: int) ->
     wrong = beyond | (both > everybody)
     if wrong.any():
         p = int(wrong.argmax())
-        yield f"groups {later[p]} and {earlier[p]} have more pairs of codes than codes allow"
+        yield f"groups {later[p]} and {earlier[p]} have more rows in pairs of codes than in codes"
 
 
 @lru_cache(maxsize=1)
@@ -77,7 +77,7 @@ def _sums(s: Statistics, rows: NDArray[np.int64]) -> Iterator[str]:
         real = of_group.astype(np.float64)
         explained = np.einsum("vj,vj,v->j", real, real, 1.0 / np.maximum(counts, 1))
         if (explained > limit).any():
-            yield f"sums over the codes of group {group} need more squares than features have"
+            yield f"sums over the codes of group {group} exceed what the sums of squares allow"
             return
 
 

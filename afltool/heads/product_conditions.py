@@ -30,13 +30,13 @@ def diagonal(s: Statistics) -> F64:
 
 
 def _ends(side: int) -> NDArray[np.int64]:
-    """Where a packed triangle holds its diagonal."""
+    """Indices of the diagonal in a packed triangle."""
     i = np.arange(side)
     return i * (i + 3) // 2
 
 
 def slack(s: Statistics) -> tuple[float, float]:
-    """Factor and residue by which two sides of an inequality may miss each other."""
+    """Factor and residue by which an inequality may be missed because of rounding."""
     if s.exact:
         return 1.0 + 1e-12, 0.0  # the check itself computes in float64
     residue = RESIDUE * float(np.abs(diagonal(s)).max(initial=0.0))
@@ -70,7 +70,7 @@ def gram_of_rows(s: Statistics) -> Iterator[str]:
 
 
 def _without_squares(gram: NDArray[np.generic], g: F64, residue: float) -> Iterator[str]:
-    """A feature that is 0 in all rows has no products with those after it either."""
+    """A feature that is 0 in all rows has products of 0 with the features after it, too."""
     for i in np.flatnonzero(g == 0):
         later = np.arange(i + 1, len(g))
         products = gram[later * (later + 1) // 2 + i].astype(np.float64)
@@ -80,7 +80,7 @@ def _without_squares(gram: NDArray[np.generic], g: F64, residue: float) -> Itera
 
 
 def cross_of_labels(s: Statistics) -> Iterator[str]:
-    """Sums over the rows of a class: at most as many rows, and not beyond their squares."""
+    """Sums over the rows of a class are bounded by its row count and by the sums of squares."""
     if not fits(s):
         return
     cross, counts, g = s.arrays[CROSS], s.class_counts, diagonal(s)
@@ -140,7 +140,7 @@ def _squares(
 def _column_reach(
     sums: NDArray[np.generic], counts: NDArray[np.int64], each: float = REACH
 ) -> Iterator[str]:
-    """Integers: at most as large as so many rows of a class make them."""
+    """Integer sums over a class are at most as large as its number of rows allows."""
     largest = np.maximum(sums.max(axis=0), -sums.min(axis=0).astype(np.float64))
     c = int((largest - counts * each).argmax())
     if largest[c] > counts[c] * each:
@@ -148,7 +148,7 @@ def _column_reach(
 
 
 def constant(s: Statistics) -> Iterator[str]:
-    """The constant feature of an intercept, the last: what it sums to is known."""
+    """The constant feature of an intercept is the last one; its sums are known."""
     head = s.context.head
     options = head.get("options", {})
     linear = options.get("intercept") or (
@@ -169,7 +169,7 @@ def constant(s: Statistics) -> Iterator[str]:
 
 
 def cross_of_residuals(s: Statistics) -> Iterator[str]:
-    """Of residuals nothing is known but that features that are 0 have no products with them."""
+    """For residuals only one thing is known: features that are 0 have products of 0 with them."""
     if not fits(s):
         return
     g, largest = diagonal(s), np.abs(s.arrays[CROSS].astype(np.float64)).max(axis=1)
