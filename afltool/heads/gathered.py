@@ -1,4 +1,4 @@
-"""Names of what heads of one linear system gather, apart from their solvers, which take SciPy."""
+"""Names of the arrays that heads of one linear system gather; this module does not import SciPy."""
 
 PHASE = "gram"  # the only phase of a head that is one linear system
 GRAM, CROSS = "gram", "cross"  # the arrays of its statistics

@@ -4,8 +4,8 @@ A head's folder has ``graph.py`` with ``GRAPH(head, bits)``, a module that takes
 to scores (n, C) float64; ``bits`` are the fraction bits of fixed-point features, None for float32.
 The rows are in the space's number format already: `Classifier` rounds them.
 
-PyTorch and ONNX have these operations alike. What they compute equals `Head.scores` up to the order
-of sums; comparisons and roundings are made of the same numbers, so that no bucket flips.
+PyTorch and ONNX have these operations alike. Their results equal `Head.scores` up to the order of
+sums. Comparisons and roundings use the same numbers, so no row changes its bucket.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Classifier(nn.Module):
         good = (whole.abs() <= self.reach).all(dim=1, keepdim=True)  # NaN is not
         whole = torch.where(good, whole, torch.zeros((), dtype=torch.float64))
         scores = self.head(whole if self.bits is None else whole * 2.0**-self.bits)
-        good = good & (scores == scores).all(dim=1, keepdim=True)  # a head may refuse, too
+        good = good & (scores == scores).all(dim=1, keepdim=True)  # a head may refuse rows, too
         predicted = torch.where(good[:, 0], scores.argmax(dim=1), torch.tensor(NOBODY))
         scores = torch.where(good, scores, torch.full((), np.nan, dtype=torch.float64))
         if not self.probabilities:

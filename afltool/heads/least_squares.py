@@ -22,9 +22,9 @@ from .options import LeastSquaresOptions, check_path
 class Problem:
     """One least-squares problem in float64, centred when there is an intercept.
 
-    ``standardise``: of the features divided by their standard deviations s, which the sums hold:
-    diag(G)/N are the second moments, and the columns of H add up to Σx. A ridge λ then weighs
-    feature j with λ s_j².
+    ``standardise``: the problem of the features divided by their standard deviations s. The sums
+    determine s: diag(G)/N are the second moments, and the columns of H add up to Σx. A ridge λ then
+    acts on feature j as λ s_j².
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Problem:
 
     @cached_property
     def system(self) -> SpectralSystem:
-        """The problem's eigendecomposition, made when it is first asked for: about 9 d³."""
+        """The problem's eigendecomposition, computed at the first use; about 9 d³ operations."""
         spectral = rr.Spectral.of(self.G, self.H)
         return SpectralSystem(spectral, self.target, self.rows, self.outside)
 
@@ -72,7 +72,7 @@ class Problem:
         return max(rr.squared_error(W, self.G, self.H, self.target), 0.0)
 
     def with_intercept(self, W: rr.F64) -> rr.F64:
-        """W for features as they are; the intercept ȳ − x̄ᵀW is its last row, if there is one."""
+        """W for the original features; the last row is the intercept ȳ − x̄ᵀW, if there is one."""
         if self.spread is not None:
             W = W / self.spread[:, None]
         if self.means is None:
@@ -96,7 +96,7 @@ def fit(
 ) -> tuple[rr.F64, dict[str, Any]]:
     """Weights (d, C) of (G + λI) W = H, the intercept last if there is one, and the report.
 
-    Raises `NumericalError` when G does not determine W, or the memory does not suffice.
+    Raises `NumericalError` when G does not determine W or there is too little memory.
     """
     side = len(total.arrays[CROSS])
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
@@ -116,9 +116,8 @@ def fit(
 
 
 def choose(ridge: str | float, problem: Problem, validation: Statistics | None = None) -> Choice:
-    """The ridge given, or the best of several by cross-validation or by held-out clients.
-
-    A given one without ``validation`` costs nothing; everything else an eigendecomposition.
+    """The given ridge, or the best of several by cross-validation or by held-out clients. A given
+    ridge without ``validation`` costs nothing; every other case costs an eigendecomposition.
     """
     if isinstance(ridge, float) and validation is None:
         return Choice(ridge)

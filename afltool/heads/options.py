@@ -26,7 +26,8 @@ COMPUTE = ("float32", "float64")
 class HeadOptions(Options):
     """What every head takes.
 
-    ``lends``: the options that decide the head's features, for heads that are fitted on them.
+    ``lends``: the options that decide the head's features; heads fitted on these features take them
+    over.
     """
 
     lends: ClassVar[tuple[str, ...]] = ()
@@ -58,16 +59,16 @@ class HeadOptions(Options):
 
     @classmethod
     def for_everybody(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What makes rounds cheaper where all clients take part in each, beside what is given."""
+        """Further options that make rounds cheaper if all clients take part in each round."""
         return {}
 
     def draw_of(self, phase: str) -> int:
-        """Number of the draw of clients that a phase uses, where only a share takes part."""
+        """Number of the draw of clients for a phase, if only a share of them takes part."""
         number = re.search(r"\d+$", phase)
         return int(number[0]) if number else 0
 
     def yardsticks(self, phase: str, dim: int, clients: int) -> dict[str, int]:
-        """Bytes to compare a phase's statistics of this many clients with, by name."""
+        """Sizes in bytes, by name, to compare the statistics of this many clients with."""
         return {}
 
     def _set(self, **values: Any) -> None:
@@ -86,7 +87,7 @@ def ridge_option(default: str | float | None, what: str = "ridge λ", unset: str
 
 
 def gamma_option() -> Any:
-    """γ, which every head takes that the pairwise law may be used with."""
+    """γ, an option of every head that works with the pairwise law."""
     text = "γ that clients add to the gram; `solve` takes it off, so the head does not depend on it"
     return option(0.0, text, at_least=0)
 

@@ -1,10 +1,11 @@
 """Random projections from a seed alone, and activations.
 
 The numbers are the same on every platform, processor and library version. Generator: Philox4x64-10
-(Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) with key (seed, stream)
-and counter 0, a stream for every projection (0 for A, t + 1 for B_t). Each 64-bit word gives two
-24-bit integers k, bits 8–31 first, then 40–63; (k − 2²³)·2⁻²³ is uniform on [−1, 1), exactly.
-All further steps are single IEEE operations (+, −, ×, ÷, √, rounding), which have one result.
+(Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) with key (seed, stream) and
+counter 0; every projection has its own stream (0 for A, t + 1 for B_t). Each 64-bit word gives two
+24-bit integers k, bits 8–31 first, then 40–63; (k − 2²³)·2⁻²³ is uniform on [−1, 1), exactly. All
+further steps are single IEEE operations (+, −, ×, ÷, √, rounding), whose results are exactly
+defined.
 """
 
 from __future__ import annotations
@@ -62,10 +63,9 @@ def _words(seed: int, stream: int) -> np.random.Philox:
 
 
 class Projections:
-    """The projections of one seed: the first few and the latest are kept, others are made again.
-
-    So memory does not grow with the number of layers. Rows that start from an earlier round need
-    the latest one only. To make one again costs about a twentieth of the layer's own products.
+    """The projections of one seed. The first few and the latest are kept, so memory does not grow
+    with the number of layers; the others are made again, which costs about a twentieth of the
+    layer's own products. Rows that start from an earlier round need only the latest one.
     """
 
     KEEP = 16 << 20  # bytes: A and two or three layers of width 1024
@@ -118,7 +118,7 @@ def _normal(words: np.random.Philox, count: int) -> F64:
 
 
 def _log(x: F64) -> F64:
-    """Natural logarithm by basic operations alone: libraries' own differ in the last bit.
+    """Natural logarithm from basic operations alone: those of libraries differ in the last bit.
 
     x = m·2^k, m in [√½, √2); log m = 2 artanh((m−1)/(m+1)), whose series needs 12 terms.
     """
@@ -136,8 +136,8 @@ def _log(x: F64) -> F64:
 def activate(name: str, X: Array, bias: NDArray[np.float32] | None = None) -> Array:
     """σ(X + bias), element by element, in place; X (n, d) float32 or float64, C-contiguous.
 
-    It uses one thread: PyTorch's other threads would stay busy while they wait, and slow down the
-    products that follow by more than they save here.
+    It uses one thread: more threads of PyTorch keep spinning after the work, which slows the
+    following products down by more than it saves here.
     """
     parts = [X[start : start + AT_ONCE] for start in range(0, len(X), AT_ONCE)]
     if name in ("none", "tanh"):
@@ -147,7 +147,7 @@ def activate(name: str, X: Array, bias: NDArray[np.float32] | None = None) -> Ar
             if name == "tanh":
                 np.tanh(part, out=part)
         return X
-    import torch  # here, because a command without rows does not need it
+    import torch  # imported here: commands without rows do not need it
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The clients' side of a deep analytic network: rows as they are in a layer → what is summed.
+"""The clients' side of a deep analytic network: from the rows in a layer to the sums.
 
 Every round gathers one symmetric matrix and one with C columns: ΦᵀΦ and ΦᵀY for W_t (11), FᵀF and
 FᵀR for Ω_{t+1} (14)–(16). The reconstruction of Φ_0, (88), adds a third.
@@ -30,13 +30,13 @@ def of_weights(phi: Array, y: Labels, classes: int) -> dict[str, Array]:
 
 
 def of_decoder(state: State) -> dict[str, Array]:
-    """ΦᵀΦ_0 (d_Φ, d_Φ) and ‖Φ_0‖² (1,), from which Q_t of (88) is solved."""
+    """ΦᵀΦ_0 (d_Φ, d_Φ) and ‖Φ_0‖² (1,); the server solves Q_t of (88) from them."""
     energy = np.array([(state[PHI0].astype(np.float64) ** 2).sum()])
     return {RECONSTRUCTION: _real(product(state[PHI].T, state[PHI0])), ENERGY: energy}
 
 
 def of_movement(state: State, P: Array, y: Labels, classes: int) -> dict[str, Array]:
-    """Φᵀ P and PᵀY, from which the server knows ΦᵀΦ and ΦᵀY; see `incremental`."""
+    """Φᵀ P and PᵀY, from which the server computes ΦᵀΦ and ΦᵀY; see `incremental`."""
     return {MOVED: _real(product(state[PHI].T, P)), CROSS: real_cross(P, y, classes)}
 
 
@@ -45,8 +45,8 @@ def of_block(
 ) -> dict[str, Array]:
     """Π = FᵀF and Υ = FᵀR with R = Y − ΦW; for (88) also Fᵀ(Φ_0 − ΦQ). F is left in the state.
 
-    Without the skip connection FΩ takes the place of Φ instead of being added to it: then it has to
-    fit Y and Φ_0 themselves.
+    Without the skip connection FΩ replaces Φ instead of being added to it, so it has to fit Y and
+    Φ_0 themselves.
     """
     o, phi = network.options, state[PHI]
     state[HIDDEN] = hidden = network.hidden(state, learned.layers(o))
@@ -67,7 +67,7 @@ def of_block(
 
 
 def shapes(o: DeepAFLOptions, learned: Learned, classes: int) -> dict[str, Shape]:
-    """Shapes of what the next phase gathers, without a random number drawn."""
+    """Shapes of what the next phase gathers; this draws no random numbers."""
     phase, (phi, hidden) = str(learned.phase(o)), o.widths
     if o.incremental and phase.startswith("weights") and learned.blocks:
         U = learned.blocks[-1].U

@@ -7,8 +7,8 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
     Φ_{t+1} = Φ_t + F_t Ω_{t+1}                Ω learned in phase block-(t+1)      (9)
     scores  = Φ_T W_T                          W_t learned in phase weights-t      (5)
 
-2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or one, see `replay`). `gathering` has
-what clients sum up, `solving` what the server makes of it. Ω is kept as its two thin factors.
+2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or one, see `replay`). The module
+`gathering` has the clients' sums, `solving` the server's part. Ω is kept as its two thin factors.
 Nothing random is stored or sent. With held-out clients the number of layers is chosen by their
 squared error, see `Learned.chosen`. With ``incremental`` the rounds weights-1, weights-2, … send
 thin matrices, see `incremental`.
@@ -77,7 +77,7 @@ class DeepAFLHead(Head):
     def _each(
         self, blocks: Iterable[Block], before: Carried, after: Carried
     ) -> Iterator[Mapping[str, Array]]:
-        """The sums of each block; what it becomes is left in ``after``."""
+        """The sums of each block; the rows' new state is put into ``after``."""
         omegas, now = self.learned.blocks, self.learned.layers(self.options)
         weights = str(self.phase()).startswith("weights")
         begin = now - (weights and now > 0)
@@ -89,7 +89,7 @@ class DeepAFLHead(Head):
             after.put(number, state)
 
     def _of_weights(self, state: State, P: Array | None, y: NDArray[np.int64]) -> dict[str, Array]:
-        """``P``: by what the rows moved, Φ_t − Φ_{t−1} = P Uᵀ; None for t = 0."""
+        """``P``: the factor of the rows' change Φ_t − Φ_{t−1} = P Uᵀ; None for t = 0."""
         classes = self._bound()[1]
         if P is not None and self.options.incremental:
             return gathering.of_movement(state, P, y, classes)
@@ -109,7 +109,7 @@ class DeepAFLHead(Head):
 
         ``validation`` chooses λ where W_t has several to choose from, and at the end the number of
         layers. Raises `MismatchError` for a total of another phase, `NumericalError` when the
-        numbers do not determine an answer or the memory does not suffice.
+        numbers do not determine an answer or there is too little memory.
         """
         if total.phase != self.phase():
             raise MismatchError(
@@ -135,7 +135,7 @@ class DeepAFLHead(Head):
         return after
 
     def _ended(self) -> DeepAFLHead:
-        """The solved head, if the network ends here; else this one."""
+        """The solved head if the network ends here; otherwise this head."""
         layers = self.learned.chosen(self.options)
         if layers is None:
             return self
@@ -155,7 +155,7 @@ class DeepAFLHead(Head):
         report = {**head.report, "phases": []}
         note_round(self, head, total, time.perf_counter() - begun)
         upload = head.report["phases"][-1:]
-        head.report = {**report, "phases": [*upload, *rounds]}  # nothing travels in the others
+        head.report = {**report, "phases": [*upload, *rounds]}  # the other rounds send nothing
         if ridge > 0:
             head.report["direct_ridge_mse"] = direct_mse(total, ridge)
         return head
@@ -170,7 +170,7 @@ class DeepAFLHead(Head):
         return self._scores(self.network.at(X, last, self.learned.blocks), last)
 
     def round_scores(self, X: Rows) -> Iterator[tuple[str, F64]]:
-        """Φ_t W_t for t = 0, 1, … as far as W_t is known: what fewer layers would say."""
+        """Φ_t W_t for each t with a known W_t: the scores of networks with fewer layers."""
         state = self.network.begin(X) if self.learned.weights else {}
         for t in range(len(self.learned.weights)):
             if t:
@@ -185,7 +185,7 @@ class DeepAFLHead(Head):
     # ------------------------------------------------------------ state, as files hold it
 
     def arrays(self) -> dict[str, Array]:
-        """W_t, Ω_t, Q_t; until it is solved also what the server builds on and chooses by."""
+        """W_t, Ω_t, Q_t; until the head is solved also the sums and errors that it still needs."""
         return self.learned.arrays()
 
     def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> DeepAFLHead:

@@ -1,12 +1,13 @@
-"""ΦᵀΦ of the next layer from sums that the server has already (`--incremental`).
+"""ΦᵀΦ of the next layer from sums that the server already has (`--incremental`).
 
-With P = F_t Z, where Ω_{t+1} = Z Uᵀ, the rows move by Φ_{t+1} = Φ_t + P Uᵀ. So of G = ΦᵀΦ and
-H = ΦᵀY only thin parts are new, and clients send M = Φ_{t+1}ᵀP (d_Φ, r) and N = PᵀY (r, C):
+Let Ω_{t+1} = Z Uᵀ and P = F_t Z; then Φ_{t+1} = Φ_t + P Uᵀ. So only thin parts of G = ΦᵀΦ and H =
+ΦᵀY are new, and clients send M = Φ_{t+1}ᵀP (d_Φ, r) and N = PᵀY (r, C):
 
     G_{t+1} = G_t + M Uᵀ + U Mᵀ − U (ZᵀΠ_t Z) Uᵀ        H_{t+1} = H_t + U N
 
-A layer takes one symmetric product of the rows instead of two, and half the bytes. In return every
-round must be of the same clients, because the server goes on from the sums of earlier rounds.
+A layer takes one symmetric product of the rows instead of two, and half the bytes. The price: the
+same clients must take part in every round, because the server continues from the sums of earlier
+rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..gathered import CROSS, GRAM
 F64 = NDArray[np.float64]
 MOVED, HIDDEN_GRAM = "moved", "hidden-gram"
 CLIENTS, COUNTS = "clients", "class-counts"
-TRAINED, HELD_OUT = "kept", "held-out"  # the two sums that a server may have of a round
+TRAINED, HELD_OUT = "kept", "held-out"  # the two sums of a round that a server may have
 MARKS = tuple(f"{role}-{CLIENTS}" for role in (TRAINED, HELD_OUT))
 
 
@@ -36,7 +37,7 @@ MARKS = tuple(f"{role}-{CLIENTS}" for role in (TRAINED, HELD_OUT))
 class Kept:
     """G_t (a triangle), H_t (d_Φ, C) and, once a block is solved, Π_t (a triangle), float64.
 
-    Of whom they are sums: ``clients`` int64, the sorted `marks` of them and their rows, and
+    ``clients`` int64: the sorted `marks` of the clients in the sums and of their rows;
     ``class_counts`` int64 (C,).
     """
 
@@ -53,7 +54,7 @@ class Kept:
         return cls(arrays[GRAM], arrays[CROSS], marks(total), total.class_counts)
 
     def check_same(self, total: Statistics) -> None:
-        """Refuse with `MismatchError` a round of other clients or rows than these."""
+        """Refuse a round of other clients or rows with `MismatchError`."""
         same = np.array_equal(marks(total), self.clients)
         if not same or not np.array_equal(total.class_counts, self.class_counts):
             raise MismatchError(
@@ -68,9 +69,9 @@ class Kept:
         return replace(self, hidden=total.arrays[GRAM])
 
     def completed(self, total: Statistics, omega: LowRank, compute: str) -> Statistics:
-        """The total of G_{t+1} and H_{t+1} that a total of M and N stands for.
+        """The total of G_{t+1} and H_{t+1}, computed from a total of M and N.
 
-        ``omega`` is taken as rows take it, rounded to the compute type.
+        ``omega`` is rounded to the compute type first, as it is when rows use it.
         """
         assert self.hidden is not None
         M, N = total.arrays[MOVED], total.arrays[CROSS]
@@ -93,7 +94,7 @@ def after_weights(total: Statistics, validation: Statistics | None) -> Keeping:
 
 
 def after_block(kept: Keeping, total: Statistics, validation: Statistics | None) -> Keeping:
-    """What is kept of them once the block's totals are known."""
+    """What is kept once the totals of the block are known, too."""
     given = {TRAINED: total, HELD_OUT: validation}
     return {role: one.after_block(sums) for role, one in kept.items() if (sums := given[role])}
 
@@ -101,8 +102,8 @@ def after_block(kept: Keeping, total: Statistics, validation: Statistics | None)
 def same_clients(kept: Keeping, total: Statistics, validation: Statistics | None) -> None:
     """Refuse a round of other clients, or of other rows, than the round before.
 
-    Nothing is kept before the first round. Raises `MismatchError`, and `UsageError` where held-out
-    clients' sums are there in some rounds only.
+    Nothing is kept before the first round. Raises `MismatchError`, and `UsageError` if only some
+    rounds have sums of held-out clients.
     """
     if not kept:
         return
@@ -143,7 +144,7 @@ def from_arrays(named: Mapping[str, Array]) -> Keeping:
 
 
 def check_shapes(kept: Keeping, widths: tuple[int, int], classes: int, block: bool) -> None:
-    """What a file holds fits the widths; Π is there just when a block was solved last."""
+    """Refuse arrays of other widths; Π must be there exactly when a block was solved last."""
     phi, hidden = widths
     for role, one in kept.items():
         expect_shape(f"{role}-{GRAM}", one.gram, (length(phi),))

@@ -22,7 +22,7 @@ NO_ERRORS: F64 = np.empty(0)
 
 @dataclass(frozen=True)
 class Learned:
-    """W_t and Ω_t, and until the network is solved what later rounds are solved with.
+    """W_t and Ω_t, and until the network is solved the sums that later rounds need.
 
     ``weights``: W_0, W_1, … (d_Φ, C). ``blocks``: Ω_1, Ω_2, … ``decoders``: Q_0, Q_1, … (d_Φ, d_Φ)
     of (88). ``errors`` (t + 1,): squared error a row of the held-out clients after W_0, W_1, …;
@@ -51,7 +51,7 @@ class Learned:
         return min(len(self.weights if o.identity_omega else self.blocks), o.depth)
 
     def with_weights(self, W: F64, Q: F64 | None, error: float | None) -> Learned:
-        """One W_t more, with its decoder and the held-out clients' error if there are any."""
+        """This with one more W_t, its decoder and the held-out clients' error, if there are any."""
         errors = NO_ERRORS
         if error is not None and len(self.errors) == len(self.weights):
             errors = np.append(self.errors, error)
@@ -63,14 +63,15 @@ class Learned:
         )
 
     def solved(self, layers: int) -> Learned:
-        """The solved network of so many layers: as one that was begun with so many."""
+        """The solved network of ``layers`` layers, as if it had been begun with that number."""
         return Learned(self.weights[: layers + 1], self.blocks[:layers], finished=True)
 
     def chosen(self, o: DeepAFLOptions) -> int | None:
-        """With how many layers the network ends here; None if it goes on.
+        """The number of layers if the network ends here; None if it goes on.
 
-        It ends at T, or once --patience layers brought no smaller error on the held-out clients;
-        the layers with the least error are kept, of equals the fewest.
+        It ends at T, or when --patience layers in a row brought no smaller error on the held-out
+        clients. The number of layers with the least error is kept; of equal errors, the smallest
+        number.
         """
         last, ends = len(self.weights) - 1, self.phase(o) is None
         if len(self.errors) != len(self.weights):
@@ -125,7 +126,7 @@ class Learned:
         return int(self.weights[0].shape[-1])
 
     def _check_shapes(self, o: DeepAFLOptions) -> None:
-        """What a file holds of the layers is of the options' widths."""
+        """Refuse arrays of a file whose widths are not those of the options."""
         phi, hidden = o.widths
         for t, W in enumerate(self.weights):
             expect_shape(f"weights-{t}", W, (phi, self.classes))

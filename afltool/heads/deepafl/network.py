@@ -1,4 +1,4 @@
-"""Rows through the layers of a deep analytic network; what was learned is handed in.
+"""Takes rows through the layers of a deep analytic network; the caller passes what was learned.
 
     Φ_0 = σ_0(XA)      F_t = σ(Φ_t B_t)      Φ_{t+1} = Φ_t + F_t Ω_{t+1}
 
@@ -25,7 +25,7 @@ State = dict[str, Array]
 
 
 class RandomLayers:
-    """The random part of a head: its options and its projections, which are never stored."""
+    """The random part of a head: its options and its projections; these are never stored."""
 
     def __init__(self, options: DeepAFLOptions) -> None:
         self.options = options
@@ -49,7 +49,7 @@ class RandomLayers:
         return self._random(t + 1, *o.widths)(source, str(o.activation))
 
     def step(self, state: State, t: int, omegas: Sequence[LowRank]) -> Array:
-        """Φ_t → Φ_{t+1} = Φ_t + P Uᵀ, in place where it can be; ``omegas`` are Ω_1, Ω_2, …
+        """Φ_t → Φ_{t+1} = Φ_t + P Uᵀ, in place where possible; ``omegas`` are Ω_1, Ω_2, …
 
         Returns P = F_t Z (n, r) for Ω_{t+1} = Z Uᵀ; F_t itself where Ω is dense or not learned.
         """
@@ -66,14 +66,14 @@ class RandomLayers:
         return P
 
     def at(self, X: Rows, layers: int, omegas: Sequence[LowRank]) -> State:
-        """Φ_t of rows X (n, d) after so many layers."""
+        """Φ_t of rows X (n, d), t = ``layers``."""
         state = self.begin(X)
         for t in range(layers):
             self.step(state, t, omegas)
         return state
 
     def key(self, layers: int, omegas: Sequence[LowRank]) -> str:
-        """Names everything that Φ_t after so many layers depends on, but the rows."""
+        """A key of everything that Φ_t depends on, except the rows."""
         digest = Digest().json("deepafl", [self.options.as_dict(), layers])
         for omega in omegas[:layers]:
             for name, factor in (("left", omega.Z), ("right", omega.U)):

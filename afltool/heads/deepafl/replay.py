@@ -85,11 +85,11 @@ class Replay:
 def replayed(
     o: DeepAFLOptions, total: Statistics, validation: Statistics | None = None
 ) -> Iterator[tuple[Learned, Statistics, float, Facts]]:
-    """Every round that ``total`` stands for, in order, until the network ends.
+    """Every round that can be computed from ``total``, in order, until the network ends.
 
-    Gives what is learned after it, the sums that the clients would have sent, the seconds of the
-    solve and what is told of it. ``validation``, the held-out clients' joint sum, is replayed
-    beside it.
+    Yields for each round what is learned so far, the sums that the clients would have sent, the
+    seconds of the solve and the facts for the report. ``validation``, the joint sum of the held-out
+    clients, is replayed in the same way.
     """
     side = len(total.arrays[CROSS])
     memory.need(8 * 4 * side * side, f"replaying {o.depth} layers")
@@ -111,11 +111,11 @@ def replayed(
 
 
 def _ended(o: DeepAFLOptions, known: Learned, phase: str) -> bool:
-    """Whether the last W_t was the end by --patience."""
+    """Whether --patience ends the network at the last W_t."""
     return phase.startswith("block") and known.chosen(o) is not None
 
 
 def direct_mse(total: Statistics, ridge: float) -> float:
-    """Training error of a plain ridge on Z, which the same sums allow and must be beaten."""
+    """Training error of a plain ridge on Z, from the same sums; the network has to be better."""
     problem = Problem.of(total)
     return problem.squared_error(cholesky_solve(problem.G, problem.H, ridge)) / total.rows

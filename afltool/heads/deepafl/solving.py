@@ -50,7 +50,7 @@ def advance(
 def _completed(
     o: DeepAFLOptions, known: Learned, total: Statistics, validation: Statistics | None
 ) -> tuple[Statistics, Statistics | None]:
-    """The sums ΦᵀΦ and ΦᵀY that were given, or that what was given stands for."""
+    """The sums ΦᵀΦ and ΦᵀY: as given, or computed from the thin sums that were given."""
     if not (o.incremental and known.blocks):
         return total, validation
     omega = known.blocks[-1]
@@ -70,7 +70,8 @@ def solve_weights(
     choice = choose(o.lam, problem, None if isinstance(o.lam, float) else validation)
     facts: Facts = {"features": side}
     if choice.ridge > 0 and not choice.path:
-        # Positive definite by the ridge: no look at the spectrum, which costs more than this.
+        # The ridge makes it positive definite, so the spectrum, which would cost more, is not
+        # needed.
         W = rr.cholesky_solve(problem.G, problem.H, choice.ridge)
     else:
         W, facts = solve(problem, choice, min_norm=o.min_norm)
@@ -87,7 +88,7 @@ def solve_weights(
 
 
 def _decoder(problem: Problem, choice: Choice, total: Statistics) -> tuple[F64, float]:
-    """Q = argmin ‖Φ_0 − ΦQ‖² + λ‖Q‖² (minimum norm for λ = 0), and what it leaves a row."""
+    """Q = argmin ‖Φ_0 − ΦQ‖² + λ‖Q‖² (minimum norm for λ = 0), and its squared error a row."""
     G, H = problem.G, total.arrays[RECONSTRUCTION]
     r = choice.ridge
     Q = rr.cholesky_solve(G, H, r) if r > 0 else rr.Spectral.of(G, H).weights(0.0)
@@ -113,7 +114,7 @@ def _with_block(
         omega = low_rank(Pi, Upsilon, W, o.block_gamma)
     kept = incremental.after_block(known.kept, total, validation)
     after = replace(known, blocks=(*known.blocks, omega), kept=kept)
-    if o.no_skip:  # FΩ takes the place of Φ: there is no gain over it
+    if o.no_skip:  # FΩ replaces Φ, so there is no gain to report
         return after, {}
     M = omega.times(W)  # F Ω W = F M
     gain = 2.0 * float((M * Upsilon).sum()) - float((M * product(Pi, M)).sum())

@@ -1,4 +1,4 @@
-"""The one-shot classifiers as PyTorch modules, by what their rules keep."""
+"""The one-shot classifiers as PyTorch modules: linear, naive Bayes, quadratic."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One-shot classifiers from class sums: one phase, integers, late clients and all.
+"""One-shot classifiers from class sums: one phase, integer sums, and late clients can be added.
 
 Nearest class mean (Rocchio), linear discriminant analysis (Fisher, 1936), FedCGS (Guan et al.,
 "Capture global feature statistics for one-shot federated learning", AAAI 2025), Fed3R, Gaussian
-naive Bayes and quadratic discriminant analysis; see `rules`. Clients send XᵀY and, by rule, XᵀX,
-(X∘X)ᵀY or each class's XᵀX.
+naive Bayes and quadratic discriminant analysis; see `rules`. Clients send XᵀY and, depending on the
+rule, XᵀX, (X∘X)ᵀY or the XᵀX of each class.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53
 
 
 class DiscriminantHead(Head):
-    """A classifier from class sums; the class without rows is never predicted."""
+    """A classifier from class sums; a class without rows is never predicted."""
 
     name = "discriminant"
     options: DiscriminantOptions
@@ -43,11 +43,11 @@ class DiscriminantHead(Head):
         self, options: DiscriminantOptions, sources: Mapping[str, Source] | None = None
     ) -> None:
         super().__init__(options, sources)
-        self.state: dict[str, Array] = {}  # counts, and weights or means and what goes with them
+        self.state: dict[str, Array] = {}  # counts, and weights or means with variances
 
     @property
     def log_probabilities(self) -> bool:  # type: ignore[override]
-        """Whether softmax of the scores are the rule's probabilities."""
+        """Whether softmax of the scores gives the rule's probabilities."""
         return self.options.rule in ("lda", "fedcgs", "naive-bayes", "qda")
 
     def phase(self) -> str | None:
@@ -121,7 +121,7 @@ class DiscriminantHead(Head):
     # ------------------------------------------------------------ scores
 
     def scores(self, X: Rows) -> F64:
-        """Scores (n, C); log π + log density up to a constant of the row, but for three rules.
+        """Scores (n, C): log π + log density up to a constant of the row, except for these rules.
 
         nearest-mean: xᵀμ − ½‖μ‖²; fed3r: its normalised ridge scores. −∞ for a class without rows.
         """
@@ -180,7 +180,7 @@ def _products(blocks: Iterable[Block], classes: int) -> dict[str, Array]:
 
 
 def _pieces(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The rows a few at a time, so that their class sums are exact and their copies small."""
+    """A few rows at a time, so that their class sums are exact and their copies small."""
     for X, y in blocks:
         for at in range(0, max(len(y), 1), AT_ONCE):
             yield X[at : at + AT_ONCE], y[at : at + AT_ONCE]

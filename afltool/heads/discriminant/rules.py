@@ -1,7 +1,7 @@
-"""The rules: class sums in, what scores rows out. All in float64, all from sums over clients.
+"""The rules: from class sums to the arrays that score rows. All in float64, from sums over clients.
 
 G = XᵀX (d, d), H = XᵀY (d, C), counts n_c (C,), N = Σ n_c, M = H / n the class means μ_c, π = n/N.
-A class without rows gets means of 0 here; who scores rows sets its score to −∞.
+A class without rows gets means of 0 here; the head sets its score to −∞.
 """
 
 from __future__ import annotations

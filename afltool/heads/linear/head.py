@@ -1,8 +1,9 @@
 """AFL's linear head: W = G⁻¹H from G = Σ XₖᵀXₖ and H = Σ XₖᵀYₖ; one phase.
 
 He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained Models",
-CVPR 2025: equations (13)–(16). Clients' γ never enters the sums, so removing it exactly (16) is
-leaving it out; ``keep_gamma`` shows (14), what remains without the removal.
+CVPR 2025: equations (13)–(16). The clients' γ never enters the sums, so there is nothing to remove,
+and the result is that of the exact removal (16). ``keep_gamma`` shows (14), the result without the
+removal.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class LinearHead(Head):
     def _sums(
         self, blocks: Iterable[Block], carried: Carried
     ) -> tuple[Mapping[str, Array], Carried]:
-        """gram (one triangle) and cross, with the constant feature if asked; through one buffer."""
+        """gram (one triangle) and cross, with the constant feature if asked for; all blocks use
+        one buffer."""
         dim, classes = self._bound()
         memory.need(16 * dim * dim, f"the gram of {dim} features")  # a square and two triangles
         products: Products | None = None

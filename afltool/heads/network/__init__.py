@@ -1,1 +1,1 @@
-"""Layers with ReLU between them, as `baseline` trains them; no federation can begin with them."""
+"""The network head: layers with ReLU that `baseline` trains; no federation can begin with it."""

@@ -1,7 +1,7 @@
 """A multilayer perceptron that gradient descent has trained: h ← ReLU(hW + b), scores hW + b.
 
-There are no sums over rows that it could be solved from: `baseline --hidden` leaves it, and no
-federation can begin with it.
+No sums over rows determine it: `baseline --hidden` trains and writes it, and no federation can
+begin with it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NetworkHead(Head):
         raise UsageError(NOT_SUMS)
 
     def scores(self, X: Rows) -> NDArray[np.float64]:
-        """The last layer's output (n, C), float64; softmax of it are the probabilities."""
+        """The last layer's output (n, C), float64; softmax of it gives the probabilities."""
         if not self.layers:
             raise UsageError(NOT_SUMS)
         h = real(X)

@@ -1,4 +1,4 @@
-"""Options of the trained network: none, its arrays say everything."""
+"""Options of the trained network: it has none, because its arrays say everything."""
 
 from __future__ import annotations
 

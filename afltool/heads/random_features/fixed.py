@@ -1,4 +1,4 @@
-"""Random features of fixed-point rows, in fixed point too: the same integers in every block.
+"""Random features of fixed-point rows, also in fixed point: the same integers in every block.
 
     Φ̂ = T[round(2^(b+3) · X̂Â)],    T[k] = round(2^b · σ(k · 2^−(b+3)))
 
@@ -38,7 +38,7 @@ class FixedLift:
         self.table = table(self.activation, bits)
 
     def __call__(self, X: FixedPoint) -> NDArray[np.int16]:
-        """Φ̂ (n, width); `InvalidDataError` for a value that ±32767 do not hold."""
+        """Φ̂ (n, width); `InvalidDataError` for a value beyond ±32767."""
         out = np.empty((len(X), len(self._a)), dtype=np.int16)
         for start in range(0, len(X), ROWS):
             part = X.values[start : start + ROWS].astype(np.float64)
@@ -65,7 +65,7 @@ class FixedLift:
 
 
 def table(activation: str, bits: int) -> NDArray[np.int16]:
-    """T, from −reach to +reach; as wide as int16 values of ``bits`` fraction bits need."""
+    """T, from −reach to +reach: all values that int16 with ``bits`` fraction bits can hold."""
     reach = FLAT.get(activation, 2 ** (15 - bits)) << (bits + FINER)
     z = np.arange(-reach, reach + 1) * 2.0 ** -(bits + FINER)
     values = np.rint(activate(activation, z) * 2.0**bits)
@@ -98,10 +98,10 @@ class FixedFeatures:
     def features(self, X: Rows) -> FixedPoint:
         """All of them, in fixed point."""
         lifted = self.lift(X)
-        assert isinstance(X, FixedPoint)  # or `lift` would have refused
+        assert isinstance(X, FixedPoint)  # otherwise `lift` has refused them
         return self.beside(lifted, X)
 
     def beside(self, lifted: NDArray[np.int16], X: FixedPoint) -> FixedPoint:
-        """What `lift` made of the rows, with the rows themselves behind it if asked."""
+        """The result of `lift`, followed by the rows themselves if asked for."""
         values = np.hstack([lifted, X.values]) if self._options.with_linear else lifted
         return FixedPoint(values, X.bits)

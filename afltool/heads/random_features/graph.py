@@ -32,7 +32,7 @@ class Lifted(nn.Module):
 class FixedLifted(nn.Module):
     """The same in fixed point: exact products of integers, and σ from its table.
 
-    A value that the table does not hold, which afltool refuses, makes the row NaN.
+    A row with a value outside the table, which afltool refuses, becomes NaN.
     """
 
     from_seed = True
@@ -59,7 +59,7 @@ class FixedLifted(nn.Module):
 
 
 def lifted(options: RandomFeaturesOptions, dim: int, bits: int | None, fixed: bool) -> nn.Module:
-    """The features of either kind; `UsageError` for fixed ones of rows that are none."""
+    """The features of either kind; `UsageError` for fixed-point features of float32 rows."""
     if not fixed:
         return Lifted(options, dim)
     if bits is None:

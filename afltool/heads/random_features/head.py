@@ -1,7 +1,7 @@
 """The linear head on one wide layer of random features, [σ(XA), X]; one phase.
 
 Random features are of Rahimi and Recht, "Random features for large-scale kernel machines", NIPS
-2007. With a ridge they are one round, and what a deep analytic network has to beat.
+2007. With a ridge they need one round; a deep analytic network has to be better than they are.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RandomFeaturesHead(Head):
             phi = lift.features(X)
             products = products or gram.Products.like(phi, self._bound()[1], self.options.intercept)
             products.add(phi, y)
-        assert products is not None  # `gather` gives a block at the least
+        assert products is not None  # `gather` passes at least one block
         G, H = products.result()
         return {GRAM: G, CROSS: H}
 
@@ -72,7 +72,7 @@ class RandomFeaturesHead(Head):
         return {GRAM: gram.real_gram(phi), CROSS: gram.real_cross(phi, y, self._bound()[1])}
 
     def shapes(self, bits: int | None) -> dict[str, Shape]:
-        """Those of `gather`, without a random number drawn."""
+        """Those of `gather`; this draws no random numbers."""
         o, (dim, classes) = self.options, self._bound()
         side = o.width + o.with_linear * dim + o.intercept
         kind = "f" if self._fixed is None else "i"

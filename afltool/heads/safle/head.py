@@ -1,4 +1,4 @@
-"""SAFLe: a non-linear head from counts; still one sum and one solve.
+"""SAFLe: a non-linear head from counts; it still needs one sum and one solve.
 
 Bacellar et al., "Single-Round Scalable Analytic Federated Learning", CVPR 2026 (arXiv 2512.03336).
 Thresholds make digits of features (3), a shuffle makes codes of digits (4), and scores are sums of
@@ -6,7 +6,7 @@ table rows, Σ_j W_j[idx_j] (5). By lemma 1 that is linear in the one-hot codes 
 solve (ΦᵀΦ + λI) W = ΦᵀY, whose entries are counts (12)–(18). With ``with_linear`` the raw
 features are in the same problem, Φ⁺ = [x, Φ].
 
-Phases: 'histogram' if the thresholds are to be found together, then 'codes'.
+Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SafleHead(Head):
         sources: Mapping[str, Source] | None = None,
         most: int = DEFAULT_SIDE,
     ) -> None:
-        """``most``: columns E·V that the default number of codes stays within."""
+        """``most``: limit of E·V for the default number of codes."""
         super().__init__(options, sources)
         self._most = most
         self.thresholds: NDArray[np.float64] | None = None  # (d, T), once they are learned
@@ -160,12 +160,12 @@ class SafleHead(Head):
 
     @property
     def problem_side(self) -> int:
-        """Columns of the whole problem: D, with the raw features d + D."""
+        """Columns of the whole problem: D, or d + D with the raw features."""
         return self.side + self._bound()[0] * self.options.with_linear
 
     @property
     def digits_used(self) -> int:
-        """How many of the d·L digits of a row are part of a code."""
+        """The number of digits of a row, of d·L, that are part of a code."""
         digits = self.options.digits_for(self._bound()[0])
         return min(digits, self.experts * self.options.digits_of_code)
 
@@ -180,7 +180,7 @@ class SafleHead(Head):
         return cd.deal(o.digits_for(self._bound()[0]), self.experts, o.digits_of_code, o.seed)
 
     def _cuts(self) -> NDArray[np.float64]:
-        """Thresholds (d, T), learned or even steps; `UsageError` if they are in a missing file."""
+        """Thresholds (d, T), learned or in even steps; `UsageError` if their file is missing."""
         if self.thresholds is not None:
             return self.thresholds
         if not self.options.thresholds.startswith("range:"):
@@ -205,7 +205,7 @@ class SafleHead(Head):
         found, wanted = total.arrays["labels"].shape, (self.experts, o.size, classes)
         if found != wanted:
             raise InvalidDataError(f"array 'labels' has the shape {found}; this head's is {wanted}")
-        if o.thresholds != "federated":  # else the round before has said it
+        if o.thresholds != "federated":  # otherwise the round before has already warned
             self.say_digits()
         held = None if validation is None else CountedSystem(validation).mean_squared_error
         W, report = CountedSystem(total).solve(o.ridge, o.linear_ridge, held)
@@ -218,7 +218,7 @@ class SafleHead(Head):
         return head
 
     def say_digits(self) -> None:
-        """Warn where codes leave digits out, with the numbers that would use all of them."""
+        """Warn if codes leave digits out, and name the settings that would use all of them."""
         o, (dim, _) = self.options, self._bound()
         digits, used, every = o.digits_for(dim), self.digits_used, o.experts_for_all(dim)
         if used < digits:
@@ -237,7 +237,7 @@ def memory_of(side: int) -> int:
 
 
 def need_memory(side: int, bytes_a_pair: int, what: str) -> None:
-    """Refuse work on D² pairs of columns that does not fit into the memory that is free."""
+    """Refuse work on D² pairs of columns that needs more than the free memory."""
     memory.need(
         bytes_a_pair * side * side,
         f"{what} {side} columns (--experts × table rows, and raw features)",

@@ -9,8 +9,9 @@ from ...errors import UsageError
 from ...options import option
 from ..options import HeadOptions, gamma_option, parse_ridge, ridge_option, seed_option
 
-# Columns D = E·V of the default number of codes, at most: 3.2 GB and half a minute to solve. Up to
-# 768 features use every digit. The machine must not decide it: all sites have the same codes.
+# Largest D = E·V of the default number of codes: it takes 3.2 GB and half a minute to solve. Up to
+# 768 features use every digit. It must not depend on the machine, because all sites need the same
+# codes.
 DEFAULT_SIDE = 16_384
 # What a client of the paper sends with K = 100 (its section on communication).
 PAPER = {
@@ -97,7 +98,7 @@ class SafleOptions(HeadOptions):
         return max(1, min(self.experts_for_all(dim), most // self.size))
 
     def experts_for_all(self, dim: int) -> int:
-        """The least E whose codes use every digit of ``dim`` features."""
+        """The smallest E whose codes use every digit of ``dim`` features."""
         return -(-self.digits_for(dim) // self.digits_of_code)
 
     def range(self) -> tuple[float, float]:
@@ -122,7 +123,7 @@ class SafleOptions(HeadOptions):
         return ("thresholds",) if named else ()
 
     def yardsticks(self, phase: str, dim: int, clients: int) -> dict[str, int]:
-        """The whole matrix as dense float32, and what a client of the paper sends."""
+        """Bytes of the whole matrix as dense float32, and of what a client of the paper sends."""
         if phase != "codes":
             return {}
         side = self.experts_for(dim) * self.size + dim * self.with_linear

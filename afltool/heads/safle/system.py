@@ -1,4 +1,4 @@
-"""The normal equations of the SAFLe head, (ΦᵀΦ + P) W = ΦᵀY, from counts; or of [x, Φ]."""
+"""The normal equations of SAFLe, (ΦᵀΦ + P) W = ΦᵀY, from counts; a hybrid has [x, Φ] for Φ."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CountedSystem:
     def solve(
         self, ridge: str | float, linear_ridge: float, held: Callable[[rr.F64], float] | None
     ) -> tuple[rr.F64, dict[str, Any]]:
-        """Weights (raw + D, C) and what was found; ridge 0 asks for the minimum norm."""
+        """Weights (raw + D, C) and facts for the report; ridge 0 means the minimum norm."""
         if ridge == 0:
             return self._minimum_norm(linear_ridge, held)
         system = FactoredSystem(
@@ -91,7 +91,7 @@ class CountedSystem:
         return rr.cross_matrix(self.arrays["cross"], self.bits)
 
     def _sums(self) -> rr.F64:
-        """Φᵀx (D, d). Code 0 of a group has the sum of all rows without those of other codes."""
+        """Φᵀx (D, d). The sum of code 0 is that of all rows minus those of the other codes."""
         others = self.arrays["sums"]
         every = self.arrays["cross"].sum(axis=1)
         first = (every - others.sum(axis=1))[:, None]

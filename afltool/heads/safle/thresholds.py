@@ -1,7 +1,7 @@
 """The thresholds of the SAFLe head, which must be the same for all clients.
 
-They are quantiles of federated histograms or of the rows of a feature file (equal for equal rows),
-those of another head, or even steps over a range, which need no data.
+They come from one of four places: quantiles of federated histograms; quantiles of the rows of a
+feature file (equal for equal rows); another head; or even steps over a range, which need no data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def of_counts(counts: NDArray[np.int64], bits: int | None, options: SafleOptions
 
 
 def of_source(source: Source, options: SafleOptions) -> F64:
-    """What the file of --thresholds holds: a head's (d, T), or quantiles of rows."""
+    """Thresholds (d, T) from the file of --thresholds: those of a head, or quantiles of rows."""
     return _of_head(source, options) if source.kind == "head" else _of_rows(source, options)
 
 

@@ -1,6 +1,6 @@
-"""The features Φ of the softmax head. They are another head's, which gathers ΦᵀΦ and ΦᵀY first.
+"""The features Φ of the softmax head. They belong to another head, which gathers ΦᵀΦ and ΦᵀY first.
 
-A `SoftmaxFeatures` wraps that head: first it goes through the head's phases, then it makes Φ of a
+A `SoftmaxFeatures` wraps that head: it goes through the head's phases, and then computes Φ for a
 few rows at a time for the gradients.
 """
 
@@ -35,12 +35,12 @@ from ..safle.system import CountedSystem
 from .options import MOST_CODES, SoftmaxOptions
 
 F64 = NDArray[np.float64]
-LIFTED = "lifted"  # what rows carry from round to round
+LIFTED = "lifted"  # the arrays of rows that are carried from round to round
 
 
 @dataclass(frozen=True)
 class CodedRows:
-    """Codes (E, n) of rows, and the rows themselves where they are part of Φ."""
+    """Codes (E, n) of rows, and the rows themselves if they are part of Φ."""
 
     codes: cd.Codes
     size: int
@@ -61,7 +61,7 @@ class SoftmaxFeatures:
     """Φ = [X, 1]: the linear head's features, with an intercept. ``head`` is the wrapped head."""
 
     intercept: ClassVar[bool] = True
-    key: str = ""  # under which `lifted` leaves something for the next round, if it does
+    key: str = ""  # key of the arrays that `lifted` returns for the next round, if any
     head: Head
 
     def __init__(self, options: HeadOptions, sources: Mapping[str, Source] | None = None) -> None:
@@ -80,11 +80,11 @@ class SoftmaxFeatures:
         return str(self.head.phase())
 
     def sums(self, blocks: Iterable[Block]) -> Mapping[str, Array]:
-        """The additive arrays of the phase, of rows that arrive in blocks."""
+        """The additive arrays of the phase, summed over rows that arrive in blocks."""
         return self.head.gather(blocks)[0].arrays
 
     def learned(self, total: Statistics) -> Self | None:
-        """The features after a phase that is not the last (histograms); None after the last."""
+        """The features after the histograms; None after the last phase."""
         return None
 
     def columns(self, dim: int) -> int:
@@ -104,7 +104,7 @@ class SoftmaxFeatures:
     def lifted(
         self, X: Rows, carried: Mapping[str, Array] | None = None
     ) -> tuple[Lifted, dict[str, Array]]:
-        """The rows that Φ is made of, and what of them the next round may start from."""
+        """The rows from which Φ is computed, and the arrays from which the next round may start."""
         return X, {}
 
     def design(self, rows: Lifted) -> Design:
@@ -158,7 +158,7 @@ class RandomFeatures(SoftmaxFeatures):
 class CodedFeatures(SoftmaxFeatures):
     """Φ = [X if asked, one-hot codes]: those of the SAFLe head, whose counts are ΦᵀΦ.
 
-    Every group of codes adds up to one, so that there is no need of an intercept.
+    The codes of each group add up to one, so no intercept is needed.
     """
 
     intercept: ClassVar[bool] = False
@@ -211,6 +211,6 @@ _KINDS: dict[str, type[Any]] = {
 def features_of(
     options: SoftmaxOptions, sources: Mapping[str, Source] | None = None
 ) -> SoftmaxFeatures:
-    """The features that --features names. ``sources``: the files that options name, opened."""
+    """The features that --features names. ``sources``: the opened files that options name."""
     made: SoftmaxFeatures = _KINDS[options.features](options.wrapped(), sources)
     return made

@@ -7,7 +7,7 @@ B = ½ΦᵀΦ + μN, which is factored once. Each further phase is one step that
     W ← V − B⁻¹ (Φᵀ(softmax(ΦV) − Y) + μN V)
 
 With ``standardise`` the penalty of column j is μN var_j, in the loss and in the bound. Clients send
-the gradient (D, C) at V and their loss sum. Nesterov's momentum moves V ahead of W and starts again
+the gradient (D, C) at V and their loss sum. Nesterov's momentum moves V ahead of W; it is reset
 when the loss rises. The bound is Böhning's, "Multinomial logistic regression algorithm", Ann. Inst.
 Statist. Math. 44, 1992; the head is our own.
 """
@@ -37,7 +37,7 @@ from .options import SoftmaxOptions
 from .rounds import PHASE, Rounds
 
 F64 = NDArray[np.float64]
-# Least squares fits scores to 0 and 1, softmax wants margins of several units. Measured on
+# Least squares fits scores to 0 and 1, but softmax needs margins of several units. Measured on
 # Fashion-MNIST features: starts at 2, 6 and 10 times the least-squares head reach 89.18, 89.26
 # and 89.13 % after 20 rounds.
 START_SCALE = 6.0
@@ -72,9 +72,8 @@ class SoftmaxHead(Head):
     def _sums(
         self, blocks: Iterable[Block], carried: Carried
     ) -> tuple[Mapping[str, Array], Carried]:
-        """The features' counts or products first; then gradient (D, C) and loss (1,).
-
-        Random features of the rows are left for the next round.
+        """First the counts or products of the features; then gradient (D, C) and loss (1,). Random
+        features of the rows are kept for the next round.
         """
         if self.rounds is None:
             return self.features.sums(blocks), NOTHING
@@ -107,7 +106,7 @@ class SoftmaxHead(Head):
         return after
 
     def scores(self, X: Rows) -> F64:
-        """Φ W (n, C), float64; softmax of it are the probabilities."""
+        """Φ W (n, C), float64; softmax of it gives the probabilities."""
         if self.weights is None:
             raise UsageError("the head is not solved yet")
         rows, _ = self.features.lifted(X)
@@ -150,7 +149,7 @@ class SoftmaxHead(Head):
         return bound
 
     def _designs(self, rows: Lifted) -> Iterator[Design]:
-        """Φ of a few rows at a time; at least one part, which may be empty but has the type."""
+        """Φ of a few rows at a time; at least one part, which may have no rows."""
         starts = range(0, max(len(rows), 1), ROWS_AT_ONCE)
         return (self.features.design(rows[at : at + ROWS_AT_ONCE]) for at in starts)
 
@@ -200,7 +199,7 @@ class SoftmaxHead(Head):
     def _measured(
         self, before: Rounds, total: Statistics, validation: Statistics | None
     ) -> tuple[dict[str, Any], F64]:
-        """Loss, objective and gradient norm a row at V, and the gradient with the penalty."""
+        """Loss, objective and gradient norm at V, a row each; and the gradient with the penalty."""
         V = before.point
         mu_n = self._penalty(total, len(V), before.variances)[:, None]
         gradient, loss = self._real(total)

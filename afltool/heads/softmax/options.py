@@ -12,10 +12,10 @@ from ..options import HeadOptions, standardise_option
 from ..random_features.options import RandomFeaturesOptions
 from ..safle.options import SafleOptions
 
-# Columns of codes by default: the factor of so many, D²/2 numbers, is in the file of every round.
+# Largest default number of columns D of codes: every round's file holds the factor, D²/2 numbers.
 MOST_CODES = 8192
 
-# The head whose features they are, and the defaults that are others here.
+# For each --features: the head that makes them, and the defaults that differ here.
 WRAPPED: dict[str, tuple[type[HeadOptions], dict[str, Any]]] = {
     "raw": (LinearOptions, {"intercept": True}),
     "random": (RandomFeaturesOptions, {"width": 2048, "compute": "float64"}),
@@ -25,7 +25,7 @@ _UNSET = {"experts": f"enough for every digit, at most {MOST_CODES} / V"}
 
 
 def _lenders() -> dict[str, dict[str, Field[Any]]]:
-    """The fields that are lent, by name, then by the --features that has them."""
+    """The fields taken over from other heads, by name, then by the --features that has them."""
     found: dict[str, dict[str, Field[Any]]] = {}
     for features, (cls, _) in WRAPPED.items():
         for f in fields(cls):
@@ -35,7 +35,7 @@ def _lenders() -> dict[str, dict[str, Field[Any]]]:
 
 
 def _borrowed(name: str, lenders: dict[str, Field[Any]]) -> tuple[str, str, Any]:
-    """An option of the softmax head for a lent one: same name and range; None means not given."""
+    """The copy of another head's option: same name and range; None means not given."""
     first = next(iter(lenders.values()))
     texts = {who: str(f.metadata["help"]) for who, f in lenders.items()}
     each = "; ".join(f"with --features {who}: {text}" for who, text in texts.items())

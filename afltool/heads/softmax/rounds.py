@@ -1,4 +1,4 @@
-"""What the server of the softmax head keeps from one gradient round to the next."""
+"""The state that the softmax head's server keeps from one gradient round to the next."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Rounds:
     def begin(
         cls, bound: Bound, start: F64, total: Statistics, variances: F64 | None = None
     ) -> Rounds:
-        """Before round 1, from the bound and the start (D, C) that the first phases gave."""
+        """The state before round 1, from the bound and start (D, C) of the first phases."""
         covered = marks(total)
         return cls(1, bound.factor, start, start, start, covered, variances=variances)
 
@@ -60,7 +60,7 @@ class Rounds:
         """One step from V; see `linalg.softmax.Bound`.
 
         ``gradient``: at V, with the penalty's. ``facts``: ``objective`` and ``validation_loss``
-        (or None) at V. The momentum starts again when the objective has risen.
+        (or None) at V. The momentum is reset when the objective has risen.
         """
         held = facts["validation_loss"]
         if self.number > 1 and self.validated != (held is not None):
@@ -93,7 +93,8 @@ class Rounds:
         return self.objective is not None and facts["objective"] > self.objective
 
     def check_covered(self, total: Statistics) -> None:
-        """Refuse clients whose rows are not in the gram: with them a step could be too long."""
+        """Refuse clients whose rows are not in the gram: with their gradient a step could be too
+        long."""
         beyond = np.setdiff1d(marks(total), self.covered)
         if len(beyond):
             names = [who for who in total.clients if np.isin(_marks_of(total, who), beyond).any()]
