@@ -1,4 +1,4 @@
-"""How much noise for which (ε, δ), and the other way round; a multiplier is σ / sensitivity.
+"""The noise that (ε, δ) needs, and the (ε, δ) of a noise; a multiplier is σ / sensitivity.
 
 - The Gaussian mechanism, exactly: Balle and Wang, "Improving the Gaussian Mechanism for
   Differential Privacy", ICML 2018, theorem 8.
@@ -17,7 +17,7 @@ from scipy.special import log_ndtr
 
 from ..errors import UsageError
 
-PRECISION = 1e-10  # relative, of a calibration; always on the side of more noise
+PRECISION = 1e-10  # relative, of a calibration; errs towards more noise
 
 
 def gaussian_delta(epsilon: float, multiplier: float) -> float:
@@ -49,7 +49,7 @@ def check_budget(epsilon: float, delta: float) -> None:
 
 
 def concentrated_delta(rho: float, epsilon: float) -> float:
-    """δ at ε of ρ-zCDP: the least over α > 1 of e^((α−1)(αρ−ε)) / (α−1) · (1 − 1/α)^α.
+    """δ at ε of ρ-zCDP: the minimum over α > 1 of e^((α−1)(αρ−ε)) / (α−1) · (1 − 1/α)^α.
 
     Every α gives a bound that holds; the logarithm's derivative, (2α−1)ρ − ε + ln(1 − 1/α), has
     one root, which bisection finds.
@@ -98,9 +98,8 @@ def _closeness(sigma: float, members: int) -> float:
 
 
 def least(good: Callable[[float], bool]) -> float:
-    """The least number above 0 that is good, to a relative `PRECISION`, itself good.
-
-    What is above a good number is good.
+    """The smallest positive number that is good, to a relative `PRECISION`; the result is good.
+    Every number above a good number must be good.
     """
     low = high = 1.0
     while not good(high):

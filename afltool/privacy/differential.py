@@ -2,8 +2,8 @@
 
 Neighbours are data sets that differ by one row, added or removed. A row x of norm at most R adds
 x xᵀ to the gram, of norm ‖x‖² ≤ R² (its triangle of no more), x to one column of the cross, and 1
-to one class count; docs/privacy.md has the derivation. Nothing else is derived, so nothing else is
-allowed.
+to one class count; docs/privacy.md has the derivation. Other heads and phases have no derivation
+there, so they are refused.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .masking import COUNTS
 from .noise import Bits, discrete_gaussian, rounded_gaussian
 
 F64 = NDArray[np.float64]
-# How the budget is shared: σᵢ = m Δᵢ / √shareᵢ, and Σ (Δᵢ/σᵢ)² = 1/m² whatever the shares. Class
-# counts only inform reports.
+# How the budget is shared: σᵢ = m Δᵢ / √shareᵢ, and Σ (Δᵢ/σᵢ)² = 1/m² for any shares that add up to
+# 1. Class counts are only used in reports.
 SHARES = {"gram": 0.5, "cross": 0.45, COUNTS: 0.05}
-# A sum of discrete Gaussians narrower than 1 is far from a discrete Gaussian, which would cost the
-# gram noise for the sake of class counts; of 2 it is not (τ below 1e-15).
+# With σ below 1, a sum of discrete Gaussians is far from a discrete Gaussian; then the gram would
+# need more noise only because of the class counts. With σ of 2 it is close (τ below 1e-15).
 WIDE = 2.0
 LOCAL, DISTRIBUTED = "local", "distributed"
 FAILURE = 0.05  # probability that AdaSSP's bound on the noise does not hold
@@ -39,8 +39,8 @@ FAILURE = 0.05  # probability that AdaSSP's bound on the noise does not hold
 class Noise:
     """What each client does before its statistics leave it.
 
-    ``clip``: largest norm of a row, in units of the features. ``members``: how many clients' noise
-    together makes (ε, δ); 1 for the local form.
+    ``clip``: largest norm of a row, in units of the features. ``members``: the number of clients
+    whose noise together gives (ε, δ); 1 for the local form.
     """
 
     epsilon: float
@@ -60,7 +60,7 @@ class Noise:
 
     @property
     def sensitivity(self) -> dict[str, float]:
-        """How much one row changes each block of numbers at the most, in integer units."""
+        """The largest change of each block of numbers by one row, in integer units."""
         return {"gram": float(self.radius) ** 2, "cross": float(self.radius), COUNTS: 1.0}
 
     def sigmas(self, sizes: Mapping[str, int]) -> dict[str, float]:
@@ -73,7 +73,8 @@ class Noise:
         return wide if 1 < wide["gram"] < 0.99 * as_shared["gram"] else as_shared
 
     def _shared(self, sizes: Mapping[str, int], least: float) -> dict[str, float]:
-        """The least σ of each of ``members`` whose sum keeps the budget, none below ``least``."""
+        """The smallest σ per member, at least ``least``, whose sum over ``members`` keeps the
+        budget."""
 
         def good(m: float) -> bool:
             sigma = self._scaled(m, least)
@@ -89,7 +90,7 @@ class Noise:
         return {k: max(sigma, least) for k, sigma in found.items()}
 
     def facts(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """What files say of it; must be equal for statistics to be added."""
+        """The entry in files; only statistics with equal entries can be added."""
         found: dict[str, Any] = {
             "form": self.form,
             "epsilon": self.epsilon,
@@ -143,7 +144,7 @@ def check_head(name: str, phase: str | None, options: Mapping[str, Any], dtype: 
 
 
 def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
-    """Rows (n, d) scaled to a norm of at most ``radius``, rounded towards 0; shorter ones as are.
+    """Rows (n, d) scaled to a norm of at most ``radius``, rounded towards 0; shorter rows stay.
 
     >>> clip_rows(np.array([[300, 400], [3, 4]], np.int16), 250)
     array([[150, 200],
@@ -157,7 +158,7 @@ def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
         long = squares > radius**2
         if not long.any():
             return found.astype(np.int16)
-        # The second time only a last bit is too much: products in float64 round.
+        # A second pass only corrects a last bit, because float64 products are rounded.
         factor[long] *= radius / np.sqrt(squares[long]) * (1 - 2.0**-50)
 
 
@@ -165,7 +166,7 @@ def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
 
 
 def with_ridge(total: Statistics, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a solve, with AdaSSP's ridge where there is noise and no other is given."""
+    """The options of a solve; with noise and no given ridge, AdaSSP's ridge is chosen."""
     if not total.context.noise or "ridge" in given:
         return dict(given)
     bits = total.context.space["fraction_bits"]
@@ -179,17 +180,17 @@ def scaled_to_total(facts: Mapping[str, Any], clients: int) -> dict[str, float]:
 
 
 def ridge_by(total: Statistics, given: Mapping[str, Any]) -> dict[str, str]:
-    """What a head's report says of a ridge that `with_ridge` chose."""
+    """The entry in a head's report for a ridge that `with_ridge` chose."""
     return {"ridge_by": "AdaSSP"} if total.context.noise and "ridge" not in given else {}
 
 
 def adassp_ridge(G: F64, sigma: float) -> float:
-    """AdaSSP's ridge: as large as the noise of the gram may be, less what the gram brings itself.
+    """AdaSSP's ridge: a bound on the gram's noise, minus a bound on the gram's least eigenvalue.
 
-    λ = max(0, s − λ_min), s = σ √(d ln(2d²/ρ)), a bound on the noise's spectral norm that holds but
-    for ρ = 5 % (Wang, "Revisiting differentially private linear regression", UAI 2018, algorithm
-    2). λ_min is the least eigenvalue of the noisy gram ``G`` (d, d) less s, at least 0: a function
-    of what is published, so it costs no budget of its own. Units are those of ``G``.
+    λ = max(0, s − λ_min), s = σ √(d ln(2d²/ρ)), a bound on the noise's spectral norm that fails
+    with probability ρ = 5 % (Wang, "Revisiting differentially private linear regression", UAI 2018,
+    algorithm 2). λ_min is the least eigenvalue of the noisy gram ``G`` (d, d) less s, at least 0: a
+    function of published numbers, so it uses no privacy budget. Units are those of ``G``.
     """
     d = len(G)
     spread = sigma * math.sqrt(d * math.log(2 * d * d / FAILURE))
@@ -198,7 +199,7 @@ def adassp_ridge(G: F64, sigma: float) -> float:
 
 
 def account(facts: Mapping[str, Any], clients: int) -> str:
-    """What the accountant says of statistics over so many clients, in words."""
+    """The accountant's result for statistics over a number of clients, as sentences."""
     budget = f"(ε = {facts['epsilon']:g}, δ = {facts['delta']:g})"
     row = f"for one row added or removed, of norm up to {facts['clip']:g}"
     if facts["form"] == LOCAL:

@@ -37,7 +37,7 @@ class Member:
         return {"name": self.name, "sign": self.sign, "agree": self.agree}
 
     def check(self, where: str, message: msg.Message) -> msg.Message:
-        """The message; `CorruptFileError` with the name unless this member signed it."""
+        """The message; `CorruptFileError`, naming this member, unless it signed the message."""
         try:
             key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.sign))
             key.verify(bytes.fromhex(message.signature), message.signed())
@@ -97,7 +97,7 @@ def derive(secret: bytes, salt: bytes, *purpose: str) -> bytes:
 
 
 def agree(mine: X25519PrivateKey, theirs: str, whose: str) -> bytes:
-    """The secret that two keys agree on; a key that forces a known secret is refused by name."""
+    """The secret that two keys agree on; a key of ``whose`` that forces a known one is refused."""
     try:
         return mine.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(theirs)))
     except ValueError:

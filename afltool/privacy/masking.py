@@ -1,7 +1,7 @@
-"""A member's numbers under masks that cancel in the sum: pairwise ones, and one of its own.
+"""A member's numbers under masks: pairwise masks, which cancel in the sum, and a mask of its own.
 
-y_u = x_u + PRG(b_u) + Σ_{v > u} PRG(k_uv) − Σ_{v < u} PRG(k_uv) modulo 2^64, with k_uv agreed on by
-X25519 and b_u u's own (Bonawitz et al., CCS 2017, section 4).
+y_u = x_u + PRG(b_u) + Σ_{v > u} PRG(k_uv) − Σ_{v < u} PRG(k_uv) modulo 2^64, where u and v agree on
+k_uv by X25519, and b_u is known to u alone (Bonawitz et al., CCS 2017, section 4).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .offers import Offers, Secrets
 from .roster import Roster
 from .streams import Stream, Words, add_streams
 
-COUNTS = "class_counts"  # masked like every other array
+COUNTS = "class_counts"  # masked as the other arrays are
 Masked = dict[str, NDArray[np.uint64]]
 
 
@@ -36,7 +36,7 @@ def self_key(roster: Roster, secret: bytes, name: str) -> bytes:
 
 
 def flat(arrays: Mapping[str, NDArray[np.uint64]]) -> list[Words]:
-    """The arrays as flat views in the order of their names, which is that of the streams."""
+    """The arrays as flat views, sorted by name; the streams run through them in this order."""
     return [arrays[name].reshape(-1) for name in sorted(arrays)]
 
 
@@ -96,10 +96,9 @@ def add_into(total: Masked, arrays: Masked, who: str) -> None:
 def unmask(
     offers: Offers, survivors: Iterable[str], found: Mapping[str, bytes], total: Masked
 ) -> None:
-    """Take out of the sum over ``survivors`` what did not cancel, in place.
-
-    ``found``: of each survivor its self-mask's secret, of each member that dropped out after its
-    offer the private key of its pairwise masks.
+    """Subtract the masks that did not cancel from the sum over ``survivors``, in place. ``found``:
+    the self-mask's secret of each survivor, and the private key of the pairwise masks of each
+    member that dropped out after its offer.
     """
     roster, stayed = offers.roster, set(survivors)
     streams: list[Stream] = []
@@ -115,9 +114,8 @@ def unmask(
 
 
 def as_integers(total: Masked, most: int) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Arrays and class counts of an unmasked sum, int64; refused where an entry is beyond ``most``.
-
-    Only a member that broke the rules makes it so: honest sums stay within it.
+    """Arrays and class counts of an unmasked sum, int64. Refuses an entry beyond ``most``: sums of
+    honest members stay within it, so some member broke the rules.
     """
     numbers = {name: a.view(np.int64) for name, a in total.items()}
     for name, a in numbers.items():

@@ -1,4 +1,4 @@
-"""Sums of what the members of a roster have sent: signed files, and masked ones."""
+"""Sums of the files that the members of a roster have sent, signed or masked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger("afltool")
 
 
 def check_members(roster: Roster, paths: Iterable[Path]) -> None:
-    """Refuse a file that is not signed by a member for this round; say who is missing."""
+    """Refuse files that no member has signed for this round; log the members that are missing."""
     seals = _seals(roster, paths, "statistics")
     absent = missing(roster, seals)
     log.info(
@@ -40,7 +40,7 @@ def check_members(roster: Roster, paths: Iterable[Path]) -> None:
 
 
 def _seals(roster: Roster, paths: Iterable[Path], kind: str) -> dict[str, _Sealed]:
-    """Sealed files by member; `MismatchError` for two of one member."""
+    """Sealed files by member; `MismatchError` for two files of one member."""
     found: dict[str, _Sealed] = {}
     for path in paths:
         header = read_header(path, kind)
@@ -56,7 +56,7 @@ def _seals(roster: Roster, paths: Iterable[Path], kind: str) -> dict[str, _Seale
 
 @dataclass(frozen=True)
 class _Sealed:
-    """A member's file as its header tells it; the arrays are read later."""
+    """A member's file, as far as its header describes it; the arrays are read later."""
 
     path: Path
     header: dict[str, Any]
@@ -92,7 +92,7 @@ def masked_total(
 
 
 def _check_alike(sealed: Mapping[str, _Sealed]) -> None:
-    """Refuse headers that do not belong together; the seals have told whose they are."""
+    """Refuse headers that do not belong together; the seals have been checked before."""
     first = next(iter(sealed.values()))
     for name, one in sealed.items():
         ours, theirs = (
@@ -107,7 +107,7 @@ def _check_alike(sealed: Mapping[str, _Sealed]) -> None:
 def _request(
     where: Path, offers: Offers, sealed: Mapping[str, _Sealed], overwrite: bool
 ) -> Request:
-    """The request that is there already, whose survivors are fixed, or a new one."""
+    """The existing request, whose survivors are fixed, or a new one."""
     if overwrite or not where.exists():
         request = Request.new(offers, {name: one.seal for name, one in sealed.items()})
         messages.write(where, request.message(), overwrite)
@@ -161,7 +161,7 @@ def _same_file(one: _Sealed) -> masking.Masked:
 
 
 def _checked(total: Statistics) -> Statistics:
-    """Refuse sums that no rows have: a member masked something else, and nobody can tell who."""
+    """Refuse sums that no rows can have: a member masked other numbers, nobody can tell which."""
     try:
         conditions.check(total)
     except AflError as error:

@@ -1,8 +1,8 @@
-"""Small signed files: JSON that a person can read, written whole, read with suspicion.
+"""Small signed files: JSON that a person can read, written whole and fully checked when read.
 
 A message is ``{"afltool": 1, "body": {"kind": …}, "signature": …}``. The signature (Ed25519) and
-the digest are of the body as canonical JSON, which has integers and texts only, so both are the
-same however the file is laid out.
+the digest are computed from the body as canonical JSON, which has integers and texts only. So the
+layout of the file does not change them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Message:
         return digest_of(self.body)
 
     def signed(self) -> bytes:
-        """What the signature is of. The digest, which is of the same text, is made with it."""
+        """The text that is signed. The digest, which is of the same text, is computed with it."""
         text = canonical_json(self.body)
         vars(self)["_digest"] = _digest_of(text)  # the cached property: offers are long
         return _signed(text)
@@ -61,7 +61,7 @@ def _digest_of(text: str) -> str:
 
 
 def signed_bytes(body: Body) -> bytes:
-    """What a signature is of; no other program signs texts with this beginning."""
+    """The signed text; no other program signs texts with this beginning."""
     return _signed(canonical_json(body))
 
 
@@ -121,7 +121,7 @@ def read(path: Path, kind: str, pattern: Mapping[str, Any]) -> Message:
 
 
 def parse(path: Path) -> Any:
-    """JSON of a file, refused where it is too large, doubtful (a key twice) or no JSON."""
+    """JSON of a file; refused if it is too large, ambiguous (a key twice) or not JSON."""
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path} is not a regular file; expected a message of afltool")
@@ -152,7 +152,7 @@ def _none(text: str) -> Any:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """What a roster, a public key or another message holds; {} for a file that is none."""
+    """The body of a roster, a public key or another message; {} for any other file."""
     try:
         with path.open("rb") as file:
             if file.read(1) != b"{":
@@ -168,7 +168,7 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, message: Message, overwrite: bool = False) -> Path:
-    """Write a message whole; one that is there and equal is left, another one refused."""
+    """Write a message whole. An equal file that exists is kept; a different one is refused."""
     text = json.dumps(message.as_dict(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     return write_text(text, path, overwrite)
 

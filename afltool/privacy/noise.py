@@ -1,8 +1,8 @@
 """Integer noise from a key: rounded Gaussian, and discrete Gaussian.
 
-The bits are a ChaCha20 stream: nobody without the key can tell them from chance, and the same key
-gives the same noise. Uniforms have 53 bits and are computed with in float64, so what is drawn
-differs from the distribution that is named by a total variation of at most about 2^−45 a number.
+The bits are a ChaCha20 stream: without the key they cannot be told from random bits, and the same
+key gives the same noise. Uniforms have 53 bits and the arithmetic is float64, so each number's
+distribution differs from the named one by a total variation of at most about 2^−45.
 """
 
 from __future__ import annotations

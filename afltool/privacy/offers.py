@@ -1,4 +1,4 @@
-"""Before a round: each member's fresh secrets, in shares that t of the others open together.
+"""Before a round: each member's fresh secrets, in shares; any t of the others open them.
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017,
 rounds 0 and 1 in one message: the long-lived keys to encrypt shares for are in the roster, so an
@@ -37,7 +37,7 @@ SEALED_BYTES = 2 * SHARE_BYTES + 16  # both shares, and the tag of the cipher
 
 
 def _shares(value: Any) -> bool:
-    """Whether all shares are hexadecimal, seen at once: a round of n members has n² of them."""
+    """Whether all shares are hexadecimal; checked in one pass, because n members make n² shares."""
     sizes = {"sealed": 2 * SEALED_BYTES, "mask": 64, "self": 64}
     if type(value) is not list or any(type(share) is not dict for share in value):
         return False
@@ -63,12 +63,12 @@ PATTERN = {
         _shares, [{"sealed": msg.hexadecimal(SEALED_BYTES), **dict.fromkeys(KINDS, msg.SHA256)}]
     ),
 }
-_NONCE = bytes(12)  # every key below encrypts one text alone
+_NONCE = bytes(12)  # every key below encrypts only one text
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """What a member draws for one round; ``offer`` is what it publishes of it."""
+    """The secrets that a member draws for one round; ``offer`` is the published part."""
 
     mask: bytes  # private X25519 key of the pairwise masks
     self: bytes  # key of the self-mask
@@ -81,13 +81,13 @@ class Secrets:
 
 
 def commitment(roster: Roster, purpose: str, *about: object, secret: bytes) -> str:
-    """SHA-256 that binds to 32 or 33 random bytes without telling them."""
+    """SHA-256 commitment to 32 or 33 random bytes; it does not reveal them."""
     said = canonical_json(["afltool commitment", roster.digest(), purpose, *about])
     return hashlib.sha256(said.encode() + b"\n" + secret).hexdigest()
 
 
 def draw(roster: Roster, me: Identity) -> Secrets:
-    """Fresh secrets of a round and their offer, signed."""
+    """Fresh secrets of a round and their signed offer."""
     mask, own, noise = (secrets.token_bytes(32) for _ in range(3))
     ephemeral = X25519PrivateKey.generate()  # forgotten below: its holder cannot open them later
     n, t = len(roster.members), roster.threshold
@@ -130,7 +130,7 @@ def _between(roster: Roster, giver: str, holder: str) -> tuple[bytes, str, str, 
 
 @dataclass(frozen=True)
 class Offers:
-    """The offers that a round is made of, by member; all members must use the same set."""
+    """The offers of a round, by member; all members must use the same set."""
 
     roster: Roster
     by_member: Mapping[str, msg.Message]
@@ -157,7 +157,7 @@ class Offers:
         return cls(roster, dict(sorted(found.items())))
 
     def digest(self) -> str:
-        """What tells that two members mask with the same set."""
+        """A digest of the set: equal if two members mask with the same offers."""
         return self._digest
 
     @cached_property
@@ -170,7 +170,7 @@ class Offers:
         return found
 
     def open(self, giver: str, me: Identity) -> dict[str, bytes]:
-        """My shares of another member's two secrets; refused where they are not as offered."""
+        """My shares of another member's two secrets; refused unless they match the offer."""
         body = self.by_member[giver].body
         share = body["shares"][self.roster.place(me.name) - 1]
         secret = agree(me.agreeing, body["share_key"], giver)
@@ -188,7 +188,7 @@ class Offers:
         return pair
 
     def check_all(self, me: Identity) -> None:
-        """Before anybody masks: every share for me must open, and must be the one committed to."""
+        """Before masking: check that every share for me opens and matches its commitment."""
         for giver in self.by_member:
             self.open(giver, me)
 
@@ -196,7 +196,7 @@ class Offers:
 def check_share(
     offers: Offers, giver: str, holder: str, kind: str, share: bytes, blamed: str
 ) -> int:
-    """The share as a number; `CorruptFileError` naming who is to blame unless it is as offered."""
+    """The share as a number; `CorruptFileError`, naming ``blamed``, unless it matches the offer."""
     wanted = offers.by_member[giver].body["shares"][offers.roster.place(holder) - 1][kind]
     if commitment(offers.roster, kind, giver, holder, secret=share) != wanted:
         raise CorruptFileError(
@@ -225,7 +225,7 @@ def missing(roster: Roster, found: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class RoundFolder:
-    """What a member knows and has done in one round: private files, each written once for all.
+    """What a member knows and has done in one round: private files, each written only once.
 
     ``secrets`` (encrypted with the member's private key), ``used`` (what was masked), ``answered``
     (which request).
@@ -248,7 +248,7 @@ class RoundFolder:
         return cls(beside / roster.digest()[:32], roster, me)
 
     def begin(self) -> Secrets:
-        """The secrets of this round: drawn the first time, later the same."""
+        """The secrets of this round: drawn at the first call, the same ones later."""
         path = self.folder / "secrets"
         if not path.exists():
             drawn = draw(self.roster, self.me)
@@ -301,7 +301,7 @@ class RoundFolder:
             )
 
     def once(self, step: str, value: Mapping[str, Any], otherwise: str) -> None:
-        """Remember for good what a step was done with; another value later is refused."""
+        """Record what a step was done with; another value is refused from then on."""
         data = canonical_json(value).encode()
         path = self.folder / step
         if write_once(path, data) != data:

@@ -43,7 +43,8 @@ class Protection:
     def of(
         cls, o: ProtectionOptions, binding: Mapping[str, Any], space: Mapping[str, Any]
     ) -> Protection:
-        """Read what the options name; refuse what does not fit the head or the features."""
+        """Read the files of the options; refuse options that do not fit the head or the
+        features."""
         roster = None if o.roster is None else load_roster(o.roster)
         if roster is not None:
             roster.check_head(str(o.roster), binding)
@@ -64,7 +65,7 @@ class Protection:
 
     @property
     def hides(self) -> bool:
-        """Whether what leaves a client tells less than its statistics, so its header must, too."""
+        """Whether the statistics are hidden or noisy, so that the header must tell less, too."""
         return self.noise is not None or self.offers is not None
 
     def identity(self, name: str) -> Identity:
@@ -82,10 +83,9 @@ class Protection:
     # ------------------------------------------------------------ recipes
 
     def recipe(self, made_by: Recipe) -> Recipe:
-        """The recipe of a protected file. Where the statistics are hidden, so are the features.
-
-        A digest of features would let anybody check a guess; in its place stands one under the
-        client's key, by which only the client knows its file again.
+        """The recipe of a protected file. If the statistics are hidden, the digest of the features
+        is hidden, too: with it, anybody could check a guess. A digest under the client's key takes
+        its place; only the client can recognise its file by it.
         """
         if self.sign is None:
             return made_by
@@ -104,7 +104,7 @@ class Protection:
 
     @staticmethod
     def mark(me: Identity, made_by: Recipe) -> str:
-        """A digest of a recipe under a client's key: it tells others nothing."""
+        """A digest of a recipe under a client's key: others learn nothing from it."""
         return derive(me.private_key("recipe"), _salt(made_by), "recipe").hex()
 
     # ------------------------------------------------------------ files
@@ -170,7 +170,7 @@ class Protection:
 
 
 def _hidden(statistics: Statistics) -> Statistics:
-    """Without row counts and digests of features."""
+    """The same without row counts and digests of features."""
     clients = {
         who: replace(client, rows=None, source="") for who, client in statistics.clients.items()
     }

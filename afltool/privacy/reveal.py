@@ -1,7 +1,7 @@
-"""After a round: who stayed, what each survivor gives of its shares, what secrets they make.
+"""After a round: who stayed, which shares each survivor reveals, which secrets these give.
 
-Of a member that stayed the shares of its self-mask are asked, of one that dropped out those of its
-pairwise masks: never both (Bonawitz et al., CCS 2017, round 4).
+For a member that stayed, the server asks for shares of its self-mask; for one that dropped out, for
+shares of its pairwise masks. It never gets both (Bonawitz et al., CCS 2017, round 4).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ REVEAL = {
 
 @dataclass(frozen=True)
 class Request:
-    """Whom the server has masked files of, with their signatures as the proof."""
+    """The members whose masked files the server has, with their signatures as proof."""
 
     offers: Offers
     seals: Mapping[str, msg.Message]
 
     @classmethod
     def new(cls, offers: Offers, seals: Mapping[str, msg.Message]) -> Request:
-        """Refused below the threshold, or where a seal is of somebody else or other offers."""
+        """Refuse fewer seals than the threshold, and seals of strangers or for other offers."""
         roster = offers.roster
         for name, seal in seals.items():
             where = f"the masked file of {name!r}"
@@ -159,7 +159,7 @@ def _check_reveal(where: str, request: Request, message: msg.Message) -> None:
 
 
 def secrets_of(request: Request, reveals: Mapping[str, msg.Message]) -> dict[str, bytes]:
-    """The secrets that the shares make, each compared with what its member had committed to."""
+    """The secrets that the shares give, each compared with its member's commitment."""
     roster = request.offers.roster
     if len(reveals) < roster.threshold:
         raise MismatchError(

@@ -1,4 +1,4 @@
-"""What a federation agrees on before a round: members, how many must stay, head, a bound."""
+"""What a federation agrees on before a round: members, threshold, head, largest number of rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Roster:
     """One round: ``members`` sorted by name, of whom ``threshold`` must stay.
 
     ``round`` is random, so equal agreements of two rounds have different digests. ``head``: name,
-    phase and digest. ``max_rows``: no member has more rows; with it no sum leaves int64.
+    phase and digest. ``max_rows``: no member has more rows; so every sum fits into int64.
     """
 
     round: str
@@ -101,7 +101,8 @@ class Roster:
         }
 
     def digest(self) -> str:
-        """What members compare over another channel, and what every message of the round holds."""
+        """The digest that members compare over another channel; it is in every message of the
+        round."""
         return self._digest
 
     @cached_property
@@ -112,7 +113,7 @@ class Roster:
         return [m.name for m in self.members]
 
     def place(self, name: str) -> int:
-        """The number from 1 on of a member, at which it holds shares."""
+        """The place of a member, counted from 1, at which its shares are evaluated."""
         return self.names().index(name) + 1
 
     def member(self, name: str, where: str) -> Member:
@@ -126,7 +127,7 @@ class Roster:
         )
 
     def check_message(self, where: str, message: msg.Message) -> msg.Message:
-        """The message; refused unless it is of this round and signed by the member it names."""
+        """The message; refused unless it is for this round and signed by the member it names."""
         body = message.body
         member = self.member(body["member"], where)
         if body["roster"] != self.digest():
@@ -137,7 +138,7 @@ class Roster:
         return member.check(where, message)
 
     def check_head(self, where: str, binding: Mapping[str, Any]) -> None:
-        """Refuse what was gathered for another head or phase than the roster's."""
+        """Refuse statistics that were gathered for another head or phase than the roster's."""
         for key in ("name", "phase", "digest"):
             if binding.get(key) != self.head[key]:
                 raise MismatchError(
@@ -147,7 +148,7 @@ class Roster:
 
 
 def row_bound(phase: str) -> int:
-    """What one row adds at the most to a number of a phase, in its units (docs/privacy.md).
+    """The most that one row adds to a number of a phase, in its units (docs/privacy.md).
 
     Features are below 2^15; a gradient multiplies them by residuals of at most 2^24.
     """

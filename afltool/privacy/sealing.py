@@ -1,4 +1,4 @@
-"""A member's signature of a file with arrays: of its whole header, which holds their digest."""
+"""A member's signature of a file with arrays: of the whole header, which has their digest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sealing(
 
 
 def check_seal(roster: Roster, path: Path, header: Mapping[str, Any]) -> msg.Message:
-    """The seal of a file of one member; refused by name unless it is of this round and whole."""
+    """The seal of one member's file; refused, with the name, unless it is valid for this round."""
     names = header["clients"]["names"]
     if len(names) != 1:
         raise MismatchError(

@@ -50,7 +50,7 @@ def weights(places: Sequence[int], prime: int = PRIME) -> list[int]:
 
 
 def join(shares: Mapping[int, int], prime: int = PRIME) -> int:
-    """The secret from shares by their places; anything at all if they are too few or wrong.
+    """The secret from shares by their places; with too few or wrong shares, a meaningless number.
 
     >>> join({1: 1494, 2: 329, 3: 965}, prime=1613)
     1234
