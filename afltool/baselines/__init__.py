@@ -1,7 +1,8 @@
-"""The rivals: what every paper of this field compares with, trained on the same cached features.
+"""The rivals: methods that papers of this field compare with, on the same cached features.
 
-These methods are no sums over rows, so they are no heads: `afltool baseline` simulates them on one
-machine and leaves a head file. To add one: a module with a subclass of `base.Method`, a line here.
+No sums over rows determine their results, so they are not heads: `afltool baseline` simulates them
+on one machine and writes a head file. To add one: a module with a subclass of `base.Method`, a line
+here.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def method_class(name: str) -> type[Method]:
 def make_settings(
     name: str, given: Mapping[str, Any] | None = None, preset: str | None = None
 ) -> Settings:
-    """A method's settings: its defaults, over them a paper's preset, over them what is given."""
+    """A method's settings: given options go before a paper's preset, that before the defaults."""
     cls = method_class(name)
     if preset is not None and preset not in PRESETS:
         raise UsageError(f"--preset is {' or '.join(PRESETS)}; found {preset!r}")

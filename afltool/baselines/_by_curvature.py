@@ -1,4 +1,4 @@
-"""The server's part of FedLPA and FedFisher's K-FAC, which differ in the factor G_k alone."""
+"""The server's part of FedLPA and of FedFisher's K-FAC; the two differ only in the factor G_k."""
 
 from __future__ import annotations
 

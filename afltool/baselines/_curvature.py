@@ -4,8 +4,9 @@ At client k's weights W_k, C × D with D = d + 1 where there is a bias, with X̃
 
     A_k = X̃ᵀX̃ / n_k,   G_k (C, C) from the residuals;   solve Σ p_k G_k W A_k = Σ p_k G_k W_k A_k
 
-by conjugate gradients from W̄ = Σ p_k W_k. G_k is singular along 1, so the solution is that nearest
-to W̄. A_k is never formed: W A_k is two products with the rows, 4NDC operations an iteration.
+by conjugate gradients from W̄ = Σ p_k W_k. G_k is singular along 1, so the solution nearest to W̄
+is taken. A_k is never formed: W A_k is computed by two products with the rows, 4NDC operations per
+iteration.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Quadratic:
 def conjugate_gradients(
     operator: Callable[[F64], F64], residual: F64, tolerance: float, most: int
 ) -> tuple[F64, int, float]:
-    """V with operator(V) = ``residual``; iterations and ‖what is left‖ / ‖residual‖.
+    """V with operator(V) = ``residual``; the iterations and the relative residual at the end.
 
     Hestenes and Stiefel, 1952. ``operator`` is symmetric and positive semidefinite, ``residual`` in
     its range.
@@ -125,7 +126,7 @@ def conjugate_gradients(
     while done < most and square > (tolerance * first) ** 2:
         Ap = operator(p)
         curvature = float(np.vdot(p, Ap))
-        if curvature <= 0.0:  # to rounding the rest lies where there is none
+        if curvature <= 0.0:  # the rest lies in the null space, up to rounding
             break
         step = square / curvature
         V += step * p

@@ -1,8 +1,9 @@
-"""What a baseline is: terms of its clients' descent, and what the server makes of the results.
+"""What a baseline is: the terms of its clients' descent, and how the server merges the results.
 
 A method adds a module with a subclass of `Method` and a line in the registry of this package. Its
 clients' part is a `Local`, its server's part is `merge`. Everything else (rows, batches, threads,
-evaluation, files) is the same for all, so a method whose terms are 0 is FedAvg, bit for bit.
+evaluation, files) is the same for all, so a method whose terms are 0 gives the results of FedAvg,
+bit for bit.
 
 `afltool baseline METHOD -h` imports the module of a method to show its settings. So these modules
 import NumPy and PyTorch inside functions only.
@@ -28,26 +29,26 @@ FLOAT32 = 4  # bytes of a number in a message
 
 
 class Local:
-    """What a method adds to the cross-entropy of a stack of clients; here nothing, as in FedAvg.
+    """What a method adds to the cross-entropy of a stack of clients; FedAvg, here, adds nothing.
 
-    The trainer asks in this order, at every step and at the same θ.
+    The trainer calls these methods in this order, at every step and with the same θ.
     """
 
     def in_scores(self, R: Tensor, step: Step) -> None:
         """Add to the gradient in the scores, R (A, B, C), in place."""
 
     def in_representation(self, step: Step) -> Tensor | None:
-        """The gradient (A, B, h) to add in the last layer's input; None for none."""
+        """The gradient (A, B, h) to add at the last layer's input; None adds nothing."""
         return None
 
     def in_weights(self, step: Step) -> Tensor | None:
-        """The gradient (A, P) to add in θ; None for none."""
+        """The gradient (A, P) to add at θ; None adds nothing."""
         return None
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the first A clients of a stack, which are those that still have batches."""
+    """One step of the first A clients of a stack; the other clients have no batches left."""
 
     clients: tuple[int, ...]  # the A clients, by their places in the federation
     epoch: int
@@ -60,7 +61,7 @@ class Step:
 
 
 class Method:
-    """FedAvg; others change some of it.
+    """FedAvg; the other methods override parts of it.
 
     McMahan et al., "Communication-efficient learning of deep networks from decentralized data",
     AISTATS 2017: W^{t+1} = Σ p_k W_k over the participants, p_k in proportion to their rows.
@@ -68,7 +69,7 @@ class Method:
 
     name: ClassVar[str]
     settings_class: ClassVar[type[Settings]] = Settings
-    preset: ClassVar[Mapping[str, Any]] = {}  # what both papers set, beside `settings.PRESETS`
+    preset: ClassVar[Mapping[str, Any]] = {}  # settings in both papers, beside `settings.PRESETS`
     one_shot: ClassVar[bool] = False  # for a linear head
     pools: ClassVar[bool] = False  # the federation is one client
 
@@ -77,18 +78,18 @@ class Method:
     ) -> None:
         self.settings, self.clients, self.network = settings, clients, network
         self.threads = threads
-        self.memory: dict[str, Tensor] = {}  # all that outlives a round, beside the weights
-        self.facts: dict[str, Any] = {}  # what the report says of the method
+        self.memory: dict[str, Tensor] = {}  # all that is kept between rounds, beside the weights
+        self.facts: dict[str, Any] = {}  # the method's entries in the report
         if self.one_shot and not network.linear:
             raise UsageError(f"{self.name} is made for a linear head: leave --hidden and --layers")
 
     # ------------------------------------------------------------ clients
 
     def begin(self, weights: Tensor) -> None:
-        """Set ``memory`` before the first round; ``weights`` (P,) are what all start from."""
+        """Set ``memory`` before the first round; all clients start from ``weights`` (P,)."""
 
     def starts(self, who: Sequence[int], weights: Tensor) -> Tensor:
-        """Where the participants start, (P,) or (S, P)."""
+        """The weights at which the participants start, (P,) or (S, P)."""
         return weights
 
     def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
@@ -124,7 +125,7 @@ class Method:
         return self.network.size
 
     def notes(self) -> list[str]:
-        """What the user has to know before the first round."""
+        """Warnings for the user before the first round."""
         return []
 
 
@@ -138,7 +139,7 @@ def average(theta: Tensor, weights: NDArray[np.float64]) -> Tensor:
 
 
 def first_weights(network: DenseLayers, seed: int, dtype: Any) -> Tensor:
-    """Where everybody starts, (P,): 0 for a linear head, whose loss is convex.
+    """The common start (P,): 0 for a linear head, whose loss is convex.
 
     Hidden layers need a random start that all share: uniform on ±1/√fan_in, from the seed.
     """

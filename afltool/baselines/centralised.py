@@ -6,7 +6,7 @@ from .base import Method
 
 
 class Centralised(Method):
-    """An epoch is a round; rows of all clients are pooled, which no federation could do."""
+    """An epoch is a round. The rows of all clients are pooled, which no federation could do."""
 
     name = "centralised"
     pools = True

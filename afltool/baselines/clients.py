@@ -1,4 +1,4 @@
-"""The rows of a simulated federation in memory, and whose they are."""
+"""The rows of a simulated federation in memory, and the client that owns each row."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .streams import client_key
 class Clients:
     """Rows ``X`` (N, d), a tensor of float32 or float64, labels ``y`` (N,) int64 below ``classes``.
 
-    ``rows``: of each client, its rows' places in X, in the byte order of their ids, so that a
-    client is the same however its file is ordered. Clients without rows are left out before.
+    ``rows``: for each client the indices of its rows in X, sorted by the bytes of their ids, so
+    that the order of the file does not matter. Clients without rows have been left out.
     """
 
     X: Any
@@ -36,7 +36,7 @@ class Clients:
 
     @cached_property
     def keys(self) -> tuple[int, ...]:
-        """Of each client what its random streams are known by."""
+        """For each client the number that selects its random streams."""
         return tuple(map(client_key, self.names))
 
     @cached_property
@@ -83,8 +83,8 @@ def dealt(
 ) -> Clients:
     """The ``chosen`` clients that have rows.
 
-    ``order`` (N,): the rows' places in X, in the byte order of their ids; ``owner`` (N,): whose
-    each is, in that order, by its place in ``names``.
+    ``order`` (N,): the rows' places in X, in the byte order of their ids; ``owner`` (N,): the owner
+    of each row in that order, as an index into ``names``.
     """
     sorted_by_owner = np.argsort(owner, kind="stable")
     ends = np.searchsorted(owner[sorted_by_owner], np.arange(len(names) + 1))

@@ -38,7 +38,7 @@ class FedAWASettings(Settings):
 
 
 class FedAWA(Method):
-    """The server needs every client's weights by themselves: a secure sum is not enough."""
+    """The server needs the weights of every single client: a secure sum is not enough."""
 
     name = "fedawa"
     settings_class = FedAWASettings

@@ -1,4 +1,4 @@
-"""FedDisco: FedAvg that gives less weight to clients whose class shares are far from uniform.
+"""FedDisco: FedAvg with less weight for clients whose class shares are far from uniform.
 
 The weights are w_k ∝ max(0, p_k − a d_k + b), d_k the distance of the client's class shares from
 uniform.

@@ -1,4 +1,4 @@
-"""FedDyn: each client's linear term makes the clients' optima agree with the server's.
+"""FedDyn: a linear term of each client makes its optimum agree with the server's.
 
     W_k ≈ argmin F_k(W) − ⟨g_k, W⟩ + α_k/2 ‖W − W^t‖²
 

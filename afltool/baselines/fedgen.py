@@ -1,4 +1,4 @@
-"""FedGen: the server trains a generator of features, clients learn from what it generates.
+"""FedGen: the server trains a generator of features; clients also learn from generated features.
 
     server: min_ω E CE(W̄ᵀ z̃, y);   client: F_k(W) + λ E CE(Wᵀ z̃, y),   z = G_ω(noise, one-hot y)
 
@@ -21,7 +21,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     import numpy as np
 
-BATCH = 64  # generated rows of a step where the clients take all their rows at once
+BATCH = 64  # generated rows of a step if the clients take all their rows at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class FedGen(Method):
         self.pooled = self.clients.counts.sum(axis=0)
 
     def begin(self, weights: Tensor) -> None:
-        seed = self.settings.seed + 2**32  # another start than the network's own
+        seed = self.settings.seed + 2**32  # a start that differs from the network's
         omega = first_weights(self.generator, seed, weights.dtype)
         zeros = omega.new_zeros(omega.shape)
         self.memory |= {"omega": omega, "mean": zeros, "square": zeros.clone()}
@@ -99,7 +99,7 @@ class FedGen(Method):
         self.memory["omega"].addcdiv_(m, root, value=-self.settings.generator_lr / (1 - 0.9**count))
 
     def drawn(self, streams: Sequence[np.random.Philox], rows: int) -> tuple[Tensor, Tensor]:
-        """Labels (A, B) and what the generator gets, noise beside one-hot labels (A, B, ·)."""
+        """Labels (A, B) and the generator's input, noise beside one-hot labels (A, B, ·)."""
         import numpy as np
         import torch
 

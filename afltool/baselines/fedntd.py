@@ -1,4 +1,4 @@
-"""FedNTD: clients keep what the global model says about the wrong classes.
+"""FedNTD: clients keep the global model's predictions about the wrong classes.
 
     F_k + β τ² mean KL(q^g ‖ q),   q, q^g: softmax over the C − 1 wrong classes of scores/τ
 

@@ -1,7 +1,7 @@
 """Local only: every client trains its own head, and nothing is averaged.
 
 The report has the mean, the largest and the spread of the clients' accuracies on the test rows. The
-head that is written is that of the client with the most rows, which no test row has chosen.
+written head is that of the client with the most rows, so test rows do not choose it.
 """
 
 from __future__ import annotations

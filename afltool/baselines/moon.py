@@ -27,7 +27,7 @@ class MoonSettings(Settings):
 
 
 class Moon(Method):
-    """Every client keeps its previous model; before its first round that is the common start."""
+    """Every client keeps its previous model; before its first round it keeps the common start."""
 
     name = "moon"
     settings_class = MoonSettings

@@ -1,7 +1,7 @@
 """The classifiers that are trained: layers xWᵀ + b with ReLU between them, for a stack of clients.
 
-One flat vector θ of P numbers holds a classifier, a stack (A, P) one for each of A clients; so
-averages, penalties and messages need not know of layers. Gradients are written out by hand: for
+A classifier is one flat vector θ of P numbers, and a stack of A clients is (A, P). So averages,
+penalties and messages do not depend on the layers. Gradients are written out by hand: for
 cross-entropy they are two products a layer, and automatic differentiation would triple the time.
 
 Weights lie as (out, in). Measured at 64 rows of 1280 features and 10 classes on an AMD EPYC, one
@@ -18,7 +18,7 @@ Layer = tuple[Tensor, Tensor | None]  # W (A, out, in), b (A, 1, out)
 
 
 class DenseLayers:
-    """Widths (d, h, …, C). Hidden layers have biases; the last one has where ``bias``."""
+    """Widths (d, h, …, C). Hidden layers have biases; the last layer has one if ``bias``."""
 
     def __init__(self, widths: tuple[int, ...], bias: bool) -> None:
         self.widths, self.bias = widths, bias
@@ -41,7 +41,7 @@ class DenseLayers:
         return found
 
     def top(self) -> slice:
-        """Where the last layer lies in θ."""
+        """The slice of θ that holds the last layer."""
         return slice(self._starts[-1], self.size)
 
     def last(self) -> DenseLayers:
@@ -49,7 +49,7 @@ class DenseLayers:
         return DenseLayers(self.widths[-2:], self.bias)
 
     def forward(self, theta: Tensor, X: Tensor) -> tuple[list[Tensor], Tensor]:
-        """What enters each layer, and the scores (A, B, C), for rows X (A, B, d)."""
+        """The input of each layer and the scores (A, B, C), for rows X (A, B, d)."""
         inputs, layers = [X], self.layers(theta)
         for W, b in layers[:-1]:
             inputs.append(_affine(inputs[-1], W, b).relu_())
@@ -58,9 +58,8 @@ class DenseLayers:
     def backward(
         self, theta: Tensor, inputs: list[Tensor], R: Tensor, extra: Tensor | None = None
     ) -> list[Tensor]:
-        """The loss's gradient in each layer's output (A, B, out), from that in the scores.
-
-        ``extra``: what is added to the gradient in the representation, the last layer's input.
+        """The loss's gradient at each layer's output (A, B, out), from the gradient at the scores.
+        ``extra`` is added to the gradient at the representation, the last layer's input.
         """
         found = [R]
         for (W, _), z in zip(self.layers(theta)[:0:-1], inputs[:0:-1], strict=True):

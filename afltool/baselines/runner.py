@@ -33,8 +33,8 @@ class Rows:
 
 @dataclass
 class State:
-    """All that outlives a round. ``best``: the weights of the round that the held-out clients like
-    best, so far; ``rounds``: what every round cost and brought."""
+    """All that is kept between rounds. ``best``: the weights of the round with the best accuracy
+    on held-out clients so far; ``rounds``: cost and accuracies of every round."""
 
     weights: Tensor
     memory: dict[str, Tensor]
@@ -54,7 +54,7 @@ class State:
 
 
 class Run:
-    """One method on one federation; `advance` makes a round, `state` is what to keep."""
+    """One method on one federation; `advance` makes a round, `state` is what a checkpoint keeps."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Run:
         threads: int = 1,
         stack: int | None = None,
     ) -> None:
-        """``threads`` and ``stack``, clients trained in one product, change no result."""
+        """``threads`` and ``stack`` (clients trained in one product) do not change the result."""
         cls = method_class(name)
         self.clients = clients.pooled() if cls.pools else clients
         self.settings, self.test, self.held_out = settings, test, held_out
@@ -83,17 +83,16 @@ class Run:
 
     @property
     def round(self) -> int:
-        """Rounds that are done."""
+        """Number of finished rounds."""
         return len(self.state.rounds)
 
     def resume(self, state: State) -> None:
-        """Go on from what an earlier run kept."""
+        """Continue from the state that an earlier run kept."""
         self.state, self.method.memory = state, state.memory
 
     def advance(self) -> Round:
-        """One round; returns what it cost and, every so many rounds, the accuracies.
-
-        Raises `NumericalError` when weights are not finite any more, before they are kept.
+        """One round; returns its cost and, in rounds that are measured, the accuracies. Raises
+        `NumericalError` when weights are no longer finite, before they are kept.
         """
         found: Round = on_threads(1, lambda _: self._advance(), [None])[0]
         return found

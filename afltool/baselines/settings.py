@@ -19,7 +19,7 @@ MOST = 10**5  # rounds and epochs; every round has an entry in the head's header
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Options):
-    """Options of every method; each one's own are added to them in its module."""
+    """Options of every method; the module of a method adds its own options."""
 
     rounds: int = option(500, "rounds of communication R", at_least=1, at_most=MOST)
     lr: str | float = option(

@@ -1,4 +1,4 @@
-"""What a baseline trained, as a head that everything else reads."""
+"""The result of a baseline as a solved head, which every other command reads."""
 
 from __future__ import annotations
 

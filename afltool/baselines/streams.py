@@ -1,4 +1,4 @@
-"""Random numbers that know what they are for, so the order of the simulation cannot change them.
+"""Random numbers by purpose, so that the order of the simulation cannot change them.
 
 Every draw has a stream of its own: Philox4x64-10 (Salmon et al., "Parallel random numbers: as easy
 as 1, 2, 3", SC 2011) with key (seed, purpose) and counter (·, round, client, epoch). A client is
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 
 class Purpose(IntEnum):
-    """What numbers are drawn for."""
+    """The purposes that numbers are drawn for."""
 
     BATCHES = 0
     PARTICIPANTS = 1
-    GENERATED = 2  # what a client asks FedGen's generator for
-    GENERATOR = 3  # what the server trains it with
+    GENERATED = 2  # labels and noise for FedGen's generator at a client
+    GENERATOR = 3  # labels and noise for its training at the server
     START = 4
 
 

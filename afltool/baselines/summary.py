@@ -37,7 +37,7 @@ def summarise(method: str, run: Run, facts: dict[str, Any], n: int, clients: int
 
 
 def accuracies(rounds: Sequence[Round]) -> dict[str, Any]:
-    """Of the last round; of the round that held-out clients like best; the best on test rows."""
+    """Accuracies of the last round, the round best on held-out clients, the best on test rows."""
     measured = [(number, one) for number, one in enumerate(rounds, 1) if "top1" in one]
     last = measured[-1]
     found: dict[str, Any] = {"last_round": _entry(*last)}

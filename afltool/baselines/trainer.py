@@ -3,9 +3,10 @@
     rows of the client in the byte order of their ids, permuted by its stream of the epoch
     for each batch B:   θ ← θ − η (∇ mean_B cross-entropy + what the method adds)
 
-A client's batches are blocks of a width that depends on the client alone; a short one is filled up
-with rows of weight zero. So a client's numbers do not depend on who is stacked with it: slices of a
-batched product are, bit for bit, what each would be alone (tests/test_baselines_trainer.py).
+A client's batches are blocks of a width that depends on the client alone; a short batch is filled
+up with rows of weight zero. So a client's numbers do not depend on the other clients in its stack:
+each slice of a batched product has the same bits as the product of the slice alone
+(tests/test_baselines_trainer.py).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CACHE, MOST = 1 << 20, 16  # bytes of the classifiers of a stack, and how many t
 
 
 class Trainer:
-    """Trains clients of a federation, some at a time on each of some threads."""
+    """Trains clients of a federation in threads; each thread takes a stack of clients at a time."""
 
     def __init__(
         self,
@@ -60,12 +61,12 @@ class Trainer:
         return out
 
     def _width(self, k: int) -> int:
-        """Rows of client k's batches, with what fills them up."""
+        """Rows of client k's batches, including the filling rows."""
         n = -(-int(self.clients.sizes[k]) // LANE) * LANE
         return min(self.settings.batch_size or n, n)
 
     def _stacks(self, who: Sequence[int]) -> list[list[int]]:
-        """Clients of one width and similar size together, the largest first."""
+        """Stacks of clients with one width and similar sizes, the largest first."""
         ordered = sorted(who, key=lambda k: (-self._width(k), -self.clients.sizes[k], k))
         found: list[list[int]] = []
         for k in ordered:

@@ -1,4 +1,4 @@
-"""The learning rate: what it means for these features, and one chosen by held-out clients."""
+"""The learning rate: its range for these features, and the choice by held-out clients."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .runner import Run
 from .settings import Settings
 
 BLOCK = 8192
-# Of the rate 2C/λ_max, at which steps begin to oscillate at W = 0. Above it too: where rows are
-# classified well their curvature vanishes, and batches are smaller than the gram that λ is of.
+# Multiples of the rate 2C/λ_max, at which steps begin to oscillate at W = 0. Some are above 1: the
+# curvature of well classified rows vanishes, and batches are smaller than the gram of λ_max.
 TRIED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
@@ -55,9 +55,8 @@ def choose_rate(
 ) -> tuple[float, list[dict[str, Any]]]:
     """The rate with the best accuracy on held-out clients in any round measured, and the table.
 
-    ``begin`` makes a run of given settings, ``tried`` hears of each rate that was tried; those in
-    ``known`` need not be. Of equal accuracies the smaller rate wins. Rates that diverge are passed
-    over.
+    ``begin`` makes a run of given settings; ``tried`` is called after each rate; rates in ``known``
+    are not tried again. Of equal accuracies the smaller rate wins. Rates that diverge are skipped.
     """
     rounds = min(settings.rounds, settings.lr_rounds or max(10, settings.rounds // 5))
     table = list(known)

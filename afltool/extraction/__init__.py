@@ -1,1 +1,1 @@
-"""What an extraction is asked for, and where its features are kept."""
+"""The parts of an extraction: its request, its network, its feature space and the store."""

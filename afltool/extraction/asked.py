@@ -1,4 +1,4 @@
-"""What an extraction was asked for, and the recipe that follows from it."""
+"""The request of an extraction, and the recipe that follows from it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from ..datasets import ImageDataset
 
 
-#: The recipe holds these by what they stand for: the images, the weights, the preprocessing.
+#: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
 BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size",
               "path_column", "label_column"}  # fmt: skip
-#: The recipe always holds these; the others, which are newer or rare, where they are not default.
+#: The recipe always holds these; it holds the others, newer or rare, only if not default.
 ALWAYS = {"backbone", "precision", "dtype", "fraction_bits", "split", "limit", "shard",
           "skip_corrupt"}  # fmt: skip
 
 
 @dataclass
 class Asked:
-    """What was asked for: the options, and which part I of N they mean."""
+    """The request: the options, and the part I of N that they mean."""
 
     given: ExtractOptions
     part: int = 0
@@ -74,7 +74,7 @@ class Asked:
     def check(self, here: bool) -> None:
         """Refuse names that do not exist and files that are missing; no image is read.
 
-        ``here``: the data set and the device are on this machine, so they are looked at, too.
+        ``here``: the data set and the device are on this machine, so they are checked, too.
         """
         from ..backbones import check_backbone, load_backbone, resolve_device
         from ..options.datasets import check_dataset_name
@@ -83,7 +83,7 @@ class Asked:
         check_dataset_name(o.data)
         check_backbone(o.backbone, o.weights)
         side = o.seen.inner(self.preprocessing().crop)
-        if o.nodes:  # whether the network has them is known once the network is built
+        if o.nodes:  # whether the network has these nodes is only known once it is built
             load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
         if here:
             resolve_device(o.device)
@@ -121,7 +121,7 @@ class Asked:
         return recipe("extract", options, inputs)
 
     def states(self) -> list[Any]:
-        """What tells, at little cost, that data and weights are the same as the last time."""
+        """File states that show, at little cost, whether data and weights have changed."""
         from ..backbones import weights_state
         from ..datasets import dataset_state, default_data_root
 

@@ -1,7 +1,8 @@
 """Images decoded ahead of the network, by threads, into batches of bytes.
 
-Threads do: Pillow decodes and resizes without holding Python's lock. They write into the batch
-itself, which on a GPU machine lies in pinned memory, so that nothing is copied before it travels.
+Threads are enough, because Pillow decodes and resizes without holding Python's lock. They write
+into the batch itself, which is in pinned memory on a GPU machine, so that the transfer needs no
+further copy.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ PIECE = 8  # images a thread decodes at a time, at the most: handing over costs 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images ``indices`` of a data set as ``pixels`` (size, 3, s, s) uint8; a short one is padded.
-
-    ``bad`` has the images that cannot be used, with the reason; their pixels are zeros.
+    """Images ``indices`` of a data set as ``pixels`` (size, 3, s, s) uint8; a short batch is
+    padded. ``bad``: the images that cannot be used, with the reason; their pixels are zeros.
     """
 
     indices: range

@@ -1,4 +1,4 @@
-"""The store: features that were extracted once, under a key of everything that changes them."""
+"""The store: extracted features, under a key of everything that can change them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .asked import Asked
 
 
 def in_store(asked: Asked) -> tuple[Path, dict[str, Any]]:
-    """Where the features lie in the store, and their recipe."""
+    """The path of the features in the store, and their recipe."""
     folder, begun, states = _store(asked.given), now_ns(), asked.states()
     key = asked.key(states)
     made_by = recall(folder, key)

@@ -43,12 +43,12 @@ class Decode(Protocol):
 
 @dataclass
 class Network:
-    """A backbone that runs; made by `load`.
+    """A backbone on a device; made by `load`.
 
     Attributes:
         batch: images that are decoded together.
         step: images that the network takes at a time: ``batch``, or less where memory is full.
-        steps: from which image on steps have which size: it can change the last bits.
+        steps: sizes of steps with the image at which each begins; a size can change the last bits.
         steady: a step has one size whatever the batch, and on a CPU one thread, so that a feature
             does not depend on them either.
     """
@@ -109,9 +109,9 @@ class Network:
     ) -> Iterator[tuple[Batch, NDArray[np.float32]]]:
         """Batches of the images ``indices`` with the features of their good ones, float32 (n, d).
 
-        A GPU has the next batch to work on while the last one is written. The first image that
+        A GPU works on the next batch while the last one is written. The first image that
         cannot be used ends it with its `CorruptImageError`, unless ``skip_corrupt``; the batches
-        before it have come by then.
+        before it are yielded first.
         """
         side, pinned = self.preprocessing.crop, self.device.startswith("cuda")
         decoder = Decoder(decode, side, self.batch, self.workers, pinned)
@@ -129,9 +129,8 @@ class Network:
             yield before[0], before[1]()
 
     def _through(self, batch: Batch) -> Callable[[], NDArray[np.float32]]:
-        """Begin a batch, in steps of the network; the result waits for the rows of good images.
-
-        Where the device's memory is full, steps are halved, for good.
+        """Begin a batch, in steps of the network; calling the result waits for the rows of good
+        images. When the device's memory is full, the step size is halved for the rest of the run.
         """
         from ..backbones import free_memory, is_out_of_memory
 
@@ -139,7 +138,7 @@ class Network:
             try:
                 parts = self._begun(batch)
                 break
-            # Which class it is depends on the device.
+            # The class of the exception depends on the device.
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -149,7 +148,7 @@ class Network:
         return lambda: np.concatenate([part() for part in parts])[: self.batch][batch.good]
 
     def _begun(self, batch: Batch) -> list[Callable[[], NDArray[np.float32]]]:
-        """The steps of a batch, begun.
+        """Begin the steps of a batch.
 
         The number of threads that share a step can change its last bits. Where a feature may not
         depend on it, each step has one thread, and several threads take steps in turn.
@@ -211,7 +210,7 @@ class Network:
         return ""
 
     def where(self) -> dict[str, Any]:
-        """What of a file's provenance is about the network: versions, device, sizes of steps."""
+        """The provenance entries about the network: versions, device, sizes of steps."""
         from importlib.metadata import version
 
         import torch

@@ -26,7 +26,7 @@ from ..store.rows import Cell
 from .network import Network
 from .space import options_for, preprocessing_of, space_of
 
-IMAGES = 256  # of a block, counted from the first: a run that goes on scores the same blocks
+IMAGES = 256  # items of a block, counted from the first item: a resumed run scores the same blocks
 #: What to try where a field of the space differs.
 ADVICE = {
     "weights": "name the weights that the head's features were made with: --weights FILE, or "
@@ -38,7 +38,7 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class Block:
-    """Items by name; ``why``: those without a row, with the reason; ``X``: the rows of the rest."""
+    """Items by name. ``why``: reasons of items without a row; ``X``: rows of the others."""
 
     names: Sequence[str]
     why: Mapping[int, str]
@@ -47,7 +47,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Source:
-    """Items in order: how many, what identifies them, and their blocks from item ``at`` on."""
+    """Items in order: their number, their digest, and their blocks from item ``at`` on."""
 
     size: int
     fingerprint: str
@@ -72,12 +72,12 @@ class Scorer:
             self.columns |= {f"score:{name}": float for name in classes}
 
     def state(self) -> dict[str, Any]:
-        """What was counted so far: rows with an error, rows of each class."""
+        """The counts so far: rows with an error, rows of each class."""
         counts = dict(zip(self.classes, self.counts.tolist(), strict=True))
         return {"errors": self.errors, "predicted": counts}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Count on from a `state`."""
+        """Continue counting from a `state`."""
         self.errors = int(state["errors"])
         self.counts = np.array([state["predicted"][name] for name in self.classes], dtype=np.int64)
 
@@ -128,7 +128,7 @@ def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> Source
         size, digest = len(rows), str(rows.header["digest"])
 
     def blocks(at: int) -> Iterator[Block]:
-        # From the start: the digest that the end of the pass compares is of all rows.
+        # Read from the start: at the end, the digest of all rows is compared.
         with open_features(path, labelled=False) as rows:
             for start, X in rows.blocks():
                 if start >= at:
@@ -212,7 +212,7 @@ def _block(
     names: list[str], why: dict[int, str], rows: list[NDArray[np.float32]], bits: int | None,
     skip: bool,
 ) -> Block:  # fmt: skip
-    """A block with its rows in the head's number format; those that it cannot hold have none."""
+    """A block with its rows in the head's number format; an item beyond its range has no row."""
     try:
         return Block(names, why, _stored(np.stack(rows), bits) if rows else None)
     except InvalidDataError:

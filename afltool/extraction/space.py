@@ -1,8 +1,7 @@
-"""The feature space: what rows must have in common to be added up or scored, both ways.
-
-`space_of` says which space a network makes; `options_for` says which network makes a space, so that
-whoever holds a head can make features for it. What `options_for` rebuilds is compared with the
-whole space by whoever uses it: a field that it does not know is refused by name, never ignored.
+"""The feature space: what rows must have in common to be added up or scored. `space_of` gives the
+space of a network; `options_for` gives the options of a network for a space, so that the user of a
+head can make features for it. Callers compare the space of the rebuilt network with the whole
+space, so a field that `options_for` does not know is refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
 
 
 def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
-    """The options of an extraction into ``space``; ``how``: those that a space does not tell.
+    """The options of an extraction into ``space``; ``how``: options that no space has.
 
     Raises:
         UsageError: a space of imported features, whose network is not known.
@@ -73,7 +72,7 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
 
 
 def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:
-    """What ``--node`` said, in the words of a space."""
+    """The value of ``--node``, reconstructed from a space."""
     from ..backbones import AVERAGED
 
     if "slices" in space:
@@ -88,7 +87,7 @@ def preprocessing_of(space: Mapping[str, Any]) -> Preprocessing:
     """How images are prepared in ``space``.
 
     Raises:
-        CorruptFileError: it says nothing that could be done.
+        CorruptFileError: the entry is not a possible preprocessing.
     """
     from ..backbones import Preprocessing
 
