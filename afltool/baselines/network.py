@@ -59,6 +59,7 @@ class DenseLayers:
         self, theta: Tensor, inputs: list[Tensor], R: Tensor, extra: Tensor | None = None
     ) -> list[Tensor]:
         """The loss's gradient at each layer's output (A, B, out), from the gradient at the scores.
+
         ``extra`` is added to the gradient at the representation, the last layer's input.
         """
         found = [R]

@@ -91,8 +91,9 @@ class Run:
         self.state, self.method.memory = state, state.memory
 
     def advance(self) -> Round:
-        """One round; returns its cost and, in rounds that are measured, the accuracies. Raises
-        `NumericalError` when weights are no longer finite, before they are kept.
+        """One round; returns its cost and, in rounds that are measured, the accuracies.
+
+        Raises `NumericalError` when weights are no longer finite, before they are kept.
         """
         found: Round = on_threads(1, lambda _: self._advance(), [None])[0]
         return found

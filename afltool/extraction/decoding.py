@@ -25,8 +25,9 @@ PIECE = 8  # images a thread decodes at a time, at the most: handing over costs 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images ``indices`` of a data set as ``pixels`` (size, 3, s, s) uint8; a short batch is
-    padded. ``bad``: the images that cannot be used, with the reason; their pixels are zeros.
+    """Images ``indices`` of a data set as ``pixels`` (size, 3, s, s) uint8; a short one is padded.
+
+    ``bad``: the images that cannot be used, with the reason; their pixels are zeros.
     """
 
     indices: range

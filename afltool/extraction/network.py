@@ -129,8 +129,9 @@ class Network:
             yield before[0], before[1]()
 
     def _through(self, batch: Batch) -> Callable[[], NDArray[np.float32]]:
-        """Begin a batch, in steps of the network; calling the result waits for the rows of good
-        images. When the device's memory is full, the step size is halved for the rest of the run.
+        """Begin a batch, in steps of the network; calling the result waits for the rows.
+
+        When the device's memory is full, the step size is halved for the rest of the run.
         """
         from ..backbones import free_memory, is_out_of_memory
 

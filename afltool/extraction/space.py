@@ -1,7 +1,9 @@
-"""The feature space: what rows must have in common to be added up or scored. `space_of` gives the
-space of a network; `options_for` gives the options of a network for a space, so that the user of a
-head can make features for it. Callers compare the space of the rebuilt network with the whole
-space, so a field that `options_for` does not know is refused by name, never ignored.
+"""The feature space: what rows must have in common to be added up or scored.
+
+`space_of` gives the space of a network; `options_for` gives the options of a network for a space,
+so that the user of a head can make features for it. Callers compare the space of the rebuilt
+network with the whole space, so a field that `options_for` does not know is refused by name, never
+ignored.
 """
 
 from __future__ import annotations

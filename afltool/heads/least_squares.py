@@ -116,8 +116,10 @@ def fit(
 
 
 def choose(ridge: str | float, problem: Problem, validation: Statistics | None = None) -> Choice:
-    """The given ridge, or the best of several by cross-validation or by held-out clients. A given
-    ridge without ``validation`` costs nothing; every other case costs an eigendecomposition.
+    """The given ridge, or the best of several by cross-validation or by held-out clients.
+
+    A given ridge without ``validation`` costs nothing; every other case costs an
+    eigendecomposition.
     """
     if isinstance(ridge, float) and validation is None:
         return Choice(ridge)

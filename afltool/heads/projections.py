@@ -63,9 +63,11 @@ def _words(seed: int, stream: int) -> np.random.Philox:
 
 
 class Projections:
-    """The projections of one seed. The first few and the latest are kept, so memory does not grow
-    with the number of layers; the others are made again, which costs about a twentieth of the
-    layer's own products. Rows that start from an earlier round need only the latest one.
+    """The projections of one seed.
+
+    The first few and the latest are kept, so memory does not grow with the number of layers; the
+    others are made again, which costs about a twentieth of the layer's own products. Rows that
+    start from an earlier round need only the latest one.
     """
 
     KEEP = 16 << 20  # bytes: A and two or three layers of width 1024

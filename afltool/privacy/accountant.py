@@ -99,6 +99,7 @@ def _closeness(sigma: float, members: int) -> float:
 
 def least(good: Callable[[float], bool]) -> float:
     """The smallest positive number that is good, to a relative `PRECISION`; the result is good.
+
     Every number above a good number must be good.
     """
     low = high = 1.0

@@ -96,9 +96,10 @@ def add_into(total: Masked, arrays: Masked, who: str) -> None:
 def unmask(
     offers: Offers, survivors: Iterable[str], found: Mapping[str, bytes], total: Masked
 ) -> None:
-    """Subtract the masks that did not cancel from the sum over ``survivors``, in place. ``found``:
-    the self-mask's secret of each survivor, and the private key of the pairwise masks of each
-    member that dropped out after its offer.
+    """Subtract the masks that did not cancel from the sum over ``survivors``, in place.
+
+    ``found``: the self-mask's secret of each survivor, and the private key of the pairwise masks of
+    each member that dropped out after its offer.
     """
     roster, stayed = offers.roster, set(survivors)
     streams: list[Stream] = []
@@ -114,8 +115,10 @@ def unmask(
 
 
 def as_integers(total: Masked, most: int) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Arrays and class counts of an unmasked sum, int64. Refuses an entry beyond ``most``: sums of
-    honest members stay within it, so some member broke the rules.
+    """Arrays and class counts of an unmasked sum, int64.
+
+    Refuses an entry beyond ``most``: sums of honest members stay within it, so some member broke
+    the rules.
     """
     numbers = {name: a.view(np.int64) for name, a in total.items()}
     for name, a in numbers.items():

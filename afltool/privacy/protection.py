@@ -83,9 +83,11 @@ class Protection:
     # ------------------------------------------------------------ recipes
 
     def recipe(self, made_by: Recipe) -> Recipe:
-        """The recipe of a protected file. If the statistics are hidden, the digest of the features
-        is hidden, too: with it, anybody could check a guess. A digest under the client's key takes
-        its place; only the client can recognise its file by it.
+        """The recipe of a protected file.
+
+        If the statistics are hidden, the digest of the features is hidden, too: with it, anybody
+        could check a guess. A digest under the client's key takes its place; only the client can
+        recognise its file by it.
         """
         if self.sign is None:
             return made_by

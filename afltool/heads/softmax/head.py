@@ -72,8 +72,9 @@ class SoftmaxHead(Head):
     def _sums(
         self, blocks: Iterable[Block], carried: Carried
     ) -> tuple[Mapping[str, Array], Carried]:
-        """First the counts or products of the features; then gradient (D, C) and loss (1,). Random
-        features of the rows are kept for the next round.
+        """First the counts or products of the features; then gradient (D, C) and loss (1,).
+
+        Random features of the rows are kept for the next round.
         """
         if self.rounds is None:
             return self.features.sums(blocks), NOTHING
