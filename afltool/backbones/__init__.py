@@ -1,4 +1,4 @@
-"""Frozen backbones by name: what they are, how images are prepared for them, how they run.
+"""Frozen backbones by name: their networks and weights, their preprocessing, their inference.
 
 Importing this package is cheap: torch, torchvision and timm are imported when a function needs
 them.

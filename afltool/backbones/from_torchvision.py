@@ -104,7 +104,7 @@ class TorchvisionSource:
 def hub_file(url: str, what: str) -> Path:
     """The file behind ``url`` in PyTorch's folder for weights, downloaded if it is not there.
 
-    Its bytes are checked against the hash in its name, whether they come from the net or not.
+    Its bytes are always checked against the hash in its name, also if the file was there before.
     """
     from torch import hub
 

@@ -1,4 +1,4 @@
-"""Preprocessing as a PyTorch module, so that a graph takes pictures as they are decoded.
+"""Preprocessing as a PyTorch module, so that a graph takes decoded pictures.
 
 Pillow resizes bytes in two passes, columns first, with weights that are rounded to 22 bits and
 sums that are rounded to bytes after each pass. The same is done here with integers in float64, so
@@ -31,7 +31,7 @@ def _cubic(x: Tensor) -> Tensor:
     return torch.where(x < 1.0, near, torch.where(x < 2.0, far, torch.zeros_like(x)))
 
 
-#: The kernels by their names in `Preprocessing.interpolation`, and how far they reach.
+#: The kernels by their names in `Preprocessing.interpolation`, each with its radius.
 KERNELS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
     "bilinear": (_triangle, 1.0),
     "bicubic": (_cubic, 2.0),
@@ -72,9 +72,9 @@ class Prepared(nn.Module):
         return (x.float() / 255.0 - self.mean) / self.std
 
     def _filter(self, length: Tensor, shorter: Tensor, line: Tensor) -> Tensor:
-        """Weights (crop, length) × 2^22 of a side: the rows of the resized side that stay.
+        """Weights (crop, length) × 2^22 of a side, for the rows inside the crop.
 
-        ``line``: anything of the side's length. Torchvision takes ⌊resize · length / shorter⌋ for
+        ``line``: any tensor of the side's length. Torchvision takes ⌊resize · length / shorter⌋ for
         the longer side, and crops from round((resized − crop) / 2), half to even.
         """
         resized = (self.resize * length) // shorter
@@ -95,12 +95,13 @@ class Prepared(nn.Module):
 
 
 def _steps(line: Tensor) -> Tensor:
-    """0, 1, 2, … as float64, as many as ``line`` has; a running sum, which every runtime has."""
+    """0, 1, 2, … as float64, one for each entry of ``line``; by a cumulative sum, which every
+    runtime supports."""
     return torch.cumsum(torch.ones_like(line, dtype=torch.float64), dim=0) - 1.0
 
 
 def _length(line: Tensor) -> Tensor:
-    """How many entries a line has, as a tensor int64: sizes that a graph can compute with."""
+    """The number of entries of a line as an int64 tensor, with which a graph can compute."""
     return torch.ones_like(line, dtype=torch.int64).sum()
 
 
@@ -122,7 +123,7 @@ class FromPictures(nn.Module):
 
 
 def as_extracted(preprocessing: Preprocessing, images: Tensor) -> Tensor:
-    """What extraction makes of uint8 pictures (n, h, w, 3) before they are normalised."""
+    """The squares that extraction makes from uint8 pictures (n, h, w, 3), before normalisation."""
     from PIL import Image
 
     return torch.stack([preprocessing.apply(Image.fromarray(i.numpy())) for i in images])

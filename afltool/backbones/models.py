@@ -1,4 +1,4 @@
-"""A frozen network that ends where its classifier began."""
+"""A frozen network without its classifier."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ class Backbone:
     """A feature extractor.
 
     Attributes:
-        name: as it was asked for.
-        weights: what they are called: ``ResNet18_Weights.IMAGENET1K_V1``, ``random:0``,
+        name: as it was asked for. weights: their name: ``ResNet18_Weights.IMAGENET1K_V1``,
+        ``random:0``,
             ``file:NAME``.
         weights_digest: SHA-256 (hex) over the state dict without the classifier.
-        node: what the features are, such as ``input of fc`` or ``output of layer3, averaged over
+        node: where the features come from, such as ``input of fc`` or ``output of layer3, averaged
+        over
             positions``.
         dim: features per image.
-        slices: whose columns they are, where there are several nodes or one that is pooled or
-            scaled by request.
-        image_size: the side of the images that it was tried with.
+        slices: the columns of each node, if there are several nodes, or one with a pooling or scale
+        of its own.
+        image_size: the side of the images with which it was tested.
         module: in eval mode, without gradients; ``(n, 3, s, s)`` float32 to ``(n, dim)``.
     """
 
@@ -57,7 +58,7 @@ def load_backbone(
     image_size: int = 224,
     nodes: Sequence[Node] = (),
 ) -> Backbone:
-    """Build a backbone, load its weights and cut its classifier off.
+    """Build a backbone, load its weights and cut off its classifier.
 
     Args:
         name: a classification model of torchvision (``resnet18``), ``efficientnet_lite0``, or
@@ -115,11 +116,11 @@ def _cut(module: nn.Module, name: str, required: bool) -> tuple[str | None, int]
 
 
 def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
-    """SHA-256 (hex) that tells these weights from all others, without building the network.
+    """SHA-256 (hex) that identifies these weights, computed without building the network.
 
-    Of a file: its bytes. Of published weights: the file name, which holds a hash. Of random ones:
-    the seed and the versions of what draws them. For cache keys; the digest of the numbers
-    themselves is `Backbone.weights_digest`.
+    For a file it is of the bytes; for published weights, of the file name, which holds a hash; for
+    random ones, of the seed and the versions of the packages that draw them. It is for cache keys;
+    `Backbone.weights_digest` is the digest of the numbers themselves.
     """
     source = source_of(name)
     kind = kind_of_weights(source, weights)

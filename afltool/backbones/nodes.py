@@ -1,4 +1,4 @@
-"""Where features come out of a network: by rule what enters its classifier, else a named node."""
+"""The nodes of a network that give features: the input of its classifier, or nodes by name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cut_classifier(module: nn.Module, name: str) -> tuple[str, int]:
 
 
 def check_features(module: nn.Module, node: str, dim: int, name: str, image_size: int) -> None:
-    """Refuse a network whose output is not what entered ``node``, as ``(n, dim)``."""
+    """Refuse a network whose output is not the input of ``node``, as ``(n, dim)``."""
     import torch
 
     with _entering(module.get_submodule(node), lambda inputs: inputs[0]) as entered:
@@ -61,7 +61,7 @@ def check_features(module: nn.Module, node: str, dim: int, name: str, image_size
 
 @contextmanager
 def _entering(layer: nn.Module | None, note: Callable[[Any], Any]) -> Iterator[list[Any]]:
-    """``note(inputs)`` of each time that ``layer`` is entered while the block runs."""
+    """A list that gets ``note(inputs)`` each time that ``layer`` runs inside the block."""
     entered: list[Any] = []
     if layer is None:
         yield entered
@@ -88,7 +88,7 @@ def _try_out(module: nn.Module, what: str, image_size: int) -> Any:
 
 
 def refused(what: str, image_size: int, error: Exception) -> UsageError:
-    """What a network says of images of this size, as one sentence."""
+    """Why a network refuses images of this size, as one sentence."""
     reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
     return UsageError(
         f"{what} images of {image_size} × {image_size}: {reason}. "
@@ -102,11 +102,11 @@ def refused(what: str, image_size: int, error: Exception) -> UsageError:
 def cut_at(
     module: nn.Module, nodes: Sequence[Node], classifier: str | None, name: str, image_size: int
 ) -> tuple[nn.Module, list[Slice]]:
-    """``module`` up to ``nodes``: a network of features ``(n, d)``, and whose columns they are.
+    """``module`` up to ``nodes``: a network of features ``(n, d)``, and the columns of each node.
 
     A node is the name of a module, such as ``layer3``, whose first output counts, or a node of the
     traced graph, as torchvision's `get_graph_node_names` prints them. Maps are averaged over
-    positions where nothing else is said. ``classifier`` is the layer that was cut off, if any.
+    positions unless the node says otherwise. ``classifier`` is the layer that was cut off, if any.
 
     Raises:
         UsageError: no such node (near ones are listed), one that lies behind the classifier, or
@@ -138,7 +138,7 @@ def _refuse_behind(
 def _spelled_out(
     module: nn.Module, nodes: Sequence[Node], name: str, image_size: int
 ) -> list[Node]:
-    """The nodes, with those that `STAGES` stands for in its place."""
+    """The nodes, with `STAGES` replaced by the nodes that it stands for."""
     found: list[Node] = []
     for node in nodes:
         if node.name != STAGES:
@@ -153,7 +153,7 @@ def _spelled_out(
 
 
 def _traced(module: nn.Module, names: Sequence[str], classifier: str | None, name: str) -> bool:
-    """Whether some nodes are of the traced graph alone; `UsageError` where there is no such."""
+    """Whether some nodes exist only in the traced graph; `UsageError` for an unknown node."""
     modules = [path for path, _ in module.named_modules() if path]
     others = [n for n in names if n not in modules and n != PENULTIMATE]
     in_graph = _graph_nodes(module) if others else []
@@ -171,9 +171,9 @@ def _traced(module: nn.Module, names: Sequence[str], classifier: str | None, nam
 def _outputs_before(
     network: Any, names: Sequence[str], layer: nn.Module | None, name: str, image_size: int
 ) -> Mapping[str, Any]:
-    """What the nodes give for a probe; `UsageError` for one that is never run.
+    """The nodes' outputs for a probe; `UsageError` for a node that never runs.
 
-    ``layer``: the classifier. Nodes that have run when it is entered are before it.
+    ``layer``: the classifier. A node is before it if it has run when the classifier starts.
     """
     what = f"{name} up to {', '.join(names)} cannot run on"
     with _entering(layer, lambda _: network.catch.so_far()) as before:
@@ -219,7 +219,7 @@ def _graph_nodes(module: nn.Module) -> list[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return list(get_graph_node_names(module, suppress_diff_warning=True)[1])
-    # Whatever the network does with its input fails on a stand-in for it.
+    # torch.fx runs the network on a stand-in for its input, which can fail in any way.
     except Exception:
         return []
 

@@ -1,6 +1,6 @@
-"""From what a layer gives to one row of numbers an image: maps, tokens and rows are pooled.
+"""Turns the output of a layer into one row of numbers per image, by pooling maps and tokens.
 
-Square images make square maps, so the two equal sides are the positions; tokens are
+Square images give square maps, so the two equal axes are the positions; tokens are
 ``(n, t, d)``, the first ``prefix`` of them (class token, registers) stand for no position.
 """
 
@@ -21,7 +21,7 @@ _SAID = {"mean": "averaged", "max": "the maximum"}
 
 @dataclass(frozen=True)
 class Form:
-    """How an output is laid out: its ``kind``, the axes of its positions, tokens of no position."""
+    """The layout of an output: its ``kind``, axes of positions, number of tokens without one."""
 
     kind: str
     axes: tuple[int, ...] = ()
@@ -29,9 +29,9 @@ class Form:
 
 
 def form_of(x: Tensor, what: str, layer: nn.Module | None = None, prefix: int = 0) -> Form:
-    """The form of what a layer gives.
+    """The form of a layer's output.
 
-    ``layer``: where the shape leaves open which axis has the channels, its convolutions tell.
+    ``layer``: its convolutions decide which axis has the channels if the shape does not.
 
     Raises:
         UsageError: a shape that is none of these.
@@ -59,7 +59,7 @@ def _convolves(layer: nn.Module | None) -> bool:
 
 
 def poolings_of(form: Form, pooling: str | None, what: str, shape: tuple[int, ...]) -> list[str]:
-    """What is computed of an output, in order: some of ``mean``, ``max``, ``token``; [] for rows.
+    """The poolings of an output, in order: some of ``mean``, ``max``, ``token``; [] for rows.
 
     Raises:
         UsageError: a pooling that the form does not have.
@@ -82,7 +82,7 @@ def poolings_of(form: Form, pooling: str | None, what: str, shape: tuple[int, ..
 
 
 def pooled(x: Tensor, form: Form, wanted: list[str]) -> Tensor:
-    """``(n, d)`` of what a layer gives; several poolings lie side by side."""
+    """``(n, d)`` from a layer's output; several poolings are put side by side."""
     import torch
 
     if not wanted:
@@ -99,7 +99,7 @@ def _one(x: Tensor, form: Form, kind: str) -> Tensor:
 
 
 def said(form: Form, wanted: list[str]) -> str:
-    """How an output was pooled, in words behind its name; '' for rows."""
+    """The pooling in words, to append to the name of the output; '' for rows."""
     if not wanted:
         return ""
     over = "positions" if form.kind == MAPS else "tokens"

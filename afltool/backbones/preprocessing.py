@@ -1,7 +1,7 @@
 """From a picture to the numbers that a backbone sees.
 
-Pillow decodes and resizes on the CPU to uint8; the rest, one subtraction and two divisions a
-value, happens on the device, so that four times fewer bytes travel.
+Pillow decodes and resizes on the CPU to uint8; the device does the rest, one subtraction and two
+divisions per value, so that four times fewer bytes are transferred.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Triple = tuple[float, float, float]
 class Preprocessing:
     """Shorter side to ``resize``, the central ``crop`` × ``crop``, (v / 255 − mean) / std.
 
-    With ``resize == crop`` and square images, the crop does nothing: that is the papers'
+    With ``resize == crop`` and square images the crop changes nothing: this is the papers'
     ``Resize(224)``. ``interpolation`` is a value of torchvision's `InterpolationMode`, such as
     ``bilinear``; Pillow's resizing is antialiased.
     """
@@ -66,7 +66,7 @@ class Preprocessing:
         return pixels
 
     def at(self, size: int) -> Preprocessing:
-        """The same for images of another size, in the same proportion of resized to cropped."""
+        """The same for images of another size, with the same ratio of resized to cropped side."""
         if size == self.crop:
             return self
         return replace(self, resize=round(self.resize * size / self.crop), crop=size)
@@ -82,12 +82,12 @@ class Preprocessing:
             numbers = torch.tensor(values, dtype=torch.float32, device=batch.device)
             return numbers.view(1, -1, 1, 1)
 
-        # Divisors are tensors: by a Python number, a GPU multiplies with the reciprocal instead.
+        # Divisors are tensors: a GPU replaces division by a Python number with a reciprocal.
         scaled = batch.to(torch.float32).div_(per_channel((255.0,)))
         return scaled.sub_(per_channel(self.mean)).div_(per_channel(self.std))
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of what becomes of a synthetic picture: equal meaning, equal digest.
+        """SHA-256 (hex) of the result for a synthetic picture: equal meaning, equal digest.
 
         It notices a change in Pillow or torchvision as well as one in the fields.
         """
@@ -117,6 +117,6 @@ def synthetic_picture() -> Image:
 
 
 def paper_preprocessing(image_size: int = 224) -> Preprocessing:
-    """What the AFL papers do: ``Resize(image_size)``, mean 0.5 and standard deviation 0.5."""
+    """Preprocessing of the AFL papers: ``Resize(image_size)``, mean and standard deviation 0.5."""
     half = (0.5, 0.5, 0.5)
     return Preprocessing("paper", image_size, image_size, half, half, "bilinear")

@@ -1,4 +1,4 @@
-"""Features of several places of a network, side by side, in one pass of it."""
+"""Features of several nodes of a network, side by side, from one pass."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Slice:
-    """Columns of a row of features that are one node's.
+    """The columns of a row of features that come from one node.
 
     Attributes:
         name: how the node was asked for, without its scale: ``penultimate``, ``blocks.5:max``.
-        node: what it is: ``output of blocks.5, averaged over positions``.
+        node: its description: ``output of blocks.5, averaged over positions``.
         dim: number of columns.
-        scale: the power of two that its features are multiplied with.
+        scale: its features are multiplied with this power of two.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Place:
 
 
 class Reached(Exception):
-    """All nodes that are wanted, on the way out of the network: the rest is not computed."""
+    """Raised when all wanted nodes have run: leaves the network, so the rest is not computed."""
 
 
 class Catch:
-    """First outputs of layers during a pass; passes in several threads do not see each other's."""
+    """Keeps the first outputs of layers during a pass, separately for each thread."""
 
     def __init__(self, names: Sequence[str], to_the_end: bool) -> None:
         self.names, self.to_the_end = names, to_the_end
@@ -68,12 +68,12 @@ class Catch:
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Catch:
-        """For a copy of the network, whose layers are hooked when it first runs."""
+        """For a copy of the network; the layers of the copy are hooked at its first run."""
         other = memo[id(self)] = Catch(self.names, self.to_the_end)
         return other
 
     def watch(self, network: nn.Module) -> None:
-        """Hook the layers, unless they are; folding may have put others in their place."""
+        """Hook the layers that are not hooked yet; folding may have replaced some."""
         with self._lock:
             for name in self.names:
                 layer = network.get_submodule(name)
@@ -90,12 +90,12 @@ class Catch:
             raise Reached
 
     def so_far(self) -> list[str]:
-        """Names of the layers that this pass has been through."""
+        """Names of the layers that have run in this pass."""
         return list(getattr(self._found, "outputs", None) or ())
 
     @contextmanager
     def passing(self) -> Iterator[dict[str, Any]]:
-        """The outputs of the pass that the block makes."""
+        """The outputs of the pass that runs inside the block."""
         found: dict[str, Any] = {}
         self._found.outputs = found
         try:
@@ -107,9 +107,9 @@ class Catch:
 
 
 def whole_passes(network: nn.Module) -> nn.Module:
-    """The same network, which no longer stops at its last node: for tracers, which drop the rest.
+    """The same network without the stop at its last node: tracers drop the rest themselves.
 
-    A pass that ends by an exception leaves them with layers that never return.
+    They cannot trace a pass that ends by an exception.
     """
     for part in network.modules():
         if isinstance(catch := getattr(part, "catch", None), Catch):
@@ -122,7 +122,8 @@ def outputs_of(
 ) -> Any:
     """A network whose ``outputs(x)`` are those of the nodes; its ``places`` make rows of them.
 
-    ``traced``: some are nodes of the graph alone. `PENULTIMATE` is what the network gives.
+    ``traced``: some nodes exist only in the traced graph. `PENULTIMATE` is the output of the
+    network.
     """
     from torch import nn
     from torchvision.models.feature_extraction import create_feature_extractor

@@ -1,4 +1,4 @@
-"""Where architectures and their published weights come from: what every source can say."""
+"""The interface of a source of architectures and published weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Source(Protocol):
         ...
 
     def published(self, weights: str) -> str:
-        """What identifies published weights for good; nothing is downloaded."""
+        """A text that identifies published weights; nothing is downloaded."""
         ...
 
     def build(self, image_size: int) -> nn.Module:
@@ -46,15 +46,15 @@ class Source(Protocol):
         ...
 
     def rename(self, state: State, module: nn.Module) -> State:
-        """``state`` with the names that ``module`` uses, where publishers use others."""
+        """``state`` with the tensor names of ``module``, if the publisher uses others."""
         ...
 
     def preprocessing(self, weights: str) -> Preprocessing:
-        """How the images were prepared that the weights were trained for."""
+        """The preprocessing with which the weights were trained."""
         ...
 
     def versions(self) -> str:
-        """Of the packages that decide what a random initialisation is."""
+        """The versions of the packages that a random initialisation depends on."""
         ...
 
 

@@ -1,9 +1,9 @@
-"""Where the stages of a network end, found by running it once; for any family of networks.
+"""The last layers of a network's stages, found by running it once; for any family of networks.
 
 A trunk is the container whose children give the most stages when the network runs. Successive
-children that give maps of one width and resolution are one stage, and the last of them ends it; one
-without weights (a pooling alone) is none. A transformer's tokens keep their shape, so each of its
-blocks is a stage.
+children whose maps have one width and resolution form one stage, and the last of them ends it; a
+child without weights (such as a pooling) does not count. A transformer's tokens keep their shape,
+so each of its blocks is a stage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST = 3  # stages that `stages` takes besides what enters the classifier
 
 @dataclass(frozen=True)
 class Ran:
-    """A layer that ran ``times``: name, class, shape of its first output, what is inside."""
+    """A layer that ran ``times`` times; ``shape`` of its first output, ``parts``: layers inside."""
 
     name: str
     kind: str
@@ -93,18 +93,18 @@ def _ends(siblings: list[Ran]) -> list[Ran]:
 
 
 def _extent(ran: Ran) -> tuple[int, ...]:
-    """Channels and sides of a map, whichever way it lies."""
+    """Channels and sides of a map, with channels first or last."""
     return tuple(sorted(ran.shape[1:]))
 
 
 def stage_nodes(
     module: nn.Module, image_size: int, prefix: int, what: str, scale: float = 1.0
 ) -> list[Node]:
-    """What `stages` stands for: what enters the classifier, then the last stages, last one first.
+    """The nodes of `stages`: the classifier's input, then the last stages, last one first.
 
-    Of maps, the `MOST` stages before the last, averaged: the last one is what the classifier gets.
-    Of tokens, class token and mean of the blocks before the last; where the classifier gets the
-    class token alone, the mean of the last block, too.
+    For maps: the `MOST` stages before the last, averaged; the last stage gives the classifier's
+    input. For tokens: class token and mean of the blocks before the last; if the classifier gets
+    only the class token, also the mean of the last block.
     """
     ends = stage_ends(module, image_size, what)
     tokens = len(ends[-1].shape) == 3
@@ -119,7 +119,7 @@ def stage_nodes(
 
 
 def prefix_tokens(module: nn.Module) -> int:
-    """Tokens that stand for no position: the class token and what a network has beside it."""
+    """The number of tokens without a position: the class token and others, such as registers."""
     number = getattr(module, "num_prefix_tokens", None)
     if isinstance(number, int):
         return number

@@ -15,7 +15,7 @@ def over_views(network: nn.Module, views: Views, side: int) -> nn.Module:
     """A network of squares ``(n, 3, outer, outer)`` to the mean over views of ``side``, ``(n, d)``.
 
     The mean is (f_1 + … + f_V) / V of float32 features, added up in float64 in this order and
-    rounded once: each row on its own, so it depends on nothing beside it.
+    rounded once: each row is computed alone, so it does not depend on the other rows.
     """
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""Files of weights: read without running what they say, checked, and put into a network."""
+"""Files of weights: read without running code in them, checked, and loaded into a network."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 def read_state(path: Path) -> State:
     """The tensors of a weights file: plain, or below ``state_dict`` or ``model``.
 
-    Raises:
-        InputError, CorruptFileError: unreadable, or more than tensors.
+    Raises: InputError, CorruptFileError: unreadable, or more than tensors.
         UsageError: .safetensors without that package.
     """
     if not path.is_file():
@@ -90,7 +89,7 @@ def _tensors_only(content: Any, path: Path) -> State:
 
 
 def _what_is_odd(key: object, value: Any) -> str | None:
-    """Why this entry of a state dict cannot be used as it is; None where it can."""
+    """Why this entry of a state dict cannot be used as it is; None if it can."""
     import torch
 
     if not isinstance(key, str):
@@ -109,7 +108,7 @@ def _what_is_odd(key: object, value: Any) -> str | None:
 
 
 def load_state(module: nn.Module, state: State, classifier: str | None, what: str) -> None:
-    """Fill ``module``, whose ``classifier`` is cut off (or it has none), strictly.
+    """Load ``state`` into ``module``, strictly; its ``classifier``, if any, is cut off already.
 
     A classifier in ``state`` is ignored, and so is a missing count of batches, which old files
     lack and which changes nothing.
