@@ -120,8 +120,9 @@ class TimmSource:
 
 @contextmanager
 def _cache_only_without_network() -> Iterator[None]:
-    """Let the hub's client use only its cache if its server cannot be reached. Otherwise it would
-    retry for most of a minute per file, even for files in its cache.
+    """Let the hub's client use only its cache if its server cannot be reached.
+
+    Otherwise it would retry for most of a minute per file, even for files in its cache.
     """
     constants: Any = importlib.import_module("huggingface_hub.constants")
     before = constants.HF_HUB_OFFLINE
@@ -133,8 +134,7 @@ def _cache_only_without_network() -> Iterator[None]:
 
 
 def _reachable(url: str) -> bool:
-    """Whether the server answers within 5 seconds; True behind a proxy, where no test is
-    possible."""
+    """Whether the server answers within 5 seconds; True behind a proxy, without a test."""
     parts = urlsplit(url)
     if getproxies().keys() & {parts.scheme, "all"}:
         return True

@@ -1,4 +1,4 @@
-"""How good scores are: counts that add up, and figures of weighted rows with intervals."""
+"""Quality of scores: counts that add up, and figures of weighted rows with intervals."""
 
 from .compare import mcnemar
 from .counts import Metrics, score_metrics

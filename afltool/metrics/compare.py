@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 def mcnemar(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, Any]:
     """McNemar's exact test: are two heads right on the same rows equally often?
 
-    ``first``, ``second`` bool (n,): whether each head is right. Of the rows where only one is, the
-    number of those where the first is follows Binomial(rows, ½) if they are equally good; the
-    p-value is two-sided. McNemar, Psychometrika 12, 1947.
+    ``first``, ``second`` bool (n,): whether each head is right. Take the rows where only one head
+    is right. If both heads are equally good, the number of these rows where the first one is right
+    follows Binomial(rows, ½); the p-value is two-sided. McNemar, Psychometrika 12, 1947.
     """
     from scipy.stats import binomtest
 

@@ -23,7 +23,7 @@ class Metrics:
 
     @property
     def top1(self) -> float:
-        """Share of rows whose highest score is their class's (the first of equal scores)."""
+        """Share of rows whose own class has the highest score (the first of equal scores)."""
         return float(np.trace(self.confusion) / self.n)
 
     @property
@@ -32,7 +32,7 @@ class Metrics:
         return self.top5_hits / self.n
 
     def per_class(self) -> NDArray[np.float64]:
-        """Share of each class's rows predicted as it, (C,); NaN for a class without rows."""
+        """For each class the share of its rows that are predicted right, (C,); NaN without rows."""
         rows = self.confusion.sum(axis=1)
         shares = np.full(len(rows), np.nan)
         np.divide(np.diag(self.confusion), rows, out=shares, where=rows > 0)
@@ -65,7 +65,7 @@ def score_metrics(scores: NDArray[np.float64], y: NDArray[np.int64]) -> Metrics:
     n, classes = scores.shape
     confusion = np.bincount(y * classes + scores.argmax(axis=1), minlength=classes**2)
     own = scores[np.arange(n), y]
-    # Equal scores count in class order, as argmax does: only earlier equals stand before.
+    # Equal scores rank in class order, as in argmax: only earlier equal scores rank higher.
     ahead = (scores > own[:, None]).sum(axis=1)
     earlier = np.arange(classes) < y[:, None]
     ahead += ((scores == own[:, None]) & earlier).sum(axis=1)

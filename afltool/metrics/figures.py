@@ -1,8 +1,8 @@
-"""Figures of scored rows, each as scikit-learn defines it, of rows that may have weights.
+"""Figures of scored rows, each as scikit-learn defines it; rows may have weights.
 
-A weight of 0 leaves a row out, a weight of 2 counts it twice: one site's rows and a bootstrap
-sample are both only weights. ``w`` is float64 (n,) in every function; a figure that the rows do
-not determine is NaN.
+A weight of 0 leaves a row out, a weight of 2 counts it twice: so one site's rows, or a bootstrap
+sample, are given by weights alone. ``w`` is float64 (n,) in every function; a figure that the rows
+do not determine is NaN.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Scored:
     """Rows that a head scored: ``y`` and ``predicted`` int64 (n,).
 
     ``own`` and ``confidence`` float64 (n,): the probabilities of the row's own and of its predicted
-    class, None where the head defines no probabilities. ``scores`` float64 (n, C): None where no
-    figure asked for needs them.
+    class, None where the head defines no probabilities. ``scores`` float64 (n, C): None if no
+    requested figure needs them.
     """
 
     y: NDArray[np.int64]
@@ -75,7 +75,8 @@ class Scored:
 
     @cached_property
     def margins(self) -> NDArray[np.float64]:
-        """What ranks rows by each class, (C, n): its score, of two classes their difference."""
+        """The margins that rank rows by each class, (C, n): scores; of two classes the
+        difference."""
         if self.scores is None:
             raise ValueError("the rows were scored without keeping their scores")
         if self.classes == 2:
@@ -96,14 +97,14 @@ class Scored:
 
 
 def _shares(over: NDArray[Any], under: NDArray[Any]) -> NDArray[np.float64]:
-    """over / under, NaN where there is nothing to divide by."""
+    """over / under; NaN where ``under`` is 0."""
     found = np.full(len(under), np.nan)
     np.divide(over, under, out=found, where=under > 0)
     return found
 
 
 def _mean(values: NDArray[np.float64]) -> float:
-    """The mean of what is determined; NaN where nothing is."""
+    """The mean without NaN; NaN if all are NaN."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else float("nan")
 
@@ -127,7 +128,8 @@ def specificities(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def f1_scores(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
-    """2 TP / (2 TP + FP + FN) of each class, (C,); NaN for one neither held nor predicted."""
+    """2 TP / (2 TP + FP + FN) of each class, (C,); NaN for a class that has no rows and is never
+    predicted."""
     return _shares(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
 
 
@@ -142,18 +144,18 @@ def balanced_accuracy(rows: Scored, w: Weights) -> float:
 
 
 def f1(rows: Scored, w: Weights) -> float:
-    """Mean of the classes' F1 (macro), over classes that are held or predicted."""
+    """Mean of the classes' F1 (macro), over classes that have rows or are predicted."""
     return _mean(f1_scores(rows.confusion(w)))
 
 
 def sensitivity(rows: Scored, w: Weights) -> float:
-    """Of two classes the sensitivity of the second, else the mean over classes."""
+    """For two classes the sensitivity of the second, otherwise the mean over classes."""
     found = sensitivities(rows.confusion(w))
     return float(found[1]) if rows.classes == 2 else _mean(found)
 
 
 def specificity(rows: Scored, w: Weights) -> float:
-    """Of two classes the specificity of the second, else the mean over classes."""
+    """For two classes the specificity of the second, otherwise the mean over classes."""
     found = specificities(rows.confusion(w))
     return float(found[1]) if rows.classes == 2 else _mean(found)
 
@@ -162,7 +164,7 @@ def areas(rows: Scored, w: Weights) -> NDArray[np.float64]:
     """Area under the ROC curve of each class against the rest, (C,).
 
     The chance that a row of the class has a larger margin than one of the rest; equal margins
-    count half (Mann and Whitney's U). NaN for a class that no row or every row is of.
+    count half (Mann and Whitney's U). NaN for a class with no rows or with all rows.
     """
     found = np.full(rows.classes, np.nan)
     for k, (order, starts) in enumerate(rows.ranked):
@@ -177,7 +179,7 @@ def areas(rows: Scored, w: Weights) -> NDArray[np.float64]:
 
 
 def auc(rows: Scored, w: Weights) -> float:
-    """Of two classes the area under the ROC curve, else the mean of each class against the rest."""
+    """For two classes the area under the ROC curve, otherwise the mean over classes."""
     found = areas(rows, w)
     return float(found[1]) if rows.classes == 2 else _mean(found)
 
@@ -216,7 +218,7 @@ def ece(rows: Scored, w: Weights) -> float:
 def roc(rows: Scored, k: int, points: int = 200) -> dict[str, list[float]]:
     """The ROC curve of class k against the rest: at most ``points`` of its points, ends included.
 
-    Classes that no row or every row is of have none.
+    Classes with no rows or with all rows have no curve.
     """
     order, starts = rows.ranked[k]
     own = (rows.y[order] == k).astype(float)
@@ -231,7 +233,7 @@ def roc(rows: Scored, k: int, points: int = 200) -> dict[str, list[float]]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A named figure; ``needs`` says what of the rows beside the predicted class."""
+    """A named figure; ``needs``: what it needs of the rows besides the predicted class."""
 
     of: Callable[[Scored, Weights], float]
     needs: str = ""  # "", "scores" or "probabilities"
@@ -250,7 +252,7 @@ FIGURES: dict[str, Figure] = {
 
 
 def figure_names(text: str | Iterable[Any]) -> tuple[str, ...]:
-    """Names of figures from 'f1,auc'; `UsageError` names one that is not there.
+    """Names of figures from 'f1,auc'; `UsageError` for a name that does not exist.
 
     >>> figure_names("f1, auc")
     ('f1', 'auc')

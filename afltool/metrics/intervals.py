@@ -13,10 +13,10 @@ Weights = NDArray[np.float64]
 def resampled(
     rows: int, samples: int, seed: int, groups: NDArray[np.int64] | None = None
 ) -> Iterator[Weights]:
-    """How often each row stands in each of ``samples`` samples, float64 (n,).
+    """How often each row is in each of ``samples`` samples, float64 (n,).
 
-    A sample draws as many rows as there are, with replacement; with ``groups`` (n,) int64 from 0
-    on it draws whole groups, as many as there are: rows of one patient are not independent.
+    A sample draws n rows with replacement. With ``groups`` (n,) int64, numbered from 0, it draws
+    whole groups instead, as many as there are, because rows of one patient are not independent.
     """
     rng = np.random.default_rng([seed, rows])
     units = rows if groups is None else int(groups.max(initial=-1)) + 1

@@ -1,4 +1,4 @@
-"""What is kept of scored rows that arrive in blocks, where more than counts is asked for."""
+"""Keeps scored rows that arrive in blocks, if more than counts is asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Numbers = NDArray[np.float64]
 
 
 class Kept:
-    """Rows for `figures`, and those that are wrong.
+    """Rows for `figures`, and the wrong ones.
 
     ``rows``: keep every row's class, prediction and probabilities; ``scores``: all scores, too,
     8 C bytes a row. ``wrong``: keep a record, by the names in `WRONG`, of each row that is wrong.
@@ -35,9 +35,9 @@ class Kept:
         ids: NDArray[np.bytes_],
         classes: Sequence[str],
     ) -> None:
-        """A block: scores and, where there are some, probabilities (n, C), labels and ids (n,).
+        """Add a block: scores and, if the head has them, probabilities (n, C); labels and ids (n,).
 
-        Records of wrong rows have probabilities where there are some, else scores.
+        Records of wrong rows have probabilities if there are any, otherwise scores.
         """
         if self._rows:
             self._parts.append(Scored.of(S, y, P, self._scores))
@@ -50,9 +50,9 @@ class Kept:
             self.wrong.append(dict(zip(WRONG, line, strict=True)))
 
     def scored(self) -> Scored | None:
-        """All rows so far; None where none were kept."""
+        """All rows so far; None if none were kept."""
         return Scored.joined(self._parts) if self._parts else None
 
     def right(self) -> NDArray[np.bool_]:
-        """Whether each row is predicted as its class, bool (n,)."""
+        """Whether the prediction of each row is right, bool (n,)."""
         return np.concatenate([part.predicted == part.y for part in self._parts])

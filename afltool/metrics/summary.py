@@ -1,4 +1,4 @@
-"""The figures of an evaluation, with intervals, of all rows and of each part of them."""
+"""The figures of an evaluation with intervals, for all rows and for each part of them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def summary(
     seed: int,
     groups: NDArray[np.int64] | None = None,
 ) -> dict[str, dict[str, float | None]]:
-    """Value and ends of the 95 % interval of each figure; None where rows do not determine it.
+    """Value and ends of the 95 % interval of each figure; None if the rows do not determine it.
 
-    ``samples`` bootstrap samples of rows, or of whole groups; none: no intervals.
+    ``samples``: number of bootstrap samples, of rows or of whole groups; 0 gives no intervals.
     """
     figures = _of(rows, names)
     every = np.ones(len(rows.y))
@@ -40,7 +40,7 @@ def summary(
 def by_part(
     rows: Scored, names: Sequence[str], parts: Sequence[str]
 ) -> dict[str, dict[str, float | int | None]]:
-    """Rows and figures of each value in ``parts``, one value a row; parts by name."""
+    """Number of rows and figures for each value in ``parts``, which has one value per row."""
     column = np.array(parts, dtype=object)
     found = {}
     for part in sorted(set(parts)):
@@ -51,7 +51,7 @@ def by_part(
 
 
 def curves(rows: Scored, names: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
-    """What pictures draw: bins of confidence with ece, ROC curves of the classes with auc."""
+    """The data of pictures: bins of confidence for ece, ROC curves of the classes for auc."""
     found: dict[str, Any] = {}
     if "ece" in names:
         bins = reliability(rows, np.ones(len(rows.y)))

@@ -1,1 +1,1 @@
-"""Studies: grids of runs and baselines described in TOML, their folder, and what they found."""
+"""Studies: grids of runs and baselines described in TOML, their folders and their results."""

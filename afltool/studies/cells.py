@@ -1,7 +1,7 @@
-"""The cells of a study: each one `afltool run` or `afltool baseline`, under a name made of it.
+"""The cells of a study: each is one `afltool run` or `afltool baseline`, named by its content.
 
-A cell of a baseline needs files that the command line of `baseline` names; the commands that make
-them come before it, and cells that need equal files name the same ones.
+A cell of a baseline needs files, which its command line names. The commands that make these files
+come before it, and cells that need equal files share them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ..runs.config import FIELDS, RunConfig
 from ..store.hdf5 import read_header
 from .layout import StudyFolder
 
-LABEL, BASELINE, SEED = "label", "baseline", "seed"  # what a study says beside options
-#: Averaged over without being named: what a result is repeated for.
+LABEL, BASELINE, SEED = "label", "baseline", "seed"  # keys of a study that are not options
+#: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
 OF_BASELINE = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
 _KEY = 16  # digits of the names of cells
@@ -38,10 +38,10 @@ class Cell:
     """One setting of a study.
 
     Attributes:
-        setting: the flat names and values as the study has them, with `label` and `baseline`.
-        config: its data, clients and head; of a baseline its data and clients.
-        method: of a baseline, its name; None for a run.
-        settings: of a baseline, its options.
+        setting: the flat names and values of the study, with `label` and `baseline`.
+        config: data, clients and head of a run; data and clients of a baseline.
+        method: name of the baseline; None for a run.
+        settings: options of the baseline.
     """
 
     setting: Mapping[str, Any]
@@ -51,19 +51,19 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """How tables call its method: its label, its baseline or its head."""
+        """The name of its method in tables: its label, its baseline or its head."""
         return str(self.setting.get(LABEL) or self.method or self.config.own.head)
 
     @property
     def key(self) -> str:
-        """The name of its folder: of equal data, options and method, equal."""
+        """The name of its folder; it is equal for equal data, options and method."""
         found = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
         content = [self.method, {k: _meaning("", v) for k, v in self.settings.items()}, found]
         start = (self.method or Path(self.config.own.head).stem).replace("_", "-")
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
 
     def commands(self, folder: StudyFolder) -> tuple[list[list[str]], list[str]]:
-        """The command lines that it needs before, and its own."""
+        """Its command line, after those of the commands that it needs."""
         own = folder.cell(self.key)
         if self.method is None:
             return [], ["run", *words(self.config.given()), "-o", str(own)]
@@ -124,7 +124,7 @@ def words(options: Mapping[str, Any]) -> list[str]:
 
 
 def line(command: list[str]) -> str:
-    """A command line as a shell takes it.
+    """A command line for a shell.
 
     >>> line(["run", "--data", "a b"])
     "afltool run --data 'a b'"
@@ -133,7 +133,7 @@ def line(command: list[str]) -> str:
 
 
 def make_cell(setting: Mapping[str, Any]) -> Cell:
-    """The cell of a setting; `UsageError` where its options are none or do not go together."""
+    """The cell of a setting; `UsageError` for unknown options and for contradictions."""
     given = {k: v for k, v in setting.items() if k not in (LABEL, BASELINE)}
     method = setting.get(BASELINE)
     if method is None:
@@ -175,9 +175,9 @@ def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) ->
 
 @lru_cache
 def own_names(method: str) -> dict[str, str]:
-    """The names that a study has for the options of a baseline: the option's own name.
+    """The names of a baseline's options in a study.
 
-    One that the partition has, too, is called ``method-NAME``.
+    It is the option's own name, or ``method-NAME`` if the partition has an option of that name.
     """
     settings = {f.name for f in fields(_settings_class(method))}
     return {
@@ -204,7 +204,7 @@ def _counts(name: str) -> bool:
 
 
 def _meaning(name: str, value: Any) -> Any:
-    """A value as the digest of a cell has it: a file of ours by its digest, not by its path."""
+    """A value for the digest of a cell; for a file of afltool its digest, not its path."""
     if isinstance(value, (tuple, list)):
         return [_meaning(name, one) for one in value]
     if isinstance(value, Path):

@@ -1,4 +1,4 @@
-"""A study as it is described: read from TOML, by its name in the package, or from its folder."""
+"""The description of a study: read from TOML, by its name in the package, or from its folder."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from . import grid
 from .cells import BASELINE, LABEL, OF_BASELINE, SEED, Cell, make_cell, own_names
 from .layout import StudyFolder
 
-SECTION = "study"  # the table of a TOML file that is not of options
+SECTION = "study"  # the TOML table that does not hold options
 TEXTS = ("title", "shows", "needs")
 SHOWN = [f.name for f in fields(TableOptions) if f.name in (
     "rows", "columns", "value", "stat", "layers", "published")]  # fmt: skip
 SHIPPED = Path(__file__).parent / "shipped"
-MOST_CELLS = 10**6  # no study is expanded beyond
+MOST_CELLS = 10**6  # largest number of cells of a study
 SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.type))
 IMAGES = frozenset(PARTS["extract"][1].get(f.name, f.name) for f in fields(PARTS["extract"][0]))
 DEALING = frozenset(
@@ -35,7 +35,7 @@ DEALING = frozenset(
 
 @dataclass(frozen=True)
 class Study:
-    """A name, texts for people, how its table is shown, and a tree of options."""
+    """A name, texts for people, options of its table, and a tree of options."""
 
     name: str
     texts: Mapping[str, str]
@@ -47,7 +47,7 @@ class Study:
         return self.texts.get("title", self.name)
 
     def size(self) -> int:
-        """Settings that it stands for; some may be equal."""
+        """The number of its settings; some may be equal."""
         return grid.size(self.tree, SEVERAL)
 
     @cached_property
@@ -83,12 +83,12 @@ class Study:
                 "choose another -o"
             )
         text = json.dumps(vars_of(self), indent=2, ensure_ascii=False) + "\n"
-        with inputs.distinct_files():  # it may have been read from this very file
+        with inputs.distinct_files():  # the study may have been read from this file
             write_text(text, folder.study, overwrite=True)
 
 
 def vars_of(study: Study) -> dict[str, Any]:
-    """A study as JSON has it; cells that were expanded are not part of it."""
+    """A study as JSON, without its expanded cells."""
     return {
         "name": study.name, "texts": dict(study.texts), "shown": dict(study.shown),
         "tree": study.tree,
@@ -96,7 +96,7 @@ def vars_of(study: Study) -> dict[str, Any]:
 
 
 def find(spec: str) -> Study:
-    """A study by a TOML file, the name of a shipped one, or the folder of one that was begun."""
+    """A study from a TOML file, the name of a shipped study, or the folder of a study."""
     path = Path(spec)
     if StudyFolder.is_one(path):
         return of_folder(path)
@@ -134,8 +134,8 @@ def read(path: Path) -> Study:
     """A study from a TOML file.
 
     Raises:
-        UsageError: a key that is no option, or a study without options.
-        InvalidDataError: a text where another kind of value is.
+        UsageError: a key that is not an option, or a study without options. InvalidDataError:
+        another kind of value where a text is expected.
     """
     tree = inputs.read_toml(path, "a study")
     section = tree.pop(SECTION, {})
@@ -183,7 +183,7 @@ def _is_description(found: Any) -> bool:
 
 
 def option_names(tree: Mapping[str, Any]) -> set[str]:
-    """Every name that may stand in a study; settings of the baselines that it names."""
+    """Every key that a study may have, with the settings of the baselines that it names."""
     names = FIELDS.keys() | HEAD_NAMES | {LABEL, BASELINE, SEED} | OF_BASELINE
     for method in _methods(tree):
         if method in METHODS:
@@ -201,7 +201,7 @@ def _methods(tree: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _known(path: Path, tree: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The tree by the names of options; a key that is none is refused."""
+    """The tree by the names of options; refuses a key that is not an option."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
@@ -214,7 +214,7 @@ def _known(path: Path, tree: Mapping[str, Any], names: Collection[str]) -> dict[
 
 
 def _absolute(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The same tree from any working directory, of values that JSON has."""
+    """The same tree with absolute paths and with values that JSON has."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):

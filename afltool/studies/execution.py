@@ -1,6 +1,6 @@
-"""A study carried out in one process: cell by cell, what they have in common once.
+"""A study carried out in one process: cell by cell; work that cells share is done once.
 
-A cell whose files are there and valid is kept. One that fails is named, the others go on.
+A cell with complete and valid files is kept. A cell that fails is named, and the others go on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .description import Study
 from .layout import StudyFolder
 
 log = logging.getLogger("afltool.studies")
-MOST_KILLED = 2  # processes that a cell may take with it before the others go on without it
+MOST_KILLED = 2  # processes that may die in a cell before the study leaves the cell out
 
 
 def study(wanted: Study, out: str | Path, *, most: int = 1000, check: bool = False) -> Path:
@@ -73,7 +73,7 @@ class _Execution:
         self.folder, self.total, self.shared = folder, total, Shared()
 
     def all(self, cells: list[Cell]) -> list[str]:
-        """Every cell; the names of those that failed, with the reason."""
+        """Carry out every cell; returns the failed ones by name, with the reason."""
         names = names_of_cells(cells)
         failures: list[str] = []
         for number, cell in enumerate(cells, 1):
@@ -140,10 +140,10 @@ def _features(options: dict[str, Any], place: Path) -> str:
 
 @contextmanager
 def _begun(mark: Path) -> Iterator[None]:
-    """A mark beside a cell while it is under way; it stays where the process is killed.
+    """A mark beside a cell while it runs; the mark stays if the process is killed.
 
-    A cell that was under way when two processes were killed, perhaps for their memory, is a failure
-    this time, so that the others are reached; the next time it is tried again.
+    If two processes were killed while they ran a cell, perhaps for their memory, the cell counts as
+    failed this time, so that the others can run; the next time it is tried again.
     """
     make_folder(mark.parent)
     text = mark.read_text("utf-8", "replace").strip() if mark.is_file() else ""
@@ -163,7 +163,7 @@ def _begun(mark: Path) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """A study says one line a cell, not one a stage; with -v it says all."""
+    """A study logs one line per cell, not one per stage; with -v it logs all lines."""
     parent = logging.getLogger("afltool")
     before, own = parent.level, log.level
     log.setLevel(parent.getEffectiveLevel())
@@ -186,7 +186,7 @@ def _why(error: BaseException) -> str:
 
 
 def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
-    """The summary of a cell whose head lies beside it as the summary says; otherwise None."""
+    """The summary of a cell if its folder has the head of the summary; otherwise None."""
     place = folder.cell(cell.key)
     if not (place / SUMMARY).is_file():
         return None
@@ -201,12 +201,12 @@ def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
     return found if intact and is_whole(found) else None
 
 
-#: What tables and pages take from the summary of a run or a baseline.
+#: The entries that tables and pages take from the summary of a run or a baseline.
 NUMBERS = ("top1", "n", "seconds", "upload_bytes", "download_bytes")
 
 
 def is_whole(found: Mapping[str, Any]) -> bool:
-    """Whether a summary has the figures, digests and versions that it was written with."""
+    """Whether a summary still has the figures, digests and versions with which it was written."""
     digests, needed = found.get("digests"), {"train", "test", "partition", "head"}
     rounds = found.get("rounds")
     return (
@@ -227,7 +227,7 @@ def failure(folder: StudyFolder, cell: Cell) -> str | None:
 
 
 def names_of_cells(cells: list[Cell]) -> dict[str, str]:
-    """Names for people, by key: the label, and what differs between the cells of that label."""
+    """Names for people, by key: the label and the options that differ among its cells."""
     found: dict[str, str] = {}
     for label in dict.fromkeys(cell.label for cell in cells):
         alike = [cell for cell in cells if cell.label == label]
@@ -253,7 +253,7 @@ def varying(cells: list[Cell]) -> list[str]:
 
 
 def _estimate(folder: StudyFolder, cells: list[Cell], todo: list[Cell]) -> str:
-    """How long the cells that are left take, by those that are done."""
+    """The time that the remaining cells will take, estimated from the finished ones."""
     known = [found["seconds"] for c in cells if (found := finished(folder, c)) is not None]
     if not known or not todo:
         return ""
@@ -262,7 +262,7 @@ def _estimate(folder: StudyFolder, cells: list[Cell], todo: list[Cell]) -> str:
 
 
 def _how_long(wanted: Study, folder: StudyFolder) -> str:
-    """The same for a study that is too large to be looked at, from any cells that are there."""
+    """The same for a study with too many cells, from any finished cells in its folder."""
     known = []
     for place in folder.root.glob(f"{StudyFolder.CELLS}/*/{SUMMARY}"):
         with suppress(AflError, KeyError, TypeError):
@@ -274,7 +274,7 @@ def _how_long(wanted: Study, folder: StudyFolder) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Seconds in words.
 
     >>> duration(5.4), duration(7500)
     ('5 s', '2.1 h')
@@ -288,7 +288,7 @@ def duration(seconds: float) -> str:
 
 
 def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
-    """Solve every round of every run once more, alone; the number of heads that agree.
+    """Solve every round of every run again, by itself; returns the number of heads that agree.
 
     Raises `NumericalError` naming the cell whose head differs.
     """

@@ -1,4 +1,4 @@
-"""A tree of options with lists in it, and the settings that it stands for.
+"""A tree of options with lists in it, and the settings that it describes.
 
 A list of values is an axis. An array of tables (``[[block]]``, under any name) is an axis whose
 points are tables, which may hold axes of their own: a union. Several axes multiply, in the order of
@@ -23,7 +23,7 @@ Setting = dict[str, Any]
 
 
 def size(tree: Tree, several: Collection[str] = ()) -> int:
-    """How many settings a tree stands for; nothing is expanded."""
+    """The number of settings of a tree, computed without expanding it."""
     return prod(_width(name, value, several) for name, value in tree.items())
 
 
@@ -38,7 +38,7 @@ def _width(name: str, value: Any, several: Collection[str]) -> int:
 def settings(tree: Tree, several: Collection[str] = ()) -> Iterator[Setting]:
     """Every setting of a tree, in order; ``several``: options whose value is itself a list.
 
-    A name that stands inside a block wins over the same name outside.
+    A name inside a block replaces the same name outside.
 
     >>> list(settings({"a": [1, 2], "block": [{"b": 1}, {"a": 3}]}))
     [{'a': 1, 'b': 1}, {'a': 3}, {'a': 2, 'b': 1}, {'a': 3}]
@@ -71,16 +71,16 @@ def is_union(value: Any) -> bool:
 
 
 def is_axis(name: str, value: Any, several: Collection[str]) -> bool:
-    """Whether a value is a list of values, not one value that is a list."""
+    """Whether a value is a list of values, rather than one value that is a list."""
     if not isinstance(value, list):
         return False
     return name not in several or any(isinstance(one, list) for one in value)
 
 
 def replaced(tree: Tree, given: Mapping[str, Any]) -> Setting:
-    """The tree with ``given`` in the place of the options of these names, wherever they stand.
+    """The tree with the values of ``given`` for the options of these names, at every level.
 
-    A name that stands nowhere is put at the top.
+    A name that is not in the tree is put at the top.
     """
     found, met = _replaced(tree, given)
     return {**found, **{name: value for name, value in given.items() if name not in met}}
@@ -104,7 +104,7 @@ def _replaced(tree: Tree, given: Mapping[str, Any]) -> tuple[Setting, set[str]]:
 
 
 def without(tree: Tree, names: Collection[str]) -> Setting:
-    """The tree without the options of these names, wherever they stand."""
+    """The tree without the options of these names, at every level."""
     found: Setting = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):

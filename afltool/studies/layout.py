@@ -1,6 +1,6 @@
 """The folder of a study: the one place that names its files.
 
-Each cell is the folder of a run or of a baseline, under the digest of what it is made of.
+Each cell is the folder of a run or of a baseline, under the digest of its inputs and options.
 """
 
 from __future__ import annotations

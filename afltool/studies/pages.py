@@ -1,4 +1,4 @@
-"""The page of a study: what is known of it, gathered for `report.page`."""
+"""The page of a study: collects its results for `report.page`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _tables(root: Path, given: TableOptions, shown: TableOptions) -> Iterator[Cr
         second = table(root, replace(costs, also=()))
         second.title = "Costs"
         second.notes = [
-            "Seconds are those of this machine, without features; what cells share is counted once."
+            "Seconds are of this machine, without extraction; work that cells share counts once."
         ]
         yield second
 

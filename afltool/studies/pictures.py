@@ -42,7 +42,7 @@ def _words(name: str) -> str:
 
 
 def lines_of(found: Sequence[Record], x: str) -> list[str]:
-    """The options that tell the lines apart: the head, and what else differs within a head."""
+    """The options that distinguish the lines: the head, and what differs within a head."""
     names: dict[str, None] = {"head": None}
     for head in dict.fromkeys(one.axes["head"] for one in found):
         alike = [one for one in found if one.axes["head"] == head]
@@ -56,7 +56,8 @@ def lines_of(found: Sequence[Record], x: str) -> list[str]:
 def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> list[Series]:
     """Lines of ``y`` over ``x``; records of equal ``by`` and x are seeds of each other.
 
-    ``x`` may be a figure: a point then stands at its mean over seeds. Holes are left out.
+    ``x`` may be a figure: a point is then at its mean over seeds. Cells without a result are left
+    out.
     """
     if y not in UNITS:
         raise UsageError(f"--y is of {', '.join(UNITS)}; found {y!r}")

@@ -1,4 +1,4 @@
-"""What the cells of a study found, as records: options by name, figures, or why there are none."""
+"""The results of a study's cells as records: options by name, and figures or why there are none."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
 
 
 def axes_of(cell: Cell) -> dict[str, Any]:
-    """Every option of a cell by its flat name, defaults too, and ``head``: what tables call it."""
+    """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables."""
     axes: dict[str, Any] = {}
     for part in ("extract", "partition", "local_stats"):
         options, names = getattr(cell.config, part), PARTS[part][1]
@@ -100,7 +100,7 @@ def _of_head(cell: Cell) -> dict[str, Any]:
         return {}
     try:
         found = OPTIONS[name](**cell.config.all_head_options()).as_dict()
-    except UsageError:  # a cell that cannot be run is a hole with the options that it was given
+    except UsageError:  # a cell that cannot run has no result, only the options that it was given
         found = cell.config.all_head_options()
     return {"head_seed" if k == "seed" else k: plain(v) for k, v in found.items()}
 
@@ -113,7 +113,7 @@ def _is_path(name: str) -> bool:
 
 
 def chosen(found: Sequence[Record], where: Sequence[str]) -> list[Record]:
-    """The records whose options are as ``NAME=VALUE`` says."""
+    """The records whose options have the values of ``NAME=VALUE``."""
     kept = list(found)
     for text in where:
         name, _, value = text.partition("=")
@@ -172,7 +172,7 @@ def _figure(file: str, line: int, name: str, text: str | None) -> float:
 
 
 def equal_totals(study: Study, folder: StudyFolder) -> list[str]:
-    """For each method whose totals are equal for several partitions: what the deviation then is."""
+    """A note for each method with equal totals for several partitions: its deviation is 0."""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for cell in study.cells:
         found = finished(folder, cell)
@@ -194,7 +194,7 @@ def equal_totals(study: Study, folder: StudyFolder) -> list[str]:
 
 
 def varied(study: Study) -> list[str]:
-    """Options that differ between cells and are no seeds, in the order of the study."""
+    """Options that differ between cells, without the seeds, in the order of the study."""
     names: dict[str, None] = {}
     for label in dict.fromkeys(cell.label for cell in study.cells):
         alike = [cell for cell in study.cells if cell.label == label]

@@ -1,4 +1,4 @@
-"""What a study says of itself: its command lines, the state of its cells, the shipped ones."""
+"""Lists about studies: the command lines and states of a study's cells, the shipped studies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .layout import StudyFolder
 
 
 def script(study: Study, folder: StudyFolder) -> str:
-    """The study as a shell script: first what cells share, then a line a cell, in any order."""
+    """The study as a shell script: first the shared work, then one line per cell, in any order."""
     before: dict[str, None] = {}
     own: list[str] = []
     for cell in study.cells:
@@ -35,7 +35,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 def status(root: Path) -> dict[str, Any]:
-    """The state of every cell, and the command that continues."""
+    """The state of every cell, and the command that continues the study."""
     folder, study = StudyFolder(root), of_folder(root)
     names = names_of_cells(study.cells)
     cells = []

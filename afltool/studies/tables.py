@@ -1,4 +1,4 @@
-"""The tables of a study: ours, those of others beside them, and tests of rows."""
+"""The tables of a study: its results, published figures beside them, and tests of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .layout import StudyFolder
 
 
 def told(study: Study, given: TableOptions) -> TableOptions:
-    """The options of a table: what is given, then what the study says."""
+    """The options of a table: the given ones, then those of the study."""
     theirs: dict[str, Any] = {k: v for k, v in study.shown.items() if getattr(given, k) is None}
     return replace(given, **theirs)
 
@@ -30,7 +30,7 @@ def told(study: Study, given: TableOptions) -> TableOptions:
 def table(root: str | Path, given: TableOptions | None = None) -> Crosstab:
     """The table of the study in the folder ``root``.
 
-    Equal results give equal tables, byte for byte, whatever was made again in between.
+    Equal results give equal tables, byte for byte, even if cells were run again in between.
     """
     folder, study = StudyFolder(root), of_folder(Path(root))
     o = told(study, given or TableOptions())
@@ -50,7 +50,7 @@ def table(root: str | Path, given: TableOptions | None = None) -> Crosstab:
 def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[list[str], list[str]]:
     """Names of the rows' and the columns' options; a given name that no cell has is refused.
 
-    Those that the study says are left out where no cell has them: it was given other data.
+    Names from the study that no cell has are left out, because the study may run on other data.
     """
     known = {name for record in ours for name in record.axes}
     shown = study.shown.get("columns")
@@ -92,7 +92,7 @@ def papers_of(o: TableOptions, ours: Sequence[Record], columns: Sequence[str]) -
 def notes(
     study: Study, folder: StudyFolder, o: TableOptions, papers: Sequence[Record]
 ) -> list[str]:
-    """What a reader must know: equal totals, holes, where published figures come from."""
+    """Notes for the reader: equal totals, missing results, the source of published figures."""
     found = found_by.equal_totals(study, folder)
     names = names_of_cells(study.cells)
     failed, missing = [], 0
