@@ -115,8 +115,9 @@ def start_inference(
     """Begin `infer`; calling the result waits for the features.
 
     A GPU works while the caller prepares the next batch and writes the last one, provided that
-    ``batch`` is in pinned memory; a CPU has finished when this returns. Raises the device's own
-    exception when its memory is full; `is_out_of_memory` recognises it.
+    ``batch`` is in pinned memory; a CPU has finished when this returns.
+
+    Raises: the device's own exception when its memory is full; `is_out_of_memory` recognises it.
     """
     import torch
 
