@@ -22,6 +22,7 @@ from afltool.engines.site import Site
 from afltool.errors import UsageError
 from afltool.extraction.asked import Asked
 from afltool.heads import OPTIONS, make_head
+from afltool.options.export import ExportOptions
 from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from afltool.options.partition import PartitionOptions
 from afltool.options.predict import PredictOptions
@@ -43,6 +44,7 @@ COMMANDS = {
     "solve": SolveOptions,
     "evaluate": EvaluateOptions,
     "predict": PredictOptions,
+    "export": ExportOptions,
     "slurm": Site,
 }
 IN_RUN = [one for one in named_fields() if one[0] != HERE]  # of HERE, no result depends on it

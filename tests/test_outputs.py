@@ -45,13 +45,17 @@ def each_output(at):
         "evaluate": (["evaluate", head, test, "-o"], [head, test]),
         "confusion": (["evaluate", head, test, "--confusion"], [head, test]),
         "plot": (["plot", "partition", clients, "-o"], [clients]),
+        "predict": (["predict", head, test, "-o"], [head, test]),
+        "model": (["export", head, "-o"], [head]),
     }  # fmt: skip
 
 
 NAMES = (
     "import", "convert", "partition", "export", "head", "sum", "aggregate", "add", "solve",
-    "solve by head", "evaluate", "confusion", "plot",
+    "solve by head", "evaluate", "confusion", "plot", "predict", "model",
 )  # fmt: skip
+#: Of commands that take names of some endings only; the others write .h5, or anything.
+SUFFIXES = {"plot": ".png", "export": ".csv", "predict": ".csv", "model": ".safetensors"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -60,7 +64,8 @@ def test_no_output_is_a_file_that_the_command_reads(name, copies, cli):
     args, inputs = each_output(copies)[name]
     for path in inputs:
         before = path.read_bytes()
-        hard, soft = copies / f"hard{path.suffix}", copies / f"soft{path.suffix}"
+        suffix = SUFFIXES[name] if name in ("predict", "model") else path.suffix
+        hard, soft = copies / f"hard{suffix}", copies / f"soft{suffix}"
         os.link(path, hard)
         soft.symlink_to(path)
         for out in (path, hard, soft):
@@ -79,9 +84,9 @@ def test_no_output_is_a_file_that_the_command_reads(name, copies, cli):
 def test_no_command_replaces_a_file_of_another_kind(name, copies, cli):
     """Nor a text, a picture or another program's file, whatever the flags."""
     args, _ = each_output(copies)[name]
-    writes = {"export": "text", "confusion": "text", "evaluate": "JSON", "plot": "PNG"}
-    suffix = {"plot": ".png", "export": ".csv"}.get(name, ".h5")
-    out = copies / f"out{suffix}"
+    writes = {"export": "text", "confusion": "text", "evaluate": "JSON", "plot": "PNG",
+              "predict": "text", "model": "other"}  # fmt: skip
+    out = copies / f"out{SUFFIXES.get(name, '.h5')}"
     assert cli(*args, out).exit_code == 0
     ours = writes.get(name) or kind_of_file(out)
     others = {
