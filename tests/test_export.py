@@ -260,4 +260,4 @@ def test_a_model_too_large_for_one_message_is_refused_as_onnx(road, tmp_path, mo
 def test_an_arithmetic_that_a_graph_has_not_is_refused(tmp_path):
     space = {"preprocessing": {}, "precision": "bf16"}
     with pytest.raises(UsageError, match="made in bf16; a graph computes in fp32"):
-        build.network_of(tmp_path / "h.h5", {"space": space}, "default", 0)
+        build.network_in_fp32(tmp_path / "h.h5", {"space": space}, "default", 0)

@@ -19,7 +19,7 @@ from .settings import Settings
 from .streams import Purpose, permutation, stream
 from .trainer import Trainer, on_threads
 
-BLOCK = 2048  # rows whose scores are made at a time
+SCORED_AT_ONCE = 2048  # rows whose scores are made at a time
 Round = dict[str, Any]
 
 
@@ -163,12 +163,12 @@ class Run:
 
     def accuracies(self, heads: Tensor, rows: Rows) -> NDArray[np.float64]:
         """Share of rows that each of the heads (M, P) predicts, (M,)."""
-        starts = range(0, len(rows.y), BLOCK)
+        starts = range(0, len(rows.y), SCORED_AT_ONCE)
         hits = on_threads(self.threads, lambda at: self._hits(heads, rows, at), starts)
         return np.asarray(np.sum(hits, axis=0) / len(rows.y))
 
     def _hits(self, heads: Tensor, rows: Rows, at: int) -> NDArray[np.int64]:
-        X, y = rows.X[None, at : at + BLOCK], rows.y[at : at + BLOCK]
+        X, y = rows.X[None, at : at + SCORED_AT_ONCE], rows.y[at : at + SCORED_AT_ONCE]
         scores: Iterable[Any] = (
             self.network.forward(heads[m : m + 1], X)[1] for m in range(len(heads))
         )

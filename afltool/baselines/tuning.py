@@ -17,7 +17,7 @@ from .clients import Clients
 from .runner import Run
 from .settings import Settings
 
-BLOCK = 8192
+ADDED_AT_ONCE = 8192  # rows whose products are added to the gram together
 # Multiples of the rate 2C/λ_max, at which steps begin to oscillate at W = 0. Some are above 1: the
 # curvature of well classified rows vanishes, and batches are smaller than the gram of λ_max.
 TRIED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -28,8 +28,8 @@ def curvature(clients: Clients, bias: bool) -> float:
     at = np.concatenate(clients.rows)
     d = clients.dim + bias
     packed = np.zeros(length(d))
-    for start in range(0, len(at), BLOCK):
-        X = clients.X[at[start : start + BLOCK]].numpy()
+    for start in range(0, len(at), ADDED_AT_ONCE):
+        X = clients.X[at[start : start + ADDED_AT_ONCE]].numpy()
         packed += real_gram(np.hstack([X, np.ones((len(X), 1), X.dtype)]) if bias else X)
     top = linalg.eigh(unpack(packed), eigvals_only=True, subset_by_index=[d - 1, d - 1])
     return float(top[0]) / len(at)

@@ -109,7 +109,7 @@ def slices(rows: int, row_bytes: int) -> Iterator[slice]:
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def check_labels(path: Path, what: str, size: int) -> None:
+def check_label_bytes(path: Path, what: str, size: int) -> None:
     """Refuse labels or row ids of too many bytes before they are read."""
     if size > MOST_LABELS:
         raise InvalidDataError(

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import inputs
 from ..errors import InvalidDataError
-from .base import Array, check_labels, readable
+from .base import Array, check_label_bytes, readable
 from .numpy_files import map_npy
 
 LONGEST = 1000  # characters of a label
@@ -27,12 +27,12 @@ def read_labels(path: Path) -> Array:
     """
     if path.suffix == ".npy":
         labels = map_npy(path)
-        check_labels(path, "labels", labels.nbytes)
+        check_label_bytes(path, "labels", labels.nbytes)
         return labels
     number, rows = _numbered(path)
     whole = all(re.fullmatch("-?[0-9]{1,18}", label) for label in number)
     width = 8 if whole else 4 * max(map(len, number), default=0)
-    check_labels(path, "labels", len(rows) * width)
+    check_label_bytes(path, "labels", len(rows) * width)
     values = np.array([int(label) for label in number] if whole else list(number))
     return values[np.frombuffer(rows, np.uint32)] if len(rows) else np.array([])
 

@@ -13,7 +13,7 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from ..errors import UsageError
-from .base import Array, Embeddings, Keys, check_labels, readable, slices
+from .base import Array, Embeddings, Keys, check_label_bytes, readable, slices
 
 MOST_COLUMNS = 512 << 20  # bytes of an x in Fortran's order inside a .npz, which is read whole
 
@@ -97,7 +97,7 @@ def _member(path: Path, archive: zipfile.ZipFile, name: str) -> Array:
     with archive.open(f"{name}.npy") as file:
         header = _header(file, name)
         _check_size(name, header, archive.getinfo(f"{name}.npy").file_size)
-        check_labels(path, name, header.size)
+        check_label_bytes(path, name, header.size)
         return header.array(file.read())
 
 

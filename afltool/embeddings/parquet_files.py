@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InvalidDataError, UsageError
 from . import base
-from .base import MOST_FEATURES, Array, Embeddings, Keys, check_labels, lacks
+from .base import MOST_FEATURES, Array, Embeddings, Keys, check_label_bytes, lacks
 
 #: Columns that are not features.
 _LABELS, _IDS = ("y", "label"), ("row_ids", "row_id")
@@ -94,7 +94,7 @@ def _column(path: Path, schema: Any, names: tuple[str, ...]) -> Array | None:
         raise InvalidDataError(f"{column.null_count} rows have no {name}")
     if pyarrow.types.is_dictionary(column.type):
         longest = max((len(str(v)) for c in column.chunks for v in c.dictionary), default=0)
-        check_labels(path, name, 4 * longest * len(column))
+        check_label_bytes(path, name, 4 * longest * len(column))
         column = column.cast(column.type.value_type)
     values: Array = column.to_numpy()
     return values if values.dtype.kind in "iuf" else values.astype(str)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InvalidDataError, UsageError
-from .base import Array, Embeddings, Keys, check_labels, slices
+from .base import Array, Embeddings, Keys, check_label_bytes, slices
 
 
 def open_safetensors(path: Path, keys: Keys) -> Embeddings:
@@ -27,7 +27,7 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
                 raise InvalidDataError(f"{path}: {key} is in bf16; save it as float32 or float16")
             dtype = x[:1].dtype if len(shape) == 2 and shape[0] else np.dtype("f4")
             if labels is not None:
-                check_labels(path, labels, 8 * prod(file.get_slice(labels).get_shape()))
+                check_label_bytes(path, labels, 8 * prod(file.get_slice(labels).get_shape()))
             y = None if labels is None else file.get_tensor(labels)
     except SafetensorError as error:
         raise ValueError(str(error)) from error

@@ -16,7 +16,7 @@ from ..backbones.graph import FromPictures
 from ..backbones.slices import whole_passes
 from ..errors import UsageError
 from ..extraction.network import Network
-from ..extraction.scoring import network_of as network_for
+from ..extraction.scoring import network_of
 from ..heads.base import Head
 from ..heads.graphs import NOBODY, Classifier, graph_of
 from ..options.features import NetworkOptions
@@ -78,7 +78,7 @@ def outputs_of(head: Head) -> tuple[str, ...]:
     return ("scores", "predicted", *(["probabilities"] if head.log_probabilities else []))
 
 
-def network_of(path: Path, header: Mapping[str, Any], weights: str, seed: int) -> Network:
+def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: int) -> Network:
     """The network that makes the head's features, on the CPU; its whole space is compared.
 
     Raises:
@@ -97,7 +97,7 @@ def network_of(path: Path, header: Mapping[str, Any], weights: str, seed: int) -
             "export without --with-backbone, or extract in fp32"
         )
     options = NetworkOptions(weights=weights, seed=seed, device="cpu")
-    return network_for(path, header, options)
+    return network_of(path, header, options)
 
 
 def _metadata(head: Head, header: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True)
-class Block:
+class ItemBlock:
     """Items by name. ``why``: reasons of items without a row; ``X``: rows of the others."""
 
     names: Sequence[str]
@@ -46,12 +46,12 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Source:
+class ItemSource:
     """Items in order: their number, their digest, and their blocks from item ``at`` on."""
 
     size: int
     fingerprint: str
-    blocks: Callable[[int], Iterator[Block]]
+    blocks: Callable[[int], Iterator[ItemBlock]]
 
 
 class Scorer:
@@ -81,7 +81,7 @@ class Scorer:
         self.errors = int(state["errors"])
         self.counts = np.array([state["predicted"][name] for name in self.classes], dtype=np.int64)
 
-    def rows(self, block: Block) -> Iterator[Sequence[Cell]]:
+    def rows(self, block: ItemBlock) -> Iterator[Sequence[Cell]]:
         """A list of cells for each item of a block, in the order of `columns`."""
         found = iter([] if block.X is None else self._cells(block.X))
         self.errors += len(block.why)
@@ -109,7 +109,7 @@ class Scorer:
 # ---------------------------------------------------------------- feature files
 
 
-def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> Source:
+def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSource:
     """The rows of a feature file, with labels or without.
 
     Raises:
@@ -127,15 +127,15 @@ def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> Source
             )
         size, digest = len(rows), str(rows.header["digest"])
 
-    def blocks(at: int) -> Iterator[Block]:
+    def blocks(at: int) -> Iterator[ItemBlock]:
         # Read from the start: at the end, the digest of all rows is compared.
         with open_features(path, labelled=False) as rows:
             for start, X in rows.blocks():
                 if start >= at:
                     ids = rows.row_ids[start : start + len(X)].tolist()
-                    yield Block([os.fsdecode(one) for one in ids], {}, X)
+                    yield ItemBlock([os.fsdecode(one) for one in ids], {}, X)
 
-    return Source(size, digest, blocks)
+    return ItemSource(size, digest, blocks)
 
 
 # ---------------------------------------------------------------- images
@@ -166,14 +166,14 @@ def network_of(head: Path, header: Mapping[str, Any], o: NetworkOptions) -> Netw
 
 def image_source(
     images: NamedImages, network: Network, space: Mapping[str, Any], skip: bool
-) -> Source:
+) -> ItemSource:
     """Images through a network; ``skip``: those that cannot be used have no row, and a reason.
 
     Without ``skip`` the first of them ends the blocks with `InvalidDataError`.
     """
     bits = space["fraction_bits"]
 
-    def blocks(at: int) -> Iterator[Block]:
+    def blocks(at: int) -> Iterator[ItemBlock]:
         names: list[str] = []
         why: dict[int, str] = {}
         rows: list[NDArray[np.float32]] = []
@@ -187,7 +187,7 @@ def image_source(
                 yield _block(names, why, rows, bits, skip)
                 names, why, rows = [], {}, []
 
-    return Source(len(images), images.fingerprint(), blocks)
+    return ItemSource(len(images), images.fingerprint(), blocks)
 
 
 def _one_by_one(
@@ -211,10 +211,10 @@ def _one_by_one(
 def _block(
     names: list[str], why: dict[int, str], rows: list[NDArray[np.float32]], bits: int | None,
     skip: bool,
-) -> Block:  # fmt: skip
+) -> ItemBlock:  # fmt: skip
     """A block with its rows in the head's number format; an item beyond its range has no row."""
     try:
-        return Block(names, why, _stored(np.stack(rows), bits) if rows else None)
+        return ItemBlock(names, why, _stored(np.stack(rows), bits) if rows else None)
     except InvalidDataError:
         good, held, left = [i for i in range(len(names)) if i not in why], [], dict(why)
         for i, row in zip(good, rows, strict=True):
@@ -226,7 +226,7 @@ def _block(
                 if not skip:
                     raise InvalidDataError(f"image {names[i]}: {reason}") from None
                 left[i] = reason
-        return Block(names, left, _stored(np.stack(held), bits) if held else None)
+        return ItemBlock(names, left, _stored(np.stack(held), bits) if held else None)
 
 
 def _stored(x: NDArray[np.float32], bits: int | None) -> Rows:

@@ -36,9 +36,9 @@ Array = NDArray[Any]
 Block = tuple[Rows, NDArray[np.int64]]
 Shape = tuple[tuple[int, ...], str]  # of an additive array, with 'i' for integers, 'f' for reals
 Clients = Mapping[ClientId, Client]
-NOBODY: Clients = {}
+NO_CLIENTS: Clients = {}
 SMALL = 256  # bytes; arrays below it are compared instead of digested again
-State = tuple[str | None, dict[str, Any], dict[str, Array]]  # the content of a digest
+Digested = tuple[str | None, dict[str, Any], dict[str, Array]]  # the content of a digest
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Head(ABC):
         self.dim: int | None = None
         self.classes: int | None = None
         self.report: dict[str, Any] = {}  # what `absorb` found, for people; no code reads it
-        self._digested: tuple[State, str] | None = None
+        self._digested: tuple[Digested, str] | None = None
 
     # ------------------------------------------------------------ the four verbs
 
@@ -81,7 +81,7 @@ class Head(ABC):
         """What to gather next, or None when the head is solved."""
 
     def gather(
-        self, blocks: Iterable[Block], client: Clients = NOBODY, carried: Carried = NOTHING
+        self, blocks: Iterable[Block], client: Clients = NO_CLIENTS, carried: Carried = NOTHING
     ) -> tuple[Statistics, Carried]:
         """Additive statistics of a client's rows, and what the next round may start from.
 
@@ -160,7 +160,7 @@ class Head(ABC):
         none = np.empty((0, self._bound()[0]), np.float32 if bits is None else np.int16)
         X = none if bits is None else FixedPoint(none, bits)
         found, _ = self.gather([(X, np.empty(0, dtype=np.int64))])
-        return {name: (a.shape, kind_of(a)) for name, a in found.arrays.items()}
+        return {name: (a.shape, number_kind(a)) for name, a in found.arrays.items()}
 
     # ------------------------------------------------------------ state, as files hold it
 
@@ -193,7 +193,7 @@ class Head(ABC):
         return digest.hex()
 
 
-def _same_state(known: State, state: State) -> bool:
+def _same_state(known: Digested, state: Digested) -> bool:
     """Whether two states certainly have one digest; contents of large arrays are not compared."""
     if known[:2] != state[:2] or known[2].keys() != state[2].keys():
         return False
@@ -294,6 +294,6 @@ def _counted(blocks: Iterable[Block], counts: NDArray[np.int64]) -> Iterator[Blo
         yield X, y
 
 
-def kind_of(a: Array) -> str:
+def number_kind(a: Array) -> str:
     """'i' for integers, 'f' for reals."""
     return "i" if np.issubdtype(a.dtype, np.integer) else "f"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..linalg import softmax as sm
 from ..statistics import Statistics
-from .base import Head, Shape, kind_of
+from .base import Head, Shape, number_kind
 
 H = TypeVar("H", bound=Head)
 
@@ -49,7 +49,7 @@ def check_total(head: Head, total: Statistics) -> None:
         )
     total.check_finite()
     wanted = head.shapes(total.context.space.get("fraction_bits"))
-    found = {name: (a.shape, kind_of(a)) for name, a in total.arrays.items()}
+    found = {name: (a.shape, number_kind(a)) for name, a in total.arrays.items()}
     if all(kind == "f" for _, kind in found.values()):
         wanted = {name: (shape, "f") for name, (shape, _) in wanted.items()}
     for name in sorted(wanted.keys() | found.keys()):

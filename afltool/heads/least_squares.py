@@ -11,8 +11,7 @@ import numpy as np
 from .. import memory
 from ..errors import InvalidDataError, NumericalError
 from ..linalg import ridge as rr
-from ..linalg.ridge_choice import Choice, SpectralSystem
-from ..linalg.ridge_choice import choose as choose_from
+from ..linalg.ridge_choice import Choice, SpectralSystem, choose
 from ..statistics import Statistics
 from .base import Array
 from .gathered import CROSS, GRAM
@@ -104,7 +103,7 @@ def fit(
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
     problem = Problem.of(total, options.intercept, options.standardise)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
-    choice = choose(options.ridge, problem, validation)
+    choice = chosen_ridge(options.ridge, problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}
     report["training_mse"] = problem.squared_error(W) / total.rows
@@ -115,7 +114,9 @@ def fit(
     return problem.with_intercept(W), report
 
 
-def choose(ridge: str | float, problem: Problem, validation: Statistics | None = None) -> Choice:
+def chosen_ridge(
+    ridge: str | float, problem: Problem, validation: Statistics | None = None
+) -> Choice:
     """The given ridge, or the best of several by cross-validation or by held-out clients.
 
     A given ridge without ``validation`` costs nothing; every other case costs an
@@ -130,7 +131,7 @@ def choose(ridge: str | float, problem: Problem, validation: Statistics | None =
             "look at the features"
         )
     held = None if validation is None else held_out(validation, problem)
-    return choose_from(problem.system, ridges_of(ridge), held)
+    return choose(problem.system, ridges_of(ridge), held)
 
 
 def ridges_of(ridge: str | float) -> list[float] | None:

@@ -184,7 +184,7 @@ class Offers:
             ) from None
         pair = dict(zip(KINDS, (both[:SHARE_BYTES], both[SHARE_BYTES:]), strict=True))
         for kind, value in pair.items():
-            check_share(self, giver, me.name, kind, value, giver)
+            check_secret_share(self, giver, me.name, kind, value, giver)
         return pair
 
     def check_all(self, me: Identity) -> None:
@@ -193,7 +193,7 @@ class Offers:
             self.open(giver, me)
 
 
-def check_share(
+def check_secret_share(
     offers: Offers, giver: str, holder: str, kind: str, share: bytes, blamed: str
 ) -> int:
     """The share as a number; `CorruptFileError`, naming ``blamed``, unless it matches the offer."""

@@ -17,7 +17,7 @@ from ..errors import CorruptFileError, MismatchError
 from . import messages as msg
 from . import shamir
 from .identity import Identity
-from .offers import SHARE, Offers, check_share, commitment
+from .offers import SHARE, Offers, check_secret_share, commitment
 from .roster import Roster
 from .sealing import SEAL
 
@@ -155,7 +155,7 @@ def _check_reveal(where: str, request: Request, message: msg.Message) -> None:
         kind = "self" if giver in request.seals else "mask"
         if not isinstance(share, dict) or list(share) != [kind] or not SHARE(share[kind]):
             raise CorruptFileError(f"{where} of {name!r} holds no {kind} share of {giver!r}")
-        check_share(request.offers, giver, name, kind, bytes.fromhex(share[kind]), name)
+        check_secret_share(request.offers, giver, name, kind, bytes.fromhex(share[kind]), name)
 
 
 def secrets_of(request: Request, reveals: Mapping[str, msg.Message]) -> dict[str, bytes]:

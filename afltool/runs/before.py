@@ -26,7 +26,7 @@ def check_before(config: RunConfig, folder: RunFolder, *, here: bool = True) -> 
     """
     check_participation(checked_head(config), config.local_stats.participation)
     check_exchange(config)
-    check_features(config)
+    check_given_features(config)
     check_partition(config)
     for split in ("train", "test"):
         if config.extract is not None and not folder.features(split).exists():
@@ -66,7 +66,7 @@ def check_exchange(config: RunConfig) -> None:
         raise UsageError("give --full-gram or --incremental, not both")
 
 
-def check_features(config: RunConfig) -> None:
+def check_given_features(config: RunConfig) -> None:
     """Given features are feature files, and those of the test fit those of the training."""
     train, test = config.own.train_features, config.own.test_features
     if train is None or test is None:

@@ -76,7 +76,7 @@ def _packed(
         data, x = packer.pack(model), trial.sample_rows(head, bits)
         found = packer.run(data, model, x)
         return data, model, trial.compare(head, bits, x, found, str(out))
-    network = build.network_of(path, header, o.weights, o.seed)
+    network = build.network_in_fp32(path, header, o.weights, o.seed)
     model = build.of_pictures(head, header, network)
     data = packer.pack(model)
     return data, model, _on_pictures(packer, data, model, network, head, bits, out)

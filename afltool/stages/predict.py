@@ -13,7 +13,14 @@ from .. import progress
 from ..datasets.given import Named, NamedImages, read_named
 from ..digest import Digest
 from ..errors import InputError
-from ..extraction.scoring import Block, Scorer, Source, features_source, image_source, network_of
+from ..extraction.scoring import (
+    ItemBlock,
+    ItemSource,
+    Scorer,
+    features_source,
+    image_source,
+    network_of,
+)
 from ..options import made, takes
 from ..options.predict import PredictOptions
 from ..store.heads import load_solved_head
@@ -92,7 +99,7 @@ def _check_absent(parts: Sequence[Named]) -> None:
 
 def _sources(
     parts: Sequence[Named], head: Path, header: dict[str, Any], o: PredictOptions
-) -> list[Source]:
+) -> list[ItemSource]:
     """Where rows come from, checked against the head; one network for all images."""
     files = {part: features_source(part, head, header) for part in parts if isinstance(part, Path)}
     images = [part for part in parts if isinstance(part, NamedImages)]
@@ -106,7 +113,7 @@ def _sources(
     return found
 
 
-def _blocks(sources: Sequence[Source], done: int) -> Iterator[Block]:
+def _blocks(sources: Sequence[ItemSource], done: int) -> Iterator[ItemBlock]:
     """The blocks of all sources, without those of the first ``done`` items."""
     for source in sources:
         if done < source.size:
@@ -114,7 +121,9 @@ def _blocks(sources: Sequence[Source], done: int) -> Iterator[Block]:
         done = max(0, done - source.size)
 
 
-def _write(blocks: Iterator[Block], scorer: Scorer, writer: RowWriter, task: progress.Task) -> None:
+def _write(
+    blocks: Iterator[ItemBlock], scorer: Scorer, writer: RowWriter, task: progress.Task
+) -> None:
     """Score and write block by block; what is done is committed before any error."""
     last, done, state = time.monotonic(), writer.done, scorer.state()
     try:

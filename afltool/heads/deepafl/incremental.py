@@ -34,7 +34,7 @@ MARKS = tuple(f"{role}-{CLIENTS}" for role in (TRAINED, HELD_OUT))
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptSums:
     """G_t (a triangle), H_t (d_Φ, C) and, once a block is solved, Π_t (a triangle), float64.
 
     ``clients`` int64: the sorted `marks` of the clients in the sums and of their rows;
@@ -48,7 +48,7 @@ class Kept:
     hidden: F64 | None = None
 
     @classmethod
-    def of(cls, total: Statistics) -> Kept:
+    def of(cls, total: Statistics) -> KeptSums:
         """What is kept of a complete total."""
         arrays = total.arrays
         return cls(arrays[GRAM], arrays[CROSS], marks(total), total.class_counts)
@@ -64,7 +64,7 @@ class Kept:
                 "give the sums of all of them, or begin again without --incremental"
             )
 
-    def after_block(self, total: Statistics) -> Kept:
+    def after_block(self, total: Statistics) -> KeptSums:
         """Π_t beside them."""
         return replace(self, hidden=total.arrays[GRAM])
 
@@ -84,13 +84,13 @@ class Kept:
         return replace(total, arrays=arrays)
 
 
-Keeping = Mapping[str, Kept]  # by TRAINED and HELD_OUT
+Keeping = Mapping[str, KeptSums]  # by TRAINED and HELD_OUT
 
 
 def after_weights(total: Statistics, validation: Statistics | None) -> Keeping:
     """What is kept of two complete totals."""
     given = {TRAINED: total, HELD_OUT: validation}
-    return {role: Kept.of(one) for role, one in given.items() if one is not None}
+    return {role: KeptSums.of(one) for role, one in given.items() if one is not None}
 
 
 def after_block(kept: Keeping, total: Statistics, validation: Statistics | None) -> Keeping:
@@ -139,7 +139,7 @@ def from_arrays(named: Mapping[str, Array]) -> Keeping:
         if all(name in named for name in names):
             gram, cross, clients, counts = (named[name] for name in names)
             hidden = named.get(f"{role}-{HIDDEN_GRAM}")
-            found[role] = Kept(gram, cross, clients, counts, hidden)
+            found[role] = KeptSums(gram, cross, clients, counts, hidden)
     return found
 
 

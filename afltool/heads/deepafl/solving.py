@@ -17,7 +17,7 @@ from ...linalg.sandwich import bytes_needed, low_rank, reconstructing
 from ...linalg.triangle import unpack
 from ...statistics import Statistics
 from ..gathered import CROSS, GRAM
-from ..least_squares import Problem, choose, held_out, solve
+from ..least_squares import Problem, chosen_ridge, held_out, solve
 from . import incremental
 from .gathering import ENERGY, RECONSTRUCTION
 from .learned import Learned
@@ -67,7 +67,7 @@ def solve_weights(
     side = len(total.arrays[CROSS])
     memory.need(8 * 5 * side * side, f"the weights of {side} features")
     problem = Problem.of(total)
-    choice = choose(o.lam, problem, None if isinstance(o.lam, float) else validation)
+    choice = chosen_ridge(o.lam, problem, None if isinstance(o.lam, float) else validation)
     facts: Facts = {"features": side}
     if choice.ridge > 0 and not choice.path:
         # The ridge makes it positive definite, so the spectrum, which would cost more, is not

@@ -29,7 +29,7 @@ from . import rules
 from .options import RIDGE, DiscriminantOptions
 
 F64 = NDArray[np.float64]
-PHASE, SQUARES, GRAMS = "class-sums", "squares", "grams"
+CLASS_SUMS, SQUARES, GRAMS = "class-sums", "squares", "grams"
 AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53
 
 
@@ -51,7 +51,7 @@ class DiscriminantHead(Head):
         return self.options.rule in ("lda", "fedcgs", "naive-bayes", "qda")
 
     def phase(self) -> str | None:
-        return None if self.state else PHASE
+        return None if self.state else CLASS_SUMS
 
     # ------------------------------------------------------------ client side
 

@@ -14,7 +14,7 @@ from .head import RandomFeaturesHead
 from .options import FIXED, RandomFeaturesOptions
 
 
-class Lifted(nn.Module):
+class LiftedRows(nn.Module):
     """x ↦ [σ(xA + a), x if asked], in the compute type."""
 
     def __init__(self, options: RandomFeaturesOptions, dim: int) -> None:
@@ -61,7 +61,7 @@ class FixedLifted(nn.Module):
 def lifted(options: RandomFeaturesOptions, dim: int, bits: int | None, fixed: bool) -> nn.Module:
     """The features of either kind; `UsageError` for fixed-point features of float32 rows."""
     if not fixed:
-        return Lifted(options, dim)
+        return LiftedRows(options, dim)
     if bits is None:
         raise UsageError("--compute fixed needs int16 features; those of this head are float32")
     return FixedLifted(options, dim, bits)

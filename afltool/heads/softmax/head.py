@@ -34,7 +34,7 @@ from ..base import Array, Block, Head, Source, add_up, expect_shape, note_round
 from ..carried import NOTHING, Carried
 from .features import Lifted, SoftmaxFeatures, features_of
 from .options import SoftmaxOptions
-from .rounds import PHASE, Rounds
+from .rounds import GRADIENT, Rounds
 
 F64 = NDArray[np.float64]
 # Least squares fits scores to 0 and 1, but softmax needs margins of several units. Measured on
@@ -67,7 +67,7 @@ class SoftmaxHead(Head):
     def phase(self) -> str | None:
         if self.weights is not None:
             return None
-        return self.features.phase() if self.rounds is None else f"{PHASE}{self.rounds.number}"
+        return self.features.phase() if self.rounds is None else f"{GRADIENT}{self.rounds.number}"
 
     def _sums(
         self, blocks: Iterable[Block], carried: Carried
@@ -133,8 +133,8 @@ class SoftmaxHead(Head):
             head.weights = np.asarray(arrays["weights"], dtype=np.float64)
             expect_shape("weights", head.weights, (None, None))
             head.classes = head.weights.shape[1]
-        elif phase.startswith(PHASE):
-            number = int(phase.removeprefix(PHASE))
+        elif phase.startswith(GRADIENT):
+            number = int(phase.removeprefix(GRADIENT))
             head.rounds = Rounds.of(number, arrays, self.options.standardise)
             head.classes = head.rounds.point.shape[1]
         return head

@@ -17,7 +17,7 @@ from ...statistics import Statistics
 from ..base import Array, expect_shape, marks
 
 F64 = NDArray[np.float64]
-PHASE = "gradient-"
+GRADIENT = "gradient-"
 MATRICES = ("factor", "point", "step", "best")
 VARIANCES = "variances"
 
