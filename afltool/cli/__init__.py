@@ -9,7 +9,7 @@ from ._signals import ignore_signals, leave_on_signals
 
 def main() -> None:
     """Entry point of the installed command."""
-    leave_on_signals()  # before other modules load, which takes most of a short command
+    leave_on_signals()  # first, because loading the other modules takes most of a short command
     from . import _streams
 
     _streams.secure()
@@ -31,10 +31,10 @@ def main() -> None:
 
 
 def use_given_cores() -> None:
-    """Threads of BLAS and PyTorch: a job's SLURM_CPUS_PER_TASK, unless the user says otherwise.
+    """Give BLAS and PyTorch a job's SLURM_CPUS_PER_TASK threads, unless the user has set them.
 
-    To be called before any numerical library loads. Without it they see the cores that the process
-    may run on.
+    Call it before any numerical library loads. Otherwise the libraries count the cores that the
+    process may use.
     """
     cores = os.environ.get("SLURM_CPUS_PER_TASK")
     if cores and "OMP_NUM_THREADS" not in os.environ:
@@ -43,7 +43,7 @@ def use_given_cores() -> None:
 
 
 def show_progress() -> None:
-    """For scripts: messages and progress on stderr and clean stops, as the command has them."""
+    """For scripts: messages and progress on stderr, and clean stops, as in the command."""
     from ._console import set_up
 
     set_up(quiet=False, verbose=False)

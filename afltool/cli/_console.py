@@ -1,4 +1,4 @@
-"""What the terminal sees: messages and progress on stderr, errors as one paragraph, exit codes."""
+"""Output on the terminal: messages and progress on stderr, errors as one paragraph, exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
 
 
 def set_up(quiet: bool, verbose: bool) -> None:
-    """Messages and progress to stderr; signals ask for a clean stop."""
+    """Send messages and progress to stderr; let signals ask for a clean stop."""
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Plain())
@@ -86,10 +86,10 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not e
 
 
 class Commands(typer.core.TyperGroup):
-    """All commands; what typer says of a wrong command line is escaped like everything else."""
+    """All commands; Typer's messages about a wrong command line are escaped like all others."""
 
     def parse_args(self, context: Any, words: list[str]) -> list[str]:
-        """Typer's, unless help is asked for: that needs no parsing."""
+        """Typer's command, unless help is asked for, which needs no parsing."""
         text = _help.asked_for(self, context.command_path, words)
         if text is not None:
             say_lines(text)

@@ -1,7 +1,7 @@
 """What `-h` and `--help-all` print: plain text, made without parsing the command line.
 
-Typer's own help draws boxes with rich and imports pydantic, which takes longer than everything else
-that a short command does.
+Typer's own help imports rich and pydantic, which takes longer than all other work of a short
+command.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..heads import OPTIONS
 from ..options import flag, help_of
 
 SHORT, LONG = ("-h", "--help"), "--help-all"
-RARE = ": more"  # end of the heading of options that only --help-all shows
+RARE = ": more"  # ends the heading of options that only --help-all shows
 OF_HEADS = "Options of the head"  # heading of options that depend on --head
 NAMES = 26  # columns for the name of an option
 
@@ -121,7 +121,7 @@ def _name(parameter: Any) -> str:
 
 
 def _value(parameter: Any) -> str:
-    """What stands behind the name of an option."""
+    """The text after the name of an option."""
     if parameter.is_flag:
         return ""
     kind = parameter.type_descriptor.annotation
@@ -130,7 +130,7 @@ def _value(parameter: Any) -> str:
 
 
 def _section(title: str, rows: Rows) -> str:
-    """A heading and its rows, the texts in a column of their own."""
+    """A heading and its rows, with the texts in their own column."""
     width = max(40, min(shutil.get_terminal_size((80, 24)).columns, 100))
     lines = [f"{title}:"]
     for name, text in rows:
@@ -157,5 +157,5 @@ def _first_sentence(text: str | None) -> str:
 
 
 def is_asked(words: Sequence[str]) -> bool:
-    """Whether the help was asked for, or stands for what is missing."""
+    """Whether help was asked for, rather than shown because a command is missing."""
     return any(word in (*SHORT, LONG) for word in words)

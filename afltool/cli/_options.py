@@ -1,7 +1,7 @@
-"""Command-line options made from option classes: what is declared there is all there is to say.
+"""Command-line options made from option classes, where everything about them is declared.
 
 A command is a function that takes its files by Typer's own declarations, and its options as one
-dict, which holds what the user gave and nothing else::
+dict, which holds only the options that the user gave::
 
     def partition(file: …, out: Out, options: dict[str, Any]) -> None: ...
 
@@ -34,7 +34,8 @@ PANELS = {
     "solve": "Solving",
     "evaluate": "Evaluation",
 }
-#: Types that the shell gives; of several, the first that a field allows. Others are text.
+#: Types that the shell converts to. If a field allows several, the first one counts; others are
+#: text.
 _KINDS = (bool, int, float, Path)
 
 
@@ -51,11 +52,11 @@ def parameters(
     """A keyword parameter for each field of an options class; None stands for "not given".
 
     Args:
-        panel: heading in the help under which they stand.
+        panel: their heading in the help.
         skip, only: which fields are left out, or taken.
         rename: other names, where two classes have a field of one name.
         rare: options that are not common are shown by ``--help-all`` only.
-        defaults: what the help says of defaults, where it is not what the field says.
+        defaults: text for defaults in the help, if it differs from the field's.
     """
     hints, names, told = get_type_hints(cls), rename or {}, defaults or {}
     return [
@@ -100,7 +101,7 @@ def _parameter(name: str, hint: Any, described: Any) -> inspect.Parameter:
 
 
 def _completion(f: Field[Any]) -> Callable[[str], list[str]] | None:
-    """What the shell offers for the values of a field; nothing where they are not words."""
+    """The values of a field that the shell completes; none unless they are words."""
     words = f.metadata.get("choices") or f.metadata.get("examples")
     return starting_with(words) if words else None
 
@@ -118,7 +119,7 @@ def _from_shell(hint: Any) -> Any:
 def with_options(
     function: Callable[..., Any], **groups: Iterable[inspect.Parameter]
 ) -> Callable[..., Any]:
-    """``function(…, NAME: dict)`` as a command with each option of the group NAME spelled out.
+    """``function(…, NAME: dict)`` as a command with each option of the group NAME as a parameter.
 
     The dict holds the options that were given, by the names of the parameters. Two groups may not
     have an option of one name; the function's own parameters (its files) may.

@@ -1,4 +1,4 @@
-"""What signals do before a command has begun and after it has ended; `_console` has the rest."""
+"""The effect of signals before a command begins and after it ends; see `_console` for the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def leave_on_signals() -> None:
-    """Until a command begins, a signal ends the process at once, with the code of the signal."""
+    """Until a command begins, a signal ends the process at once, with the signal's exit code."""
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGINT is in the background
             signal.signal(number, leave)
@@ -25,6 +25,6 @@ def leave(number: int, frame: object) -> None:
 
 
 def ignore_signals() -> None:
-    """What was to be said is said: a signal in the interpreter's last steps changes nothing."""
+    """Ignore signals from now on: all output is written, and the interpreter is about to end."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""stdin, stdout and stderr, whatever they are: closed, full, a pipe without a reader, not UTF-8."""
+"""stdin, stdout and stderr in any state: closed, full, a pipe without a reader, not UTF-8."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
 class Output(io.TextIOWrapper):
     """A stream that drops what it cannot print: no reader (``| head -1``), or a full disk.
 
-    The command goes on, what it writes into files is whole, and `settle` tells the shell.
+    The command goes on and writes its files whole; `settle` gives the shell the exit code.
     """
 
     failed: OSError | None = None
@@ -39,7 +39,7 @@ class Output(io.TextIOWrapper):
 
 
 def discard(stream: IO[str]) -> None:
-    """What is still to be written goes nowhere: the interpreter flushes once more at its end."""
+    """Discard what is still to be written, because the interpreter flushes once more at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -48,9 +48,9 @@ def discard(stream: IO[str]) -> None:
 def secure() -> None:
     """Make the three streams usable; to be called before any file is opened.
 
-    A stream that is closed becomes /dev/null: else the next file would get its number, and messages
-    would be written into it. What the encoding of a stream lacks is printed as an escape; bytes on
-    stdin that are not UTF-8 are kept as they are in the names of files.
+    A closed stream becomes /dev/null; otherwise the next file would get its number, and messages
+    would be written into that file. Characters that a stream's encoding lacks are printed as
+    escapes; bytes on stdin that are not UTF-8 are kept, because names of files can have them.
     """
     for number in range(3):
         try:
@@ -94,7 +94,7 @@ def tell(text: object) -> None:
 
 
 def settle(code: int) -> int:
-    """Flush both streams at the end of a command, and the exit code that it then has."""
+    """Flush both streams at the end of a command; returns its final exit code."""
     sys.stdout.flush()
     error = sys.stdout.failed if isinstance(sys.stdout, Output) else None
     if error is None or code:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ._streams import tell
 
-# What Slurm says of a task, and the name that the line has for it.
+# Slurm's variables about a task, and their names in the line.
 SLURM = {
     "SLURM_JOB_ID": "job",
     "SLURM_ARRAY_JOB_ID": "array_job",
@@ -23,7 +23,7 @@ SLURM = {
 
 @dataclass(frozen=True)
 class Watch:
-    """A command under way, from the moment that the options were read."""
+    """A running command, from the moment when its options were read."""
 
     command: str
     begun: float
@@ -55,7 +55,7 @@ def end(exit_code: int) -> None:
 
 
 def peak_bytes() -> int:
-    """Largest resident memory of this process so far; not of the one that started it."""
+    """Largest resident memory of this process so far, without that of its parent process."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

@@ -1,4 +1,4 @@
-"""What commands share besides the options of their stages: outputs, and how they are shown."""
+"""Parameters that commands share besides the options of stages: outputs and their display."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def show_all(paths: Sequence[Path], as_json: bool) -> None:
 
 
 def show(path: Path, as_json: bool) -> None:
-    """The result of a stage that made a file: its path, or what is in it as JSON."""
+    """The result of a stage that made a file: its path, or its content as JSON."""
     if not as_json:
         say(path)
         return
@@ -55,7 +55,7 @@ def show(path: Path, as_json: bool) -> None:
 
 
 def print_field(found: dict[str, Any], name: str, source: Path) -> None:
-    """One entry of what a command found, as a script reads it: a text without quotes, or JSON."""
+    """One entry of a command's result for a script: a text without quotes, or JSON."""
     from ..stages.inspect import field
 
     value = field(found, name, source)

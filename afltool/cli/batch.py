@@ -72,7 +72,7 @@ def status(
     name: Entry = None,
     as_json: Json = False,
 ) -> None:
-    """Say what of a run or study is done, running, failed or stale, and what continues it."""
+    """Show what of a run or study is done, running, failed or stale, and how to continue it."""
     from ..engines.status import status as look
     from ..report.tables import print_status, print_study
     from ..studies.layout import StudyFolder

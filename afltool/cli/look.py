@@ -45,7 +45,7 @@ def info(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what is in a file, and its digest; with --all also where it comes from."""
+    """Show what is in a file, and its digest; with --all also where it comes from."""
     from ..stages.inspect import info as look
 
     found = look(file)
@@ -114,7 +114,7 @@ def plot_reliability(
     out: Picture,
     overwrite: Overwrite = False,
 ) -> None:
-    """Draw how often a head is right by how sure it is, and how many rows it is so sure of."""
+    """Draw the accuracy of a head by its confidence, and the number of rows by confidence."""
     from ..stages.pictures import reliability_picture
 
     say(reliability_picture(file, out, overwrite=overwrite))
@@ -126,7 +126,7 @@ def plot_roc(
     options: dict[str, Any],
     overwrite: Overwrite = False,
 ) -> None:
-    """Draw ROC curves: of two classes the second's, else of each class against the rest."""
+    """Draw ROC curves: for two classes the second one's, else each class against the rest."""
     from ..stages.pictures import roc_picture
 
     say(roc_picture(file, out, overwrite=overwrite, **options))

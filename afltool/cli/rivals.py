@@ -18,7 +18,7 @@ from ._types import Json, Overwrite, print_json
 
 
 class _Methods(TyperGroup):
-    """The methods, whose modules are loaded when `baseline` is asked for."""
+    """The methods; their modules are loaded when `baseline` is called."""
 
     @cached_property
     def _loaded(self) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def evaluate(
 def _check_outputs(
     out: Path | None, confusion: Path | None, rounds: Path | None, as_json: bool
 ) -> bool:
-    """Refuse outputs that cannot be written, before the work; whether one of them is stdout."""
+    """Refuse outputs that cannot be written, before the work; returns whether one is stdout."""
     from ..errors import UsageError
     from ..store.outputs import STDOUT, check_output
 

@@ -31,8 +31,8 @@ IMAGES = 256  # items of a block, counted from the first item: a resumed run sco
 ADVICE = {
     "weights": "name the weights that the head's features were made with: --weights FILE, or "
     "--weights random --seed N",
-    "preprocessing": "Pillow and torchvision prepare images otherwise here than where the head's "
-    "features were made: install their versions",
+    "preprocessing": "Pillow and torchvision prepare images differently here than where the head's "
+    "features were made: install the versions used there",
 }
 
 
@@ -150,7 +150,7 @@ def network_of(head: Path, header: Mapping[str, Any], o: NetworkOptions) -> Netw
     """
     space = header["space"]
     if space is None:
-        raise UsageError(f"the head {head} does not say of which features it is")
+        raise UsageError(f"the head {head} does not name its feature space")
     how = {f.name: getattr(o, f.name) for f in fields(NetworkOptions)}
     asked = options_for(space, **how)
     network = Network.load(asked, preprocessing_of(space))

@@ -158,4 +158,4 @@ class LeastSquaresOptions(HeadOptions):
     def check(self) -> None:
         self._set(ridge=parse_ridge(self.ridge))
         if self.standardise and self.keep_gamma:
-            raise UsageError("--keep-gamma is of features as they are: leave out --standardise")
+            raise UsageError("--keep-gamma needs the original features: leave out --standardise")

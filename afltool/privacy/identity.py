@@ -101,7 +101,9 @@ def agree(mine: X25519PrivateKey, theirs: str, whose: str) -> bytes:
     try:
         return mine.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(theirs)))
     except ValueError:
-        raise CorruptFileError(f"a key of {whose!r} is not a key: the secret would be 0") from None
+        raise CorruptFileError(
+            f"a public key of {whose!r} is invalid: the secret would be 0"
+        ) from None
 
 
 # ---------------------------------------------------------------- files
@@ -161,7 +163,7 @@ def _key(path: Path, pem: str, passphrase: bytes | None) -> Any:
         need = "needs a passphrase" if passphrase is None else "has no passphrase"
         raise UsageError(f"{path} {need}: see --passphrase-file") from None
     except ValueError:
-        raise InputError(f"{path} does not open: the passphrase or the file is wrong") from None
+        raise InputError(f"{path} cannot be opened: the passphrase or the file is wrong") from None
 
 
 def load_public(path: Path) -> Member:

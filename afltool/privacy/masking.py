@@ -65,8 +65,8 @@ def plain(roster: Roster, me: str, statistics: Statistics) -> Masked:
         if largest > roster.limit:
             raise NumericalError(
                 f"the array {name!r} of {me!r} has an entry of magnitude {largest}; with "
-                f"{len(roster.members)} members at most {roster.limit} is sure not to leave int64 "
-                "in the sum: use fewer --fraction-bits"
+                f"{len(roster.members)} members it may be at most {roster.limit}, so that the sum "
+                "fits into int64: use fewer --fraction-bits"
             )
     return {name: a.astype(np.int64).view(np.uint64) for name, a in numbers.items()}
 
@@ -125,7 +125,7 @@ def as_integers(total: Masked, most: int) -> tuple[dict[str, Any], NDArray[np.in
         largest = max(int(a.max(initial=0)), -int(a.min(initial=0)))
         if largest > most:
             raise NumericalError(
-                f"the sum makes no sense: an entry of {name!r} is {largest}, honest members reach "
-                f"{most} at the most; one of them masked something else"
+                f"the sum makes no sense: an entry of {name!r} is {largest}, but at most {most} if "
+                "all members are honest; one of them masked other numbers"
             )
     return {k: a for k, a in numbers.items() if k != COUNTS}, numbers[COUNTS]

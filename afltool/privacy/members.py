@@ -115,7 +115,7 @@ def _request(
     request = Request.load(where, offers)
     for name, seal in request.seals.items():
         if name not in sealed:
-            raise InputError(f"{where} counts on the masked file of {name!r}, which is not given")
+            raise InputError(f"{where} needs the masked file of {name!r}, which is not given")
         if sealed[name].seal != seal:
             raise MismatchError(
                 f"{sealed[name].path} of {name!r} is not the file that {where} was made for"
@@ -123,7 +123,7 @@ def _request(
     late = sorted(sealed.keys() - request.seals.keys())
     if late:
         log.warning(
-            "aggregate: %s came after the request %s and stays out, unreadable",
+            "aggregate: %s came after the request %s; left out, and it stays hidden",
             ", ".join(map(repr, late)), where,
         )  # fmt: skip
     return request

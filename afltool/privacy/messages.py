@@ -99,7 +99,7 @@ def message_of(where: str, value: Any, kind: str, pattern: Mapping[str, Any]) ->
     wrong = wrong or headers.mismatch(value["body"], pattern)
     if not wrong:
         strange = sorted(value["body"].keys() ^ {"kind", *pattern})
-        wrong = f"the field {strange[0]!r} is strange" if strange else ""
+        wrong = f"the field {strange[0]!r} is missing or unknown" if strange else ""
     if wrong:
         raise CorruptFileError(f"{where} is not a whole {kind} message: {wrong}")
     return Message(value["body"], value["signature"])
@@ -127,7 +127,7 @@ def parse(path: Path) -> Any:
             raise InputError(f"{path} is not a regular file; expected a message of afltool")
         if path.stat().st_size > LARGEST_MESSAGE:
             raise CorruptFileError(
-                f"{path} has more than {LARGEST_MESSAGE} bytes: it is no message"
+                f"{path} has more than {LARGEST_MESSAGE} bytes: no message is so large"
             )
         text = path.read_bytes()
     except FileNotFoundError:
@@ -143,7 +143,7 @@ def parse(path: Path) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a field is there twice")
+        raise ValueError("a field occurs twice")
     return found
 
 

@@ -80,7 +80,7 @@ def _blocks(n: int) -> list[int]:
 def _check(sigma: float) -> None:
     if not sigma <= LARGEST_SIGMA:
         raise NumericalError(
-            f"noise of standard deviation {sigma:.3g} is more than integers hold "
-            f"({LARGEST_SIGMA:.3g}): use fewer --fraction-bits, a smaller --clip or "
+            f"noise of standard deviation {sigma:.3g} is too large for integers "
+            f"(at most {LARGEST_SIGMA:.3g}): use fewer --fraction-bits, a smaller --clip or "
             "a larger --dp-epsilon"
         )

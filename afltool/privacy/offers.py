@@ -179,8 +179,8 @@ class Offers:
             both = ChaCha20Poly1305(key).decrypt(_NONCE, bytes.fromhex(share["sealed"]), None)
         except InvalidTag:
             raise CorruptFileError(
-                f"the offer of {giver!r} holds a share for {me.name!r} that does not open: "
-                f"{giver!r} has to leave the round, or your key is not that of the roster"
+                f"the offer of {giver!r} holds a share for {me.name!r} that cannot be decrypted: "
+                f"leave {giver!r} out of the round, or use the key that is in the roster"
             ) from None
         pair = dict(zip(KINDS, (both[:SHARE_BYTES], both[SHARE_BYTES:]), strict=True))
         for kind, value in pair.items():
@@ -201,7 +201,7 @@ def check_secret_share(
     if commitment(offers.roster, kind, giver, holder, secret=share) != wanted:
         raise CorruptFileError(
             f"{blamed!r} gave a share of the {kind} secret of {giver!r} (for {holder!r}) that is "
-            "not the one of the offer"
+            "not the share of the offer"
         )
     return int.from_bytes(share)
 
@@ -305,4 +305,4 @@ class RoundFolder:
         data = canonical_json(value).encode()
         path = self.folder / step
         if write_once(path, data) != data:
-            raise MismatchError(f"{otherwise} ({path} has what it was)")
+            raise MismatchError(f"{otherwise} (recorded in {path})")

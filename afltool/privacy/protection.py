@@ -138,10 +138,12 @@ class Protection:
         drawn = RoundFolder.of(offers.roster, me).secrets()
         mine = offers.by_member.get(me.name)
         if mine != drawn.offer:
-            what = "is not among them" if mine is None else "is another one"
+            what = (
+                "is not among the offers" if mine is None else "differs from the one in the offers"
+            )
             raise MismatchError(
-                f"the offers do not hold the one that {me.name!r} has made: it {what}; all members "
-                "mask with the same offers"
+                f"the offer that {me.name!r} has made {what}; all members must mask with the same "
+                "offers"
             )
         offers.check_all(me)
         return drawn
@@ -163,7 +165,7 @@ class Protection:
             "used",
             used,
             f"the masks of {me.name!r} for this round were used for other statistics or other "
-            "offers, and two sums under one mask give their difference away: make a new roster for "
+            "offers, and two sums under one mask reveal their difference: make a new roster for "
             "another round",
         )
         header = statistics_header(_hidden(statistics), self.recipe(made_by), digest)

@@ -55,7 +55,7 @@ class Request:
         if len(seals) < roster.threshold:
             raise MismatchError(
                 f"{len(seals)} of {len(offers.by_member)} members have sent a masked file, at "
-                f"least {roster.threshold} must: the sum of fewer is not to be known. Missing: "
+                f"least {roster.threshold} must: the sum of fewer must stay secret. Missing: "
                 f"{', '.join(repr(n) for n in offers.by_member if n not in seals)}"
             )
         return cls(offers, dict(sorted(seals.items())))

@@ -75,7 +75,7 @@ class Roster:
                 )
         if not (2 <= t <= n < 2 * t):
             raise UsageError(
-                f"the threshold of {n} members is more than half of them, at least 2 and at most "
+                f"the threshold of {n} members must be more than half, at least 2 and at most "
                 f"{n}; found {t}. With fewer a server could ask half of the members for one secret "
                 "and half for the other"
             )

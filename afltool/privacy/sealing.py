@@ -64,7 +64,7 @@ def check_seal(roster: Roster, path: Path, header: Mapping[str, Any]) -> msg.Mes
         )
     seal = msg.message_of(f"the seal of {where}", header["seal"], "seal", SEAL)
     if seal.body["member"] != names[0]:
-        raise MismatchError(f"{where} is signed by {seal.body['member']!r}: a name that is not its")
+        raise MismatchError(f"{where} is of {names[0]!r}, but signed by {seal.body['member']!r}")
     if seal.body["roster"] is None:
         raise MismatchError(f"{where} is signed for no roster: give local-stats --roster, too")
     roster.check_message(where, seal)
