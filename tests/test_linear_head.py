@@ -17,7 +17,7 @@ from afltool.errors import InvalidDataError, MismatchError, NumericalError, Usag
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
-from afltool.heads.options import check_path, parse_ridge
+from afltool.heads.options import check_path, parse_ridge, ridges_by_slice
 from afltool.linalg.fixedpoint import FixedPoint, real
 from afltool.statistics import Context
 
@@ -300,3 +300,82 @@ def test_a_solve_may_standardise_what_was_gathered_without_a_word_of_it():
     wanted = solved(X, y, intercept=True, standardise=True, ridge=2.0)
     assert np.array_equal(found.weights, wanted.weights)
     assert found.report["standardised"]
+
+
+# --- a ridge of each slice ------------------------------------------------------------------------
+
+SLICES = [{"name": "penultimate", "dim": 9}, {"name": "blocks.5:max", "dim": 7}]
+EACH = "penultimate=10,blocks.5:max=400"
+
+
+def with_slices(X, y, slices=SLICES, **options):
+    head, total = collected(X, y, **options)
+    space = {"fraction_bits": 9} if slices is None else {"fraction_bits": 9, "slices": slices}
+    return head, replace(total, context=replace(total.context, space=space))
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_ridges_of_slices_are_scipys_with_a_diagonal(intercept, standardise):
+    X, y = uneven()
+    head, total = with_slices(X, y, ridge=EACH, intercept=intercept, standardise=standardise)
+    found = head.absorb(total)
+    R, Y = real(X), np.eye(4)[y]
+    diagonal = np.repeat([10.0, 400.0], [9, 7])
+    if standardise:
+        diagonal *= np.where(R.std(axis=0) > 0, R.var(axis=0), 1.0)
+    A, B = (R - R.mean(axis=0), Y - Y.mean(axis=0)) if intercept else (R, Y)
+    expected = scipy.linalg.solve(A.T @ A + np.diag(diagonal), A.T @ B, assume_a="pos")
+    assert np.allclose(found.weights[:16], expected, rtol=1e-8, atol=1e-11)
+    residual = B - A @ expected
+    assert np.isclose(found.report["training_mse"], (residual**2).sum() / len(y), rtol=1e-9)
+    influence = A @ np.linalg.solve(A.T @ A + np.diag(diagonal), A.T)
+    assert np.isclose(found.report["degrees_of_freedom"], np.trace(influence), rtol=1e-8)
+    assert found.report["ridge_by"] == f"times {EACH}"
+    if intercept:
+        assert np.allclose(found.weights[16], Y.mean(0) - R.mean(0) @ expected, atol=1e-9)
+
+
+def test_the_same_ridge_for_all_slices_is_one_ridge():
+    X, y = rows()
+    head, total = with_slices(X, y, ridge="blocks.5:max=30,penultimate=30", intercept=True)
+    wanted = solved(X, y, ridge=30.0, intercept=True)
+    assert np.allclose(head.absorb(total).weights, wanted.weights, rtol=1e-9, atol=1e-12)
+    # Held-out clients have nothing to choose: they measure.
+    _, held = with_slices(*rows(seed=4), ridge=30.0, intercept=True)
+    report = head.absorb(total, held).report
+    other = with_options(head, ridge=30.0).absorb(total, held).report
+    assert np.isclose(report["validation_mse"], other["validation_mse"], rtol=1e-9)
+    assert "ridge_path" not in report
+
+
+@pytest.mark.parametrize(
+    ("ridge", "slices", "message"),
+    [
+        ("penultimate=1", SLICES, "there is no ridge of 'blocks.5:max'; name each slice once"),
+        (EACH + ",stage4=1", SLICES, r"'penultimate' \(9 columns\).* there is no slice 'stage4'"),
+        (EACH, None, "the features have no slices: there is no slice 'penultimate'"),
+    ],
+)
+def test_ridges_that_are_not_those_of_the_slices_are_refused(ridge, slices, message):
+    head, total = with_slices(*rows(), slices=slices, ridge=ridge)
+    with pytest.raises(UsageError, match=message):
+        head.absorb(total)
+
+
+@pytest.mark.parametrize(
+    "bad", ["a=1,a=2", "a=0", "a=-1", "a=nan", "a=inf", "a=1,", "=1", "a=1:2:3"]
+)
+def test_ridges_of_slices_that_mean_nothing_are_refused(bad):
+    with pytest.raises(UsageError, match="each name once, such as"):
+        ridges_by_slice(bad)
+    with pytest.raises(UsageError, match="each name once, such as"):
+        make_head("linear", {"ridge": bad})
+
+
+def test_other_heads_have_one_ridge():
+    for name in ("random-features", "deepafl", "safle"):
+        with pytest.raises(UsageError, match="a ridge is a number"):
+            make_head(name, {"ridge": EACH})
+    with pytest.raises(UsageError, match="leave out those of slices"):
+        make_head("linear", {"ridge": EACH, "keep_gamma": True})

@@ -22,6 +22,7 @@ from afltool.extraction.network import Network
 from afltool.extraction.space import options_for, preprocessing_of, space_of
 from afltool.options.nodes import Node, parse_node, parse_nodes
 from afltool.store.features import open_features
+from afltool.store.heads import load_head
 
 SIZE = 32
 
@@ -257,6 +258,23 @@ def test_merged_shards_are_the_whole(images, staged, tmp_path):
 
 
 # --- what belongs together ------------------------------------------------------------------------
+
+
+def test_the_solve_takes_a_ridge_of_each_slice_and_names_those_there_are(staged, tmp_path, cli):
+    total = afltool.local_stats(staged, "linear", tmp_path / "t.h5", client="a")
+    each = "penultimate=10,layer3=10,layer2={0},layer1={0}"
+    for name, ridge in (("one", 10), ("same", each.format(10)), ("other", each.format(1000))):
+        done = cli("solve", total, "--ridge", ridge, "-o", tmp_path / f"{name}.h5")
+        assert done.exit_code == 0, done.output
+    one, same, other = (
+        load_head(tmp_path / f"{n}.h5")[0].weights for n in ("one", "same", "other")
+    )
+    assert np.allclose(one, same, rtol=1e-6, atol=1e-9)
+    assert np.linalg.norm(other[768:]) < 0.5 * np.linalg.norm(one[768:])
+    bad = cli("solve", total, "--ridge", "penultimate=1,stage4=2", "-o", tmp_path / "x.h5")
+    assert bad.exit_code == 2
+    assert "'layer3' (256 columns)" in bad.stderr
+    assert not (tmp_path / "x.h5").exists()
 
 
 def test_a_head_refuses_features_of_other_nodes_by_name(images, staged, tmp_path):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .. import memory
-from ..errors import InvalidDataError, NumericalError
+from ..errors import InvalidDataError, NumericalError, UsageError
 from ..linalg import ridge as rr
 from ..linalg.ridge_choice import Choice, SpectralSystem, choose
 from ..statistics import Statistics
@@ -23,12 +23,13 @@ class Problem:
 
     ``standardise``: the problem of the features divided by their standard deviations s. The sums
     determine s: diag(G)/N are the second moments, and the columns of H add up to Σx. A ridge λ then
-    acts on feature j as λ s_j².
+    acts on feature j as λ s_j². ``ridges`` (d,): further factors, one for each feature, so that
+    λ = 1 gives each feature its own ridge.
     """
 
     def __init__(
         self, G: rr.F64, H: rr.F64, rows: int, class_counts: Array, intercept: bool,
-        standardise: bool = False,
+        standardise: bool = False, ridges: rr.F64 | None = None,
     ):  # fmt: skip
         self.rows, self.means = rows, None
         self.spread: rr.F64 | None = None
@@ -44,12 +45,19 @@ class Problem:
         if standardise:
             means = 0.0 if intercept else sums / rows
             self.spread = rr.spreads(np.diag(self.G) / rows, means)
+        if ridges is not None:
+            root = np.sqrt(ridges)
+            self.spread = root if self.spread is None else self.spread * root
+        if self.spread is not None:
             self.G = self.G / self.spread[:, None]
             self.G /= self.spread
             self.H = self.H / self.spread[:, None]
 
     @classmethod
-    def of(cls, total: Statistics, intercept: bool = False, standardise: bool = False) -> Problem:
+    def of(
+        cls, total: Statistics, intercept: bool = False, standardise: bool = False,
+        ridges: rr.F64 | None = None,
+    ) -> Problem:  # fmt: skip
         """The problem in a total's `GRAM` and `CROSS`; `InvalidDataError` when it has no rows."""
         if total.rows == 0:
             raise InvalidDataError(
@@ -58,7 +66,7 @@ class Problem:
         bits = fraction_bits(total)
         G = rr.gram_matrix(total.arrays[GRAM], bits)
         H = rr.cross_matrix(total.arrays[CROSS], bits)
-        return cls(G, H, total.rows, total.class_counts, intercept, standardise)
+        return cls(G, H, total.rows, total.class_counts, intercept, standardise, ridges)
 
     @cached_property
     def system(self) -> SpectralSystem:
@@ -99,19 +107,39 @@ def fit(
     """
     side = len(total.arrays[CROSS])
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
-    squares = 2 if isinstance(options.ridge, float) and validation is None else 5
+    named = options.slice_ridges()
+    ridge = options.ridge if named is None else 1.0
+    squares = 2 if isinstance(ridge, float) and validation is None else 5
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
-    problem = Problem.of(total, options.intercept, options.standardise)
+    ridges = None if named is None else of_slices(named, total.context.space)
+    problem = Problem.of(total, options.intercept, options.standardise, ridges)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
-    choice = chosen_ridge(options.ridge, problem, validation)
+    choice = chosen_ridge(ridge, problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}
     report["training_mse"] = problem.squared_error(W) / total.rows
     if options.standardise:
         report["standardised"] = True
+    if named is not None:
+        report["ridge_by"] = f"times {options.ridge}"  # "ridge" is 1
     if kept:
         report["kept_gamma"] = kept
     return problem.with_intercept(W), report
+
+
+def of_slices(named: Mapping[str, float], space: Mapping[str, Any]) -> rr.F64:
+    """The ridge of each feature (d,) from that of its slice; all slices must be named."""
+    slices = [(str(one["name"]), int(one["dim"])) for one in space.get("slices", ())]
+    wanted = {name for name, _ in slices}
+    if wanted != named.keys():
+        there = ", ".join(f"{name!r} ({dim} columns)" for name, dim in slices) or "no slices"
+        wrong = [f"no slice {n!r}" for n in named if n not in wanted]
+        wrong += [f"no ridge of {n!r}" for n, _ in slices if n not in named]
+        raise UsageError(
+            f"--ridge names {len(named)} slices, and the features have {there}: there is "
+            f"{wrong[0]}; name each slice once, or give one ridge for all"
+        )
+    return np.concatenate([np.full(dim, named[name]) for name, dim in slices])
 
 
 def chosen_ridge(

@@ -77,11 +77,13 @@ class HeadOptions(Options):
             object.__setattr__(self, name, value)
 
 
-def ridge_option(default: str | float | None, what: str = "ridge λ", unset: str = "") -> Any:
+def ridge_option(
+    default: str | float | None, what: str = "ridge λ", unset: str = "", more: str = ""
+) -> Any:
     """A ridge: the class that has it gives its value to `parse_ridge`."""
     text = (
         f"{what}: a number ≥ 0; auto for generalised cross-validation (GCV); LO:HI:COUNT to "
-        "choose among COUNT values"
+        f"choose among COUNT values{more}"
     )
     return option(default, text, at_solve=True, unset=unset)
 
@@ -107,7 +109,7 @@ def parse_ridge(value: str | float) -> str | float:
     """'auto', a path 'LO:HI:COUNT' to choose from, or a finite number ≥ 0."""
     if value == "auto":
         return "auto"
-    if isinstance(value, str) and ":" in value:
+    if isinstance(value, str) and ":" in value and "=" not in value:
         check_path(value)
         return value
     try:
@@ -117,6 +119,28 @@ def parse_ridge(value: str | float) -> str | float:
     if not 0 <= ridge < float("inf"):
         raise UsageError(f"a ridge is a number ≥ 0, 'auto' or LO:HI:COUNT; found {value!r}")
     return ridge
+
+
+def ridges_by_slice(text: str) -> dict[str, float]:
+    """The ridge of each slice of the features, by its name.
+
+    >>> ridges_by_slice("penultimate=10,blocks.5=100")
+    {'penultimate': 10.0, 'blocks.5': 100.0}
+    """
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().rpartition("=")
+        try:
+            ridge = float(value)
+        except ValueError:
+            ridge = -1.0
+        if not name or name in found or not 0 < ridge < float("inf"):
+            raise UsageError(
+                "ridges of slices are NAME=λ,NAME=λ with λ > 0 and each name once, such as "
+                f"penultimate=10,blocks.5=100; found {part.strip()!r} in {text!r}"
+            )
+        found[name] = ridge
+    return found
 
 
 def check_path(text: str) -> tuple[float, float, int]:
@@ -141,7 +165,13 @@ def check_path(text: str) -> tuple[float, float, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class LeastSquaresOptions(HeadOptions):
-    """Options of the heads that are one ridge regression."""
+    """Options of the heads that are one ridge regression.
+
+    ``by_slice``: whether their features are those of a feature file, so that each of its slices
+    may have its own ridge.
+    """
+
+    by_slice: ClassVar[bool] = False
 
     ridge: str | float = ridge_option(0.0)
     gamma: float = gamma_option()
@@ -156,6 +186,16 @@ class LeastSquaresOptions(HeadOptions):
     standardise: bool = standardise_option("the ridge", at_solve=True)
 
     def check(self) -> None:
-        self._set(ridge=parse_ridge(self.ridge))
+        ridges = self.slice_ridges()
+        if ridges is None:
+            self._set(ridge=parse_ridge(self.ridge))
+        elif self.keep_gamma:
+            raise UsageError("--keep-gamma is of one ridge: leave out those of slices")
         if self.standardise and self.keep_gamma:
             raise UsageError("--keep-gamma needs the original features: leave out --standardise")
+
+    def slice_ridges(self) -> dict[str, float] | None:
+        """The ridge of each slice by name, where ``ridge`` gives them."""
+        if self.by_slice and isinstance(self.ridge, str) and "=" in self.ridge:
+            return ridges_by_slice(self.ridge)
+        return None
