@@ -96,7 +96,7 @@ def integer_gram(X):
 @given(row_sets(), st.booleans())
 def test_gram_and_cross_are_the_exact_integers(rows, intercept):
     X, y, classes = rows
-    G, H = gram_and_cross(FixedPoint(X, 9), y, classes, intercept)
+    G, H = Products.like(FixedPoint(X, 9), classes, intercept).add(FixedPoint(X, 9), y).result()
     full = np.hstack([X, np.full((len(X), 1), 512, np.int16)]) if intercept else X
     expected = integer_gram(full)
     assert [int(v) for v in G] == [int(v) for v in triangle.pack(expected)]

@@ -113,13 +113,14 @@ def test_ece_of_a_calibrated_and_of_a_boastful_head():
     assert bins["accuracy"][10] == pytest.approx(0.7)
 
 
-def test_the_roc_curve_is_scikit_learns():
+def test_the_roc_curve_is_scikit_learns(monkeypatch):
     rows = scored(n=150)
-    curve = roc(rows, 1, points=10**6)
+    curve = roc(rows, 1)
     false, true, _ = theirs.roc_curve(rows.y == 1, rows.scores[:, 1], drop_intermediate=False)
     np.testing.assert_allclose(curve["false_positive"], false)
     np.testing.assert_allclose(curve["true_positive"], true)
-    thin = roc(rows, 1, points=20)
+    monkeypatch.setattr("afltool.metrics.figures.POINTS", 20)
+    thin = roc(rows, 1)
     assert len(thin["true_positive"]) == 20
     assert (thin["true_positive"][0], thin["true_positive"][-1]) == (0, 1)
 

@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from .families import backbone_names, preprocessing_for, weights_state
+from .families import preprocessing_for, weights_state
 from .inference import (
     PRECISIONS,
     arithmetic,
@@ -31,7 +31,6 @@ __all__ = [
     "Backbone",
     "Preprocessing",
     "arithmetic",
-    "backbone_names",
     "check_backbone",
     "default_batch_size",
     "fold_batch_norm",

@@ -32,14 +32,6 @@ def source_of(name: str) -> Source:
     return source
 
 
-def backbone_names() -> list[str]:
-    """Every name known here besides ``timm:NAME``."""
-    from torchvision import models
-
-    single = [name for name in FAMILIES if not name.endswith(":")]
-    return sorted([*single, *models.list_models(module=models)])
-
-
 def weights_state(weights: str) -> list[list[int] | None]:
     """File states that show if weights have changed, without opening a file or importing PyTorch.
 

@@ -43,7 +43,11 @@ class Products:
 
     @classmethod
     def like(cls, X: Rows, classes: int, intercept: bool = False) -> Products:
-        """Empty sums for rows like X."""
+        """Empty sums for rows like X.
+
+        With ``intercept`` a constant feature 1 (2^bits in fixed point, as exact as any other) is
+        appended as the last column.
+        """
         return cls(dim(X), classes, X.bits if isinstance(X, FixedPoint) else None, intercept)
 
     def add(self, X: Rows, y: NDArray[np.int64]) -> Products:
@@ -96,14 +100,10 @@ class Products:
 
 
 def gram_and_cross(
-    X: Rows, y: NDArray[np.int64], classes: int, intercept: bool = False
+    X: Rows, y: NDArray[np.int64], classes: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """XᵀX as a packed triangle and XᵀY (d, C) of rows with labels, see `Products.result`.
-
-    With ``intercept`` a constant feature 1 (2^bits in fixed point, as exact as any other) is
-    appended as the last column.
-    """
-    return Products.like(X, classes, intercept).add(X, y).result()
+    """XᵀX as a packed triangle and XᵀY (d, C) of rows with labels, see `Products.result`."""
+    return Products.like(X, classes).add(X, y).result()
 
 
 def real_gram(X: NDArray[Any]) -> NDArray[np.float64]:

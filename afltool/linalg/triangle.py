@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
 
+MIRRORED = 256  # columns that are mirrored together: they stay in the cache
+
 
 def length(side: int) -> int:
     """Numbers in the triangle of a ``side`` × ``side`` matrix: side(side+1)/2."""
@@ -57,11 +59,11 @@ def unpack(t: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
     return G
 
 
-def _mirror_upper(G: NDArray[Any], block: int = 256) -> None:
-    """Copy the upper triangle of G onto its lower one, block by block (cache-sized)."""
+def _mirror_upper(G: NDArray[Any]) -> None:
+    """Copy the upper triangle of G onto its lower one, block by block."""
     d = G.shape[0]
-    for a in range(0, d, block):
-        b = min(a + block, d)
+    for a in range(0, d, MIRRORED):
+        b = min(a + MIRRORED, d)
         G[b:, a:b] = G[a:b, b:].T
         corner = G[a:b, a:b]
         lower = np.tril_indices(b - a, -1)

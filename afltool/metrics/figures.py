@@ -215,8 +215,11 @@ def ece(rows: Scored, w: Weights) -> float:
     return float((bins["weight"] * gaps).sum() / w.sum()) if w.any() else float("nan")
 
 
-def roc(rows: Scored, k: int, points: int = 200) -> dict[str, list[float]]:
-    """The ROC curve of class k against the rest: at most ``points`` of its points, ends included.
+POINTS = 200  # of a drawn ROC curve
+
+
+def roc(rows: Scored, k: int) -> dict[str, list[float]]:
+    """The ROC curve of class k against the rest: at most `POINTS` of its points, ends included.
 
     Classes with no rows or with all rows have no curve.
     """
@@ -227,7 +230,7 @@ def roc(rows: Scored, k: int, points: int = 200) -> dict[str, list[float]]:
         return {"false_positive": [], "true_positive": []}
     true = np.r_[0.0, np.cumsum(inside[::-1]) / inside.sum()]
     false = np.r_[0.0, np.cumsum(outside[::-1]) / outside.sum()]
-    at = np.unique(np.linspace(0, len(true) - 1, min(points, len(true))).round().astype(int))
+    at = np.unique(np.linspace(0, len(true) - 1, min(POINTS, len(true))).round().astype(int))
     return {"false_positive": false[at].tolist(), "true_positive": true[at].tolist()}
 
 
