@@ -42,7 +42,7 @@ class Source(Protocol):
         ...
 
     def state(self, weights: str) -> Path | State:
-        """Published weights: the file, downloaded if need be, or the tensors themselves."""
+        """Published weights: the file, downloaded if necessary, or the tensors themselves."""
         ...
 
     def rename(self, state: State, module: nn.Module) -> State:
@@ -60,7 +60,7 @@ class Source(Protocol):
 
 def unknown_weights(backbone: str, weights: str, names: list[str]) -> UsageError:
     return UsageError(
-        f"{weights!r} is neither a file nor weights of {backbone}: there are default, random"
+        f"{weights!r} is neither a file nor weights of {backbone}: known are default, random"
         f"{''.join(f', {name}' for name in names)}."
     )
 

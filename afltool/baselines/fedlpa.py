@@ -31,7 +31,7 @@ class CurvatureSettings(Settings):
         1e-8, "relative residual at which the server's iteration ends", above=0
     )
     iterations: int = option(
-        1000, "iterations of the server at the most", at_least=1, at_most=10**5
+        1000, "largest number of the server's iterations", at_least=1, at_most=10**5
     )
 
 

@@ -26,7 +26,7 @@ class LocalSettings(Settings):
         at_most=10**5,
     )
     every: int = option(
-        10, "measure the accuracies after every so many rounds", at_least=1, at_most=10**5
+        10, "rounds from one measurement of the accuracies to the next", at_least=1, at_most=10**5
     )
 
 

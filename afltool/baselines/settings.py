@@ -57,7 +57,7 @@ class Settings(Options):
         None, "width of hidden layers", at_least=1, at_most=2**16, unset="1024 with --layers 2 …"
     )
     every: int = option(
-        1, "measure the accuracy after every so many rounds", at_least=1, at_most=MOST
+        1, "rounds from one measurement of the accuracy to the next", at_least=1, at_most=MOST
     )
     seed: int = option(
         0, "seed of batches, participants, starts and generated features",

@@ -25,7 +25,7 @@ from .settings import Settings
 from .streams import Purpose, permutation, stream
 
 LANE = 64  # rows that narrow batches are filled up to a multiple of
-CACHE, MOST = 1 << 20, 16  # bytes of the classifiers of a stack, and how many they are at the most
+CACHE, MOST = 1 << 20, 16  # most bytes, and most classifiers, of a stack
 
 
 class Trainer:

@@ -1,4 +1,4 @@
-"""One line of JSON on stderr when a command ends, for whoever reads the logs of many tasks."""
+"""One line of JSON on stderr when a command ends, for people who read the logs of many tasks."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 AHEAD = 4  # batches decoded ahead of the network
-PIECE = 8  # images a thread decodes at a time, at the most: handing over costs it the lock
+PIECE = 8  # most images that a thread decodes at a time: each hand-over needs the lock
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def in_store(asked: Asked) -> tuple[Path, dict[str, Any]]:
 
 
 def is_kept(asked: Asked) -> bool:
-    """Whether the store has a file for these features; neither images nor PyTorch are needed."""
+    """Whether the store has a file for these features; needs no images and no PyTorch."""
     made_by = recall(_store(asked.given), asked.key(asked.states()))
     return made_by is not None and _place(asked.given, made_by).exists()
 

@@ -175,7 +175,7 @@ class Head(ABC):
     def digest(self) -> str:
         """SHA-256 of its state and, until the head is solved, of its options but γ.
 
-        Computed once for arrays that nobody can write into.
+        Computed only once for read-only arrays.
         """
         state = self.phase(), _but_gamma(self.options), self.arrays()
         known = self._digested

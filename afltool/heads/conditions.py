@@ -93,4 +93,4 @@ CONDITIONS: dict[str, tuple[Condition, ...]] = {  # by the word that a phase beg
     "gradient": (gradient,),
     "class": (class_sums, gram_of_rows, cross_of_labels),
 }
-BOUNDING = ("gram", "histogram", "codes")  # whose conditions bound every integer anyway
+BOUNDING = ("gram", "histogram", "codes")  # phases whose conditions already bound every integer

@@ -1,4 +1,4 @@
-"""What counts of any rows and gradients over them satisfy; see `conditions`."""
+"""Conditions on counts of rows and on gradients over rows; see `conditions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sums of products of any rows satisfy: gram, cross and class sums; see `conditions`."""
+"""Conditions on sums of products of rows: gram, cross and class sums; see `conditions`."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def with_ridge(total: Statistics, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scaled_to_total(facts: Mapping[str, Any], clients: int) -> dict[str, float]:
-    """Standard deviation of the noise in a sum over so many clients, in integer units."""
+    """Standard deviation of the noise in a sum over ``clients`` clients, in integer units."""
     return {name: sigma * math.sqrt(clients) for name, sigma in facts["sigma"].items()}
 
 

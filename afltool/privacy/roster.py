@@ -62,7 +62,7 @@ class Roster:
         return made
 
     def check(self) -> None:
-        """Refuse a roster that protects nobody or whose sums could leave int64."""
+        """Refuse a roster that protects no member, or whose sums might not fit into int64."""
         n, t = len(self.members), self.threshold
         for what in ("name", "sign", "agree"):
             key, times = Counter(getattr(m, what) for m in self.members).most_common(1)[0]

@@ -182,7 +182,7 @@ def _why(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-# ------------------------------------------------------------ what is there
+# ------------------------------------------------------------ finished cells
 
 
 def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:

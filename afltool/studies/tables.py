@@ -134,7 +134,7 @@ def tests(made: Crosstab, name: str, heads: Mapping[Key, tuple[Path, Path]]) -> 
         for row in rows[1:]:
             pair = [made.entries.get((key, column), Entry()) for key in (first, row)]
             p = ask[name](*pair) if all(one.values for one in pair) else None
-            shown = "not to be had" if p is None else f"{p:.3g}"
+            shown = "not defined" if p is None else f"{p:.3g}"
             lines.append(
                 f"{_WORDS[name]}, {made.column_names[column]}: {made.row_names[row]} against "
                 f"{made.row_names[first]}: p = {shown}"

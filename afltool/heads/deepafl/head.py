@@ -41,7 +41,7 @@ F64 = NDArray[np.float64]
 
 
 class DeepAFLHead(Head):
-    """The deep residual analytic network, reached layer by layer."""
+    """The deep residual analytic network, learned layer by layer."""
 
     name = "deepafl"
     not_in_digest: ClassVar[tuple[str, ...]] = incremental.MARKS
@@ -64,7 +64,7 @@ class DeepAFLHead(Head):
     ) -> tuple[Mapping[str, Array], Carried]:
         """gram and cross of Φ_t and Y, or of F_{t−1} and the residual; float64 sums.
 
-        Φ_t (and F_t) of the rows is left for the next phase to start from.
+        Keeps Φ_t (and F_t) of the rows, from which the next phase starts.
         """
         if self.phase() == JOINT:
             layers, (_, classes) = self.network.all_layers, self._bound()
@@ -197,5 +197,5 @@ class DeepAFLHead(Head):
         return head
 
 
-LEARNED = ("weights-", "block-", "decoder-")  # what clients get; the rest is the server's
+LEARNED = ("weights-", "block-", "decoder-")  # what clients get; only the server needs the rest
 HEAD = DeepAFLHead

@@ -121,7 +121,7 @@ def same_clients(kept: Keeping, total: Statistics, validation: Statistics | None
 
 
 def to_arrays(kept: Keeping) -> dict[str, Array]:
-    """As a head's file holds it."""
+    """The arrays for a head's file."""
     found: dict[str, Array] = {}
     for role, one in kept.items():
         found |= {f"{role}-{GRAM}": one.gram, f"{role}-{CROSS}": one.cross}
@@ -132,7 +132,7 @@ def to_arrays(kept: Keeping) -> dict[str, Array]:
 
 
 def from_arrays(named: Mapping[str, Array]) -> Keeping:
-    """The inverse of `to_arrays`; other names are passed over."""
+    """The inverse of `to_arrays`; ignores other names."""
     found = {}
     for role in (TRAINED, HELD_OUT):
         names = [f"{role}-{name}" for name in (GRAM, CROSS, CLIENTS, COUNTS)]

@@ -27,7 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "activation": "gelu",
     "phi0_activation": "tanh",
 }
-# The paper's appendix E, and its released run script, whose Φ_0 is tanh whatever the activation.
+# The paper's appendix E, and its released run script, where Φ_0 is tanh for every activation.
 PRESETS: dict[str, dict[str, Any]] = {
     "cifar10": {"ridge": 10.0, "block_ridge": 0.1},
     "cifar100": {"ridge": 1.0, "block_ridge": 0.01},
@@ -123,17 +123,17 @@ class DeepAFLOptions(HeadOptions):
             )
 
     def changeable(self) -> set[str]:
-        """The ridges, when all rounds are computed from one sum."""
+        """Options of the server's solves, if it computes all rounds from one sum."""
         return {"ridge", "block_ridge", "patience", "min_norm"} if self.single_round else set()
 
     @classmethod
     def for_everybody(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The thin sums, unless somebody has decided about them or there are none."""
+        """`incremental`, unless it was given or other options exclude it."""
         decided = "incremental" in given or any(given.get(name) for name in NOT_INCREMENTAL)
         return {} if decided else {"incremental": True}
 
     def draw_of(self, phase: str) -> int:
-        """One draw for W_t and Ω_{t+1}, which make a layer (the paper's appendix M)."""
+        """W_t and Ω_{t+1}, which make a layer, share one draw (the paper's appendix M)."""
         return super().draw_of(phase) - phase.startswith("block")
 
     def one_round(self) -> bool:
@@ -143,7 +143,7 @@ class DeepAFLOptions(HeadOptions):
         return "incremental" if self.incremental else None
 
     def _resolve(self) -> None:
-        """Fill in what was not given; the preset is in the values from then on."""
+        """Fill in the options that were not given; from then on the values include the preset."""
         values = {**DEFAULTS, **PRESETS.get(self.preset or "", {})}
         for name, value in values.items():
             given = getattr(self, name)

@@ -51,7 +51,7 @@ class Replay:
         return slice(start, start + self.hidden)
 
     def of(self, phase: str, known: Learned) -> Statistics:
-        """What the clients' sums of a phase would be."""
+        """The sums that the clients would send in a phase."""
         if phase.startswith("weights"):
             return self._of_weights(phase)
         return self._of_block(phase, known)
