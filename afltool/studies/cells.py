@@ -142,7 +142,7 @@ def make_cell(setting: Mapping[str, Any]) -> Cell:
 
 
 def _run(given: dict[str, Any]) -> RunConfig:
-    """`seed` is that of the partition, and of the head where it draws."""
+    """`seed` is the seed of the partition, and of the head if it draws random numbers."""
     seed = given.pop(SEED, None)
     if seed is not None:
         if "partition" not in given:

@@ -155,7 +155,7 @@ def read(path: Path) -> Study:
 
 
 def of_folder(folder: Path) -> Study:
-    """The study whose folder this is."""
+    """The study to which this folder belongs."""
     place = StudyFolder(folder).study
     found = inputs.read_json(place, "a study")
     if not _is_description(found):
