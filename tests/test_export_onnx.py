@@ -67,6 +67,7 @@ HEADS = {
     "lda": ("discriminant", {"rule": "lda", "shrinkage": 0.1}),
     "qda": ("discriminant", {"rule": "qda", "shrinkage": 0.5}),
     "nearest mean": ("discriminant", {"rule": "nearest-mean"}),
+    "naive Bayes": ("discriminant", {"rule": "naive-bayes"}),
     "fedcgs": ("discriminant", {"rule": "fedcgs", "shrinkage": 0.1}),
     "fed3r": ("discriminant", {"rule": "fed3r", "ridge": 1.0}),
 }

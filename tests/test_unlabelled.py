@@ -56,7 +56,7 @@ def test_what_needs_labels_refuses_the_file_by_name(files, tmp_path, cli):
     ):
         done = cli(*line)
         assert done.exit_code == 2, line
-        assert "True.h5 has no labels (extract --unlabelled)" in done.stderr
+        assert "True.h5 has no labels (made with --unlabelled)" in done.stderr
         assert not out.exists()
 
 
@@ -136,3 +136,32 @@ def test_classes_are_those_of_labels(images, tmp_path):
     with pytest.raises(UsageError, match="--classes are those of labels"):
         afltool.extract("resnet18", f"imagefolder:{images}", "test", tmp_path / "a.h5",
                         unlabelled=True, classes=("a", "b"), **SMALL)  # fmt: skip
+
+
+def test_embeddings_without_labels_are_predicted_as_those_with_them(tmp_path, cli):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 5)).astype(np.float32), np.arange(40) % 3
+    np.savez(tmp_path / "with.npz", x=x, y=y)
+    np.save(tmp_path / "bare.npy", x)
+    whole = afltool.import_embeddings(tmp_path / "with.npz", tmp_path / "with.h5")
+    for name in ("bare.npy", "with.npz"):
+        out = tmp_path / f"{name}.h5"
+        done = cli("import", tmp_path / name, "--unlabelled", "-o", out)
+        assert done.exit_code == 0, done.stderr
+        with open_features(out, labelled=False) as bare, open_features(whole) as rows:
+            assert bare.given_labels is None
+            assert np.array_equal(bare.stored(0, 40), rows.stored(0, 40))
+            assert bare.row_ids.tolist() == rows.row_ids.tolist()
+            assert bare.header["space"] == rows.header["space"]
+    total = afltool.local_stats(whole, "linear", tmp_path / "t.h5", client="a", sum=True)
+    head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 1.0})
+    told = [cli("predict", head, tmp_path / name).stdout for name in ("with.h5", "bare.npy.h5")]
+    assert told[0] == told[1]
+    assert len(told[0].splitlines()) == 41
+    done = cli("import", tmp_path / "bare.npy", "-o", tmp_path / "x.h5")
+    assert "--unlabelled for rows to predict" in done.stderr
+    for more in (["--y", "y"], ["--labels", tmp_path / "y.npy"], ["--classes", tmp_path / "c"]):
+        done = cli("import", tmp_path / "bare.npy", "--unlabelled", "-o", tmp_path / "x.h5", *more)
+        assert done.exit_code == 2
+        assert f"{more[0]} is of labels" in done.stderr
+    assert not (tmp_path / "x.h5").exists()

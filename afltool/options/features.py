@@ -65,6 +65,12 @@ class ImportOptions(NumberFormat):
     backbone: str = option(
         "import", "name of what made the embeddings; only equal ones can be added up"
     )
+    unlabelled: bool = option(False, "without labels, for predict; a file may hold some")
+
+    def check(self) -> None:
+        for name in ("y", "labels", "classes"):
+            if self.unlabelled and getattr(self, name) is not None:
+                raise UsageError(f"--{name} is of labels: leave it out with --unlabelled")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,15 +40,19 @@ def import_embeddings(
     read in blocks. Labels are integers 0 … C−1 or names. ``classes`` gives the names and their
     order, which a federation must share. ``backbone`` is the name of the program that made the
     embeddings: only features of the same name, size and number format can be added up. Row ids are
-    'row/N', or the array (or column) ``row_ids`` of the file.
+    'row/N', or the array (or column) ``row_ids`` of the file. With ``unlabelled`` labels need not
+    be there and are not read into the feature file, whose rows can be predicted.
     """
     path, out = Path(embeddings), Path(out)
     o = made(ImportOptions, options)
     keys = Keys(o.x, o.y)
     x = open_embeddings(path, keys)
-    y = _labels(path, x, o.labels)
-    _check_shapes(path, x, y)
-    names, y = _with_classes(path, y, _class_names(o.classes))
+    given = None if o.unlabelled else _labels(path, x, o.labels)
+    _check_shapes(path, x, given)
+    names: tuple[str, ...] = ()
+    y: NDArray[np.int64] | None = None
+    if given is not None:
+        names, y = _with_classes(path, given, _class_names(o.classes))
     space = imported_space(o.backbone, x.shape[1], o.dtype, o.bits)
     digests = {"embeddings": file_sha256(path)}
     if o.labels is not None:
@@ -99,13 +103,13 @@ def _labels(path: Path, x: Embeddings, labels: str | Path | None) -> NDArray[Any
         return x.labels
     if labels is None:
         raise UsageError(
-            f"{path} has no labels: give --labels FILE (.npy, or a text file), or --y NAME where "
-            "they have another name"
+            f"{path} has no labels: give --labels FILE (.npy, or a text file), --y NAME where they "
+            "have another name, or --unlabelled for rows to predict"
         )
     return read_labels(Path(labels))
 
 
-def _check_shapes(path: Path, x: Embeddings, y: NDArray[Any]) -> None:
+def _check_shapes(path: Path, x: Embeddings, y: NDArray[Any] | None) -> None:
     if len(x.shape) != 2 or x.dtype.kind not in "fiu" or 0 in x.shape:
         raise InvalidDataError(
             f"{path}: x must be a table of numbers (rows, features) with at least one of each; "
@@ -116,9 +120,9 @@ def _check_shapes(path: Path, x: Embeddings, y: NDArray[Any]) -> None:
             f"{path}: expected at most {MOST_FILE_ROWS:,} rows of {MOST_FEATURES:,} features; "
             f"found {x.shape[0]:,} of {x.shape[1]:,}"
         )
-    if y.ndim != 1 or len(y) != len(x):
+    if y is not None and (y.ndim != 1 or len(y) != len(x)):
         raise InvalidDataError(f"{path}: {len(x)} rows need {len(x)} labels; found shape {y.shape}")
-    if x.row_ids is not None and x.row_ids.shape != y.shape:
+    if x.row_ids is not None and x.row_ids.shape != (len(x),):
         raise InvalidDataError(
             f"{path}: {len(x)} rows need as many row_ids; found {x.row_ids.shape}"
         )

@@ -63,7 +63,7 @@ class Features:
         """The label of each row, int64 (n,); `UsageError` where the file has none."""
         if self.given_labels is None:
             raise UsageError(
-                f"{self.path} has no labels (extract --unlabelled); expected a feature file with "
+                f"{self.path} has no labels (made with --unlabelled); expected a feature file with "
                 "labels here. Without them rows can be predicted, and nothing else"
             )
         return self.given_labels
