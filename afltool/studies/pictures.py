@@ -63,7 +63,7 @@ def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> lis
         raise UsageError(f"--y is of {', '.join(UNITS)}; found {y!r}")
     figure = x in UNITS
     if not figure and not any(x in one.axes for one in found):
-        raise UsageError(f"{x.replace('_', '-')!r} is neither an option of a cell nor a figure")
+        raise UsageError(f"no cell has the option {x.replace('_', '-')!r}, and it is no figure")
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for one in found:
         if y in one.figures and (x in one.figures if figure else one.axes.get(x) is not None):
