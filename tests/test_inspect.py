@@ -11,6 +11,9 @@ from damage import forge
 import afltool
 from afltool.errors import CorruptFileError, InvalidDataError
 from afltool.linalg.triangle import unpack
+from afltool.report import brief
+from afltool.stages import inspect
+from afltool.store import schema
 from afltool.store.statistics import load_statistics
 
 
@@ -182,3 +185,7 @@ def test_many_names_are_counted(tmp_path, shown):
     said, lines = shown(many)
     assert "1,500: 0, 1, 2, 3, 4, 5, 6, 7, …" in said["classes"]
     assert len(lines) < 10
+
+
+def test_info_and_its_brief_form_know_every_kind_of_file():
+    assert set(inspect._BY_KIND) == set(brief._LINES) == set(schema.KINDS)
