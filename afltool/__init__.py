@@ -15,6 +15,7 @@ first used, so ``import afltool`` itself costs nothing::
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -124,7 +125,10 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    loaded = (
+        name for name, v in globals().items() if isinstance(v, ModuleType) or name[:2] == "__"
+    )
+    return sorted({*loaded, *__all__})
 
 
 def _guarded(stage: Any) -> Any:

@@ -287,3 +287,4 @@ def test_mistakes_have_messages(digits):
 
 def test_dir_lists_what_there_is():
     assert {"AnalyticClassifier", "extract", "solve", "evaluate"} <= set(dir(afltool))
+    assert not {"Any", "annotations", "import_module", "_guarded"} & set(dir(afltool))
