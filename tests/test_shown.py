@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import logging
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,8 @@ from rich.table import Table
 import afltool
 from afltool.report.terminal import add_row, cell, on_stdout
 from afltool.shown import shown, shown_json
+from afltool.store.outputs import STDOUT
+from afltool.store.rows import writing_rows
 
 ROOT = Path(afltool.__file__).parent
 EVIL = "a\x1b[31m\nerror: forged\r\x9b2J\u202e[bold]\x07"
@@ -66,11 +70,11 @@ def test_cells_are_no_markup(capsys):
     assert cell("[link=x]") == r"\[link=x]"
 
 
-def test_only_two_modules_print():
-    """Whoever else printed could forget to escape."""
+def test_only_three_modules_print():
+    """Whoever else printed could forget to escape; `store.rows` puts rows on stdout."""
     for path in sorted(ROOT.rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        if module in ("cli._streams", "report.terminal"):
+        if module in ("cli._streams", "report.terminal", "store.rows"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
@@ -252,3 +256,19 @@ def test_paths_without_end_on_stdin(road, tmp_path):
     assert "at most 1,000,000 lines" in done.stderr
     done = shell(f"afltool aggregate - -o {tmp_path}/t.h5 < /dev/zero")
     assert (done.returncode, "line 1 of stdin" in done.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_rows_on_stdout_are_escaped_on_a_terminal_alone(terminal, monkeypatch):
+    """A program reads names as they are; a person's terminal obeys none of them."""
+
+    class Stream(io.StringIO):
+        def isatty(self):
+            return terminal
+
+    stream = Stream()
+    monkeypatch.setattr(sys, "stdout", stream)
+    with writing_rows(STDOUT, {"path": str}, "work") as rows:
+        rows.append([[EVIL]])
+    assert harmless(stream.getvalue()) is terminal
+    assert stream.getvalue().count("\n") == (2 if terminal else 3), "a name forges no line"

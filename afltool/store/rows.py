@@ -142,9 +142,12 @@ class _Stdout(RowWriter):
     def __init__(self, lines: Callable[[Iterable[Sequence[Cell]]], str]) -> None:
         super().__init__(lines, io.BytesIO())
 
-    def text(self, text: str) -> None:
+    def append(self, rows: Iterable[Sequence[Cell]]) -> None:
         if sys.stdout.isatty():
-            text = "".join(shown(line) + "\n" for line in text.splitlines())
+            rows = [[shown(c) if isinstance(c, str) else c for c in row] for row in rows]
+        super().append(rows)
+
+    def text(self, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         if getattr(sys.stdout, "failed", None):
@@ -175,7 +178,8 @@ def writing_rows(
     header = "" if in_json else _csv_lines([list(columns)])
     if path == STDOUT:
         out = _Stdout(lines)
-        out.text(header)
+        if not in_json:
+            out.append([list(columns)])
         yield out
         return
     spool = path.with_name(path.name + ".rows") if suffix == ".parquet" else path
