@@ -107,7 +107,7 @@ def test_names_that_no_file_can_hold(train, tmp_path, name):
         ("a.csv", "row,client,client\n", InvalidDataError, "2 columns named 'client'"),
         ("a.csv", "row,client\nNA,a\n,b\n", InvalidDataError, "1 rows have no row id"),
         ("a.csv", "row,client\nNA,a,b\n", CorruptFileError, "line 2: expected 2 cells, found 3"),
-        ("a.csv", "client\na\n", InvalidDataError, "expected a column row"),
+        ("a.csv", "client\na\n", InvalidDataError, "in a column row or path"),
         ("a.json", '[{"row": "NA", "client": [1]}]', InvalidDataError, "expected a text or a"),
         ("a.json", '[{"row": "NA", "client": true}]', InvalidDataError, "a cell is true"),
         ("a.json", "[" * 100_000, CorruptFileError, "cannot be read as JSON"),
