@@ -34,8 +34,8 @@ def test_every_option_has_a_help_text():
             assert getattr(parameter, "help", ""), f"{name} {parameter.name}"
 
 
-def test_the_readme_names_only_commands_and_options_that_exist():
-    text = (ROOT / "README.md").read_text()
+def test_readme_and_recipes_name_only_commands_and_options_that_exist():
+    text = "\n".join((ROOT / name).read_text() for name in ("README.md", "docs/recipes.md"))
     page = reference().page()
     known = set(re.findall(r"--[a-z][a-z-]*", page)) | {"--json", "--quiet", "--version"}
     assert set(re.findall(r"--[a-z][a-z-]*", text)) <= known
