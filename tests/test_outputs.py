@@ -118,7 +118,14 @@ def odd_places(at):
             at / "pipe.h5", at / "link.h5", at / "folder.h5", at / ("x" * 300)]  # fmt: skip
 
 
-@pytest.mark.parametrize("stage", ["aggregate", "convert", "evaluate", "plot", "export"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "aggregate",
+        "evaluate",
+        *(pytest.param(s, marks=pytest.mark.slow) for s in ("convert", "plot", "export")),
+    ],
+)
 def test_odd_places_are_refused_and_stay_as_they_are(stage, copies, cli, monkeypatch):
     monkeypatch.chdir(copies)
     null = os.lstat("/dev/null")

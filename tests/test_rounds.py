@@ -214,7 +214,7 @@ def test_a_cache_of_other_rows_or_another_head_is_not_taken(data, heads, tmp_pat
 
 
 @pytest.mark.parametrize("how", KINDS)
-@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("each", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_damaged_cache_is_made_again(data, heads, tmp_path, each, how):
     cache, more = tmp_path / "cache", () if each else ("--sum",)
     gather(data, heads[2], tmp_path / "before", *more, "--cache", cache)

@@ -434,7 +434,9 @@ FACTS = {"phase", "rows", "clients", "upload_bytes", "download_bytes", "solve_se
 OF_A_ROUND = {"loss", "objective", "gradient_norm", "validation_loss", "restarted"}
 
 
-@pytest.mark.parametrize("kind", ["raw", "random beside raw", "codes beside raw"])
+@pytest.mark.parametrize(
+    "kind", ["raw", pytest.param("random beside raw", marks=pytest.mark.slow), "codes beside raw"]
+)
 def test_over_files_the_rounds_are_the_same_for_every_partition(files, tmp_path, kind):
     options = KINDS[kind]
     digests = set()
