@@ -49,6 +49,14 @@ def cluster(tmp_path_factory):
     assert not found.processes(), "daemons are left"
 
 
+@pytest.fixture(autouse=True)
+def nothing_left_in_the_queue(cluster):
+    """Faults may leave jobs that wait for ever; the next test waits for its own jobs alone."""
+    yield
+    for job, _ in cluster.queue():
+        cluster.call("scancel", job, check=False)
+
+
 def rows(at, n, d=12):
     """Training and test features of n rows."""
     train = afltool.import_embeddings(embeddings(at / "train.npz", n, d), at / "train.h5")
