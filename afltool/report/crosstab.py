@@ -219,7 +219,8 @@ def as_markdown(table: Crosstab) -> str:
 
 
 def _line(cells: Sequence[str], wide: Sequence[int]) -> str:
-    told = [c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(cells, wide))]  # noqa: B905
+    told = [cell.rjust(width) for cell, width in zip(cells, wide, strict=True)]
+    told[0] = cells[0].ljust(wide[0])  # names to the left, figures to the right
     return "| " + " | ".join(told) + " |"
 
 
