@@ -373,9 +373,76 @@ def test_ridges_of_slices_that_mean_nothing_are_refused(bad):
         make_head("linear", {"ridge": bad})
 
 
+def brute_force(X, y, ridges, intercept, held=None, factors=None):
+    """GCV, or the squared error of held-out rows, from the rows themselves."""
+    R, Y = real(X), np.eye(4)[y]
+    mean = (R.mean(0), Y.mean(0)) if intercept else (np.zeros(16), np.zeros(4))
+    A, B = R - mean[0], Y - mean[1]
+    penalty = np.repeat(ridges, [9, 7]) * (1.0 if factors is None else factors)
+    left = np.linalg.solve(A.T @ A + np.diag(penalty), A.T)
+    if held is not None:
+        guess = (real(held[0]) - mean[0]) @ left @ B + mean[1]
+        return ((np.eye(4)[held[1]] - guess) ** 2).sum() / len(held[1])
+    residual = ((B - A @ (left @ B)) ** 2).sum()
+    return len(y) * residual / (len(y) - np.trace(A @ left) - intercept) ** 2
+
+
+def two_kinds(n=120, seed=3):
+    """Two slices, the second ten times as large and noisier: it wants a larger ridge."""
+    X, y = rows(n, seed=seed)
+    noise = np.random.default_rng(seed + 50).normal(size=(n, 16))
+    R = real(X) / 4 + 0.3 * noise
+    R[:, 9:] = 10 * R[:, 9:] + 12 * noise[:, 9:]
+    return FixedPoint(np.rint(R * 512).astype(np.int16), 9), y
+
+
+@pytest.mark.parametrize("by", ["gcv", "held-out"])
+@pytest.mark.parametrize(("intercept", "standardise"), [(False, False), (True, True)])
+def test_chosen_ridges_of_slices_are_the_best_of_a_whole_grid(by, intercept, standardise):
+    X, y = two_kinds()
+    how = {"intercept": intercept, "standardise": standardise}
+    head, total = with_slices(X, y, ridge="slices=auto", **how)
+    validation, held = None, None
+    if by == "held-out":
+        held = two_kinds(seed=4)
+        validation = with_slices(*held, ridge="slices=auto", **how)[1]
+    found = head.absorb(total, validation)
+    text, _, chosen_by = found.report["ridge_by"].removeprefix("times ").partition(" by ")
+    assert chosen_by == {"gcv": "generalised cross-validation", "held-out": "held-out clients"}[by]
+    chosen = np.array(list(ridges_by_slice(text).values()))
+    factors = real(X).var(axis=0) if standardise else None
+
+    def error(ridges):
+        return brute_force(X, y, ridges, intercept, held, factors)
+
+    # All pairs of steps of √10 around the chosen ones, five up and five down.
+    steps = 10 ** (np.arange(-5, 6) / 2)
+    grid = np.array([[error(chosen * (a, b)) for b in steps] for a in steps])
+    assert np.unravel_index(grid.argmin(), grid.shape) == (5, 5)
+    assert np.isclose(found.report["error_of_slice_ridges"], grid[5, 5], rtol=1e-8)
+    assert grid[5, 5] < 0.999 * found.report["error_of_one_ridge"]
+    assert len(set(chosen)) == 2
+    if validation is not None:
+        assert np.isclose(found.report["validation_mse"], grid[5, 5], rtol=1e-8)
+    # What was chosen can be given: the same head.
+    again = with_options(head, ridge=text).absorb(total, validation)
+    assert np.array_equal(again.weights, found.weights)
+
+
+def test_a_ridge_of_each_slice_needs_several_slices():
+    X, y = rows()
+    for slices, there in ((None, "no slices"), ([{"name": "a", "dim": 16}], "'a' .16 columns.")):
+        head, total = with_slices(X, y, slices=slices, ridge="slices=auto")
+        with pytest.raises(UsageError, match=f"the features have {there}: use --ridge auto"):
+            head.absorb(total)
+
+
 def test_other_heads_have_one_ridge():
     for name in ("random-features", "deepafl", "safle"):
         with pytest.raises(UsageError, match="a ridge is a number"):
             make_head(name, {"ridge": EACH})
-    with pytest.raises(UsageError, match="leave out those of slices"):
-        make_head("linear", {"ridge": EACH, "keep_gamma": True})
+    for ridge in (EACH, "slices=auto"):
+        with pytest.raises(UsageError, match="leave out those of slices"):
+            make_head("linear", {"ridge": ridge, "keep_gamma": True})
+        with pytest.raises(UsageError, match="a ridge is a number"):
+            make_head("random-features", {"ridge": ridge})

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .. import memory
-from ..errors import InvalidDataError, NumericalError, UsageError
+from ..errors import InvalidDataError, NumericalError
 from ..linalg import ridge as rr
+from ..linalg.group_ridges import choose_each
 from ..linalg.ridge_choice import Choice, SpectralSystem, choose
 from ..statistics import Statistics
 from .base import Array
 from .gathered import CROSS, GRAM
 from .options import LeastSquaresOptions, check_path
+from .slice_ridges import as_text, of_slices, several_slices
 
 
 class Problem:
@@ -107,10 +109,13 @@ def fit(
     """
     side = len(total.arrays[CROSS])
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
-    named = options.slice_ridges()
+    named, searched = options.slice_ridges(), {"ridge_by": f"times {options.ridge}"}
     ridge = options.ridge if named is None else 1.0
     squares = 2 if isinstance(ridge, float) and validation is None else 5
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
+    if options.each_slice():
+        ridge = 1.0
+        named, searched = best_of_slices(options, total, validation)
     ridges = None if named is None else of_slices(named, total.context.space)
     problem = Problem.of(total, options.intercept, options.standardise, ridges)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
@@ -121,25 +126,32 @@ def fit(
     if options.standardise:
         report["standardised"] = True
     if named is not None:
-        report["ridge_by"] = f"times {options.ridge}"  # "ridge" is 1
+        report |= searched  # its "ridge" is 1
     if kept:
         report["kept_gamma"] = kept
     return problem.with_intercept(W), report
 
 
-def of_slices(named: Mapping[str, float], space: Mapping[str, Any]) -> rr.F64:
-    """The ridge of each feature (d,) from that of its slice; all slices must be named."""
-    slices = [(str(one["name"]), int(one["dim"])) for one in space.get("slices", ())]
-    wanted = {name for name, _ in slices}
-    if wanted != named.keys():
-        there = ", ".join(f"{name!r} ({dim} columns)" for name, dim in slices) or "no slices"
-        wrong = [f"no slice {n!r}" for n in named if n not in wanted]
-        wrong += [f"no ridge of {n!r}" for n, _ in slices if n not in named]
-        raise UsageError(
-            f"--ridge names {len(named)} slices, and the features have {there}: there is "
-            f"{wrong[0]}; name each slice once, or give one ridge for all"
-        )
-    return np.concatenate([np.full(dim, named[name]) for name, dim in slices])
+def best_of_slices(
+    options: LeastSquaresOptions, total: Statistics, validation: Statistics | None
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The ridge of each slice by name, from the best common one on, and what the report says."""
+    slices = several_slices(total.context.space, str(options.ridge))
+    problem = Problem.of(total, options.intercept, options.standardise)
+    common = chosen_ridge("auto", problem, validation)
+    grid = rr.auto_grid(problem.system.spectral)
+    found = choose_each(
+        problem.G, problem.H, problem.target, problem.rows, widths=[dim for _, dim in slices],
+        start=common.ridge, ends=(grid[0], _SHUT * grid[-1]), outside=problem.outside,
+        held=None if validation is None else held_out(validation, problem),
+    )  # fmt: skip
+    named = {name: ridge for (name, _), ridge in zip(slices, found.ridges, strict=True)}
+    return named, {
+        "ridge_by": f"times {as_text(named)} by {common.by}",
+        "ridges_tried": found.tried,
+        "error_of_one_ridge": found.common,
+        "error_of_slice_ridges": found.error,
+    }
 
 
 def chosen_ridge(
@@ -209,6 +221,7 @@ def solve(
     return rr.cholesky_solve(problem.G, problem.H, ridge), facts
 
 
+_SHUT = 1e4  # times the largest eigenvalue: such a ridge shuts a slice out
 _REMEDY = (
     "Give a ridge (--ridge 1, or --ridge auto to choose it by generalised cross-validation), "
     "or --min-norm for the minimum-norm solution"

@@ -20,6 +20,7 @@ ACTIVATIONS = (
 )  # fmt: skip
 PROJECTIONS = ("linear-uniform", "gaussian")
 COMPUTE = ("float32", "float64")
+EACH_SLICE = "slices=auto"  # of --ridge: a ridge is chosen for each slice of the features
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,16 +187,19 @@ class LeastSquaresOptions(HeadOptions):
     standardise: bool = standardise_option("the ridge", at_solve=True)
 
     def check(self) -> None:
-        ridges = self.slice_ridges()
-        if ridges is None:
+        if self.slice_ridges() is None and not self.each_slice():
             self._set(ridge=parse_ridge(self.ridge))
         elif self.keep_gamma:
             raise UsageError("--keep-gamma is of one ridge: leave out those of slices")
         if self.standardise and self.keep_gamma:
             raise UsageError("--keep-gamma needs the original features: leave out --standardise")
 
+    def each_slice(self) -> bool:
+        """Whether a ridge of each slice is to be chosen."""
+        return self.by_slice and self.ridge == EACH_SLICE
+
     def slice_ridges(self) -> dict[str, float] | None:
         """The ridge of each slice by name, where ``ridge`` gives them."""
         if self.by_slice and isinstance(self.ridge, str) and "=" in self.ridge:
-            return ridges_by_slice(self.ridge)
+            return None if self.each_slice() else ridges_by_slice(self.ridge)
         return None
