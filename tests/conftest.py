@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+import typer.testing
 from typer.testing import CliRunner
 
 import afltool
@@ -25,6 +27,17 @@ COMMAND = Path(sys.executable).with_name("afltool")
 # Commands that are told to a user begin with `afltool`; tests run them as in an activated
 # environment, however the test runner was started.
 os.environ["PATH"] = f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"
+
+#: An app's command, made once: its hundreds of options take longer than most commands themselves.
+command_of = cache(typer.main.get_command)
+typer.testing._get_command = command_of  # which makes it again for every call
+
+
+def commands(command: Any, path: tuple[str, ...] = ()):
+    """Every command and group of commands below one, as what is typed after `afltool`."""
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
 
 
 def embeddings(path: Path, n: int, d: int = 8, classes: int = 4, seed: int = 0, **arrays: Any):

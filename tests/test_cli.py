@@ -10,8 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-import typer
-from conftest import COMMAND, installed
+from conftest import COMMAND, command_of, commands, installed
 from helpers_images import write_imagefolder
 
 import afltool
@@ -28,14 +27,6 @@ HEAVY = (
     "timm",
     "sklearn",
 )
-
-
-def commands(command=None, path=()):
-    """Every command and group of commands, as what is typed after `afltool`."""
-    command = command or typer.main.get_command(app)
-    yield path
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, (*path, name))
 
 
 # ---------------------------------------------------------------- help and start-up
@@ -65,7 +56,7 @@ def test_the_check_of_what_is_loaded_would_notice():
     assert json.loads(done.stdout) == ["numpy"]
 
 
-@pytest.mark.parametrize("path", list(commands()), ids=" ".join)
+@pytest.mark.parametrize("path", list(commands(command_of(app))), ids=" ".join)
 def test_every_command_explains_itself(path, cli):
     short, long = cli(*path, "-h"), cli(*path, "--help")
     assert (short.exit_code, long.exit_code) == (0, 0)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from conftest import command_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,11 +25,9 @@ def test_the_command_reference_is_what_the_commands_say():
 
 
 def test_every_option_has_a_help_text():
-    import typer
-
     from afltool.cli.app import app
 
-    for name, command in reference().commands(typer.main.get_command(app), "afltool"):
+    for name, command in reference().commands(command_of(app), "afltool"):
         assert command.help, name
         for parameter in command.params:
             assert getattr(parameter, "help", ""), f"{name} {parameter.name}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
+from conftest import command_of
 from helpers_images import write_imagefolder
 
 import afltool
@@ -96,7 +96,7 @@ def together(cls, f, value):
 @pytest.mark.parametrize(("cls", "f"), cases(*COMMANDS.values()))
 def test_the_command_has_the_option_with_its_help_and_hands_it_on(cls, f):
     name = next(name for name, one in COMMANDS.items() if one is cls)
-    command = typer.main.get_command(app).commands[name]
+    command = command_of(app).commands[name]
     flag = "--" + f.name.replace("_", "-")
     found = [p for p in command.params if flag in p.opts]
     assert len(found) == 1, flag

@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
-import typer
+from conftest import COMMAND, command_of, commands
+from typer.testing import CliRunner
 
 from afltool.cli._help import LONG, OF_HEADS
 from afltool.cli.app import app
@@ -22,27 +22,21 @@ HEAVY = (
     "PIL", "pyarrow", "cryptography", "pydantic", "pydantic_core", "rich", "markdown_it",
     "pygments", "email", "asyncio", "multiprocessing", "unittest",
 )  # fmt: skip
-COMMAND = Path(sys.executable).with_name("afltool")
-
-
-def commands(command=None, path=()):
-    command = command or typer.main.get_command(app)
-    yield path
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, (*path, name))
 
 
 def test_help_of_every_command_loads_nothing_heavy():
     """One process for all: what none of them imports, each of them does without."""
-    chosen = [list(p) for p in commands()]
+    chosen = [list(p) for p in commands(command_of(app))]
     assert ["baseline", "fedfisher"] in chosen
     code = f"""
 import contextlib, io, json, sys
+import typer
 from afltool.cli.app import app
+command = typer.main.get_command(app)
 for words in {chosen!r}:
     for ask in ("-h", "{LONG}"):
         with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
-            app([*words, ask], prog_name="afltool")
+            command([*words, ask], prog_name="afltool")
         assert said.getvalue().startswith("Usage: afltool " + " ".join(words)), words
 print(json.dumps(sorted({set(HEAVY)!r} & set(sys.modules))))
 """
@@ -106,12 +100,12 @@ def test_a_group_without_a_command_shows_its_help_as_a_mistake(cli):
         assert "Commands:" in done.stdout
 
 
-def completed(words):
-    env = {
-        **os.environ, "_AFLTOOL_COMPLETE": "complete_bash", "COMP_WORDS": f"afltool {words}",
+def asking(words):
+    """What bash sets when it asks the command for completions."""
+    return {
+        "_AFLTOOL_COMPLETE": "complete_bash", "COMP_WORDS": f"afltool {words}",
         "COMP_CWORD": str(len(f"x {words}x".split()) - 1),
     }  # fmt: skip
-    return subprocess.run([COMMAND], env=env, capture_output=True, text=True).stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -128,4 +122,11 @@ def completed(words):
     ],
 )
 def test_the_shell_completes_names_and_values(words, expected):
-    assert completed(words) == expected
+    done = CliRunner().invoke(app, env=asking(words), prog_name="afltool")
+    assert done.stdout.split() == expected
+
+
+def test_the_installed_command_completes():
+    env = {**os.environ, **asking("run --da")}
+    done = subprocess.run([COMMAND], env=env, capture_output=True, text=True)
+    assert done.stdout.split() == ["--data", "--data-root"]
