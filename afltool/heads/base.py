@@ -1,9 +1,9 @@
-"""The interface of every head: ten methods. The stages never ask which head it is.
+"""The interface of every head: eleven methods. The stages never ask which head it is.
 
     phase() -> str | None      what to gather next; None = solved
     gather(blocks, client, carried) -> (Statistics, Carried)    client side: additive over rows
     absorb(total) -> Head      server side: a new head, one phase further
-    scores(X) -> (n, C)        `round_scores`: the same after each round
+    scores(X) -> (n, C)        `round_scores`: the same after each round; `round_features`
     bind, shapes               what fits together
     arrays, restore, digest    the state, as files hold it
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ..clients import Client, ClientId, mark
 from ..digest import Digest, array_kind
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..linalg.fixedpoint import FixedPoint, Rows
+from ..linalg.fixedpoint import FixedPoint, Rows, real
 from ..linalg.gram import check_labels
 from ..statistics import Statistics, Sum
 from .carried import NOTHING, Carried
@@ -125,6 +125,15 @@ class Head(ABC):
         """
         if self.phase() is None:
             yield self._last_round(), self.scores(X)
+
+    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+        """The features (n, m) that the scores after each round are made of, with its phase.
+
+        Of a few rows at a time: they may be much wider than the rows. A head that makes none from
+        the rows has the rows themselves.
+        """
+        if self.phase() is None:
+            yield self._last_round(), real(X)
 
     def _last_round(self) -> str:
         """The phase that was solved last, as the report names it."""

@@ -111,6 +111,19 @@ def coder(thresholds: F64, bucketing: str, buckets: int, dealt: NDArray[np.int64
     return Coder(feature, thresholds[feature], (1,) * thresholds.shape[1], buckets)
 
 
+def one_hot(codes: Codes, size: int) -> F64:
+    """Φ (n, E·V), dense: 1 where column j·V + v has idx_j = v, else 0; codes (E, n) below V.
+
+    >>> one_hot(np.array([[1], [0]], dtype=np.uint8), 2)
+    array([[0., 1., 1., 0.]])
+    """
+    groups, rows = codes.shape
+    out = np.zeros((rows, groups * size))
+    places = codes.T.astype(np.intp) + np.arange(groups) * size
+    np.put_along_axis(out, places, 1.0, axis=1)
+    return out
+
+
 def _comparable(X: Rows, cuts: F64) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """Features as rows (d, n), and cuts of a type that compares with them exactly.
 

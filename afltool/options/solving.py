@@ -34,6 +34,10 @@ class EvaluateOptions(Options):
     each_round: bool = option(
         False, "also evaluate the head after every round; this chooses nothing", in_result=False
     )
+    separability: bool = option(
+        False, "also measure how far apart the classes lie in the features that the head makes, in "
+        "every layer: CSR, IFS and DM; lower is better",
+    )  # fmt: skip
     train: Path | None = option(
         None, "training features: also measure the accuracy on these rows", in_run=False
     )

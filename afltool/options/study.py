@@ -8,9 +8,10 @@ from ..errors import UsageError
 from .fields import Options, option
 
 STATISTICS = ("mean±sd", "mean±se", "mean", "median", "max")
-VALUES = (
-    "top1", "top5", "train_top1", "seconds", "upload_bytes", "download_bytes", "n",
+MEASURED = (  # what `evaluate` measures of a head, and of a deep one after every layer
+    "top1", "top5", "train_top1", "csr", "ifs", "dm", "train_csr", "train_ifs", "train_dm",
 )  # fmt: skip
+VALUES = (*MEASURED, "seconds", "upload_bytes", "download_bytes", "n")
 
 
 @dataclass(frozen=True, kw_only=True)

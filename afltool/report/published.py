@@ -24,6 +24,8 @@ FIGURES = {
     "top1": ("top1", 100.0), "train top1": ("train_top1", 100.0), "seconds": ("seconds", 1.0),
     "top1 with RI removal": ("top1", 100.0), "top1 without RI removal": ("top1", 100.0),
     "sum of abs deviation": ("deviation", 1.0),
+    **{name: (name.lower(), 1.0) for name in ("CSR", "IFS", "DM")},
+    **{f"train {name}": (f"train_{name.lower()}", 1.0) for name in ("CSR", "IFS", "DM")},
 }  # fmt: skip
 
 

@@ -8,18 +8,42 @@ from typing import Any
 
 from ..errors import UsageError
 from ..heads.base import Head
-from ..metrics import Metrics
+from ..metrics import MEASURES, Metrics, Separability
 from ..store.heads import load_head
 
 Round = dict[str, Any]
+#: What `evaluate` finds after a round; ``kept`` says that it is the head's own.
+FOUND = (
+    "top1", "top5", "kept", "train_top1", *MEASURES, *(f"train_{one}" for one in MEASURES),
+)  # fmt: skip
 
 
-def rounds_of(head: Head, more: Mapping[str, Mapping[str, Any]]) -> list[Round]:
-    """The rounds of a head's report, single figures only; ``more`` adds figures by phase."""
+def rounds_of(
+    head: Head, more: Mapping[str, Mapping[str, Any]], apart: Sequence[Mapping[str, Any]] = ()
+) -> list[Round]:
+    """The rounds of a head's report, single figures only; ``more`` adds figures by phase.
+
+    ``apart``: measures of the features of some phases, see `separabilities`.
+    """
+    measured = {one["features"]: {name: one[name] for name in MEASURES} for one in apart}
     return [
-        {**_figures(entry), **more.get(entry["phase"], {})}
+        {**_figures(entry), **more.get(entry["phase"], {}), **measured.get(entry["phase"], {})}
         for entry in head.report.get("phases", [])
     ]
+
+
+def separabilities(apart: Mapping[str, Separability]) -> list[dict[str, Any]]:
+    """CSR, IFS and DM of the features of each layer, in order, with their number."""
+    return [{"features": name, "width": one.width, **one.figures()} for name, one in apart.items()]
+
+
+def last_separability(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The measures of the last layer, of the test rows and of the training rows (``train_csr``)."""
+    found: dict[str, float] = {}
+    for start, part in (("", metrics), ("train_", metrics.get("train", {}))):
+        for one in part.get("separability", [])[-1:]:
+            found |= {f"{start}{name}": one[name] for name in MEASURES}
+    return found
 
 
 def accuracies(counted: Mapping[str, Metrics]) -> dict[str, Round]:
@@ -80,22 +104,23 @@ def told(head: Head, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any
 
 def with_training(found: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Metrics on test rows, with the accuracies on training rows ``theirs`` beside them."""
-    own = {key: theirs[key] for key in ("top1", "top5", "n", "features")}
-    after = {one["phase"]: one["top1"] for one in theirs.get("rounds", []) if "top1" in one}
+    kept = ("top1", "top5", "n", "features", "separability")
+    own = {key: theirs[key] for key in kept if key in theirs}
+    after = {one["phase"]: one for one in theirs.get("rounds", []) if "top1" in one}
     rounds = [
-        {**one, "train_top1": after[one["phase"]]} if one["phase"] in after else one
-        for one in found.get("rounds", [])
+        {**one, **_of_training(after.get(one["phase"], {}))} for one in found.get("rounds", [])
     ]
     return {**found, "train": own, **({"rounds": rounds} if "rounds" in found else {})}
 
 
+def _of_training(one: Round) -> Round:
+    """Figures of a round on training rows, by the names that they have beside those of the test."""
+    return {f"train_{name}": one[name] for name in ("top1", *MEASURES) if name in one}
+
+
 def _known(rounds: Sequence[Round]) -> dict[str, Round]:
     """Accuracies by phase, of rounds that have one."""
-    return {
-        one["phase"]: {k: one[k] for k in ("top1", "top5", "kept", "train_top1") if k in one}
-        for one in rounds
-        if "top1" in one
-    }
+    return {one["phase"]: {k: one[k] for k in FOUND if k in one} for one in rounds if "top1" in one}
 
 
 def _figures(entry: Mapping[str, Any]) -> Round:

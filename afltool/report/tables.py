@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
+from ..metrics import MEASURES
 from ..shown import byte_text
 from ..store.atomic import write_text
 from .rounds import rounds_table
@@ -83,6 +84,8 @@ def print_metrics(found: dict[str, Any]) -> None:
     console.print(table)
     if "metrics" in found:
         console.print(_figures_table(found["metrics"]))
+    if "separability" in found:
+        console.print(_separability_table(found["separability"]))
     if "by" in found:
         console.print(_parts_table(found["by"]))
     if "against" in found:
@@ -93,6 +96,18 @@ def print_metrics(found: dict[str, Any]) -> None:
         )
     if "rounds" in found:
         console.print(rounds_table(found["rounds"]))
+
+
+def _separability_table(layers: list[dict[str, Any]]) -> Table:
+    """CSR, IFS and DM of the features of each layer."""
+    table = Table(title="how far apart the classes lie (lower is better)")
+    for name in ("features", "width", *(one.upper() for one in MEASURES)):
+        table.add_column(name, justify="left" if name == "features" else "right")
+    for one in layers:
+        measured = (one[name] for name in MEASURES)
+        told = ("–" if value is None else f"{value:.4g}" for value in measured)
+        add_row(table, one["features"], str(one["width"]), *told)
+    return table
 
 
 def _figures_table(figures: dict[str, dict[str, float | None]]) -> Table:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import InputError, OutputExistsError
 from ..inputs import distinct_files
-from ..report.round_facts import told
+from ..report.round_facts import last_separability, told
 from ..report.rounds import write_rounds
 from ..report.tables import write_confusion, write_json
 from ..stages.aggregate import aggregate
@@ -209,9 +209,12 @@ class _Run:
     def evaluated(self, heads: list[Path], test: Path, train: Path | None = None) -> dict[str, Any]:
         each = self.config.evaluate.each_round
         how: dict[str, Any] = {"each_round": True, "earlier": tuple(heads[:-1])} if each else {}
+        if self.config.evaluate.separability:
+            how["separability"] = True
         if self.config.own.train_accuracy:
             how["train"] = train
-        key = partial(metrics_key, heads, [test, how.get("train")], each)
+        asked = [each, self.config.evaluate.separability]
+        key = partial(metrics_key, heads, [test, how.get("train")], asked)
         make = partial(evaluate, heads[-1], test, **how)
         return self.shared.metrics(key, make, head=heads[-1], features=test)
 
@@ -235,6 +238,7 @@ class _Run:
             "top5": metrics["top5"],
             "n": metrics["n"],
             **({"train_top1": metrics["train"]["top1"]} if "train" in metrics else {}),
+            **last_separability(metrics),
             "clients": len(last["clients"]["names"]),
             "total_digest": last["digest"],
             "head_digest": metrics["head"]["digest"],

@@ -87,11 +87,11 @@ def partition_key(train: Path, options: Mapping[str, Any]) -> list[Any]:
     return ["partition", read_header(train, "features")["digest"], _texts(options)]
 
 
-def metrics_key(heads: list[Path], rows: list[Path | None], each_round: bool) -> list[Any]:
-    """Everything that an evaluation depends on."""
-    found = [read_header(head, "head")["digest"] for head in heads[0 if each_round else -1 :]]
+def metrics_key(heads: list[Path], rows: list[Path | None], asked: list[bool]) -> list[Any]:
+    """Everything that an evaluation depends on; ``asked``: of each round, and what else."""
+    found = [read_header(head, "head")["digest"] for head in heads[0 if asked[0] else -1 :]]
     of_rows = [None if one is None else read_header(one, "features")["digest"] for one in rows]
-    return ["metrics", found, of_rows, each_round]
+    return ["metrics", found, of_rows, asked]
 
 
 def _texts(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import progress
 from ..differences import difference
 from ..errors import MismatchError, UsageError
 from ..heads.base import Head
 from ..heads.checks import probabilities
+from ..linalg.fixedpoint import Rows
 from ..metrics import (
     FIGURES,
     WRONG,
     Kept,
     Metrics,
+    Separability,
     by_part,
     curves,
     figure_names,
@@ -27,11 +30,20 @@ from ..metrics import (
 )
 from ..options import made, takes
 from ..options.solving import EvaluateOptions
-from ..report.round_facts import accuracies, after_each_round, rounds_of, with_training
+from ..report.round_facts import (
+    accuracies,
+    after_each_round,
+    rounds_of,
+    separabilities,
+    with_training,
+)
 from ..report.rounds import check_table, write_records
 from ..store.features import Features, open_features
 from ..store.heads import load_head, load_solved_head, not_solved
 from ..store.tables import column_by_row
+
+OF_TRAINING = ("each_round", "earlier", "separability")  # what is asked of the training rows, too
+AT_ONCE = 256  # rows whose features are made together: those of codes are dense here
 
 
 @takes(EvaluateOptions)
@@ -45,6 +57,9 @@ def evaluate(
     the head's report, with the accuracies of the solved head after each round that this file
     holds. The head need not be solved then: its best weights so far are evaluated.
 
+    ``separability`` adds a list of that name: CSR, IFS and DM of the features that the head makes
+    of the rows, an entry for each layer; see `metrics.Separability`. ``rounds`` have them as well.
+
     ``earlier``: head files of earlier rounds, in any order, for the rounds that it does not hold.
     ``train``: training features; adds ``train`` (top-1, top-5, n) and ``train_top1`` of rounds.
     ``metrics``, ``by``, ``against`` add entries of the same names; ``errors`` writes a table.
@@ -52,7 +67,8 @@ def evaluate(
     o = made(EvaluateOptions, options)
     if o.train is not None:
         found = evaluate(head, features, overwrite=overwrite, **{**options, "train": None})
-        theirs = evaluate(head, o.train, each_round=o.each_round, earlier=o.earlier)
+        alike = {name: options[name] for name in OF_TRAINING if name in options}
+        theirs = evaluate(head, o.train, **alike)
         return with_training(found, theirs)
     if o.each_round and o.earlier:
         last, alone = Path(head), {**options, "earlier": (), "overwrite": overwrite}
@@ -76,13 +92,17 @@ def evaluate(
         other = None if o.against is None else _other(o.against, rows, features)
         parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
         groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
-        counted = _score(solved, head, rows, o.each_round, keeping, other)
+        apart: dict[str, Separability] | None = {} if o.separability else None
+        counted = _score(solved, head, rows, o.each_round, keeping, other, apart)
+        measured = separabilities(apart or {})
         found = {
             **list(counted.values())[-1].as_dict(rows.classes),
             "head": {"path": str(head), "digest": header["digest"], "name": solved.name},
             "features": {"path": str(features), "digest": rows.header["digest"]},
-            **({"rounds": rounds_of(solved, accuracies(counted))} if o.each_round else {}),
+            **({} if apart is None else {"separability": measured}),
         }
+        if o.each_round:
+            found["rounds"] = rounds_of(solved, accuracies(counted), measured)
     scored = keeping.scored()
     if names and scored is not None:
         at = None if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -139,8 +159,12 @@ def _score(
     each_round: bool,
     keeping: Kept,
     other: tuple[Head, Kept] | None,
+    apart: dict[str, Separability] | None,
 ) -> dict[str, Metrics]:
-    """Counts of every round, or of the solved head as the only one; both keep what they keep."""
+    """Counts of every round, or of the solved head as the only one; both keep what they keep.
+
+    ``apart``: where the scatters of the head's features go, layer by layer.
+    """
     counted: dict[str, Metrics] = {}
     none = Metrics(np.zeros((len(rows.classes),) * 2, dtype=np.int64), 0)
     with progress.task("evaluate", len(rows), "rows") as task:
@@ -152,6 +176,8 @@ def _score(
                 counted[name] = counted.get(name, none) + score_metrics(S, y)
             if S is None:
                 raise not_solved(solved, path)
+            if apart is not None:
+                _set_apart(apart, solved, X, y, len(rows.classes))
             ids = rows.row_ids[start : start + len(X)]
             keeping.add(S, probabilities(solved, S), y, ids, rows.classes)
             if other is not None:
@@ -159,3 +185,15 @@ def _score(
                 kept.add(head.scores(X), None, y, ids, rows.classes)
             task.advance(len(X))
     return counted
+
+
+def _set_apart(
+    found: dict[str, Separability], head: Head, X: Rows, y: NDArray[np.int64], classes: int
+) -> None:
+    """Add the features that the head makes of these rows to the scatters of their layers."""
+    for start in range(0, len(y), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        for name, phi in head.round_features(X[part]):
+            if name not in found:
+                found[name] = Separability(classes, phi.shape[1])
+            found[name].add(phi, y[part])

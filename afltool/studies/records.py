@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import InvalidDataError, UsageError
 from ..heads import OPTIONS
-from ..options.study import VALUES
+from ..options.study import MEASURED, VALUES
 from ..report.crosstab import Record
 from ..runs.config import PARTS
 from ..runs.told import plain
@@ -73,7 +73,7 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
             sums[name] += one.get(name) or 0
         number = re.fullmatch(r"weights-(\d+)", one["phase"])
         if number and one.get("top1") is not None:
-            own = {k: one[k] for k in ("top1", "top5", "train_top1") if one.get(k) is not None}
+            own = {k: one[k] for k in MEASURED if one.get(k) is not None}
             after[int(number[1])] = {**own, **sums, "n": found["n"]}
     return after
 

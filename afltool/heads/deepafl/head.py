@@ -177,6 +177,14 @@ class DeepAFLHead(Head):
                 self.network.step(state, t - 1, self.learned.blocks)
             yield f"weights-{t}", self._scores(state, t)
 
+    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+        """Φ_t (n, d_Φ) for each t with a known W_t; of the compute type, valid until the next."""
+        state = self.network.begin(X) if self.learned.weights else {}
+        for t in range(len(self.learned.weights)):
+            if t:
+                self.network.step(state, t - 1, self.learned.blocks)
+            yield f"weights-{t}", state[PHI]
+
     def _scores(self, state: State, t: int) -> F64:
         phi = state[PHI]
         W = self.learned.weights[t].astype(phi.dtype)

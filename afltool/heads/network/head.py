@@ -6,7 +6,7 @@ begin with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count, takewhile
 
 import numpy as np
@@ -55,6 +55,13 @@ class NetworkHead(Head):
             h = np.maximum(h @ W + b, 0.0)
         W, b = self.layers[-1]
         return np.asarray(h @ W + b)
+
+    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+        """The rows, 'layer-0', and what each hidden layer makes of them, 'layer-1', …"""
+        h = real(X)
+        for number, (W, b) in enumerate(self.layers):
+            yield f"layer-{number}", h
+            h = np.maximum(h @ W + b, 0.0)
 
     def arrays(self) -> dict[str, Array]:
         found: dict[str, Array] = {}

@@ -6,7 +6,7 @@ Random features are of Rahimi and Recht, "Random features for large-scale kernel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from typing import Self
 
@@ -91,6 +91,11 @@ class RandomFeaturesHead(Head):
             raise UsageError("the head is not solved yet")
         phi = self.lift(X)
         return np.asarray(gram.product(phi, self.weights.astype(phi.dtype)), dtype=np.float64)
+
+    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+        """Φ (n, D), see `lift`."""
+        if self.phase() is None:
+            yield self._last_round(), self.lift(X)
 
     def arrays(self) -> dict[str, Array]:
         return {} if self.weights is None else {"weights": self.weights}

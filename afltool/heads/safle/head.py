@@ -12,7 +12,7 @@ Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Self
@@ -105,6 +105,16 @@ class SafleHead(Head):
         for table, row in zip(self.tables, self.coder().codes(X), strict=True):
             out += table[row]
         return out if self.linear is None else out + real(X) @ self.linear
+
+    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+        """Φ (n, D), dense: the one-hot codes, after the rows themselves if they are fitted too."""
+        if self.phase() is None:
+            yield self._last_round(), self.expanded(X)
+
+    def expanded(self, X: Rows) -> NDArray[np.float64]:
+        """Φ (n, D) or Φ⁺ = [x, Φ] (n, d + D), dense float64: for a few rows."""
+        hot = cd.one_hot(self.coder().codes(X), self.options.size)
+        return np.hstack([real(X), hot]) if self.options.with_linear else hot
 
     # ------------------------------------------------------------ state
 

@@ -18,7 +18,7 @@ from ...digest import Digest
 from ...linalg import codes as cd
 from ...linalg import ridge as rr
 from ...linalg.designs import Coded, Dense, Design
-from ...linalg.fixedpoint import FixedPoint, Rows, rows_as
+from ...linalg.fixedpoint import FixedPoint, Rows, real, rows_as
 from ...statistics import Statistics
 from ..base import Array, Block, Head, Source
 from ..gathered import CROSS, GRAM
@@ -111,6 +111,10 @@ class SoftmaxFeatures:
         """Φ of a few lifted rows."""
         return Dense(rows)
 
+    def expanded(self, X: Rows) -> F64:
+        """Φ (n, D) of a few rows, dense and without the intercept."""
+        return real(self.lifted(X)[0])
+
     def arrays(self) -> dict[str, Array]:
         return self.head.arrays()
 
@@ -199,6 +203,9 @@ class CodedFeatures(SoftmaxFeatures):
 
     def design(self, rows: Lifted) -> Design:
         return Coded(rows.codes, rows.size, rows.raw)
+
+    def expanded(self, X: Rows) -> F64:
+        return self.head.expanded(X)
 
 
 _KINDS: dict[str, type[Any]] = {
