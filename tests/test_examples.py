@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from helpers_images import md5_lines, write_cifar100
 
-from afltool import info, local_stats
+from afltool import head, info, local_stats, partition, solve
 
 ROOT = Path(__file__).parents[1]
 
@@ -91,6 +91,36 @@ def test_the_dummy_experiment_shows_what_the_paper_shows():
     assert max(summed) < 1e-11
     assert max(with_ri) < 1e-8
     assert without[0] < 1e-8 < 1e-3 < without[2]
+
+
+@pytest.mark.slow
+def test_the_sweep_of_the_digits_and_its_table(tmp_path):
+    command = (sys.executable, ROOT / "examples" / "sweep.py", tmp_path, "--seeds", "2")
+    first = run(*command, "--clients", "20", "--only", "AFL")
+    assert "choose ['first', 9, 'linear'" in first
+    whole = run(*command, "--clients", "20")
+    assert "choose ['first', 9, 'linear'" not in whole, "it is kept"
+    rows = pd.read_csv(tmp_path / "sweep.csv")
+    assert rows["top1"].min() > 0.85
+    assert rows.groupby(["head", "bits"]).size().eq(2).all()
+    nine, three = (rows[(rows["head"] == "AFL") & (rows.bits == b)] for b in (9, 3))
+    assert three.megabytes.iloc[0] < nine.megabytes.iloc[0]
+    # What held-out clients chose is what solve chooses from the same files.
+    clients = partition(
+        tmp_path / "train.h5", tmp_path / "clients.h5", scheme="dirichlet", alpha=0.1, clients=20,
+        seed=1, held_out=0.1,
+    )  # fmt: skip
+    agreed = head("linear", tmp_path / "head0.h5", options={"intercept": True})
+    held = tmp_path / "held.h5"
+    total = local_stats(
+        tmp_path / "train.h5", agreed, tmp_path / "kept.h5", partition=clients, sum=True,
+        held_out=held,
+    )  # fmt: skip
+    done = solve(total, tmp_path / "head.h5", options={"ridge": "auto"}, validate=held)
+    chosen = json.loads(nine[nine.seed == 1].options.item())["ridge"]
+    assert info(done)["report"]["ridge"] == chosen
+    table = run(*command, "--clients", "20", "--table", "--only", "softmax")
+    assert "| pixels | first | 64 | softmax | 9 | 4 |" in table
 
 
 @pytest.mark.slow
