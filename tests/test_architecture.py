@@ -31,7 +31,8 @@ LAYERS = (
     ("report",),
     ("stages", "estimator"),
     ("runs",),
-    ("engines", "studies"),
+    ("engines",),
+    ("studies",),
     ("cli",),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

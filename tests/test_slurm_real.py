@@ -24,6 +24,9 @@ from slurm_faults import Faults, disturb, look
 import afltool
 from afltool.runs.config import RunConfig
 from afltool.store.heads import load_head
+from afltool.studies.description import find
+from afltool.studies.execution import finished
+from afltool.studies.layout import StudyFolder
 
 pytestmark = pytest.mark.slow
 
@@ -120,6 +123,44 @@ def empty(cluster, seconds=120):
         if lost == 20:
             Faults(cluster, seed=0).put_away()
         time.sleep(1)
+
+
+STUDY = """
+train-features = "{train_features}"
+test-features = "{test_features}"
+clients = 6
+[[method]]
+head = "linear"
+[[method]]
+head = "linear"
+ridge = 1
+min-rows = 100000
+[[method]]
+baseline = "fedavg"
+rounds = 1
+"""
+
+
+def test_a_study_is_an_array_over_its_cells(cluster, options, tmp_path):
+    (tmp_path / "three.toml").write_text(STUDY.format(**options))
+    site = ["--slurm", "--submit", "--job-memory", "1G"]
+    cluster.call("afltool", "study", tmp_path / "three.toml", "-o", tmp_path / "S", *site)
+
+    def look():
+        return json.loads(cluster.call("afltool", "status", tmp_path / "S", "--json"))
+
+    end = time.monotonic() + 100
+    while set((found := look())["counts"]) != {"done", "failed"}:
+        assert time.monotonic() < end, found
+        time.sleep(1)
+    assert found["counts"] == {"done": 2, "failed": 1}
+    failed = next(one for one in found["cells"] if one["state"] == "failed")
+    assert failed["name"] == "linear, ridge 1, min-rows 100000"
+    assert "fewer than 100000 rows" in failed["why"]
+    wanted, folder = find(str(tmp_path / "S")), StudyFolder(tmp_path / "S")
+    here = finished(folder, wanted.cells[0])
+    alone = afltool.run(wanted.cells[0].config, tmp_path / "alone")
+    assert here["digests"] == json.loads((alone / "summary.json").read_text())["digests"]
 
 
 def digests(run):

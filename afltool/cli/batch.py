@@ -51,19 +51,23 @@ def slurm(
     run = RunConfig(**{**({} if config is None else read_config(config)), **options})
     if print_:
         texts = engine.script_texts(run, where, out)
-        print_json(texts) if as_json else say_lines(_all_of(texts))
+        print_json(texts) if as_json else say_lines(all_of(texts))
         return
     script = engine.prepare(run, where, out)
-    said = engine.submit(script) if submit else []
+    submitted(script, out, engine.submit(script) if submit else None, as_json)
+
+
+def submitted(script: Path, out: Path, said: list[str] | None, as_json: bool) -> None:
+    """Print where scripts are, and what was ``said`` when they were started, if they were."""
     if as_json:
-        print_json({"path": str(out), "script": str(script), "submitted": said})
+        print_json({"path": str(out), "script": str(script), "submitted": said or []})
         return
-    for line in said:
+    for line in said or []:
         tell(line)
-    say(out if submit else script)
+    say(script if said is None else out)
 
 
-def _all_of(texts: dict[str, str]) -> str:
+def all_of(texts: dict[str, str]) -> str:
     return "\n".join(f"##### {name}\n{text}" for name, text in texts.items())
 
 

@@ -7,24 +7,32 @@ from typing import Annotated, Any
 
 import typer
 
+from ..engines.site import Site, make_site
 from ..errors import UsageError
 from ..options.study import StudyOptions, TableOptions
 from ._console import command
 from ._options import of_run, parameters, with_options
 from ._streams import say, say_lines
 from ._types import Json, Overwrite, print_json
+from .batch import all_of, submitted
 
 
 def add_to(app: typer.Typer) -> None:
-    groups = {"how": parameters(StudyOptions, "Study"), "options": of_run()}
+    of_site = parameters(Site, "Slurm", skip=_OF_RUNS, rename=_RENAMED, rare=True)
+    groups = {"how": parameters(StudyOptions, "Study"), "of_site": of_site, "options": of_run()}
     app.command("study")(command(with_options(study, **groups)))
     for name, function in (("table", table), ("report", report)):
         made = with_options(function, options=parameters(TableOptions))
         app.command(name)(command(made))
 
 
+_OF_RUNS = {"shards", "clients_per_task", "fan_in"}  # of a site: they divide the jobs of one run
+_RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
+
+
 def study(
     how: dict[str, Any],
+    of_site: dict[str, Any],
     options: dict[str, Any],
     spec: Annotated[
         str | None,
@@ -43,6 +51,14 @@ def study(
         typer.Option("--check", help="solve every total again by itself; heads must be equal"),
     ] = False,
     list_: Annotated[bool, typer.Option("--list", help="the studies that are shipped")] = False,
+    slurm: Annotated[
+        bool,
+        typer.Option("--slurm", help="write job scripts: an array over cells; --print shows them"),
+    ] = False,
+    submit: Annotated[bool, typer.Option("--submit", help="with --slurm: also start them")] = False,
+    site: Annotated[
+        Path | None, typer.Option("--site", help="TOML of the site's defaults ($AFLTOOL_SITE)")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
@@ -63,11 +79,48 @@ def study(
         raise UsageError("--out is needed: the folder of the study")
     o = StudyOptions(**how)
     wanted = description.find(spec).changed(options, o.seeds)
+    if slurm or submit or site is not None or of_site:
+        _check_slurm(slurm, submit, print_, o)
+        _jobs(wanted, out, o.most, _site(of_site, site), print_, submit, as_json)
+        return
     if print_:
         say_lines(script(wanted, StudyFolder(out)))
         return
-    folder = stage(wanted, out, most=o.most, check=check)
+    folder = stage(wanted, out, most=o.most, check=check, only=o.only, prepare=o.prepare)
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
+
+
+def _check_slurm(slurm: bool, submit: bool, print_: bool, o: StudyOptions) -> None:
+    if not slurm:
+        raise UsageError("--submit, --site and the options of a cluster belong to --slurm")
+    if submit and print_:
+        raise UsageError("give --print or --submit, not both")
+    if o.only is not None or o.prepare:
+        raise UsageError("--slurm is for all cells: leave --only and --prepare out")
+    if submit:
+        from ..engines.slurm import check_submitting
+
+        check_submitting()
+
+
+def _site(given: dict[str, Any], file: Path | None) -> Site:
+    called = {name: own for own, name in _RENAMED.items()}
+    return make_site({called.get(name, name): value for name, value in given.items()}, file)
+
+
+def _jobs(
+    wanted: Any, out: Path, most: int, site: Site, print_: bool, submit: bool, as_json: bool
+) -> None:
+    """Write the job scripts of a study, or print them; with ``submit`` also start them."""
+    from ..engines.slurm import submit as start
+    from ..studies import jobs
+
+    if print_:
+        texts = jobs.script_texts(wanted, site, out)
+        print_json(texts) if as_json else say_lines(all_of(texts))
+        return
+    script = jobs.prepare(wanted, site, out, most=most)
+    submitted(script, out, start(script) if submit else None, as_json)
 
 
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a study")]

@@ -19,12 +19,13 @@ NAMES = {
     "metrics": RunFolder.METRICS,
     "slurm": RunFolder.SLURM,
 }
-_COMMON = """\
+_WHERE = """\
 # Sourced by the scripts of this folder: where the run is, the site's environment, how a stage runs.
 RUN={run}
-HEAD={head}
-{setup}set -uo pipefail
+{head}{setup}set -uo pipefail
 
+"""
+_ROUNDS = """\
 # of_round N: the files of round N of a head (most heads have one round).
 of_round() {{
     round=$1 suffix= head=$HEAD
@@ -43,13 +44,15 @@ files() {{
     for i in $(seq "$2" "$3"); do files+=("$1/$i.h5"); done
 }}
 
+"""
+_STAGE = """\
 # stage NAME OPTIONS…: a command of afltool, in a process that signals to the job are passed on to.
 # Slurm sends SIGUSR1 before the time limit, SIGTERM at scancel: the command ends with exit code 75
 # and what it has finished is kept. Its last line is one of JSON: seconds, peak memory, exit code.
 child='' asked=''
 trap 'asked=USR1; [ -z "$child" ] || kill -USR1 "$child"' USR1
 trap 'asked=TERM; [ -z "$child" ] || kill -TERM "$child"' TERM
-stage() {{
+stage() {
     local code
     [ -z "$asked" ] || finish 75
     afltool --summary "$@" &
@@ -57,20 +60,20 @@ stage() {{
     while wait "$child"; code=$?; [ "$code" -gt 128 ] && kill -0 "$child" 2>/dev/null; do :; done
     child=''
     [ "$code" = 0 ] || finish "$code"
-}}
+}
 
 # finish CODE: end this task. If a second try may succeed, this one task goes back into the queue:
 #   75        stopped before the time limit; the next try goes on from there
 #   3         a file is not there or busy: network file systems show some late
 #   over 128  killed by a signal, perhaps for its memory
-finish() {{
+finish() {
     local code=$1 tries=0 wait job=$SLURM_JOB_ID
-    [ -z "${{SLURM_ARRAY_TASK_ID:-}}" ] || job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+    [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
     [ "$code" != 75 ] || tries=100
     [ "$code" != 3 ] || tries=3
     [ "$code" -le 128 ] || tries=5
     [ "$asked" != TERM ] || tries=0   # cancelled; or preempted, then Slurm puts it back itself
-    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt "$tries" ]; then
+    if [ "${SLURM_RESTART_COUNT:-0}" -lt "$tries" ]; then
         echo "exit code $code: this task goes back into the queue" >&2
         for wait in 1 2 5 10 20 20 20 20; do   # the controller may be starting again
             scontrol requeue "$job" && break
@@ -78,13 +81,10 @@ finish() {{
         done
     fi
     exit "$code"
-}}
+}
 """
 
-_SUBMIT = """\
-#!/bin/bash
-# Submits what is missing of this run and not in the queue yet. The solve job calls it for the next
-# round; call it again after a failure: bash {run}/slurm/submit.sh
+_QUEUE = """\
 source {run}/slurm/common.sh
 set -e
 cd "$RUN/{names[slurm]}"
@@ -106,7 +106,7 @@ enqueue() {{
     job=$(tail -n 1 "jobs/$name-$round" 2>/dev/null || true)
     if [ -n "$job" ] && squeue -h -j "$job" -t PD,R,CG,S -o %i 2>/dev/null | grep -q .
     then return; fi
-    [ -z "$after" ] || set -- "--dependency=afterok:$after" --kill-on-invalid-dep=yes "$@"
+    [ -z "$after" ] || set -- "--dependency={after}:$after" --kill-on-invalid-dep=yes "$@"
     for wait in 1 5 20 0; do
         job=$(sbatch --parsable --job-name="$name-$round" "$@" "$name.sh" "$round") && break
         [ "$wait" -gt 0 ] && sleep "$wait"
@@ -116,7 +116,12 @@ enqueue() {{
     echo "$job" >>"jobs/$name-$round"
     echo "$name: job $job, round $round"
 }}
-
+"""
+_SUBMIT = """\
+#!/bin/bash
+# Submits what is missing of this run and not in the queue yet. The solve job calls it for the next
+# round; call it again after a failure: bash {run}/slurm/submit.sh
+{queue}
 # one NAME AFTER FILE: submit the job that makes FILE, if it is missing. What needs FILE waits for
 # $job, which is AFTER if there is nothing to do.
 one() {{
@@ -150,18 +155,34 @@ one 05-solve "$job" "$solved"
 
 
 def common(folder: Path, head: Path | None, site: Site) -> str:
-    """common.sh."""
+    """common.sh of a run."""
+    first = f"$RUN/{RunFolder.FIRST_HEAD}" if head is None else _quoted(head)
+    return shared(folder, site, f"HEAD={first}\n", _ROUNDS.format(names=NAMES))
+
+
+def shared(folder: Path, site: Site, head: str = "", between: str = "") -> str:
+    """common.sh: where the folder is, the site's environment, and how a stage runs in a job."""
     modules = site.modules.split(",") if site.modules else []
     lines = [f"module load {shlex.join(modules)}"] if modules else []
     if site.venv is not None:
         lines.append(f"source {_quoted(site.venv / 'bin' / 'activate')}")
     setup = "".join(line + "\n" for line in [*lines, *site.setup])
-    first = f"$RUN/{RunFolder.FIRST_HEAD}" if head is None else _quoted(head)
-    return _COMMON.format(run=_quoted(folder), head=first, setup=setup, names=NAMES)
+    return _WHERE.format(run=_quoted(folder), head=head, setup=setup) + between + _STAGE
+
+
+def queue(folder: Path, after: str = "afterok") -> str:
+    """The part of submit.sh that defines `enqueue`; ``after``: what a job waits for of another."""
+    return _QUEUE.format(run=_quoted(folder), after=after, names=NAMES)
 
 
 def script(step: Step, folder: Path, site: Site, start: Path) -> str:
-    """The job script of a step."""
+    """The job script of a step of a run."""
+    lines = [*header(step, folder, site, start), 'of_round "${1:-1}"', ""]
+    return "\n".join([*lines, step.body]) + "\n"
+
+
+def header(step: Step, folder: Path, site: Site, start: Path) -> list[str]:
+    """The first lines of a job script: what it is, what it asks Slurm for, common.sh."""
     s = site.of(step.stage)
     one = "%A_%a" if step.tasks else "%j"
     options = {
@@ -178,10 +199,9 @@ def script(step: Step, folder: Path, site: Site, start: Path) -> str:
         "gres": f"gpu:{s.gpus}" if s.gpus else None,
         "signal": f"B:USR1@{s.warn}",
     }
-    header = [f"#SBATCH --{k}={_quoted(v)}" for k, v in options.items() if v is not None]
-    lines = ["#!/bin/bash", f"# {step.about}", *header, "#SBATCH --requeue"]
-    lines += [f"source {_quoted(folder / RunFolder.COMMON)}", 'of_round "${1:-1}"', ""]
-    return "\n".join([*lines, step.body]) + "\n"
+    asked = [f"#SBATCH --{k}={_quoted(v)}" for k, v in options.items() if v is not None]
+    lines = ["#!/bin/bash", f"# {step.about}", *asked, "#SBATCH --requeue"]
+    return [*lines, f"source {_quoted(folder / RunFolder.COMMON)}"]
 
 
 def submitting(steps: list[Step], folder: Path, site: Site) -> str:
@@ -208,7 +228,9 @@ def submitting(steps: list[Step], folder: Path, site: Site) -> str:
         elif step.stage == "aggregate":
             sums.append(f'    one {step.name} "$job" "$total"')
     before, rest = "\n".join(lines), "\n".join(sums)
-    return _SUBMIT.format(run=_quoted(folder), before=before, sums=rest, names=NAMES)
+    return _SUBMIT.format(
+        run=_quoted(folder), queue=queue(folder), before=before, sums=rest, names=NAMES
+    )
 
 
 def _many(step: Step, limit: str, after: str) -> str:

@@ -16,7 +16,9 @@ from ..runs.toml import known_key
 from ..typed import typed
 
 ENVIRONMENT = "AFLTOOL_SITE"
-STAGES = ("extract", "merge", "partition", "local-stats", "aggregate", "solve", "evaluate")
+STAGES = (
+    "extract", "merge", "partition", "local-stats", "aggregate", "solve", "evaluate", "study",
+)  # fmt: skip
 OF_A_STAGE = ("partition_name", "account", "qos", "time", "memory", "cpus", "gpus")
 _TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
 _MEMORY = re.compile(r"\d+[KMGT]?")

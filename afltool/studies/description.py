@@ -77,11 +77,15 @@ class Study:
 
     def keep(self, folder: StudyFolder) -> None:
         """Write it into its folder; the folder of another study is refused."""
-        if folder.study.exists() and (other := of_folder(folder.root)).name != self.name:
-            raise OutputExistsError(
-                f"{folder.root} holds the study {other.name!r}; expected none or {self.name!r}: "
-                "choose another -o"
-            )
+        if folder.study.exists():
+            other = of_folder(folder.root)
+            if other.name != self.name:
+                raise OutputExistsError(
+                    f"{folder.root} holds the study {other.name!r}; expected none or "
+                    f"{self.name!r}: choose another -o"
+                )
+            if other == self:  # so that several processes may work in one folder
+                return
         text = json.dumps(vars_of(self), indent=2, ensure_ascii=False) + "\n"
         with inputs.distinct_files():  # the study may have been read from this file
             write_text(text, folder.study, overwrite=True)

@@ -17,9 +17,10 @@ from typing import Any
 from .. import progress
 from ..errors import AflError, IncompleteError, NumericalError, StoppedError, UsageError
 from ..inputs import distinct_files, read_json
+from ..options.shards import parse_shard
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file, make_folder, run
-from ..runs.shared import Shared, partition_key
+from ..runs.shared import Shared, extract_key, partition_key
 from ..stages.baseline import baseline
 from ..stages.extract import extract
 from ..stages.partition import partition
@@ -35,8 +36,19 @@ log = logging.getLogger("afltool.studies")
 MOST_KILLED = 2  # processes that may die in a cell before the study leaves the cell out
 
 
-def study(wanted: Study, out: str | Path, *, most: int = 1000, check: bool = False) -> Path:
+def study(
+    wanted: Study,
+    out: str | Path,
+    *,
+    most: int = 1000,
+    check: bool = False,
+    only: str | None = None,
+    prepare: bool = False,
+) -> Path:
     """Carry out every cell of a study in the folder ``out``; returns it.
+
+    ``only``: these cells alone, by the names of their folders, or part 'I/N' of the cells.
+    ``prepare``: only what these cells share.
 
     Raises:
         UsageError: more cells than ``most``; nothing was begun.
@@ -44,20 +56,20 @@ def study(wanted: Study, out: str | Path, *, most: int = 1000, check: bool = Fal
         NumericalError: with ``check``, a total solved alone gives another head.
     """
     folder = StudyFolder(out)
-    if wanted.size() > most:
-        raise UsageError(
-            f"the study {wanted.name} has {wanted.size():,} cells{_how_long(wanted, folder)}; "
-            f"--most {wanted.size()} starts it, more options make it smaller"
-        )
-    cells = wanted.cells
+    check_size(wanted, folder, most)
+    cells = part_of(wanted.cells, only)
     make_folder(folder.root)
     wanted.keep(folder)
+    work = _Execution(folder, len(cells), names_of_cells(wanted.cells))
+    if prepare:
+        work.prepare(cells)
+        return folder.root
     todo = [cell for cell in cells if finished(folder, cell) is None]
     log.info(
         "study %s: %d cells, %d done, %d to do%s", wanted.name, len(cells),
         len(cells) - len(todo), len(todo), _estimate(folder, cells, todo),
     )  # fmt: skip
-    failures = _Execution(folder, len(cells)).all(cells)
+    failures = work.all(cells)
     if check:
         check_heads(folder, cells)
     if failures:
@@ -68,19 +80,72 @@ def study(wanted: Study, out: str | Path, *, most: int = 1000, check: bool = Fal
     return folder.root
 
 
+def check_size(wanted: Study, folder: StudyFolder, most: int) -> None:
+    """Refuse a study of more cells than ``most``, before anything is begun."""
+    if wanted.size() > most:
+        raise UsageError(
+            f"the study {wanted.name} has {wanted.size():,} cells{_how_long(wanted, folder)}; "
+            f"--most {wanted.size()} starts it, more options make it smaller"
+        )
+
+
+def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
+    """The cells that ``only`` names, in their order; all of them for None."""
+    if only is None:
+        return cells
+    if "/" in only:
+        part, parts = parse_shard(only, "--only")
+        return cells[len(cells) * part // parts : len(cells) * (part + 1) // parts]
+    wanted = {one.strip() for one in only.split(",") if one.strip()}
+    found = [cell for cell in cells if cell.key in wanted]
+    if lacking := sorted(wanted - {cell.key for cell in found}):
+        raise UsageError(
+            f"--only {lacking[0]}: no cell of the study has this name; cells are named as their "
+            "folders (afltool status), or give part I/N"
+        )
+    return found
+
+
 class _Execution:
-    def __init__(self, folder: StudyFolder, total: int) -> None:
-        self.folder, self.total, self.shared = folder, total, Shared()
+    def __init__(self, folder: StudyFolder, total: int, names: Mapping[str, str]) -> None:
+        self.folder, self.total, self.names, self.shared = folder, total, names, Shared()
+
+    def prepare(self, cells: list[Cell]) -> None:
+        """Make the features of the cells, and the partitions of baselines; all that can be made.
+
+        Raises `IncompleteError` naming the cells whose shared work failed.
+        """
+        failures: list[str] = []
+        for cell in cells:
+            progress.stop_point()
+            try:
+                with distinct_files():
+                    self.shared_work(cell)
+            except StoppedError:
+                raise
+            except (AflError, MemoryError, OSError) as error:
+                failures.append(f"{self.names[cell.key]} ({_why(error)})")
+        if failures:
+            raise IncompleteError(f"what cells share could not be made: {'; '.join(failures)}")
+
+    def shared_work(self, cell: Cell) -> None:
+        """What this cell shares with others."""
+        if cell.method is not None:
+            self.prepared(cell)
+        elif cell.config.extract is not None:
+            for split in ("train", "test"):
+                options = {**vars(cell.config.extract), "split": split}
+                key = partial(extract_key, split, vars(cell.config.extract))
+                self.shared.value(key, partial(extract, **options))
 
     def all(self, cells: list[Cell]) -> list[str]:
         """Carry out every cell; returns the failed ones by name, with the reason."""
-        names = names_of_cells(cells)
         failures: list[str] = []
         for number, cell in enumerate(cells, 1):
             if finished(self.folder, cell) is not None:
                 continue
             progress.stop_point()
-            name, begun = names[cell.key], time.perf_counter()
+            name, begun = self.names[cell.key], time.perf_counter()
             place = self.folder.cell(cell.key) / StudyFolder.FAILED
             try:
                 with distinct_files(), _quiet(), _begun(place.with_name(StudyFolder.BEGUN)):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..runs.layout import RunFolder
+
 
 class StudyFolder:
     """Paths of a study."""
@@ -32,6 +34,11 @@ class StudyFolder:
 
     def clients(self, key: str) -> Path:
         return self.root / self.SHARED / f"clients-{key}.h5"
+
+    @property
+    def jobs(self) -> Path:
+        """The job scripts of ``--slurm``, laid out as those of a run."""
+        return self.root / RunFolder.SLURM
 
     @classmethod
     def is_one(cls, root: Path) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from . import jobs
 from .cells import line
 from .description import SHIPPED, Study, of_folder, read, shipped_names
 from .execution import failure, finished, names_of_cells
@@ -38,12 +40,17 @@ def status(root: Path) -> dict[str, Any]:
     """The state of every cell, and the command that continues the study."""
     folder, study = StudyFolder(root), of_folder(root)
     names = names_of_cells(study.cells)
-    cells = []
+    cells: list[dict[str, Any]] = []
+    of_jobs = jobs.states(folder, list(names))
     for cell in study.cells:
         found, why = finished(folder, cell), failure(folder, cell)
         state = "done" if found is not None else "failed" if why else "missing"
         if state == "missing" and folder.cell(cell.key).exists():
             state = "unfinished"
+        if state != "done" and cell.key in of_jobs:
+            its, said = of_jobs[cell.key]
+            if state != "failed" or its not in ("failed", "unknown"):
+                state, why = its, said
         cells.append({
             "name": names[cell.key], "folder": str(folder.cell(cell.key)), "state": state,
             "why": why if state == "failed" else None,
@@ -54,5 +61,13 @@ def status(root: Path) -> dict[str, Any]:
     return {
         "folder": str(root), "study": study.name, "state": "done" if done else "unfinished",
         "counts": dict(counts), "cells": cells,
-        "continue": None if done else line(["study", str(root.absolute())]),
+        "todo": [Path(one["folder"]).name for one in cells if one["state"] != "done"],
+        "continue": None if done else _continue(folder),
     }  # fmt: skip
+
+
+def _continue(folder: StudyFolder) -> str:
+    """The command that carries out what is missing; it submits jobs if jobs have begun it."""
+    if folder.jobs.is_dir():
+        return shlex.join(["bash", str(folder.jobs.absolute() / "submit.sh")])
+    return line(["study", str(folder.root.absolute())])

@@ -1,0 +1,150 @@
+"""`study --slurm`: an array over cells, with a stand-in; test_slurm_real.py has a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import pytest
+from test_slurm import StandIn
+from test_studies import GRID
+
+from afltool.engines import queue
+from afltool.engines.site import Site
+from afltool.errors import UsageError
+from afltool.runs.layout import RunFolder
+from afltool.studies import jobs
+from afltool.studies.description import find, read
+from afltool.studies.execution import part_of
+from afltool.studies.layout import StudyFolder
+from afltool.studies.said import status
+
+
+@pytest.fixture
+def wanted(road, tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(GRID.format(train=road.train, test=road.test))
+    return read(path)
+
+
+def array(text, name):
+    """The lines of a bash array in a script, as bash reads them."""
+    asked = f"{text}\nprintf '%s\\n' \"${{{name}[@]}}\""
+    return subprocess.check_output(["bash", "-c", asked], text=True).split()
+
+
+def lists_of(script):
+    return re.search(r"cells=\(.*?\n\)\nshared=\(.*?\n\)\n", script, re.S)[0]
+
+
+def test_a_task_is_a_cell_and_the_partitions_of_baselines_come_first(wanted, tmp_path):
+    texts = jobs.script_texts(wanted, Site(account="physics", at_once=2), tmp_path / "S")
+    assert list(texts) == ["common.sh", "01-prepare.sh", "02-cells.sh", "submit.sh"]
+    for name, text in texts.items():
+        assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0, name
+    lists = lists_of(texts["submit.sh"])
+    assert array(lists, "cells") == [cell.key for cell in wanted.cells]
+    first = re.search(r"cells=\(\n(.*?)\n\)", texts["01-prepare.sh"], re.S)[1].split(",")
+    dealt = [(c.config.partition, c.method) for c in wanted.cells if c.key in map(str.strip, first)]
+    assert {one for one, method in dealt if method} == {
+        cell.config.partition for cell in wanted.cells
+    }
+    assert "#SBATCH --account=physics" in texts["02-cells.sh"]
+    assert '%2"' in texts["submit.sh"]
+
+
+def test_cells_of_runs_on_given_features_share_nothing(wanted, tmp_path):
+    alone = wanted.changed({"head": "linear"})
+    heads = [one for one in alone.tree["method"] if "baseline" not in one]
+    only = type(wanted)(alone.name, {}, {}, {**alone.tree, "method": heads})
+    assert "01-prepare.sh" not in jobs.script_texts(only, Site(), tmp_path)
+
+
+def test_images_of_several_data_sets_are_extracted_by_a_task_each(wanted, tmp_path):
+    images = wanted.changed({"data": ["digits", "cifar10"], "backbone": ["resnet18", "resnet34"]})
+    text = jobs.script_texts(images, Site(gpus=1), tmp_path)["01-prepare.sh"]
+    assert "#SBATCH --gres=gpu:1" in text
+    lines = re.search(r"cells=\(\n(.*?)\n\)", text, re.S)[1].splitlines()
+    by = {cell.key: cell.config.extract for cell in images.cells}
+    groups = [{(by[k].data, by[k].backbone) for k in line.strip().split(",")} for line in lines]
+    assert len(groups) == 4
+    assert all(len(group) == 1 for group in groups)
+
+
+def test_an_array_is_no_longer_than_slurm_takes(wanted, tmp_path):
+    lists = lists_of(jobs.script_texts(wanted, Site(max_array=3), tmp_path)["submit.sh"])
+    tasks = array(lists, "cells")
+    assert [len(one.split(",")) for one in tasks] == [2, 3, 3]
+    assert ",".join(tasks).split(",") == [cell.key for cell in wanted.cells]
+
+
+def test_some_cells_are_named_or_a_part(wanted):
+    cells = wanted.cells
+    assert part_of(cells, f"{cells[5].key}, {cells[1].key}") == [cells[1], cells[5]]
+    assert [c for i in range(3) for c in part_of(cells, f"{i}/3")] == cells
+    with pytest.raises(UsageError, match=r"--only linear-0: no cell"):
+        part_of(cells, "linear-0")
+
+
+def test_scripts_are_written_printed_and_refused(road, tmp_path, cli):
+    path, at = tmp_path / "small.toml", tmp_path / "S"
+    path.write_text(GRID.format(train=road.train, test=road.test))
+    few = ["study", path, "-o", at, "--seeds", 1]
+    shown = cli(*few, "--slurm", "--print", "--job-memory", "2G")
+    assert "#SBATCH --mem=2G" in shown.stdout
+    assert not at.exists()
+    for wrong in (["--submit"], ["--account", "a"], ["--slurm", "--print", "--submit"],
+                  ["--slurm", "--only", "0/2"], ["--slurm", "--most", 3]):  # fmt: skip
+        refused = cli(*few, *wrong)
+        assert refused.exit_code == 2, wrong
+        assert not at.exists()
+    made = cli(*few, "--slurm")
+    assert made.stdout == f"{at / 'slurm' / 'submit.sh'}\n"
+    found = status(at)
+    assert found["counts"] == {"missing": 4}
+    assert found["continue"] == f"bash {at / 'slurm' / 'submit.sh'}"
+    assert found["todo"] == [cell.key for cell in find(str(at)).cells]
+
+
+def test_what_is_missing_is_submitted_and_status_asks_the_queue(wanted, tmp_path, monkeypatch):
+    at, stand_in = tmp_path / "S", StandIn(tmp_path / "queue")
+    script, cells = jobs.prepare(wanted, Site(), at), wanted.cells
+    todo = [cells[2].key, cells[5].key]
+    (stand_in.at / "afltool").write_text(f"#!/bin/bash\necho '{json.dumps(todo)}'\n")
+    (stand_in.at / "afltool").chmod(0o755)
+    stand_in.submit(script)
+    first, second = (job.split("\t") for job in stand_in.jobs())
+    assert {"--array=0", "01-prepare.sh"} <= set(first)
+    assert {"--array=2,5", "--dependency=afterany:1", "02-cells.sh"} <= set(second)
+    folder = StudyFolder(at)
+    monkeypatch.setattr(queue, "ask", lambda: queue.Queue({(2, 2): "running"}))
+    logs = at / RunFolder.LOGS
+    logs.mkdir(exist_ok=True)
+    (logs / f"{jobs.CELLS}-1-2_5.log").write_text("slurmstepd: error: exceeded memory limit\n")
+    states = jobs.states(folder, todo)
+    assert states[todo[0]] == ("running", None)
+    assert states[todo[1]] == ("failed", "slurmstepd: error: exceeded memory limit")
+    monkeypatch.setattr(queue, "ask", lambda: None)
+    assert {state for state, _ in jobs.states(folder, todo).values()} == {"unknown"}
+    monkeypatch.undo()
+    (stand_in.at / "afltool").write_text("#!/bin/bash\necho '[]'\n")
+    stand_in.submit(script)
+    assert len(stand_in.jobs()) == 2, "nothing is missing"
+
+
+@pytest.mark.parametrize(
+    ("its", "shown"), [("running", "running"), ("unknown", "failed"), ("failed", "failed")]
+)
+def test_a_cell_that_failed_is_so_unless_it_is_in_the_queue_again(
+    wanted, tmp_path, monkeypatch, its, shown
+):
+    folder, cell = StudyFolder(tmp_path / "S"), wanted.cells[3]
+    folder.cell(cell.key).mkdir(parents=True)
+    wanted.keep(folder)
+    (folder.cell(cell.key) / StudyFolder.FAILED).write_text("out of memory\n")
+    monkeypatch.setattr(jobs, "states", lambda folder, keys: {cell.key: (its, "a line of a log")})
+    found = status(folder.root)
+    assert found["counts"] == {"missing": 7, shown: 1}
+    whys = [one["why"] for one in found["cells"] if one["why"]]
+    assert whys == (["out of memory"] if shown == "failed" else [])
