@@ -147,7 +147,7 @@ def rounding(head, X):
     """
     bounds = []
     for t, W in enumerate(head.learned.weights):
-        phi = head.network.at(X, t, head.learned.blocks)["phi"]
+        phi = head.network.at(X, t, head.learned)["phi"]
         bounds.append(len(W) * np.finfo(float).eps * (phi**2).sum() * (W**2).sum() / len(X))
     return 10 * max(bounds)
 
@@ -227,7 +227,7 @@ def test_ablations_are_what_they_say():
     phi0 = activate("tanh", projection("linear-uniform", 0, 0, D, 12)(X))
 
     def phi(head, t):
-        state = head.network.at(X, t, head.learned.blocks)
+        state = head.network.at(X, t, head.learned)
         return state["phi"]
 
     def hidden(source, t):

@@ -73,6 +73,14 @@ HEADS = {
     "deepafl, identities": (
         "deepafl", {"layers": 2, "width": 16, "identity_omega": True, "identity_projection": True},
     ),
+    "deepafl, cascade": ("deepafl", {"layers": 2, "width": 16, "deepening": "cascade"}),
+    "deepafl, activated cascade of codes": (
+        "deepafl",
+        {
+            "layers": 2, "width": 16, "hidden_width": 9, "deepening": "activated-cascade",
+            "label_encoding": True, "compute": "float64", "activation": "relu",
+        },
+    ),
     "random features": ("random-features", {"width": 32, "with_linear": True}),
     "random features, fixed": (
         "random-features",

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..graphs import Affine, Drawn, activated
 from ..projections import projection
 from .head import DeepAFLHead
+from .options import ACTIVATED, RESIDUAL
 
 
 class Layer(nn.Module):
@@ -34,6 +35,24 @@ class Layer(nn.Module):
         return moved if self.no_skip else phi + moved
 
 
+class Cascaded(nn.Module):
+    """Φ_t → Φ_{t+1} = σ(Φ_t W_t B_t), or σ(Φ_t W_t Q_t B_t) with encoded labels."""
+
+    def __init__(self, head: DeepAFLHead, t: int) -> None:
+        super().__init__()
+        o, W, network = head.options, head.learned.weights[t], head.network
+        self.fitted, width = nn.Sequential(Affine(W.astype(o.compute))), W.shape[1]
+        if o.label_encoding:
+            self.fitted.append(Drawn(network.codes(t, width), "none"))
+            width = o.widths[1]
+        sigma = str(o.activation) if o.deepening == ACTIVATED else "none"
+        self.drawn = Drawn(network.projected(t, width), sigma)
+
+    def forward(self, phi: Tensor, phi0: Tensor) -> Tensor:
+        found: Tensor = self.drawn(self.fitted(phi))
+        return found
+
+
 class Deep(nn.Module):
     """σ_0(xA), the layers, ΦW; products in the compute type."""
 
@@ -44,7 +63,8 @@ class Deep(nn.Module):
         A = projection(o.projection, o.seed, 0, dim, o.widths[0])
         self.first = Drawn(A, str(o.phi0_activation))
         last = len(head.learned.weights) - 1
-        self.layers = nn.ModuleList([Layer(head, t) for t in range(last)])
+        layer = Layer if o.deepening == RESIDUAL else Cascaded
+        self.layers = nn.ModuleList([layer(head, t) for t in range(last)])
         self.last = Affine(head.learned.weights[last].astype(o.compute))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
     Φ_{t+1} = Φ_t + F_t Ω_{t+1}                Ω learned in phase block-(t+1)      (9)
     scores  = Φ_T W_T                          W_t learned in phase weights-t      (5)
 
-2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or one, see `replay`). The module
+2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or one, see `replay`; or T + 1 without
+learned blocks, as in the other strategies of `--deepening`, see `network`). The module
 `gathering` has the clients' sums, `solving` the server's part. Ω is kept as its two thin factors.
 Nothing random is stored or sent. With held-out clients the number of layers is chosen by their
 squared error, see `Learned.chosen`. With ``incremental`` the rounds weights-1, weights-2, … send
@@ -71,20 +72,20 @@ class DeepAFLHead(Head):
             each = (gathering.of_weights(layers(X), y, classes) for X, y in blocks)
             return add_up(each), NOTHING
         now = self.learned.layers(self.options)
-        after = carried.following(self.network.key(now, self.learned.blocks))
+        after = carried.following(self.network.key(now, self.learned))
         return add_up(self._each(blocks, carried, after)), after
 
     def _each(
         self, blocks: Iterable[Block], before: Carried, after: Carried
     ) -> Iterator[Mapping[str, Array]]:
         """The sums of each block; the rows' new state is put into ``after``."""
-        omegas, now = self.learned.blocks, self.learned.layers(self.options)
+        learned, now = self.learned, self.learned.layers(self.options)
         weights = str(self.phase()).startswith("weights")
         begin = now - (weights and now > 0)
-        key = self.network.key(begin, omegas)
+        key = self.network.key(begin, learned)
         for number, (X, y) in enumerate(blocks):
-            state = before.take(key, number, len(y)) or self.network.at(X, begin, omegas)
-            P = self.network.step(state, begin, omegas) if begin < now else None
+            state = before.take(key, number, len(y)) or self.network.at(X, begin, learned)
+            P = self.network.step(state, begin, learned) if begin < now else None
             yield self._of_weights(state, P, y) if weights else self._of_block(state, y)
             after.put(number, state)
 
@@ -167,14 +168,14 @@ class DeepAFLHead(Head):
         if self.phase() is not None:
             raise UsageError("the head is not solved yet")
         last = len(self.learned.weights) - 1
-        return self._scores(self.network.at(X, last, self.learned.blocks), last)
+        return self._scores(self.network.at(X, last, self.learned), last)
 
     def round_scores(self, X: Rows) -> Iterator[tuple[str, F64]]:
         """Φ_t W_t for each t with a known W_t: the scores of networks with fewer layers."""
         state = self.network.begin(X) if self.learned.weights else {}
         for t in range(len(self.learned.weights)):
             if t:
-                self.network.step(state, t - 1, self.learned.blocks)
+                self.network.step(state, t - 1, self.learned)
             yield f"weights-{t}", self._scores(state, t)
 
     def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
@@ -182,7 +183,7 @@ class DeepAFLHead(Head):
         state = self.network.begin(X) if self.learned.weights else {}
         for t in range(len(self.learned.weights)):
             if t:
-                self.network.step(state, t - 1, self.learned.blocks)
+                self.network.step(state, t - 1, self.learned)
             yield f"weights-{t}", state[PHI]
 
     def _scores(self, state: State, t: int) -> F64:

@@ -47,8 +47,8 @@ class Learned:
         return f"weights-{t}" if self.layers(o) == t else f"block-{t}"
 
     def layers(self, o: DeepAFLOptions) -> int:
-        """t of the deepest Φ_t that can be computed; nothing is learned for Ω = I."""
-        return min(len(self.weights if o.identity_omega else self.blocks), o.depth)
+        """t of the deepest Φ_t that can be computed; W_t is enough where layers have no Ω."""
+        return min(len(self.blocks if o.learns_blocks else self.weights), o.depth)
 
     def with_weights(self, W: F64, Q: F64 | None, error: float | None) -> Learned:
         """This with one more W_t, its decoder and the held-out clients' error, if there are any."""
@@ -111,7 +111,7 @@ class Learned:
             tuple(named[f"decoder-{t}"] for t in range(decoders)),
             named.get(ERRORS, NO_ERRORS),
             incremental.from_arrays(named),
-            finished=phase is None and known > 0 and blocks == (known - 1) * (not o.identity_omega),
+            finished=phase is None and known > 0 and blocks == (known - 1) * o.learns_blocks,
         )
         found._check_shapes(o)
         if found.phase(o) != phase:

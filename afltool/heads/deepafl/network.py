@@ -2,25 +2,28 @@
 
     Φ_0 = σ_0(XA)      F_t = σ(Φ_t B_t)      Φ_{t+1} = Φ_t + F_t Ω_{t+1}
 
+The paper's other strategies (E.3.7) put a random layer behind each solved one instead of a block,
+Φ_{t+1} = σ(Φ_t W_t B_t); docs/decisions/deepafl.md says how its text is read.
+
 The state of some rows is a mapping: ``phi`` (n, d_Φ), ``hidden`` (n, d_F) once F_t is known, and
 ``phi0`` where an option needs Φ_0 in later layers. All are of the compute type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import NDArray
 
 from ...digest import Digest
 from ...linalg.fixedpoint import Rows, dim, rows_as
 from ...linalg.gram import add_product, product
-from ...linalg.sandwich import LowRank
 from ..base import Array
-from ..projections import Projections, activate
-from .options import DeepAFLOptions
+from ..projections import Projection, Projections, activate
+from .learned import Learned
+from .options import ACTIVATED, RESIDUAL, DeepAFLOptions
 
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
+OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
 State = dict[str, Array]
 
 
@@ -48,34 +51,61 @@ class RandomLayers:
             return activate(str(o.activation), source.copy())
         return self._random(t + 1, *o.widths)(source, str(o.activation))
 
-    def step(self, state: State, t: int, omegas: Sequence[LowRank]) -> Array:
-        """Φ_t → Φ_{t+1} = Φ_t + P Uᵀ, in place where possible; ``omegas`` are Ω_1, Ω_2, …
+    def step(self, state: State, t: int, learned: Learned) -> Array | None:
+        """Φ_t → Φ_{t+1} = Φ_t + P Uᵀ, in place where possible.
 
-        Returns P = F_t Z (n, r) for Ω_{t+1} = Z Uᵀ; F_t itself where Ω is dense or not learned.
+        Returns P = F_t Z (n, r) for Ω_{t+1} = Z Uᵀ; F_t itself where Ω is dense or not learned;
+        None of a cascade, which has neither.
         """
+        if self.options.deepening != RESIDUAL:
+            state[PHI] = self.cascade(state[PHI], t, learned.weights[t])
+            return None
         hidden = state.pop(HIDDEN, None)
         hidden = self.hidden(state, t) if hidden is None else hidden
         if self.options.identity_omega:
             state[PHI] = hidden if self.options.no_skip else state[PHI] + hidden
             return hidden
-        Z, U = omegas[t].astype(hidden.dtype)
+        Z, U = learned.blocks[t].astype(hidden.dtype)
         if self.options.no_skip:
             state[PHI] = np.zeros_like(state[PHI])
         P = hidden if U is None else product(hidden, Z)
         add_product(state[PHI], P, Z.T if U is None else U)
         return P
 
-    def at(self, X: Rows, layers: int, omegas: Sequence[LowRank]) -> State:
+    def cascade(self, phi: Array, t: int, W: NDArray[np.float64]) -> Array:
+        """σ(Φ_t W_t B_t), or σ(Φ_t W_t Q_t B_t) with encoded labels; σ = 1 if not activated.
+
+        The ridge regression of Y Q_t on Φ_t is W_t Q_t, so encoded labels need no other sums.
+        """
+        o = self.options
+        fitted = product(phi, W.astype(phi.dtype))
+        if o.label_encoding:
+            fitted = self.codes(t, fitted.shape[1])(fitted)
+        B = self.projected(t, fitted.shape[1])
+        return B(fitted, str(o.activation) if o.deepening == ACTIVATED else "none")
+
+    def codes(self, t: int, classes: int) -> Projection:
+        """Q_t (C, d_F), the labels' random map; a stream of its own, linear, without a bias."""
+        return Projection(self._random(OF_LABELS + t, classes, self.options.widths[1]).A, None)
+
+    def projected(self, t: int, fan_in: int) -> Projection:
+        """B_t of a cascade."""
+        return self._random(t + 1, fan_in, self.options.widths[0])
+
+    def at(self, X: Rows, layers: int, learned: Learned) -> State:
         """Φ_t of rows X (n, d), t = ``layers``."""
         state = self.begin(X)
         for t in range(layers):
-            self.step(state, t, omegas)
+            self.step(state, t, learned)
         return state
 
-    def key(self, layers: int, omegas: Sequence[LowRank]) -> str:
+    def key(self, layers: int, learned: Learned) -> str:
         """A key of everything that Φ_t depends on, except the rows."""
         digest = Digest().json("deepafl", [self.options.as_dict(), layers])
-        for omega in omegas[:layers]:
+        if self.options.deepening != RESIDUAL:
+            for W in learned.weights[:layers]:
+                digest.array("weights", W, "<f8")
+        for omega in learned.blocks[:layers]:
             for name, factor in (("left", omega.Z), ("right", omega.U)):
                 if factor is not None:
                     digest.array(name, factor, "<f8")

@@ -20,6 +20,9 @@ from ..options import (
 )
 
 NOT_INCREMENTAL = ("no_skip", "identity_omega", "reconstruction", "single_round")
+RESIDUAL, CASCADE, ACTIVATED = "residual", "cascade", "activated-cascade"
+# What is said of Ω, of F_t or of the sums for it: a cascade has none of them.
+OF_BLOCKS = (*NOT_INCREMENTAL, "identity_projection", "from_phi0", "incremental")
 DEFAULTS: dict[str, Any] = {
     "layers": 10,
     "ridge": 1.0,
@@ -82,6 +85,15 @@ class DeepAFLOptions(HeadOptions):
     )
     identity_projection: bool = option(False, "ablation: B_t = I")
     identity_omega: bool = option(False, "ablation: Ω = I, so that layers learn nothing")
+    deepening: str = option(
+        RESIDUAL, "how a layer follows from the last one: residual blocks, or the paper's other "
+        "strategies (E.3.7), Φ_{t+1} = Φ_t W_t B_t (cascade) or σ of it; these have no Ω",
+        choices=(RESIDUAL, CASCADE, ACTIVATED), newer=True,
+    )  # fmt: skip
+    label_encoding: bool = option(
+        False, "with a cascade: the layers fit Y Q_t, labels under a random map, so that "
+        "Φ_{t+1} = Φ_t W_t Q_t B_t", newer=True,
+    )  # fmt: skip
     from_phi0: bool = option(False, "variant (89): every layer starts from Φ_0, F_t = σ(Φ_0 B_t)")
     single_round: bool = option(
         False, "with --from-phi0: clients send one sum; the server computes all layers from it"
@@ -109,6 +121,7 @@ class DeepAFLOptions(HeadOptions):
 
     def check(self) -> None:
         self._resolve()
+        self._check_deepening()
         self._check_identities()
         for name in NOT_INCREMENTAL:
             if self.incremental and getattr(self, name):
@@ -130,7 +143,8 @@ class DeepAFLOptions(HeadOptions):
     def for_everybody(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """`incremental`, unless it was given or other options exclude it."""
         decided = "incremental" in given or any(given.get(name) for name in NOT_INCREMENTAL)
-        return {} if decided else {"incremental": True}
+        cascade = given.get("deepening", RESIDUAL) != RESIDUAL
+        return {} if decided or cascade else {"incremental": True}
 
     def draw_of(self, phase: str) -> int:
         """W_t and Ω_{t+1}, which make a layer, share one draw (the paper's appendix M)."""
@@ -152,6 +166,19 @@ class DeepAFLOptions(HeadOptions):
         self._set(feature_width=phi, hidden_width=hidden, width=phi, preset=None)
         self._set(ridge=parse_ridge(self.ridge or 0.0))
 
+    def _check_deepening(self) -> None:
+        if self.deepening == RESIDUAL and self.label_encoding:
+            raise UsageError(
+                f"--label-encoding is for --deepening {CASCADE} or {ACTIVATED}: residual blocks "
+                "fit what is left of the labels"
+            )
+        for name in OF_BLOCKS:
+            if self.deepening != RESIDUAL and getattr(self, name):
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is for --deepening {RESIDUAL}; found "
+                    f"--deepening {self.deepening}, whose layers have no Ω"
+                )
+
     def _check_identities(self) -> None:
         if self.reconstruction and self.identity_omega:
             raise UsageError("--reconstruction is for learned layers; --identity-omega has none")
@@ -161,6 +188,11 @@ class DeepAFLOptions(HeadOptions):
                     f"--{name.replace('_', '-')} needs equal widths; found {self.feature_width} "
                     f"and {self.hidden_width}"
                 )
+
+    @property
+    def learns_blocks(self) -> bool:
+        """Whether layers have an Ω of their own, so that there are phases for it."""
+        return self.deepening == RESIDUAL and not self.identity_omega
 
     @property
     def depth(self) -> int:
