@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,9 +15,16 @@ import pytest
 
 import afltool
 from afltool.baselines import METHODS, method_class
-from afltool.errors import IncompleteError, NumericalError, OutputExistsError, UsageError
+from afltool.errors import (
+    IncompleteError,
+    MismatchError,
+    NumericalError,
+    OutputExistsError,
+    UsageError,
+)
 from afltool.options.partition import PartitionOptions
 from afltool.runs.layout import RunFolder
+from afltool.store.hdf5 import read_header
 from afltool.studies import execution, grid
 from afltool.studies.cells import own_names
 from afltool.studies.description import find, read, shipped_names
@@ -190,6 +198,53 @@ def test_equal_totals_are_solved_once_and_the_same_alone(done):
     assert len(heads) == 4
     assert len({head.stat().st_ino for head in heads}) == 1
     assert check_heads(StudyFolder(at), wanted.cells) == 4
+
+
+SHARING = """
+train-features = "{train}"
+test-features = "{test}"
+clients = 6
+held-out = 0.2
+"""
+#: Methods by head, and how many sums their cells need: held-out clients and others, in each round.
+OF_HEADS = {
+    "linear": ('ridge = 1\n[[method]]\nhead = "linear"\nridge = 2\ngamma = 0.5\n', 2),
+    "safle": ("experts = 4\ngroup-size = 2\nbuckets = 4\nridge = [1, 2]\n", 2 * 2),
+    # One in the first round, two in the second (of two W_0), four in the third.
+    "deepafl": ("layers = 1\nwidth = 8\nridge = [1, 2]\nblock-ridge = [0.1, 1]\n", 2 * 7),
+}
+SLOW = [pytest.param(head, marks=pytest.mark.slow) for head in OF_HEADS if head != "linear"]
+
+
+@pytest.mark.parametrize("head", ["linear", *SLOW])
+def test_one_gather_serves_every_ridge_and_gamma(described, tmp_path, monkeypatch, head):
+    """Cells that differ in what only solves use have the sums of one gather, and equal digests."""
+    text, sums = OF_HEADS[head]
+    wanted = read(described(f'{SHARING}[[method]]\nhead = "{head}"\n{text}'))
+    job = sys.modules["afltool.stages.local_stats"]._Job
+    real, made = job.sum_of, []
+    monkeypatch.setattr(job, "sum_of", lambda self, which: made.append(1) or real(self, which))
+    at = StudyFolder(study(wanted, tmp_path / "S"))
+    assert len(made) == sums
+    monkeypatch.undo()
+    cell = wanted.cells[-1]
+    here, alone = RunFolder(at.cell(cell.key)), RunFolder(tmp_path / "alone")
+    afltool.run(cell.config, alone.root)
+    for number in range(1, len(finished(at, cell)["bytes_per_client"]) + 1):
+        for place in (RunFolder.total, RunFolder.held_out, RunFolder.head):
+            found = [read_header(place(one, number)) for one in (here, alone)]
+            assert found[0]["digest"] == found[1]["digest"], (number, place)
+            assert found[0]["recipe"] == found[1]["recipe"]
+            assert found[0].get("clients") == found[1].get("clients")
+
+
+def test_sums_of_other_rows_are_not_taken_over(road, tmp_path):
+    other = afltool.partition(road.train, tmp_path / "other.h5", alpha=9, clients=6)
+    head = afltool.head("linear", tmp_path / "head0.h5", options={"ridge": 3})
+    with pytest.raises(MismatchError, match=r"total\.h5 has other sums than these: "):
+        afltool.local_stats(
+            road.train, head, tmp_path / "t.h5", partition=other, sum=True, known=(None, road.total)
+        )
 
 
 def test_check_names_a_cell_whose_head_is_another(described, tmp_path):

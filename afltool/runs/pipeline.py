@@ -23,7 +23,7 @@ from ..stages.aggregate import aggregate
 from ..stages.evaluate import evaluate
 from ..stages.extract import extract
 from ..stages.head import head as make_head_file
-from ..stages.local_stats import local_stats
+from ..stages.local_stats import Known, local_stats
 from ..stages.partition import partition
 from ..stages.solve import solve
 from ..store.atomic import link_or_copy, write_text
@@ -34,7 +34,7 @@ from ..store.workspace import forget, working
 from .before import check_before, holds_clients_out
 from .config import RunConfig
 from .layout import RunFolder
-from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key
+from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key, sums_key
 from .told import costs, exchange_of, made_with
 
 log = logging.getLogger("afltool")
@@ -169,9 +169,14 @@ class _Run:
         w, total, each = self.overwrite, self.folder.total(number), self.folder.stats(number)
         options = {**vars(self.config.local_stats), "partition": clients}
         if not self.config.own.keep_clients:
+            how = vars(self.config.local_stats)
+            key = partial(sums_key, train, clients, head, how, held is not None)
             options |= {"sum": True, "held_out": held}
-            work = partial(local_stats, train, head, total, overwrite=w, **options)
-            self.timed("local-stats", work)
+
+            def sums(known: Known) -> Path:
+                return local_stats(train, head, total, overwrite=w, known=known, **options)
+
+            self.timed("local-stats", lambda: self.shared.sums(key, (held, total), sums))
             return
         work = partial(local_stats, train, head, each, overwrite=w, **options)
         self.timed("local-stats", work)

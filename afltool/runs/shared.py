@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..digest import canonical_json
+from ..digest import Digest, array_kind, canonical_json
+from ..stages.local_stats import NOT_KNOWN, Known
 from ..store.atomic import link_or_copy
 from ..store.hdf5 import read_header
+from ..store.heads import load_head
 
 Value = TypeVar("Value")
 
@@ -36,6 +39,18 @@ class Shared:
         self._files[name] = made = make()
         return made
 
+    def sums(self, key: Callable[[], Any], paths: Known, make: Callable[[Known], Path]) -> Path:
+        """Sums, which ``make`` computes or takes over from files of equal sums.
+
+        ``paths``: where they are written; see `local_stats` for the order.
+        """
+        name = canonical_json(key())
+        known: Known = self._values.get(name, NOT_KNOWN)
+        there = all(path is None or path.exists() for path in known)
+        made = make(known if there else NOT_KNOWN)
+        self._values.setdefault(name, paths)
+        return made
+
     def value(self, key: Callable[[], Any], make: Callable[[], Value]) -> Value:
         """A figure or a path that is found once."""
         name = canonical_json(key())
@@ -60,6 +75,9 @@ class Alone(Shared):
     ) -> Path:
         return make()
 
+    def sums(self, key: Callable[[], Any], paths: Known, make: Callable[[Known], Path]) -> Path:
+        return make(NOT_KNOWN)
+
     def value(self, key: Callable[[], Any], make: Callable[[], Value]) -> Value:
         return make()
 
@@ -72,6 +90,25 @@ class Alone(Shared):
 def extract_key(split: str, options: Mapping[str, Any]) -> list[Any]:
     """What the features of a split are asked for by."""
     return ["extract", split, _texts({**options, "split": split})]
+
+
+def sums_key(
+    train: Path, clients: Path, head: Path, options: Mapping[str, Any], holds_out: bool
+) -> list[Any]:
+    """Everything that the sums for a head depend on: not γ, nor what only its solves use.
+
+    What earlier solves have made of these options is in the head's arrays.
+    """
+    start, state = load_head(head)[0], Digest()
+    for name, array in sorted(start.arrays().items()):
+        state.array(name, array, array_kind(array))
+    solving = {f.name for f in fields(start.options) if f.metadata.get("at_solve")}
+    kept = {k: v for k, v in start.options.as_dict().items() if k not in {*solving, "gamma"}}
+    of_files = [
+        read_header(train, "features")["digest"], read_header(clients, "partition")["digest"]
+    ]  # fmt: skip
+    how = _texts({k: v for k, v in options.items() if k not in ("partition", "cache")})
+    return ["sums", of_files, start.name, start.phase(), kept, state.hex(), how, holds_out]
 
 
 def head_key(total: Path, held: Path | None, options: Mapping[str, Any]) -> list[Any]:

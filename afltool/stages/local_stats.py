@@ -35,13 +35,15 @@ from ..store.atomic import free_space, need_space
 from ..store.carried import CarriedFile
 from ..store.client_rows import ClientRows
 from ..store.features import Features, open_features
-from ..store.hdf5 import LEAST_BYTES
+from ..store.hdf5 import LEAST_BYTES, read_header
 from ..store.heads import head_from
 from ..store.recipes import recipe, up_to_date
-from ..store.statistics import save_statistics
+from ..store.statistics import load_statistics, save_statistics
 from ..store.workspace import InWorkspace
 
 log = logging.getLogger("afltool")
+Known = tuple[Path | None, Path | None]  # sums of the held-out clients, and of the others
+NOT_KNOWN: Known = (None, None)
 FILE_BYTES = 16 << 10  # at most, of a client file beside arrays, classes and space
 
 
@@ -53,6 +55,7 @@ def local_stats(
     *,
     head_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    known: Known = NOT_KNOWN,
     **options: Any,
 ) -> Path:
     """Compute statistics of simulated clients (``partition``) or of one real silo (``client``).
@@ -62,8 +65,9 @@ def local_stats(
     ('0-9,12') or a part of them ('I/N'); ``participation`` is the share of them that takes part.
     ``head`` is a head file or a head's name with ``head_options``. Files that are there and were
     made of the same inputs are kept. ``cache``: a folder for what rows become in a head of many
-    rounds, so that the next round starts there and not from the features. Returns ``out``; of a
-    silo the file in that folder.
+    rounds, so that the next round starts there and not from the features. ``known``: with ``sum``,
+    files with the sums of the same rows for a head that differs only in what `solve` may change or
+    in γ: their arrays are taken over. Returns ``out``; of a silo the file in that folder.
     """
     out, o = Path(out), made(LocalStatsOptions, options)
     with open_features(Path(features)) as rows:
@@ -88,7 +92,7 @@ def local_stats(
             between: InWorkspace | CarriedFile = InWorkspace(task)
             if o.cache is not None:
                 between = files.enter_context(CarriedFile(o.cache, task))
-            job = _Job(clients, bound, head_file, overwrite, protection, between)
+            job = _Job(clients, bound, head_file, overwrite, protection, between, known)
             if o.sum:
                 job.write_sums(chosen, out, o.held_out)
             else:
@@ -172,6 +176,7 @@ class _Job:
     overwrite: bool
     protection: Protection
     between: InWorkspace | CarriedFile  # what rounds leave for the next one
+    known: Known
 
     @property
     def rows(self) -> Features:
@@ -210,11 +215,14 @@ class _Job:
                 "for their sum"
             )
         kept = [k for k in chosen if not self.dealt.held_out[k]]
-        for clients, path in ((held, held_out), (kept, out)):  # what others wait for comes last
+        of_held, of_kept = self.known
+        for clients, path, like in (  # what others wait for comes last
+            (held, held_out, of_held), (kept, out, of_kept),
+        ):  # fmt: skip
             made_by = self.recipe(clients)
             if path is not None and not up_to_date(path, made_by, self.overwrite):
                 begun = time.perf_counter()
-                found = self.sum_of(clients)
+                found = self.sum_of(clients) if like is None else self.taken(like, clients)
                 took = round(time.perf_counter() - begun, 3) if self.partition else None
                 save_statistics(path, found, made_by, self.head_file, took)
         return out
@@ -308,6 +316,23 @@ class _Job:
         with progress.task("local-stats", len(self.rows), "rows") as task:
             blocks = self.clients.pooled(clients, task)
             return self.gathered(blocks, clients, "held out" if held_out else "kept")
+
+    def taken(self, like: Path, clients: Sequence[int]) -> Statistics:
+        """The sums of the same rows from the file ``like``, for this head and its γ.
+
+        Raises `MismatchError` where that file is of other rows, clients or another phase.
+        """
+        mine, theirs = self.recipe(clients), read_header(like, "statistics")["recipe"]
+        found = load_statistics(like)
+        ours, others = (
+            {"clients": made["options"]["clients"], "phase": phase}
+            | {k: made["inputs"][k] for k in ("features", "space", "partition")}
+            for made, phase in ((mine, self.head.phase()), (theirs, found.phase))
+        )
+        where = difference(ours, others)
+        if where:
+            raise MismatchError(f"{like} has other sums than these: {where}")
+        return replace(found, context=self.context, clients=self.who(clients))
 
     def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:
         """The clients by name, with what is recorded of each."""
