@@ -114,6 +114,24 @@ def test_a_draw_is_of_its_size_keeps_the_held_out_and_differs_by_layer(n, share,
     assert drawn == draw_clients(held, share, seed, layer)
 
 
+@given(st.integers(1, 50), st.floats(0.01, 0.99), st.integers(0, 99), st.integers(0, 9))
+def test_the_second_draw_of_a_layer_is_another_one_if_there_is_one(n, share, seed, layer):
+    held = np.arange(n) % 4 == 3
+    first, second = (draw_clients(held, share, seed, layer, turn) for turn in (0, 1))
+    assert len(first) == len(second)
+    assert set(np.flatnonzero(held)) <= set(second)
+    assert (first != second) == (len(first) < n)
+    assert first == draw_clients(held, share, seed, layer)
+
+
+def test_draws_are_the_ones_that_they_were():
+    """Files of a federation that goes on depend on them."""
+    none = np.zeros(10, bool)
+    assert draw_clients(none, 0.5, 3, 0) == [0, 1, 2, 6, 9]
+    assert draw_clients(none, 0.5, 3, 1) == [1, 2, 4, 5, 8]
+    assert draw_clients(none, 0.5, 3, 0, 1) == [3, 4, 7, 8, 9]
+
+
 def test_the_rounds_of_a_layer_share_a_draw():
     def drawn(name, *phases):
         return [make_options(name).draw_of(phase) for phase in phases]

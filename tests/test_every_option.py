@@ -83,6 +83,7 @@ def together(cls, f, value):
         "top_up": {"scheme": "dirichlet-pfl"},
         "shards_per_client": {"scheme": "shards"},
         "participation_seed": {"participation": 0.5},
+        "participation_kind": {"participation": 0.5},
         "held_out": {"sum": True} if cls is LocalStatsOptions else {},
         "full_gram": {"head": "deepafl"},
         "shard": {},

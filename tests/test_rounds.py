@@ -158,10 +158,12 @@ def test_random_features_are_one_round(data, tmp_path):
     assert afltool.info(solved)["report"]["ridge"] == 3.0
 
 
-def test_partial_participation_draws_clients_for_each_layer(data, tmp_path):
+@pytest.mark.parametrize("kind", ["consistent", "inconsistent"])
+def test_partial_participation_draws_clients_for_each_layer(data, tmp_path, kind):
     words = [
         "run", "--train-features", data / "train.h5", "--test-features", data / "test.h5",
         "--head", "deepafl", "--layers", 2, "--width", 9, "--clients", 8, "--held-out", 0.25,
+        *([] if kind == "consistent" else ["--participation-kind", kind]),
         "--participation", 0.5, "-o", tmp_path / "RUN",
     ]  # fmt: skip
     command(*words)
@@ -171,8 +173,9 @@ def test_partial_participation_draws_clients_for_each_layer(data, tmp_path):
         assert len(names) == 3  # half of the six that are not held out
         drawn.append(tuple(names))
         assert len(afltool.info(tmp_path / "RUN" / f"04-held-out{suffix}.h5")["client_names"]) == 2
-    assert drawn[0] == drawn[1]  # W_0 and Ω_1 make the first layer,
-    assert drawn[2] == drawn[3]  # W_1 and Ω_2 the second (the paper's appendix M)
+    alike = kind == "consistent"
+    assert (drawn[0] == drawn[1]) == alike  # W_0 and Ω_1 make the first layer,
+    assert (drawn[2] == drawn[3]) == alike  # W_1 and Ω_2 the second (the paper's appendix M)
     assert len(set(drawn)) > 1
     command(*words[:-3], 2, "-o", tmp_path / "RUN", code=2)
 

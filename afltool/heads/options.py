@@ -68,6 +68,14 @@ class HeadOptions(Options):
         number = re.search(r"\d+$", phase)
         return int(number[0]) if number else 0
 
+    def turn_of(self, phase: str) -> int:
+        """Which sum of its layer a phase gathers, from 0; the others share its draw, `draw_of`."""
+        return 0
+
+    def turns(self) -> int:
+        """How many sums a layer takes."""
+        return 1
+
     def yardsticks(self, phase: str, dim: int, clients: int) -> dict[str, int]:
         """Sizes in bytes, by name, to compare the statistics of this many clients with."""
         return {}

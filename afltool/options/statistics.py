@@ -28,6 +28,10 @@ class LocalStatsOptions(ProtectionOptions):
         1.0, "share of the clients that take part, drawn again for each layer of a head",
         above=0, at_most=1,
     )  # fmt: skip
+    participation_kind: str = option(
+        "consistent", "whether the clients drawn for a layer send all sums of it, or others are "
+        "drawn for the second one (deepafl: W_t, then Ω)", choices=("consistent", "inconsistent"),
+    )  # fmt: skip
     participation_seed: int | None = option(
         None, "seed of the draw of --participation", at_least=0, at_most=SEED, unset="0"
     )

@@ -11,17 +11,30 @@ from ..errors import UsageError
 from ..options.shards import parse_shard
 
 
-def draw_clients(held_out: NDArray[np.bool_], share: float, seed: int, draw: int) -> list[int]:
+def draw_clients(
+    held_out: NDArray[np.bool_], share: float, seed: int, draw: int, turn: int = 0
+) -> list[int]:
     """The clients of a round: draw number ``draw`` of a seed, see `Options.draw_of`.
 
-    Every held-out client stays; with a share of 1 nothing is drawn.
+    Every held-out client stays; with a share of 1 nothing is drawn. With ``turn`` 1 the draw is
+    repeated until it is not the one of turn 0, if there is another one.
     """
     if share == 1:
         return list(range(len(held_out)))
-    rng = np.random.default_rng([seed, draw])
-    training = np.flatnonzero(~held_out)
-    drawn = rng.permutation(training)[: max(1, round(share * len(training)))]
-    return sorted([*drawn.tolist(), *np.flatnonzero(held_out).tolist()])
+    training, kept = np.flatnonzero(~held_out), np.flatnonzero(held_out).tolist()
+    count = max(1, round(share * len(training)))
+    first = _drawn(training, count, [seed, draw])
+    found, attempt = first, 0
+    while turn and count < len(training) and found == first:
+        attempt += 1
+        found = _drawn(training, count, [seed, draw, attempt])
+    return sorted([*found, *kept])
+
+
+def _drawn(training: NDArray[np.intp], count: int, words: list[int]) -> list[int]:
+    """So many of the clients, sorted, by the random numbers of these words."""
+    drawn: list[int] = np.random.default_rng(words).permutation(training)[:count].tolist()
+    return sorted(drawn)
 
 
 def chosen_clients(drawn: Sequence[int], only: str | None, clients: int) -> list[int]:

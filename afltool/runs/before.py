@@ -24,7 +24,7 @@ def check_before(config: RunConfig, folder: RunFolder, *, here: bool = True) -> 
     ``here``: images are extracted on this machine, so its device and data sets are looked at, too.
     No image is read and nothing is written.
     """
-    check_participation(checked_head(config), config.local_stats.participation)
+    check_participation(checked_head(config), config.local_stats)
     check_exchange(config)
     check_given_features(config)
     check_partition(config)

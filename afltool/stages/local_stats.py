@@ -79,10 +79,8 @@ def local_stats(
         bound = bound.bind(rows.dim, len(rows.classes))
         clients = _silo(rows, o.client) if o.partition is None else _dealt(rows, o)
         dealt = clients.dealt
-        check_participation(bound, o.participation)
-        seed = o.participation_seed or 0
-        draw = bound.options.draw_of(str(bound.phase()))
-        drawn = draw_clients(dealt.held_out, o.participation, seed, draw)
+        check_participation(bound, o)
+        drawn = _drawn(bound, dealt, o)
         chosen = chosen_clients(drawn, o.only, len(dealt.names))
         _check_min_rows(dealt, chosen, o.min_rows)
         head_file = None if header is None else Path(head).name
@@ -101,9 +99,24 @@ def local_stats(
         return out
 
 
-def check_participation(head: Head, share: float) -> None:
-    """Refuse a draw of clients for a head that needs the same ones in every round."""
-    needing = head.options.same_clients()
+def _drawn(head: Head, dealt: Assignment, o: LocalStatsOptions) -> list[int]:
+    """The clients that take part in the head's next phase."""
+    phase, seed = str(head.phase()), o.participation_seed or 0
+    turn = head.options.turn_of(phase) * (o.participation_kind == "inconsistent")
+    return draw_clients(dealt.held_out, o.participation, seed, head.options.draw_of(phase), turn)
+
+
+def check_participation(head: Head, o: LocalStatsOptions) -> None:
+    """Refuse a draw of clients for a head that needs the same ones in every round.
+
+    So is a second draw in a layer, for a head whose layers have one sum.
+    """
+    needing, share = head.options.same_clients(), o.participation
+    if share < 1 and o.participation_kind == "inconsistent" and head.options.turns() == 1:
+        raise UsageError(
+            f"--participation-kind {o.participation_kind} is for heads with two sums a layer, "
+            f"such as deepafl; this {head.name} head has one: leave it out"
+        )
     if share < 1 and needing is not None:
         raise UsageError(
             f"this {head.name} head needs the same clients in every round; found --participation "

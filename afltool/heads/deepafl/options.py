@@ -150,6 +150,12 @@ class DeepAFLOptions(HeadOptions):
         """W_t and Ω_{t+1}, which make a layer, share one draw (the paper's appendix M)."""
         return super().draw_of(phase) - phase.startswith("block")
 
+    def turn_of(self, phase: str) -> int:
+        return int(phase.startswith("block"))
+
+    def turns(self) -> int:
+        return 1 + (self.learns_blocks and not self.one_round())
+
     def one_round(self) -> bool:
         return self.single_round or self.depth == 0
 
