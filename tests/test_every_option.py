@@ -86,6 +86,7 @@ def together(cls, f, value):
         "participation_kind": {"participation": 0.5},
         "held_out": {"sum": True} if cls is LocalStatsOptions else {},
         "full_gram": {"head": "deepafl"},
+        "law": {"keep_clients": True} if cls is AggregateOptions else {},
         "shard": {},
     }.get(f.name, {})
     return {**beside, f.name: "1/2" if f.name == "shard" else value}
@@ -123,7 +124,9 @@ def called(monkeypatch):
         monkeypatch.setattr(pipeline, name, stand_in(name))
     for name in ("link_file", "aggregate"):
         monkeypatch.setattr(
-            pipeline, name, lambda *args, **options: seen.update({str(args[-1]): args}) or Path("x")
+            pipeline,
+            name,
+            lambda *args, **options: seen.update({str(args[-1]): [args, options]}) or Path("x"),
         )
     for name in ("extract_key", "partition_key", "head_key", "metrics_key"):
         monkeypatch.setattr(pipeline, name, lambda *_: [])  # of files that are not there
@@ -155,7 +158,8 @@ def run_with(name, part, f, value):
 @pytest.mark.parametrize(("part", "name", "f"), IN_RUN, ids=[name for _, name, _ in IN_RUN])
 def test_a_run_hands_the_option_to_its_stage_and_keeps_it(part, name, f, called, tmp_path):
     head = {"head": "deepafl"} if name == "full_gram" else {}
-    before = RunConfig(data="digits", backbone="resnet18", **head)
+    kept = {"keep_clients": True} if name == "law" else {}
+    before = RunConfig(data="digits", backbone="resnet18", **head, **kept)
     after = run_with(name, part, f, another(f))
     plain = calls_of(before, called, tmp_path)
     told = calls_of(after, called, tmp_path)

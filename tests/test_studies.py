@@ -11,6 +11,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import afltool
@@ -23,8 +24,10 @@ from afltool.errors import (
     UsageError,
 )
 from afltool.options.partition import PartitionOptions
+from afltool.runs.config import RunConfig
 from afltool.runs.layout import RunFolder
 from afltool.store.hdf5 import read_header
+from afltool.store.heads import load_head
 from afltool.studies import execution, grid
 from afltool.studies.cells import own_names
 from afltool.studies.description import find, read, shipped_names
@@ -245,6 +248,48 @@ def test_sums_of_other_rows_are_not_taken_over(road, tmp_path):
         afltool.local_stats(
             road.train, head, tmp_path / "t.h5", partition=other, sum=True, known=(None, road.total)
         )
+
+
+PAIRWISE = """
+train-features = "{train}"
+test-features = "{test}"
+clients = 10
+alpha = 0.1
+[[method]]
+head = "linear"
+[[method]]
+head = "linear"
+law = "pairwise"
+keep-clients = true
+gamma = [0, 1]
+"""
+
+
+def test_the_pairwise_law_needs_gamma_and_its_failure_is_told(described, tmp_path, cli):
+    """AFL's table 3: with γ removed by RI the head of the sum, without γ no head at all."""
+    at, path = tmp_path / "S", described(PAIRWISE)
+    with pytest.raises(
+        IncompleteError, match=r"1 of 3 .*law pairwise, .*gamma 0 \(a client's gram"
+    ):
+        study(read(path), at)
+    of_sum, failed, with_ri = (finished(StudyFolder(at), cell) for cell in read(path).cells)
+    assert failed is None
+    assert with_ri["options"]["law"] == "pairwise"
+    heads = [
+        load_head(RunFolder(StudyFolder(at).cell(read(path).cells[i].key)).head(1))[0].arrays()
+        for i in (0, 2)
+    ]
+    np.testing.assert_allclose(heads[1]["weights"], heads[0]["weights"], rtol=0, atol=1e-9)
+    assert with_ri["top1"] == of_sum["top1"]
+    shown = cli("table", at, "--columns", "law,gamma").stdout
+    assert "failed" in shown
+    assert "a client's gram matrix (8 × 8) cannot be inverted" in shown
+
+
+def test_the_pairwise_law_is_of_client_files(road):
+    files = {"train_features": road.train, "test_features": road.test}
+    with pytest.raises(UsageError, match=r"--law pairwise .* needs --keep-clients"):
+        RunConfig(**files, law="pairwise")
 
 
 def test_check_names_a_cell_whose_head_is_another(described, tmp_path):

@@ -31,6 +31,7 @@ PANELS = {
     "own": "Run",
     HERE: "Run",
     "local_stats": "Statistics",
+    "aggregate": "Statistics",
     "solve": "Solving",
     "evaluate": "Evaluation",
 }

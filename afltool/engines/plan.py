@@ -201,7 +201,8 @@ def _kept_clients(config: RunConfig, shape: Tree) -> list[Step]:
     each = _statistics(config, tasks, f'-o "$RUN/{folder}"')
     each += f'\nmkdir -p "$parts/{place}" && touch "$parts/{place}/$SLURM_ARRAY_TASK_ID{DONE}"'
     held = ['--held-out "$held_out"'] if shape.held_out else []
-    total = _call("aggregate", f'"$RUN/{folder}"', *held, '-o "$total"')
+    how = _options(config.aggregate)
+    total = _call("aggregate", f'"$RUN/{folder}"', *held, *how, '-o "$total"')
     about = f"Statistics of each client; task I makes those of part I of {tasks} of the clients."
     top = "The sum over all clients."
     return [

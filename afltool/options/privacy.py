@@ -92,14 +92,15 @@ class SummingOptions(Options):
     """Whose statistics may be in a sum."""
 
     roster: Path | None = option(
-        None, "accept only files that members of this roster signed for this round"
+        None, "accept only files that members of this roster signed for this round", in_run=False
     )
     offers: tuple[Path, ...] = option(
-        (), "for masked files: the round's offers (a folder); may be repeated"
+        (), "for masked files: the round's offers (a folder); may be repeated", in_run=False
     )
     reveal: tuple[Path, ...] = option(
-        (), "for masked files: the answers of the members that stayed (a folder); may be repeated"
-    )
+        (), "for masked files: the answers of the members that stayed (a folder); may be repeated",
+        in_run=False,
+    )  # fmt: skip
 
     def check_summing(self) -> None:
         """Refuse options that need others."""

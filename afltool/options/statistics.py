@@ -61,19 +61,19 @@ class LocalStatsOptions(ProtectionOptions):
 class AggregateOptions(SummingOptions):
     """What is added up, and by which law."""
 
-    add: tuple[Path, ...] = option((), "statistics of late clients; may be repeated")
+    add: tuple[Path, ...] = option((), "statistics of late clients; may be repeated", in_run=False)
     subtract: tuple[Path, ...] = option(
         (), "statistics of clients that leave, or the name of one whose file is in a folder given "
-        "here; may be repeated",
+        "here; may be repeated", in_run=False,
     )  # fmt: skip
-    held_out: Path | None = option(None, "file for the sum of the held-out clients")
+    held_out: Path | None = option(None, "file for the sum of the held-out clients", in_run=False)
     law: str = option(
         "sum", "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking",
         choices=("sum", "pairwise"),
     )  # fmt: skip
-    complete: bool = option(False, "refuse a sum that lacks clients of the partition")
+    complete: bool = option(False, "refuse a sum that lacks clients of the partition", in_run=False)
     allow_repeats: bool = option(
-        False, "add clients even if their rows are in the sum under another name"
+        False, "add clients even if their rows are in the sum under another name", in_run=False
     )
 
     def check(self) -> None:

@@ -19,7 +19,7 @@ from ..options import Options, checked, flag, option
 from ..options.features import SEED, ExtractOptions
 from ..options.partition import SCHEMES, PartitionOptions
 from ..options.solving import EvaluateOptions, SolveOptions
-from ..options.statistics import LocalStatsOptions
+from ..options.statistics import AggregateOptions, LocalStatsOptions
 from .toml import flat, known_key, toml_line
 
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
@@ -93,6 +93,7 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
     "own": (OwnOptions, {}),
     HERE: (HereOptions, {}),
     "local_stats": (LocalStatsOptions, {}),
+    "aggregate": (AggregateOptions, {}),
     "solve": (SolveOptions, {}),
     "evaluate": (EvaluateOptions, {}),
 }
@@ -127,6 +128,7 @@ class RunConfig:
     extract: ExtractOptions | None
     partition: PartitionOptions | None
     local_stats: LocalStatsOptions
+    aggregate: AggregateOptions
     solve: SolveOptions
     evaluate: EvaluateOptions
     head_options: dict[str, Any]
@@ -194,6 +196,7 @@ def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
         "extract": _extract(own, values["extract"]),
         "partition": _partition(own, dealt),
         "local_stats": LocalStatsOptions(**gathered),
+        "aggregate": _aggregate(own, values["aggregate"]),
         "solve": SolveOptions(**values["solve"]),
         "evaluate": EvaluateOptions(**values["evaluate"]),
     }
@@ -212,6 +215,15 @@ def _extract(own: OwnOptions, values: dict[str, Any]) -> ExtractOptions | None:
             "(--train-features)"
         )
     return None
+
+
+def _aggregate(own: OwnOptions, values: dict[str, Any]) -> AggregateOptions:
+    found = AggregateOptions(**values)
+    if found.law != "sum" and not own.keep_clients:
+        raise UsageError(
+            f"--law {found.law} folds the files of the clients: it needs --keep-clients"
+        )
+    return found
 
 
 def _partition(own: OwnOptions, values: dict[str, Any]) -> PartitionOptions | None:

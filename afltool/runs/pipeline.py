@@ -180,7 +180,9 @@ class _Run:
             return
         work = partial(local_stats, train, head, each, overwrite=w, **options)
         self.timed("local-stats", work)
-        self.timed("aggregate", partial(aggregate, [each], total, held_out=held, overwrite=w))
+        law = self.config.aggregate.law
+        add = partial(aggregate, [each], total, held_out=held, law=law, overwrite=w)
+        self.timed("aggregate", add)
 
     def upload(self, number: int) -> dict[str, Any]:
         """Bytes that one client sends in this round: measured files, or the total's arrays."""

@@ -81,7 +81,7 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
 def axes_of(cell: Cell) -> dict[str, Any]:
     """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables."""
     axes: dict[str, Any] = {}
-    for part in ("extract", "partition", "local_stats"):
+    for part in ("extract", "partition", "local_stats", "aggregate"):
         options, names = getattr(cell.config, part), PARTS[part][1]
         for f in () if options is None else fields(options):
             if f.metadata["in_run"] and f.metadata["in_result"]:
