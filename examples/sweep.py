@@ -4,7 +4,7 @@
     python examples/sweep.py OUT plain=TRAIN.h5,TEST.h5 flip=TRAIN.h5,TEST.h5 [--only TEXT]
 
 A feature file of several nodes (`extract --node stages`) is tried whole and with its first node
-alone. For every head of `HEADS`:
+alone; --layers first 2 3 all has the first two and three nodes too. For every head of `HEADS`:
 
 1. a tenth of 100 Dirichlet(0.1) clients is held out, and chooses the ridge or penalty: least
    squared error, of softmax heads least log loss; test rows choose nothing;
@@ -17,7 +17,8 @@ that stay are the sums of all minus those of the held-out ones, exactly.
 
 Every result is a small JSON file in OUT/cache: a sweep can be stopped, gone on with, and done in
 pieces (--only TEXT, --table). OUT/sweep.csv has every seed, OUT/sweep.md the means. Seconds an
-image are those of `extract`; give them as plain=TRAIN.h5,TEST.h5,0.009.
+image are those of `extract`; give them as plain=TRAIN.h5,TEST.h5,0.009. With --noise 0.2 a fifth of
+the training rows, held-out ones too, have a wrong label.
 """
 
 from __future__ import annotations
@@ -46,15 +47,13 @@ from one_head import (
     started,
     weigh,
 )
+from sweep_rows import Rows, Source
 
 from afltool.heads.base import Head
 from afltool.heads.checks import with_options
 from afltool.heads.least_squares import Problem, held_out
-from afltool.linalg.fixedpoint import FixedPoint
 from afltool.linalg.ridge_choice import FactoredSystem, choose
-from afltool.partitions import assign
 from afltool.statistics import Statistics
-from afltool.store.features import open_features
 
 
 @dataclass(frozen=True)
@@ -122,61 +121,6 @@ SMALL = [
     beside(100),
     One("DeepAFL, T = 2", "deepafl", {"layers": 2, "width": 64}, {}, ()),
 ]
-
-
-# ---------------------------------------------------------------- the data
-
-
-@dataclass(frozen=True)
-class Source:
-    """A pair of feature files, one view of the images."""
-
-    view: str
-    train: Path
-    test: Path
-    seconds: float | None = None  # of extraction, an image
-
-
-class Rows:
-    """The rows of a source, by layers and fraction bits; what was asked for last stays."""
-
-    def __init__(self, source: Source, clients: int, alpha: float, seeds: int) -> None:
-        with open_features(source.train) as train, open_features(source.test) as test:
-            self.whole = Data.of(train, test, clients, alpha)
-            self.digests = [train.header["digest"], test.header["digest"]]
-            self.dealt = [
-                assign(train.row_ids, train.labels, len(train.classes), scheme="dirichlet",
-                       clients=clients, alpha=alpha, held_out=0.1, seed=seed)
-                for seed in range(seeds)
-            ]  # fmt: skip
-        self.slices = self.whole.space.get("slices", [])
-        self._kept: tuple[Any, list[Data]] = (None, [])
-
-    @property
-    def layers(self) -> list[str]:
-        return ["first", "all"] if self.slices else ["first"]
-
-    def at(self, layers: str, bits: int) -> list[Data]:
-        """The data with the clients of each seed."""
-        if self._kept[0] != (layers, bits):
-            data = self.whole if layers == "all" else first_slice(self.whole)
-            data = data.converted(bits)
-            every = [replace(data, client=d.client, held_out=d.held_out) for d in self.dealt]
-            self._kept = ((layers, bits), every)
-        return self._kept[1]
-
-
-def first_slice(data: Data) -> Data:
-    """The columns of the first node alone."""
-    if not (slices := data.space.get("slices")):
-        return data
-    dim = int(slices[0]["dim"])
-
-    def cut(X: FixedPoint) -> FixedPoint:
-        return FixedPoint(np.ascontiguousarray(X.values[:, :dim]), X.bits)
-
-    left = {k: v for k, v in data.space.items() if k != "slices"}
-    return replace(data, X=cut(data.X), test=cut(data.test), space={**left, "dim": dim})
 
 
 # ---------------------------------------------------------------- heads of one round
@@ -313,9 +257,10 @@ def measured(head: Head, X: Any, y: np.ndarray, rows: np.ndarray) -> tuple[float
 
 
 def lines(a: argparse.Namespace, source: Source, heads: list[One]) -> Iterator[dict[str, Any]]:
-    rows = Rows(source, a.clients, a.alpha, a.seeds)
-    sweep = Sweep(rows, Cache(a.out / "cache", [*rows.digests, a.clients, a.alpha], a.table))
-    for layers in rows.layers:
+    rows = Rows(source, a.clients, a.alpha, a.seeds, a.noise)
+    task = [*rows.digests, a.clients, a.alpha, *([a.noise] if a.noise else [])]
+    sweep = Sweep(rows, Cache(a.out / "cache", task, a.table))
+    for layers in filter(rows.has, a.layers):
         for one in heads:
             for bits in one.bits if one.layers in ("", layers) else ():
                 if a.only not in f"{source.view} {layers} {bits} {one.title}":
@@ -357,6 +302,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("sources", nargs="*", help="VIEW=TRAIN.h5,TEST.h5[,SECONDS AN IMAGE]")
     parser.add_argument("--only", default="", help="lines 'VIEW LAYERS BITS HEAD' with this text")
     parser.add_argument("--table", action="store_true", help="of the results that are there")
+    parser.add_argument("--layers", nargs="+", default=["first", "all"], help="first, all, 2, 3 …")
+    parser.add_argument("--noise", type=float, default=0.0, help="share of wrong training labels")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--alpha", type=float, default=0.1)

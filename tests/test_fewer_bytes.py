@@ -15,7 +15,9 @@ from afltool.linalg.fixedpoint import FixedPoint, encode, real
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import fewer_bytes
 import one_look
-from one_head import Data
+from one_head import Data, Road, started
+from sweep import Sums
+from sweep_rows import first_slices
 
 sys.path.pop(0)
 
@@ -41,6 +43,25 @@ def test_all_ranks_between_slices_are_the_exact_gram(data):
     nothing = fewer_bytes.low_rank(data, 0)
     assert nothing[2] < exact[2]
     assert nothing[1] < exact[1]
+
+
+def test_the_first_nodes_alone_are_their_columns(data):
+    one = first_slices(data, 1)
+    assert np.array_equal(one.X.values, data.X.values[:, :40])
+    assert np.array_equal(one.test.values, data.test.values[:, :40])
+    assert one.space == {"dim": 40, "dtype": "int16", "fraction_bits": 9}
+    assert first_slices(data, 2).space == data.space
+
+
+def test_the_sums_of_those_who_stay_are_all_minus_the_held_out_ones(data):
+    sums, head = Sums(), started(data, "linear", {"intercept": True})
+    rows = ~data.held_out[data.client]
+    kept, held, whole = sums.of(data, ["key"], head, 0)
+    assert kept.digest() == Road(data, np.flatnonzero(rows)).statistics(head).digest()
+    assert (kept + held).digest() == whole.digest()
+    other = replace(data, held_out=np.arange(12) < 3)
+    assert sums.of(other, ["key"], head, 1)[2] is whole, "gathered once for all seeds"
+    assert sums.of(other, ["other key"], head, 1)[2] is not whole
 
 
 def test_projections_are_orthonormal_and_whole_ones_lose_nothing(data):
