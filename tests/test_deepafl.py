@@ -324,7 +324,7 @@ def test_memory_is_known_on_this_machine():
 
 def test_presets_and_defaults():
     given = make_head("deepafl", {"preset": "cifar10"}).options
-    assert (given.ridge, given.block_ridge, given.layers) == (10.0, 0.1, 10)
+    assert (given.ridge, given.block_ridge, given.layers) == (10.0, 0.1, 20)
     assert make_head("deepafl", {"preset": "released-script"}).options.layers == 20
     assert make_head("deepafl", {"preset": "cifar10", "ridge": "3"}).options.ridge == 3.0
     for name in PRESETS:
@@ -332,7 +332,7 @@ def test_presets_and_defaults():
         again = make_head("deepafl", made.options.as_dict())
         assert again.options == made.options
         assert again.digest() == made.digest()
-    spelled = make_head("deepafl", {"ridge": 10.0, "block_ridge": 0.1})
+    spelled = make_head("deepafl", {"ridge": 10.0, "block_ridge": 0.1, "layers": 20})
     assert spelled.digest() == make_head("deepafl", {"preset": "cifar10"}).digest()
 
 
@@ -345,7 +345,8 @@ def test_presets_and_defaults():
         ({"phi0_activation": "sine"}, "--phi0-activation is none, gelu"),
         ({"projection": "x"}, "--projection is linear-uniform or gaussian"),
         ({"compute": "float16"}, "--compute is float32 or float64"),
-        ({"preset": "mnist"}, "--preset is cifar10, cifar100"),
+        ({"preset": "mnist"}, "--preset is paper, cifar10, cifar100"),
+        ({"preset": "paper"}, "--preset paper is chosen by the data set"),
         ({"block_ridge": -1.0}, "--block-ridge is at least 0"),
         ({"ridge": "-1"}, "a ridge is"),
         ({"gamma": -1.0}, "--gamma is"),

@@ -83,6 +83,16 @@ def test_the_summary_holds_every_option_and_where_all_comes_from(features, tmp_p
     assert found["versions"]["afltool"] == afltool.__version__
 
 
+def test_the_papers_preset_is_in_the_log_and_in_the_summary(features, tmp_path, caplog):
+    caplog.set_level("INFO", "afltool")
+    more = {"head": "deepafl", "preset": "paper", "layers": 0, "width": 8}
+    afltool.run(config(features, **more), tmp_path / "run")
+    assert "--preset paper for the given features is released-script" in caplog.text
+    options = json.loads((tmp_path / "run" / "summary.json").read_text())["options"]
+    assert options["preset"] == "released-script"
+    assert (options["ridge"], options["block_ridge"], options["layers"]) == (1.0, 0.05, 0)
+
+
 def test_the_accuracy_on_training_rows_is_that_of_the_head_on_them(features, tmp_path):
     given = {"head": "deepafl", "layers": 2, "width": 16, "each_round": True}
     run = afltool.run(config(features, train_accuracy=True, **given), tmp_path / "run")

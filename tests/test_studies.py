@@ -119,6 +119,44 @@ def test_options_of_the_command_line_stand_where_the_study_has_them(described):
     assert images.cells[0].config.extract.backbone == "resnet18"
 
 
+def partitions(study):
+    dealt = [cell.config.partition for cell in study.cells]
+    return {(one.alpha, one.shards_per_client) for one in dealt}
+
+
+def test_a_given_data_set_chooses_its_block(road):
+    """AFL's table 1 deals CIFAR-10 other clients than CIFAR-100; a data set of neither gets the
+    first block's."""
+    wanted, few = find("afl-table1"), {(0.1, None), (0.05, None), (None, 4), (None, 2)}
+    many = {(0.1, None), (0.01, None), (None, 10), (None, 5)}
+    given = {"backbone": "resnet18"}
+    of_cifar10, of_cifar100, of_digits = (
+        wanted.changed({**given, "data": data}, 1) for data in ("cifar10", "cifar100", "digits")
+    )
+    assert partitions(of_cifar10) == partitions(of_digits) == few
+    assert partitions(of_cifar100) == many
+    assert len(of_cifar10.cells) == 4 * 8
+    files = wanted.changed({"train_features": road.train, "test_features": road.test}, 1)
+    assert partitions(files) == few
+    both = wanted.changed({**given, "data": ["cifar10", "tiny-imagenet"]}, 1)
+    assert len(both.cells) == 2 * 4 * 8
+    assert {c.config.extract.data for c in both.cells} == {"cifar10", "tiny-imagenet"}
+
+
+@pytest.mark.parametrize(
+    ("data", "preset", "ridge"),
+    [("cifar10", "cifar10", 10.0), ("tiny-imagenet", "tiny-imagenet", 1.0),
+     ("digits", "released-script", 1.0)],
+)  # fmt: skip
+def test_the_papers_preset_is_that_of_the_data_set(data, preset, ridge):
+    config = RunConfig(data=data, backbone="resnet18", head="deepafl", preset="paper")
+    assert config.all_head_options()["preset"] == preset
+    wanted = find("deepafl-table1").changed({"data": data}, 1)
+    deep = next(cell for cell in wanted.cells if cell.label == "DeepAFL")
+    found = axes_of(deep)
+    assert (found["ridge"], found["layers"]) == (ridge, 20)
+
+
 def test_the_seed_is_that_of_everything_that_draws(described):
     text = GRID.replace('head = "linear"\nridge = 1', 'head = "deepafl"\nlayers = 1')
     of_head, of_baseline = read(described(text)).cells[-2:]

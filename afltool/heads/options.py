@@ -63,6 +63,11 @@ class HeadOptions(Options):
         """Further options that make rounds cheaper if all clients take part in each round."""
         return {}
 
+    @classmethod
+    def for_data(cls, given: Mapping[str, Any], data: str | None) -> dict[str, Any]:
+        """Options that a run replaces because of its data set; None: it is given its features."""
+        return {}
+
     def draw_of(self, phase: str) -> int:
         """Number of the draw of clients for a phase, if only a share of them takes part."""
         number = re.search(r"\d+$", phase)

@@ -172,9 +172,19 @@ class RunConfig:
         return None if self.own.head in OPTIONS else Path(self.own.head)
 
     def all_head_options(self) -> dict[str, Any]:
-        """The options of the run's head: those given, its seed, and how rounds are made cheaper."""
+        """The options of the run's head: those given, its seed, and what the run makes of them.
+
+        That is how rounds are made cheaper, and what follows from the data set.
+        """
         seed = {} if self.own.head_seed is None else {"seed": self.own.head_seed}
-        return {**self.cheaper(), **self.head_options, **seed}
+        return {**self.cheaper(), **self.head_options, **self.for_data(), **seed}
+
+    def for_data(self) -> dict[str, Any]:
+        """What the head's options are because of the run's data set."""
+        if self.first_head is not None:
+            return {}
+        data = None if self.extract is None else self.extract.data
+        return OPTIONS[self.own.head].for_data(self.head_options, data)
 
     def cheaper(self) -> dict[str, Any]:
         """What the run adds to the head's options where all clients take part in every round."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import InputError, OutputExistsError
 from ..inputs import distinct_files
+from ..options import flag
 from ..report.round_facts import last_separability, told
 from ..report.rounds import write_rounds
 from ..report.tables import write_confusion, write_json
@@ -132,6 +133,9 @@ class _Run:
         c, place = self.config, self.folder.first_head
         if c.first_head is not None:
             return c.first_head
+        for name, value in c.for_data().items():
+            data = "the given features" if c.extract is None else f"--data {c.extract.data}"
+            log.info("%s %s for %s is %s", flag(name), c.head_options[name], data, value)
         return make_head_file(
             c.own.head, place, options=c.all_head_options(), overwrite=self.overwrite
         )

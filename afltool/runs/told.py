@@ -13,6 +13,8 @@ from ..store.provenance import versions
 from .config import FIELDS, PARTS, RunConfig
 from .layout import RunFolder
 
+PRESET = "preset"  # of a head: its file has the values that it stands for, a summary its name, too
+
 
 def resolved(config: RunConfig, head: Path) -> dict[str, Any]:
     """Every option of a run by its flat name, defaults too; those of its head as its file has them.
@@ -29,7 +31,8 @@ def resolved(config: RunConfig, head: Path) -> dict[str, Any]:
     header = read_header(head, "head")
     theirs = dict(header["options"])
     found |= {"head": header["name"], "head_seed": theirs.pop("seed", None)}
-    return found | {name: plain(value) for name, value in theirs.items()}
+    found |= {name: plain(value) for name, value in theirs.items()}
+    return found | {k: v for k, v in config.all_head_options().items() if k == PRESET}
 
 
 def exchange_of(head: Head) -> str:

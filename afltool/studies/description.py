@@ -62,17 +62,26 @@ class Study:
         return list(found.values())
 
     def changed(self, given: Mapping[str, Any], seeds: int | None = None) -> Study:
-        """The study with other options; data or features that are given replace the study's."""
-        tree, given = self.tree, dict(given)
+        """The study with other options; data or features that are given replace the study's.
+
+        Where blocks are of different data sets, the block of the given one is taken; the first
+        block for a data set that none has.
+        """
+        tree, given = self.tree, _absolute(given)
         if seeds is not None:
             given[SEED] = list(range(seeds))
+        rest = given
+        if grid.in_blocks(tree, "data") and given.keys() & {"data", "train_features"}:
+            data = given.get("data")
+            tree = grid.divided(tree, "data", data if isinstance(data, list) else [data])
+            rest = {name: value for name, value in given.items() if name != "data"}
         for names, instead in (
             (IMAGES, "train_features"), ({"train_features", "test_features"}, "data"),
             (DEALING | {SEED}, "partition"),
         ):  # fmt: skip
             if instead in given:
                 tree = grid.without(tree, names)
-        tree = grid.replaced(tree, _absolute(given))
+        tree = grid.replaced(tree, rest)
         return Study(self.name, self.texts, self.shown, tree)
 
     def keep(self, folder: StudyFolder) -> None:

@@ -13,7 +13,7 @@ the file; the last one varies fastest. A plain table groups options and means no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -101,6 +101,55 @@ def _replaced(tree: Tree, given: Mapping[str, Any]) -> tuple[Setting, set[str]]:
             found[name] = given.get(name, value)
             met |= {name} & given.keys()
     return found, met
+
+
+def in_blocks(tree: Tree, name: str) -> bool:
+    """Whether a block of a union has an option of this name."""
+    return any(
+        name in one or in_blocks(one, name)
+        for value in tree.values()
+        for one in ([value] if isinstance(value, Mapping) else value if is_union(value) else [])
+    )
+
+
+def divided(tree: Tree, name: str, wanted: Sequence[Any]) -> Setting:
+    """The tree where blocks that differ in ``name`` keep those of the ``wanted`` values they have.
+
+    A value that no block of a union has goes to the first block that has ``name``; blocks that get
+    none are left out. So a study of several data sets runs with the settings of the given one.
+
+    >>> two = {"block": [{"data": "a", "s": 4}, {"data": ["b", "c"], "s": 10}]}
+    >>> divided(two, "data", ["c"])["block"], divided(two, "data", ["d"])["block"]
+    ([{'data': ['c'], 's': 10}], [{'data': ['d'], 's': 4}])
+    """
+    found: Setting = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            found[key] = divided(value, name, wanted)
+        elif is_union(value):
+            blocks = [divided(one, name, wanted) for one in value]
+            found[key] = _shared_out(blocks, name, wanted)
+        else:
+            found[key] = value
+    return found
+
+
+def _shared_out(blocks: list[Setting], name: str, wanted: Sequence[Any]) -> list[Setting]:
+    having = [i for i, one in enumerate(blocks) if name in one]
+    theirs: dict[int, list[Any]] = {i: [] for i in having}
+    for value in wanted if having else ():
+        which = [i for i in having if value in _values(blocks[i][name])]
+        for i in which or having[:1]:
+            theirs[i].append(value)
+    return [
+        {**one, name: theirs[i]} if i in theirs else one
+        for i, one in enumerate(blocks)
+        if theirs.get(i, True)
+    ]
+
+
+def _values(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def without(tree: Tree, names: Collection[str]) -> Setting:

@@ -32,11 +32,12 @@ DEFAULTS: dict[str, Any] = {
 }
 # The paper's appendix E, and its released run script, where Φ_0 is tanh for every activation.
 PRESETS: dict[str, dict[str, Any]] = {
-    "cifar10": {"ridge": 10.0, "block_ridge": 0.1},
-    "cifar100": {"ridge": 1.0, "block_ridge": 0.01},
-    "tiny-imagenet": {"ridge": 1.0, "block_ridge": 0.01},
+    "cifar10": {"layers": 20, "ridge": 10.0, "block_ridge": 0.1},
+    "cifar100": {"layers": 20, "ridge": 1.0, "block_ridge": 0.01},
+    "tiny-imagenet": {"layers": 20, "ridge": 1.0, "block_ridge": 0.01},
     "released-script": {"layers": 20, "ridge": 1.0, "block_ridge": 0.05},
 }
+PAPER = "paper"  # of a run: the preset of its data set, else that of the released script
 
 
 def _unset(name: str) -> str:
@@ -78,7 +79,10 @@ class DeepAFLOptions(HeadOptions):
         "linear-uniform", "A and B_t: uniform weights and bias, or gaussian weights",
         choices=PROJECTIONS,
     )  # fmt: skip
-    preset: str | None = option(None, "a published setting", choices=tuple(PRESETS))
+    preset: str | None = option(
+        None, "a published setting; paper is that of --data, or of the released script where the "
+        "data set has none", choices=(PAPER, *PRESETS),
+    )  # fmt: skip
     no_skip: bool = option(
         False,
         "ablation: Φ_{t+1} = F_t Ω without Φ_t; Ω then fits Y, not the residual Y − Φ_t W_t",
@@ -146,6 +150,13 @@ class DeepAFLOptions(HeadOptions):
         cascade = given.get("deepening", RESIDUAL) != RESIDUAL
         return {} if decided or cascade else {"incremental": True}
 
+    @classmethod
+    def for_data(cls, given: Mapping[str, Any], data: str | None) -> dict[str, Any]:
+        """The preset that `paper` stands for."""
+        if given.get("preset") != PAPER:
+            return {}
+        return {"preset": data if data in PRESETS else "released-script"}
+
     def draw_of(self, phase: str) -> int:
         """W_t and Ω_{t+1}, which make a layer, share one draw (the paper's appendix M)."""
         return super().draw_of(phase) - phase.startswith("block")
@@ -164,6 +175,11 @@ class DeepAFLOptions(HeadOptions):
 
     def _resolve(self) -> None:
         """Fill in the options that were not given; from then on the values include the preset."""
+        if self.preset == PAPER:
+            raise UsageError(
+                "--preset paper is chosen by the data set of run, slurm or study; a head alone "
+                f"has none: name one of {', '.join(PRESETS)}"
+            )
         values = {**DEFAULTS, **PRESETS.get(self.preset or "", {})}
         for name, value in values.items():
             given = getattr(self, name)
