@@ -8,7 +8,7 @@ Each head's options are a frozen dataclass in its folder, one field an option, a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -80,6 +80,16 @@ class HeadOptions(Options):
     def turns(self) -> int:
         """How many sums a layer takes."""
         return 1
+
+    def check_room(self, dim: int) -> None:
+        """Refuse, before rows are read, a solve for which this machine has too little memory.
+
+        ``dim``: number of features. Of heads whose problem is much larger than the features'.
+        """
+
+    def figures(self, phase: str, read: Callable[[], Mapping[str, Any]]) -> dict[str, float]:
+        """Figures of a phase's sums that tell what is sent, by name; ``read`` gets its arrays."""
+        return {}
 
     def yardsticks(self, phase: str, dim: int, clients: int) -> dict[str, int]:
         """Sizes in bytes, by name, to compare the statistics of this many clients with."""

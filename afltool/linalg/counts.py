@@ -221,6 +221,15 @@ def fill_lower(labels: Counts, pairs: Counts, out: NDArray[np.float64]) -> None:
     out.flat[:: len(out) + 1] = labels.sum(axis=2).ravel()
 
 
+def density(labels: Counts, pairs: Counts) -> float:
+    """The share of the D² entries of ΦᵀΦ that are not 0, without the matrix."""
+    groups, size, _ = labels.shape
+    found = int(np.count_nonzero(labels.sum(axis=2)))
+    for j in range(1, groups):
+        found += 2 * int(np.count_nonzero(with_margins(labels, pairs, j)))
+    return float(found / (groups * size) ** 2)
+
+
 def quadratic(labels: Counts, pairs: Counts, W: NDArray[np.float64]) -> float:
     """tr(Wᵀ ΦᵀΦ W) for W (D, C), without the matrix."""
     groups, size, _ = labels.shape

@@ -11,7 +11,10 @@ STATISTICS = ("mean±sd", "mean±se", "mean", "median", "max")
 MEASURED = (  # what `evaluate` measures of a head, and of a deep one after every layer
     "top1", "top5", "train_top1", "csr", "ifs", "dm", "train_csr", "train_ifs", "train_dm",
 )  # fmt: skip
-VALUES = (*MEASURED, "seconds", "upload_bytes", "download_bytes", "n")
+VALUES = (
+    *MEASURED, "seconds", "upload_bytes", "download_bytes", "file_bytes", "exchanges", "density",
+    "n",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,9 @@ UNITS: dict[str, tuple[str, float, int]] = {
     "seconds": ("seconds", 1, 1),
     "upload_bytes": ("MB sent by a client", 1e-6, -3),
     "download_bytes": ("MB sent to a client", 1e-6, -3),
+    "file_bytes": ("MB in a client's files", 1e-6, -3),
+    "exchanges": ("rounds of communication", 1, 0),
+    "density": ("entries of the sums that are not 0, %", 100, 2),
     "n": ("test rows", 1, 0),
     "deviation": ("sum of absolute deviations", 1, -3),
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, OutputExistsError
+from ..heads.base import Head
 from ..inputs import distinct_files
 from ..options import flag
 from ..report.round_facts import last_separability, told
@@ -36,7 +37,7 @@ from .before import check_before, holds_clients_out
 from .config import RunConfig
 from .layout import RunFolder
 from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key, sums_key
-from .told import costs, exchange_of, made_with
+from .told import costs, exchange_of, made_with, of_report
 
 log = logging.getLogger("afltool")
 
@@ -75,9 +76,10 @@ class _Run:
         clients = self.timed("partition", lambda: self.partition(train))
         start = self.started_with = self.timed("head", self.first_head)
         self.say_exchange(start)
+        check_room(start, train)
         heads, uploads = self.rounds(train, clients, start)
         metrics = self.measure(heads, train, test)
-        self.summary(metrics, uploads, self.told(heads[-1], metrics, uploads))
+        self.summary(load_head(heads[-1])[0], metrics, uploads)
         self.keep_options()
         return self.folder.root
 
@@ -230,19 +232,15 @@ class _Run:
         return self.shared.metrics(key, make, head=heads[-1], features=test)
 
     def told(
-        self, head: Path, metrics: dict[str, Any], uploads: list[dict[str, Any]]
+        self, head: Head, metrics: dict[str, Any], uploads: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """The rounds of the last head's report, with what was measured beside it."""
-        rounds = told(load_head(head)[0], metrics.get("rounds", []), uploads)
+        rounds = told(head, metrics.get("rounds", []), uploads)
         write_rounds(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
         return rounds
 
-    def summary(
-        self,
-        metrics: dict[str, Any],
-        uploads: list[dict[str, Any]],
-        rounds: list[dict[str, Any]],
-    ) -> None:
+    def summary(self, head: Head, metrics: dict[str, Any], uploads: list[dict[str, Any]]) -> None:
+        rounds = self.told(head, metrics, uploads)
         last = read_header(self.folder.total(1), "statistics")
         found = {
             "top1": metrics["top1"],
@@ -255,12 +253,20 @@ class _Run:
             "head_digest": metrics["head"]["digest"],
             "bytes_per_client": uploads,
             "exchange": self.exchange,
+            **of_report(head),
             **costs(uploads, self.stages),
             **made_with(self.config, self.folder, self.started_with, len(uploads)),
             "rounds": rounds,
             "stages": self.stages,
         }
         write_json(found, self.folder / RunFolder.SUMMARY, overwrite=True)
+
+
+def check_room(head: Path, train: Path) -> None:
+    """Refuse a head that this machine cannot solve before any row is read for it."""
+    loaded, _ = load_head(head)
+    if loaded.phase() is not None:
+        loaded.options.check_room(read_header(train, "features")["space"]["dim"])
 
 
 def make_folder(path: Path) -> None:

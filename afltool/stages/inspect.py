@@ -20,7 +20,7 @@ from ..store.arrays import damage_as_error, describe_additive, get_array
 from ..store.hdf5 import read_header, reading
 from ..store.members import checked_dataset
 from ..store.partitions import load_partition
-from ..store.statistics import clients_of, context_of
+from ..store.statistics import clients_of, context_of, load_statistics
 from ..store.verify import verify
 
 
@@ -134,6 +134,8 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     }
     against = _compared(context_of(header), found["stored_bytes"], len(clients))
     found |= {"compared_with": against} if against else {}
+    if len(clients) == 1:
+        found |= _figures(context_of(header), path)
     noise = context_of(header).noise
     if noise:
         found["privacy"] = account(noise, len(clients))
@@ -154,6 +156,15 @@ def _compared(context: Context, stored: int, clients: int) -> dict[str, Any]:
         name: {"bytes": size, "times": round(size / max(stored, 1), 2)}
         for name, size in against.items()
     }
+
+
+def _figures(context: Context, path: Path) -> dict[str, float]:
+    """What the head tells of the sums of one client, such as how many of its counts are 0."""
+    binding = context.head
+    if "options" not in binding:
+        return {}
+    options = make_options(binding["name"], binding["options"])
+    return options.figures(binding["phase"], lambda: load_statistics(path).arrays)
 
 
 def _masked(path: Path, header: dict[str, Any]) -> dict[str, Any]:

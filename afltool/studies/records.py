@@ -56,6 +56,7 @@ OF_FEATURES = "extract", "features"  # stages of a run that make features, or ta
 def figures(found: Mapping[str, Any]) -> dict[str, float]:
     """The figures of a summary that tables show; seconds without those of the features."""
     own = {k: found[k] for k in VALUES if isinstance(found.get(k), (int, float))}
+    own["exchanges"] = len(found.get("bytes_per_client") or found["rounds"])
     images = [s["seconds"] for s in found.get("stages", []) if s["stage"].startswith(OF_FEATURES)]
     return {**own, "seconds": max(0.0, own["seconds"] - sum(images))}
 
@@ -67,14 +68,14 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
     """
     sums = dict.fromkeys(("seconds", "upload_bytes", "download_bytes"), 0.0)
     after: dict[int, dict[str, float]] = {}
-    for one in found.get("rounds", []):
+    for exchanges, one in enumerate(found.get("rounds", []), 1):
         sums["seconds"] += (one.get("gather_seconds") or 0) + (one.get("solve_seconds") or 0)
         for name in ("upload_bytes", "download_bytes"):
             sums[name] += one.get(name) or 0
         number = re.fullmatch(r"weights-(\d+)", one["phase"])
         if number and one.get("top1") is not None:
             own = {k: one[k] for k in MEASURED if one.get(k) is not None}
-            after[int(number[1])] = {**own, **sums, "n": found["n"]}
+            after[int(number[1])] = {**own, **sums, "exchanges": exchanges, "n": found["n"]}
     return after
 
 

@@ -20,7 +20,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import memory
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...linalg import codes as cd
 from ...linalg.fixedpoint import Rows, real
@@ -29,7 +28,7 @@ from ..base import Array, Block, Head, Source, add_up, expect_shape
 from ..carried import NOTHING, Carried
 from . import thresholds as th
 from .counting import Collector
-from .options import DEFAULT_SIDE, SafleOptions
+from .options import BYTES_A_PAIR, DEFAULT_SIDE, FEDERATED, SafleOptions
 from .system import CountedSystem
 
 log = logging.getLogger("afltool")
@@ -65,7 +64,7 @@ class SafleHead(Head):
     def phase(self) -> str | None:
         if self.tables is not None:
             return None
-        to_find = self.options.thresholds == "federated" and self.thresholds is None
+        to_find = self.options.cuts == FEDERATED and self.thresholds is None
         return HISTOGRAM if to_find else CODES
 
     def _sums(
@@ -80,7 +79,7 @@ class SafleHead(Head):
         """
         if self.phase() == HISTOGRAM:
             return add_up({HISTOGRAM: cd.histogram(X)} for X, _ in blocks), NOTHING
-        need_memory(self.problem_side, 4, "counting pairs of")
+        self.options.check_room(self._bound()[0], self._most, solving=False)
         collector = Collector(self.coder(), self._bound()[1], self.options.with_linear)
         for X, y in blocks:
             collector.add(X, y)
@@ -92,7 +91,7 @@ class SafleHead(Head):
             raise InvalidDataError(
                 f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
             )
-        need_memory(self.problem_side, 12, "solving for")
+        self.options.check_room(self._bound()[0], self._most)
         if self.phase() == HISTOGRAM:
             return self._with_thresholds(total)
         return self._solved(total, validation)
@@ -171,7 +170,7 @@ class SafleHead(Head):
     @property
     def problem_side(self) -> int:
         """Columns of the whole problem: D, or d + D with the raw features."""
-        return self.side + self._bound()[0] * self.options.with_linear
+        return self.options.columns_for(self._bound()[0], self._most)
 
     @property
     def digits_used(self) -> int:
@@ -193,7 +192,7 @@ class SafleHead(Head):
         """Thresholds (d, T), learned or in even steps; `UsageError` if their file is missing."""
         if self.thresholds is not None:
             return self.thresholds
-        if not self.options.thresholds.startswith("range:"):
+        if not self.options.cuts.startswith("range:"):
             raise UsageError(
                 f"this head lacks its thresholds ({self.options.thresholds}): give the head file "
                 "that `afltool head` wrote"
@@ -215,7 +214,7 @@ class SafleHead(Head):
         found, wanted = total.arrays["labels"].shape, (self.experts, o.size, classes)
         if found != wanted:
             raise InvalidDataError(f"array 'labels' has the shape {found}; this head's is {wanted}")
-        if o.thresholds != "federated":  # otherwise the round before has already warned
+        if o.cuts != FEDERATED:  # otherwise the round before has already warned
             self.say_digits()
         held = None if validation is None else CountedSystem(validation).mean_squared_error
         W, report = CountedSystem(total).solve(o.ridge, o.linear_ridge, held)
@@ -224,6 +223,7 @@ class SafleHead(Head):
         head.linear = W[:raw] if raw else None
         head.tables = W[raw:].reshape(-1, o.size, classes)
         head.report = {**report, "rows": total.rows, "experts": self.experts, "size": o.size}
+        head.report |= o.figures(CODES, lambda: total.arrays)
         head.report |= {"digits": o.digits_for(head._bound()[0]), "digits_used": self.digits_used}
         return head
 
@@ -237,22 +237,8 @@ class SafleHead(Head):
                 "safle: %d codes of %d digits use %d of the %d digits of a row, %d (%.0f %%) are "
                 "left out; --experts %d uses all of them: %d columns, %.2g GB to solve",
                 self.experts, o.group_size, used, digits, digits - used,
-                100 * (1 - used / digits), every, side, memory_of(side) / 1e9,
+                100 * (1 - used / digits), every, side, BYTES_A_PAIR * side**2 / 1e9,
             )  # fmt: skip
-
-
-def memory_of(side: int) -> int:
-    """Bytes of a solve: 8 D² for the matrix and 4 D² for the counts of its triangle."""
-    return 12 * side * side
-
-
-def need_memory(side: int, bytes_a_pair: int, what: str) -> None:
-    """Refuse work on D² pairs of columns that needs more than the free memory."""
-    memory.need(
-        bytes_a_pair * side * side,
-        f"{what} {side} columns (--experts × table rows, and raw features)",
-        "take fewer --experts or a smaller --group-size",
-    )
 
 
 HEAD = SafleHead

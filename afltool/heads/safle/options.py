@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...options import option
@@ -13,6 +14,11 @@ from ..options import HeadOptions, gamma_option, parse_ridge, ridge_option, seed
 # 768 features use every digit. It must not depend on the machine, because all sites need the same
 # codes.
 DEFAULT_SIDE = 16_384
+# The paper's own shape: every digit is in one code (E·G = d·L), V = 32, and one round, which needs
+# thresholds without data. It does not say where they lie; pooled features lie mostly in this range.
+PAPER_SIZE, PAPER_THRESHOLDS = 32, "range:0:2"
+FEDERATED = "federated"
+BYTES_A_PAIR, BYTES_A_COUNT = 12, 4  # of columns: of a solve, and of the counts alone
 # What a client of the paper sends with K = 100 (its section on communication).
 PAPER = {
     "the paper's client, CIFAR-100 at 67 %": 70_000_000,
@@ -41,13 +47,18 @@ class SafleOptions(HeadOptions):
         at_least=1,
         unset=f"enough for every digit, at most {DEFAULT_SIDE} / V",
     )
-    thresholds: str = option(
-        "federated",
+    every_digit: bool = option(
+        False, "so many codes that every digit is used, whatever number of columns that takes",
+        newer=True,
+    )  # fmt: skip
+    thresholds: str | None = option(
+        None,
         "federated for quantiles, found in a first small round; FILE for the quantiles of a "
         "feature file or the thresholds of a head; range:LO:HI for even steps. Only federated "
         "needs a second round",
-        examples=("federated",),
+        examples=(FEDERATED,),
         names_file=True,
+        unset=FEDERATED,
     )
     with_linear: bool = option(
         False, "hybrid: fit the raw features as well, in the same least-squares problem"
@@ -58,9 +69,21 @@ class SafleOptions(HeadOptions):
     )
     seed: int = seed_option("the shuffle that deals digits into codes", at_most=2**32 - 1)
     gamma: float = gamma_option()
+    preset: str | None = option(
+        None, "paper: the paper's own shape, one round: every digit, V = 32 (or the next smaller "
+        f"power of k), thresholds {PAPER_THRESHOLDS}", choices=("paper",), newer=True,
+    )  # fmt: skip
 
     def check(self) -> None:
         self._set(ridge=parse_ridge(self.ridge))
+        if self.every_digit and self.experts is not None:
+            raise UsageError(
+                f"--every-digit decides the number of codes; found --experts {self.experts} beside "
+                "it: leave one of them out"
+            )
+        if self.preset is not None:
+            self._as_in_paper()
+        self._set(thresholds=self.thresholds or FEDERATED)
         if self.group_size is None:
             self._set(group_size=1 if self.bucketing == "integer" else 3)
         if self.digits_of_code > 16 or self.size > 2**16:
@@ -68,8 +91,25 @@ class SafleOptions(HeadOptions):
                 f"--group-size {self.group_size} gives tables of {self.radix}^{self.group_size} "
                 "rows; they have 2 to 65536"
             )
-        if self.thresholds.startswith("range:"):
+        if self.cuts.startswith("range:"):
             self.range()
+
+    def _as_in_paper(self) -> None:
+        """The values of the preset where none is given; the file then holds these."""
+        if self.group_size is None:
+            most = [g for g in range(1, 6) if self.radix**g <= PAPER_SIZE]
+            self._set(group_size=max(most, default=1))
+        self._set(
+            thresholds=self.thresholds or PAPER_THRESHOLDS,
+            every_digit=self.experts is None,
+            preset=None,
+        )
+
+    @property
+    def cuts(self) -> str:
+        """Where the thresholds come from, known after the default is in."""
+        assert self.thresholds is not None
+        return self.thresholds
 
     @property
     def digits_of_code(self) -> int:
@@ -95,6 +135,8 @@ class SafleOptions(HeadOptions):
         """E: as asked, or enough for every digit where E·V stays within ``most``."""
         if self.experts is not None:
             return self.experts
+        if self.every_digit:
+            return self.experts_for_all(dim)
         return max(1, min(self.experts_for_all(dim), most // self.size))
 
     def experts_for_all(self, dim: int) -> int:
@@ -104,7 +146,7 @@ class SafleOptions(HeadOptions):
     def range(self) -> tuple[float, float]:
         """LO and HI of thresholds range:LO:HI."""
         try:
-            low, high = (float(part) for part in self.thresholds.split(":")[1:])
+            low, high = (float(part) for part in self.cuts.split(":")[1:])
         except ValueError:
             low = high = 0.0
         if not -float("inf") < low < high < float("inf"):
@@ -114,20 +156,50 @@ class SafleOptions(HeadOptions):
         return low, high
 
     def one_round(self) -> bool:
-        return self.thresholds != "federated"
+        return self.cuts != FEDERATED
 
     def files(self) -> tuple[str, ...]:
-        named = self.thresholds != "federated" and not self.thresholds.startswith(
+        named = self.cuts != FEDERATED and not self.cuts.startswith(
             ("range:", "features:", "head:")  # the last two: read already, by digest
         )
         return ("thresholds",) if named else ()
+
+    def columns_for(self, dim: int, most: int = DEFAULT_SIDE) -> int:
+        """Columns of the whole problem: D = E·V, or d + D with the raw features."""
+        return self.experts_for(dim, most) * self.size + dim * self.with_linear
+
+    def check_room(self, dim: int, most: int = DEFAULT_SIDE, solving: bool = True) -> None:
+        """Refuse a solve (or a count) of more columns than the free memory holds.
+
+        12 bytes a pair of columns: 8 of the matrix, 4 of the counts of its triangle.
+        """
+        from ... import memory
+
+        side, free = self.columns_for(dim, most), memory.available() or 0
+        fits = int((free / BYTES_A_PAIR) ** 0.5 - dim * self.with_linear) // self.size
+        named = f" (at most {fits} can be solved for here, D = {fits * self.size})"
+        memory.need(
+            (BYTES_A_PAIR if solving else BYTES_A_COUNT) * side * side,
+            f"{'solving for' if solving else 'counting pairs of'} {side} columns (--experts × "
+            "table rows, and raw features)",
+            f"take fewer --experts{named if fits > 0 else ''} or a smaller --group-size",
+        )
+
+    def figures(self, phase: str, read: Callable[[], Mapping[str, Any]]) -> dict[str, float]:
+        """The density of ΦᵀΦ: the share of its entries that are not 0 (the paper's figure 6)."""
+        if phase != "codes":
+            return {}
+        from ...linalg.counts import density
+
+        arrays = read()
+        return {"density": density(arrays["labels"], arrays["pairs"])}
 
     def yardsticks(self, phase: str, dim: int, clients: int) -> dict[str, int]:
         """Bytes of the whole matrix as dense float32, and of what a client of the paper sends."""
         if phase != "codes":
             return {}
-        side = self.experts_for(dim) * self.size + dim * self.with_linear
-        return {"dense float32, D × D": 4 * side**2} | (PAPER if clients == 1 else {})
+        size = 4 * self.columns_for(dim) ** 2
+        return {"dense float32, D × D": size} | (PAPER if clients == 1 else {})
 
 
 OPTIONS = SafleOptions

@@ -30,7 +30,7 @@ from ..random_features.fixed import FixedFeatures
 from ..random_features.head import Lift
 from ..random_features.options import RandomFeaturesOptions
 from ..safle.head import HISTOGRAM, SafleHead
-from ..safle.options import SafleOptions
+from ..safle.options import FEDERATED, SafleOptions
 from ..safle.system import CountedSystem
 from .options import MOST_CODES, SoftmaxOptions
 
@@ -184,7 +184,7 @@ class CodedFeatures(SoftmaxFeatures):
         return self.head.problem_side
 
     def system(self, total: Statistics) -> tuple[F64, F64]:
-        if self.head.options.thresholds != "federated":  # else the round before has said it
+        if self.head.options.cuts != FEDERATED:  # else the round before has said it
             self.head.say_digits()
         system = CountedSystem(total)
         return system.matrix(), system.H

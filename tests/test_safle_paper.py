@@ -1,0 +1,155 @@
+"""SAFLe in the paper's own shape, the memory that it takes, and how dense its sums are."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from test_safle import CLASSES, DIM, explicit, made, rows, solved
+
+import afltool
+from afltool import memory
+from afltool.errors import NumericalError, UsageError
+from afltool.heads import OPTIONS, make_head
+from afltool.linalg.codes import one_hot
+from afltool.linalg.counts import density
+from afltool.runs.layout import RunFolder
+
+
+@pytest.mark.parametrize("dim", [5, 40, 512])
+def test_the_papers_shape_uses_every_digit_once_in_one_round(dim):
+    head = make_head("safle", {"preset": "paper"}).bind(dim, 4)
+    o = head.options
+    assert (o.size, o.digits_of_code, o.buckets, o.bucketing) == (32, 5, 8, "overlap")
+    dealt = head._dealt()
+    assert dealt.shape == (-(-8 * dim // 5), 5)
+    assert sorted(dealt.ravel()[: 8 * dim]) == list(range(8 * dim))  # the last code is filled up
+    assert o.one_round()
+    assert head.phase() == "codes"
+
+
+@pytest.mark.parametrize(
+    ("bucketing", "buckets", "size"),
+    [("onehot", 20, 32), ("integer", 2, 32), ("integer", 3, 27), ("integer", 8, 8),
+     ("integer", 40, 40)],
+)  # fmt: skip
+def test_tables_have_32_rows_or_the_next_smaller_power(bucketing, buckets, size):
+    o = OPTIONS["safle"](preset="paper", bucketing=bucketing, buckets=buckets)
+    assert o.size == size
+
+
+def test_a_preset_is_its_values_and_given_ones_come_first():
+    preset = OPTIONS["safle"](preset="paper")
+    told = OPTIONS["safle"](every_digit=True, group_size=5, thresholds="range:0:2")
+    assert preset == told
+    assert preset.as_dict() == told.as_dict()
+    changed = OPTIONS["safle"](preset="paper", thresholds="federated", group_size=6, experts=9)
+    assert (changed.cuts, changed.size, changed.experts) == ("federated", 64, 9)
+    assert not changed.every_digit
+    with pytest.raises(UsageError, match=r"--every-digit decides the number of codes; found .* 9"):
+        OPTIONS["safle"](every_digit=True, experts=9)
+
+
+def test_files_of_before_say_what_they_said():
+    assert OPTIONS["safle"]().as_dict() == {
+        "bucketing": "overlap", "buckets": 8, "group_size": 3, "experts": None,
+        "thresholds": "federated", "with_linear": False, "ridge": "auto", "linear_ridge": 1.0,
+        "seed": 0, "gamma": 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_the_largest_that_fits_is_named_and_fits(monkeypatch, raw):
+    monkeypatch.setattr(memory, "available", lambda: 10**9)
+    wide = OPTIONS["safle"](preset="paper", with_linear=raw)
+    with pytest.raises(NumericalError, match=r"at most (\d+) can be solved for here, D = \d+") as e:
+        wide.check_room(512)
+    most = int(str(e.value).split("at most ")[1].split()[0])
+    assert most == int((10**9 / 12) ** 0.5 - 512 * raw) // 32
+    assert "26240" in str(e.value) or raw
+    OPTIONS["safle"](preset="paper", with_linear=raw, experts=most).check_room(512)
+    with pytest.raises(NumericalError, match=r"--experts"):
+        OPTIONS["safle"](preset="paper", with_linear=raw, experts=most + 1).check_room(512)
+    monkeypatch.setattr(memory, "available", lambda: 1000)
+    with pytest.raises(NumericalError, match=r"take fewer --experts or a smaller --group-size"):
+        wide.check_room(512)
+
+
+def test_a_run_that_cannot_be_solved_reads_no_row(road, tmp_path, cli, monkeypatch):
+    words = [
+        "run", "--train-features", road.train, "--test-features", road.test, "--partition",
+        road.clients, "--head", "safle", "--preset", "paper", "-o", tmp_path / "RUN",
+    ]  # fmt: skip
+    free = memory.available
+    monkeypatch.setattr(memory, "available", lambda: 10**6)
+    done = cli(*words)
+    assert done.exit_code == 5
+    assert "416 columns" in done.stderr  # 8 features, 64 digits, 13 codes
+    assert "at most 9 can be solved for here, D = 288" in done.stderr
+    assert not list((tmp_path / "RUN").glob("04-*"))
+    monkeypatch.setattr(memory, "available", free)
+    done = cli(*words)
+    assert done.exit_code == 0, done.stderr
+    summary = json.loads((tmp_path / "RUN" / "summary.json").read_text())
+    assert len(summary["bytes_per_client"]) == 1
+    assert summary["options"]["every_digit"] is True
+
+
+@pytest.mark.parametrize("options", [{}, {"bucketing": "onehot", "group_size": 2}])
+@pytest.mark.parametrize("n", [1, 9, 300])
+def test_the_density_is_that_of_the_dense_matrix(options, n):
+    X, y = rows(n)
+    head = solved(X, y, **options)
+    phi = explicit(head, X)
+    assert np.array_equal(one_hot(head.coder().codes(X), head.options.size), phi)
+    share = np.count_nonzero(phi.T @ phi) / head.side**2
+    assert head.report["density"] == pytest.approx(share)
+    if n == 1:
+        assert share == pytest.approx(1 / head.options.size**2)
+    assert head.report["density"] == density(**_counts(made(**options), X, y))
+
+
+def _counts(head, X, y):
+    found, _ = head.gather([(X, y)])
+    assert (head.dim, head.classes) == (DIM, CLASSES)
+    return {name: found.arrays[name] for name in ("labels", "pairs")}
+
+
+def test_a_study_shows_density_bytes_and_rounds(road, tmp_path):
+    from afltool.options.study import TableOptions
+    from afltool.studies.description import read
+    from afltool.studies.execution import study
+    from afltool.studies.records import figures
+    from afltool.studies.tables import table
+
+    (tmp_path / "dense.toml").write_text(f'''
+train-features = "{road.train}"
+test-features = "{road.test}"
+clients = 3
+head = "safle"
+thresholds = "range:-4:4"
+keep-clients = true
+[study]
+rows = "experts,group_size"
+value = "density,file_bytes,exchanges"
+[[table]]
+experts = 16
+group-size = 2
+[[table]]
+experts = 4
+group-size = 4
+''')
+    root = study(read(tmp_path / "dense.toml"), tmp_path / "S")
+    made = table(root, TableOptions())
+    shown = [[made.entries[r, c].values[0] for c in made.columns] for r in made.rows]
+    assert shown[0][0] > shown[1][0] > 0  # small tables are dense
+    found = sorted(root.rglob("summary.json"))
+    assert len(found) == len(shown) == 2
+    for summary in found:
+        own = figures(json.loads(summary.read_text()))
+        assert own["exchanges"] == 1
+        assert [own["density"], own["file_bytes"], 1] in shown
+        files = sorted(RunFolder(summary.parent).stats(1).glob("*.h5"))
+        assert own["file_bytes"] == round(sum(p.stat().st_size for p in files) / 3)
+        assert 0 < afltool.info(files[0])["density"] <= own["density"]
