@@ -50,6 +50,19 @@ class Federation:
     def request(self, offered: offers.Offers, stayed) -> reveal.Request:
         return reveal.Request.new(offered, {n: self.seal(offered, n) for n in stayed})
 
+    def sum_under_masks(self, offered, found, stayed, phase="gram", order=list) -> Statistics:
+        """The whole round over its functions; the unmasked sum of those that stayed."""
+        masked = {n: self.masked(offered, n, found[n]) for n in stayed}
+        summed = {k: np.zeros_like(a) for k, a in masked[stayed[0]].items()}
+        for name in order(stayed):
+            masking.add_into(summed, masked[name], name)
+        request = self.request(offered, stayed)
+        answers = {n: reveal.reveal(request, self.me[n]) for n in order(stayed)}
+        answers = dict(list(answers.items())[: self.roster.threshold])
+        masking.unmask(offered, stayed, reveal.secrets_of(request, answers), summed)
+        arrays, counts = masking.as_integers(summed, len(found) * self.roster.limit)
+        return Statistics(phase, arrays, counts)
+
 
 def statistics_of(rng, d: int = 7, classes: int = 3, rows: int = 20) -> Statistics:
     """gram (a triangle) and cross of random integer rows."""

@@ -344,7 +344,7 @@ def test_presets_and_defaults():
         ({"activation": "sine"}, "--activation is none, gelu"),
         ({"phi0_activation": "sine"}, "--phi0-activation is none, gelu"),
         ({"projection": "x"}, "--projection is linear-uniform or gaussian"),
-        ({"compute": "float16"}, "--compute is float32 or float64"),
+        ({"compute": "float16"}, "--compute is float32, float64 or fixed"),
         ({"preset": "mnist"}, "--preset is paper, cifar10, cifar100"),
         ({"preset": "paper"}, "--preset paper is chosen by the data set"),
         ({"block_ridge": -1.0}, "--block-ridge is at least 0"),

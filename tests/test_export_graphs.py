@@ -81,6 +81,28 @@ HEADS = {
             "label_encoding": True, "compute": "float64", "activation": "relu",
         },
     ),
+    "deepafl, fixed": ("deepafl", {"layers": 3, "width": 24, "compute": "fixed"}),
+    "deepafl, fixed, every other way": (
+        "deepafl",
+        {
+            "layers": 2, "width": 5, "from_phi0": True, "compute": "fixed", "no_skip": True,
+            "projection": "gaussian", "fixed_bits": 9, "hidden_width": 7,
+        },
+    ),
+    "deepafl, fixed, identities": (
+        "deepafl",
+        {
+            "layers": 2, "width": 16, "identity_omega": True, "identity_projection": True,
+            "compute": "fixed", "activation": "tanh",
+        },
+    ),
+    "deepafl, fixed, activated cascade of codes": (
+        "deepafl",
+        {
+            "layers": 2, "width": 16, "hidden_width": 9, "deepening": "activated-cascade",
+            "label_encoding": True, "compute": "fixed",
+        },
+    ),
     "random features": ("random-features", {"width": 32, "with_linear": True}),
     "random features, fixed": (
         "random-features",
@@ -164,7 +186,8 @@ def test_random_features_beyond_their_table_have_no_scores():
     """relu of fixed point: the head refuses the row, the graph says NaN, and −1 is its class."""
     head = solved("random-features", BITS, width=32, compute="fixed", activation="relu")
     x, _ = rows(BITS, 2)
-    x[0] = np.where(graph_of(head, BITS)[0].A[:, 0] > 0, 63.9, -63.9)  # as far as a row can go
+    A = graph_of(head, BITS)[0].looked.A
+    x[0] = np.where(A[:, 0] > 0, 63.9, -63.9)  # as far as a row can go
     scores, predicted = Classifier(graph_of(head, BITS), BITS, False)(torch.tensor(x))
     with pytest.raises(InvalidDataError, match="is beyond"):
         head.scores(stored(x[:1], BITS))

@@ -275,20 +275,6 @@ def test_the_quick_look_at_shares_sees_what_the_slow_one_sees(tmp_path):
 # ---------------------------------------------------------------- masks
 
 
-def sum_under_masks(federation, offered, found, stayed, order):
-    """The whole round over its functions; returns the unmasked sum as `Statistics`."""
-    masked = {n: federation.masked(offered, n, found[n]) for n in stayed}
-    summed = {k: np.zeros_like(a) for k, a in masked[stayed[0]].items()}
-    for name in order(stayed):
-        masking.add_into(summed, masked[name], name)
-    request = federation.request(offered, stayed)
-    answers = {n: reveal.reveal(request, federation.me[n]) for n in order(stayed)}
-    answers = dict(list(answers.items())[: federation.roster.threshold])
-    masking.unmask(offered, stayed, reveal.secrets_of(request, answers), summed)
-    arrays, counts = masking.as_integers(summed, len(found) * federation.roster.limit)
-    return Statistics("gram", arrays, counts)
-
-
 def test_the_total_is_that_without_masks_for_every_set_of_drop_outs(tmp_path):
     """5 members, threshold 3: all sets that drop out before and after their offer, two orders."""
     federation = Federation(tmp_path, 5, 3)
@@ -300,7 +286,7 @@ def test_the_total_is_that_without_masks_for_every_set_of_drop_outs(tmp_path):
         for stayed in (c for k in (3, 4, 5) for c in itertools.combinations(offering, k)):
             wanted = total(found[n] for n in stayed).digest()
             for order in (list, lambda x: list(reversed(x))):
-                got = sum_under_masks(federation, offered, found, stayed, order)
+                got = federation.sum_under_masks(offered, found, stayed, order=order)
                 assert got.digest() == wanted
                 tried += 1
     assert tried == 2 * (10 + 5 * 5 + 16)

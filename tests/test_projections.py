@@ -68,7 +68,7 @@ def test_more_projections_than_are_kept_are_made_anew(monkeypatch):
     monkeypatch.setattr(Projections, "KEEP", 1000)
     made = Projections("linear-uniform", 0)
     tables = [made(t, 10, 10).A for t in range(5)]
-    assert len(made._kept) == 2
+    assert len(made._made.kept) == 2
     assert all(np.array_equal(made(t, 10, 10).A, tables[t]) for t in range(5))
 
 

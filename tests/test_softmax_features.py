@@ -23,8 +23,9 @@ from afltool.heads.base import binding
 from afltool.heads.checks import with_options
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
-from afltool.heads.random_features.fixed import FixedLift, table
+from afltool.heads.random_features.fixed import FixedLift
 from afltool.heads.random_features.options import RandomFeaturesOptions
+from afltool.heads.tabled import table
 from afltool.linalg import codes as cd
 from afltool.linalg.fixedpoint import FixedPoint, real
 from afltool.partitions import assign
@@ -370,11 +371,11 @@ def test_lifted_rows_are_the_random_features_rounded(activation, kind):
     lift = FixedLift(options, DIM, 9)
     made = projection(kind, 0, 0, DIM, 15)
     z = real(X) @ made.A.astype(float) + (0 if made.a is None else made.a)
-    found, wanted = lift(X) / 512, activate(activation, z)
+    found, wanted = lift(X.values) / 512, activate(activation, z)
     assert np.abs(found - wanted).max() <= (1 / 2 + 1.2 / 16) / 512  # of the value, of its argument
     for step in (1, 7, 100):
-        again = [lift(X[at : at + step]) for at in range(0, 300, step)]
-        assert np.array_equal(np.concatenate(again), lift(X))
+        again = [lift(X.values[at : at + step]) for at in range(0, 300, step)]
+        assert np.array_equal(np.concatenate(again), lift(X.values))
 
 
 @pytest.mark.parametrize(
@@ -396,8 +397,8 @@ def test_random_features_beyond_the_fixed_point_are_refused_never_clipped():
     X = FixedPoint(np.full((2, DIM), 32767, np.int16), 9)
     wide = RandomFeaturesOptions(width=40, activation="relu", projection="gaussian", seed=1)
     with pytest.raises(InvalidDataError, match=r"before --activation relu is beyond ±64"):
-        FixedLift(wide, DIM, 9)(X)
-    assert np.abs(FixedLift(replace(wide, activation="tanh"), DIM, 9)(X)).max() == 512
+        FixedLift(wide, DIM, 9)(X.values)
+    assert np.abs(FixedLift(replace(wide, activation="tanh"), DIM, 9)(X.values)).max() == 512
     with pytest.raises(InvalidDataError, match="--fraction-bits 14 or fewer"):
         table("tanh", 15)
 

@@ -24,6 +24,7 @@ from ..linalg.fixedpoint import LARGEST
 from . import HEADS, TRAINED
 from .base import Head
 from .projections import LEAK, SHRINK, Projection
+from .tabled import FINER, FLAT, Tabled, table
 
 NOBODY = -1  # the class of a row that afltool would refuse
 
@@ -99,6 +100,53 @@ class Drawn(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out = x @ self.A.to(x.dtype)
         return activated(self.activation, out if self.a is None else out + self.a.to(x.dtype))
+
+
+class Looked(nn.Module):
+    """Rows of whole numbers ↦ (features of whole numbers, which rows are within the table).
+
+    As `tabled.Tabled`, with float64 that holds the integers exactly.
+    """
+
+    from_seed = True
+    A: Tensor
+    a: Tensor
+    table: Tensor
+
+    def __init__(self, tabled: Tabled) -> None:
+        super().__init__()
+        self.register_buffer("A", tensor(tabled.A))
+        self.register_buffer("a", tensor(tabled.a))
+        self.register_buffer("table", tensor(tabled.table.astype(np.float64)))
+        self.scale, self.flat = tabled.scale, tabled.activation in FLAT
+
+    def forward(self, whole: Tensor) -> tuple[Tensor, Tensor]:
+        return look_up(self.table, torch.round((whole @ self.A + self.a) * self.scale), self.flat)
+
+
+class Tabulated(nn.Module):
+    """σ of whole numbers of ``bits`` fraction bits, without a projection; see `Looked`."""
+
+    table: Tensor
+
+    def __init__(self, activation: str, bits: int) -> None:
+        super().__init__()
+        self.register_buffer("table", tensor(table(activation, bits).astype(np.float64)))
+        self.flat = activation in FLAT
+
+    def forward(self, whole: Tensor) -> tuple[Tensor, Tensor]:
+        return look_up(self.table, whole * 2.0**FINER, self.flat)
+
+
+def look_up(table: Tensor, place: Tensor, flat: bool) -> tuple[Tensor, Tensor]:
+    """The table's values at whole places, and which rows (n, 1) have all places within it.
+
+    ``flat``: beyond the table the values go on as they are at its ends.
+    """
+    reach = table.shape[0] // 2
+    inside = place.clamp(-reach, reach)
+    good = torch.ones_like(place) > 0 if flat else place == inside
+    return table[(inside + reach).long()], good.all(dim=1, keepdim=True)
 
 
 def activated(name: str, x: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ ACTIVATIONS = (
 )  # fmt: skip
 PROJECTIONS = ("linear-uniform", "gaussian")
 COMPUTE = ("float32", "float64")
+FIXED = "fixed"  # of `compute`: features in fixed point, sums that are integers
 EACH_SLICE = "slices=auto"  # of --ridge: a ridge is chosen for each slice of the features
 
 

@@ -184,12 +184,13 @@ def reconstruction(s: Statistics) -> Iterator[str]:
     if energy is None or found is None or not fits(s):
         return
     factor, residue = slack(s)
-    whole = float(energy.reshape(-1)[0]) if energy.size else -1.0
+    whole = float(energy.astype(np.float64).sum()) if energy.size else -1.0
     if whole < 0:
         yield f"'energy', a sum of squares, is {whole:.6g}"
     if len(found) != len(s.arrays[CROSS]):
         return
-    squares = np.einsum("jk,jk->j", found, found)
+    real = found.astype(np.float64)
+    squares = np.einsum("jk,jk->j", real, real)
     limit = factor * (diagonal(s) + residue) * (whole + residue)
     j = int((squares - limit).argmax())
     if squares[j] > limit[j]:

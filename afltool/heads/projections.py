@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..linalg.gram import product
+from .kept import Kept
 
 Array = NDArray[Any]
 F64 = NDArray[np.float64]
@@ -33,6 +35,10 @@ class Projection:
 
     A: NDArray[np.float32]
     a: NDArray[np.float32] | None
+
+    @property
+    def nbytes(self) -> int:
+        return self.A.nbytes
 
     def __call__(self, X: Array, activation: str = "none") -> Array:
         """σ(XA + a): X (n, fan_in) float32 or float64 → (n, fan_out) of the same type."""
@@ -73,23 +79,11 @@ class Projections:
     KEEP = 16 << 20  # bytes: A and two or three layers of width 1024
 
     def __init__(self, kind: str, seed: int) -> None:
-        self.kind, self.seed = kind, seed
-        self._kept: dict[tuple[int, int, int], Projection] = {}
-        self._latest: dict[tuple[int, int, int], Projection] = {}
-        self._bytes = 0
+        self._made = Kept(partial(projection, kind, seed), self.KEEP)
 
     def __call__(self, stream: int, fan_in: int, fan_out: int) -> Projection:
         """Projection number ``stream``, see `projection`."""
-        key = (stream, fan_in, fan_out)
-        found = self._kept.get(key) or self._latest.get(key)
-        if found is None:
-            found = projection(self.kind, self.seed, *key)
-            if self._bytes + found.A.nbytes <= self.KEEP:
-                self._kept[key] = found
-                self._bytes += found.A.nbytes
-            else:
-                self._latest = {key: found}
-        return found
+        return self._made(stream, fan_in, fan_out)
 
 
 def _uniform(words: np.random.Philox, count: int) -> F64:

@@ -22,6 +22,7 @@ from .triangle import pack, unpack
 
 F64 = NDArray[np.float64]
 BITS = 24  # of probabilities and losses: an error of 6e-8 each
+LARGEST_SHIFT = 1000  # of weights: 2^1024 is no float64
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST << BITS)  # whose residuals times features stay below 2^53
 
 
@@ -33,7 +34,8 @@ def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
     largest = float(np.abs(V).max(initial=0.0))
     if not np.isfinite(largest):
         raise NumericalError("the weights are not finite: the iteration has diverged")
-    s = int(np.floor(np.log2(EXACT_FLOAT64 // reach / largest))) if largest else 0
+    shift = np.floor(np.log2(EXACT_FLOAT64 // reach / largest)) if largest else 0
+    s = int(min(shift, LARGEST_SHIFT))
     rounded: F64 = np.rint(V * 2.0**s)
     return rounded, s
 

@@ -150,9 +150,10 @@ class Roster:
 def row_bound(phase: str) -> int:
     """The most that one row adds to a number of a phase, in its units (docs/privacy.md).
 
-    Features are below 2^15; a gradient multiplies them by residuals of at most 2^24.
+    Features are below 2^15. A gradient, and the cross of a DeepAFL block, multiply them by
+    residuals of at most 2^24.
     """
-    return 2**39 if phase.startswith("gradient") else 2**30
+    return 2**39 if phase.startswith(("gradient", "block")) else 2**30
 
 
 def load(path: Path) -> Roster:

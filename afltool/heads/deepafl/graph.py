@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..graphs import Affine, Drawn, activated
+from ...errors import UsageError
+from ...linalg.fixedpoint import LARGEST
+from ...linalg.softmax import exact_weights
+from ..graphs import Affine, Drawn, Looked, Tabulated, activated, tensor
 from ..projections import projection
+from .fixed import ExactOmega, FixedLayers
 from .head import DeepAFLHead
+from .network import RealLayers
 from .options import ACTIVATED, RESIDUAL
 
 
@@ -41,6 +47,7 @@ class Cascaded(nn.Module):
     def __init__(self, head: DeepAFLHead, t: int) -> None:
         super().__init__()
         o, W, network = head.options, head.learned.weights[t], head.network
+        assert isinstance(network, RealLayers)  # otherwise it is a `FixedCascaded`
         self.fitted, width = nn.Sequential(Affine(W.astype(o.compute))), W.shape[1]
         if o.label_encoding:
             self.fitted.append(Drawn(network.codes(t, width), "none"))
@@ -75,9 +82,96 @@ class Deep(nn.Module):
         return scores
 
 
+class FixedLayer(nn.Module):
+    """Φ̂_t → Φ̂_{t+1} of whole numbers, and which rows int16 still holds; see `fixed`."""
+
+    Z: Tensor
+    U: Tensor | None
+
+    def __init__(self, head: DeepAFLHead, network: FixedLayers, t: int) -> None:
+        super().__init__()
+        o = head.options
+        self.from_phi0, self.no_skip, self.learned = o.from_phi0, o.no_skip, not o.identity_omega
+        if o.identity_projection:
+            self.hidden: nn.Module = Tabulated(str(o.activation), network.bits)
+        else:
+            self.hidden = Looked(network.random(t + 1, *o.widths, network.bits))
+        if self.learned:
+            omega = ExactOmega.of(head.learned.blocks[t])
+            self.first, self.second = omega.first, omega.second
+            self.register_buffer("Z", tensor(omega.Z))
+            self.register_buffer("U", None if omega.U is None else tensor(omega.U.T))
+
+    def forward(self, phi: Tensor, phi0: Tensor) -> tuple[Tensor, Tensor]:
+        moved, good = self.hidden(phi0 if self.from_phi0 else phi)
+        if self.learned:
+            moved = torch.round(moved @ self.Z * self.first)
+            if self.U is not None:
+                moved = torch.round(moved @ self.U * self.second)
+        after, fine = held(moved if self.no_skip else phi + moved)
+        return after, good & fine
+
+
+class FixedCascaded(nn.Module):
+    """A cascade's layer of whole numbers, and which rows the tables hold; see `fixed`."""
+
+    W: Tensor
+
+    def __init__(self, head: DeepAFLHead, network: FixedLayers, t: int) -> None:
+        super().__init__()
+        learned = head.learned.weights[t]
+        W, s = exact_weights(learned, len(learned) * LARGEST)
+        self.register_buffer("W", tensor(W))
+        self.unit = 2.0**-s
+        chain = network.cascaded(t, learned.shape[1])
+        self.chain = nn.ModuleList([Looked(one) for one in chain])
+
+    def forward(self, phi: Tensor, phi0: Tensor) -> tuple[Tensor, Tensor]:
+        found, good = held(torch.round(phi @ self.W * self.unit))
+        for one in self.chain:
+            found, fine = one(found)
+            good = good & fine
+        return found, good
+
+
+def held(whole: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers that int16 holds, 0 for others, and which rows (n, 1) have no others."""
+    within = whole.abs() <= LARGEST
+    return torch.where(within, whole, 0.0), within.all(dim=1, keepdim=True)
+
+
+class FixedDeep(nn.Module):
+    """The network in fixed point; a row that afltool refuses has scores NaN."""
+
+    W: Tensor
+
+    def __init__(self, head: DeepAFLHead, network: FixedLayers, bits: int) -> None:
+        super().__init__()
+        (dim, _), last = head._bound(), len(head.learned.weights) - 1
+        self.bits = bits
+        self.first = Looked(network.random(0, dim, head.options.widths[0], bits))
+        layer = FixedLayer if head.options.deepening == RESIDUAL else FixedCascaded
+        self.layers = nn.ModuleList([layer(head, network, t) for t in range(last)])
+        W, s = exact_weights(head.learned.weights[last], network.options.widths[0] * LARGEST)
+        self.register_buffer("W", tensor(W))
+        self.unit = 2.0 ** -(s + network.bits)
+
+    def forward(self, x: Tensor) -> Tensor:
+        phi, good = self.first(x * 2.0**self.bits)
+        phi0 = phi
+        for layer in self.layers:
+            phi, fine = layer(phi, phi0)
+            good = good & fine
+        return torch.where(good, phi @ self.W * self.unit, torch.full((), np.nan).double())
+
+
 def graph(head: DeepAFLHead, bits: int | None) -> nn.Module:
     """As many layers as the solved head has."""
-    return Deep(head)
+    if not isinstance(head.network, FixedLayers):
+        return Deep(head)
+    if bits is None:
+        raise UsageError("--compute fixed needs int16 features; those of this head are float32")
+    return FixedDeep(head, head.network, bits)
 
 
 GRAPH = graph

@@ -27,16 +27,18 @@ from numpy.typing import NDArray
 
 from ...errors import MismatchError, UsageError
 from ...linalg.fixedpoint import Rows
-from ...linalg.gram import product
 from ...statistics import Statistics
 from ..base import Array, Block, Head, Shape, Source, add_up, note_round
 from ..carried import NOTHING, Carried
+from ..options import FIXED
 from . import gathering, incremental
+from .fixed import FixedLayers, FixedSums
 from .learned import JOINT, Learned
-from .network import PHI, RandomLayers, State
+from .network import PHI, Layers, RealLayers, State
 from .options import DeepAFLOptions
 from .replay import direct_mse, replayed
 from .solving import Facts, advance
+from .sums import RealSums, Sums
 
 F64 = NDArray[np.float64]
 
@@ -52,7 +54,9 @@ class DeepAFLHead(Head):
         self, options: DeepAFLOptions, sources: Mapping[str, Source] | None = None
     ) -> None:
         super().__init__(options, sources)
-        self.network = RandomLayers(options)
+        fixed = options.compute == FIXED
+        self.network: Layers = FixedLayers(options) if fixed else RealLayers(options)
+        self.sums: Sums = FixedSums(options) if fixed else RealSums()
         self.learned = Learned()
 
     def phase(self) -> str | None:
@@ -63,13 +67,13 @@ class DeepAFLHead(Head):
     def _sums(
         self, blocks: Iterable[Block], carried: Carried
     ) -> tuple[Mapping[str, Array], Carried]:
-        """gram and cross of Φ_t and Y, or of F_{t−1} and the residual; float64 sums.
+        """gram and cross of Φ_t and Y, or of F_{t−1} and the residual; float64, int64 if fixed.
 
         Keeps Φ_t (and F_t) of the rows, from which the next phase starts.
         """
         if self.phase() == JOINT:
             layers, (_, classes) = self.network.all_layers, self._bound()
-            each = (gathering.of_weights(layers(X), y, classes) for X, y in blocks)
+            each = (gathering.of_weights(self.sums, layers(X), y, classes) for X, y in blocks)
             return add_up(each), NOTHING
         now = self.learned.layers(self.options)
         after = carried.following(self.network.key(now, self.learned))
@@ -91,17 +95,18 @@ class DeepAFLHead(Head):
 
     def _of_weights(self, state: State, P: Array | None, y: NDArray[np.int64]) -> dict[str, Array]:
         """``P``: the factor of the rows' change Φ_t − Φ_{t−1} = P Uᵀ; None for t = 0."""
-        classes = self._bound()[1]
-        if P is not None and self.options.incremental:
-            return gathering.of_movement(state, P, y, classes)
-        found = gathering.of_weights(state[PHI], y, classes)
-        return found | gathering.of_decoder(state) if self.options.reconstruction else found
+        o, (_, classes) = self.options, self._bound()
+        if P is not None and o.incremental:
+            return gathering.of_movement(self.sums, state, P, y, classes)
+        found = gathering.of_weights(self.sums, state[PHI], y, classes)
+        return found | gathering.of_decoder(self.sums, state) if o.reconstruction else found
 
     def _of_block(self, state: State, y: NDArray[np.int64]) -> dict[str, Array]:
-        return gathering.of_block(self.network, self.learned, state, y, self._bound()[1])
+        classes = self._bound()[1]
+        return gathering.of_block(self.network, self.sums, self.learned, state, y, classes)
 
     def shapes(self, bits: int | None) -> dict[str, Shape]:
-        return gathering.shapes(self.options, self.learned, self._bound()[1])
+        return gathering.shapes(self.options, self.learned, self._bound()[1], self.sums.kind)
 
     # ------------------------------------------------------------ server side
 
@@ -116,10 +121,11 @@ class DeepAFLHead(Head):
             raise MismatchError(
                 f"the head's next phase is {self.phase()!r}; the total is of {total.phase!r}"
             )
+        begun, real = time.perf_counter(), self.sums.read(total)
+        seen = None if validation is None else self.sums.read(validation)
         if total.phase == JOINT:
-            return self._replayed(total, validation)
-        begun = time.perf_counter()
-        learned, facts = advance(self.options, self.learned, total, validation)
+            return self._replayed(total, real, seen, begun)
+        learned, facts = advance(self.options, self.learned, real, seen)
         after = self._after(learned, total, time.perf_counter() - begun, facts)
         return after._ended() if len(learned.weights) > len(self.learned.weights) else after
 
@@ -146,10 +152,12 @@ class DeepAFLHead(Head):
             head.report = {**self.report, "layers": layers, "layers_by": "held-out clients"}
         return head
 
-    def _replayed(self, total: Statistics, validation: Statistics | None) -> DeepAFLHead:
-        """The head after the one round of --single-round."""
-        begun, head, ridge = time.perf_counter(), self, 0.0
-        for learned, sums, seconds, facts in replayed(self.options, total, validation):
+    def _replayed(
+        self, total: Statistics, real: Statistics, validation: Statistics | None, begun: float
+    ) -> DeepAFLHead:
+        """The head after the one round of --single-round, ``real`` in units of one."""
+        head, ridge = self, 0.0
+        for learned, sums, seconds, facts in replayed(self.options, real, validation):
             head, ridge = head._after(learned, sums, seconds, facts), facts.get("ridge", ridge)
         rounds = [one | {"upload_bytes": 0, "download_bytes": 0} for one in head.report["phases"]]
         head = head._ended()
@@ -158,7 +166,7 @@ class DeepAFLHead(Head):
         upload = head.report["phases"][-1:]
         head.report = {**report, "phases": [*upload, *rounds]}  # the other rounds send nothing
         if ridge > 0:
-            head.report["direct_ridge_mse"] = direct_mse(total, ridge)
+            head.report["direct_ridge_mse"] = direct_mse(real, ridge)
         return head
 
     # ------------------------------------------------------------ scores
@@ -184,12 +192,10 @@ class DeepAFLHead(Head):
         for t in range(len(self.learned.weights)):
             if t:
                 self.network.step(state, t - 1, self.learned)
-            yield f"weights-{t}", state[PHI]
+            yield f"weights-{t}", self.network.real(state[PHI])
 
     def _scores(self, state: State, t: int) -> F64:
-        phi = state[PHI]
-        W = self.learned.weights[t].astype(phi.dtype)
-        return np.asarray(product(phi, W), dtype=np.float64)
+        return self.network.scores(state[PHI], self.learned.weights[t])
 
     # ------------------------------------------------------------ state, as files hold it
 

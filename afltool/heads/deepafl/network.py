@@ -6,10 +6,13 @@ The paper's other strategies (E.3.7) put a random layer behind each solved one i
 Φ_{t+1} = σ(Φ_t W_t B_t); docs/decisions/deepafl.md says how its text is read.
 
 The state of some rows is a mapping: ``phi`` (n, d_Φ), ``hidden`` (n, d_F) once F_t is known, and
-``phi0`` where an option needs Φ_0 in later layers. All are of the compute type.
+``phi0`` where an option needs Φ_0 in later layers. All are of the compute type; see `fixed` for
+int16.
 """
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,75 +25,70 @@ from ..projections import Projection, Projections, activate
 from .learned import Learned
 from .options import ACTIVATED, RESIDUAL, DeepAFLOptions
 
+F64 = NDArray[np.float64]
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
 OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
 State = dict[str, Array]
 
 
-class RandomLayers:
-    """The random part of a head: its options and its projections; these are never stored."""
+class Layers(ABC):
+    """The random part of a head, its options and projections, which are never stored.
+
+    A number format implements the abstract methods.
+    """
 
     def __init__(self, options: DeepAFLOptions) -> None:
         self.options = options
-        self._random = Projections(options.projection, options.seed)
+
+    @abstractmethod
+    def _first(self, X: Rows) -> Array:
+        """Φ_0 of rows X (n, d)."""
+
+    @abstractmethod
+    def hidden(self, state: State, t: int) -> Array:
+        """F_t = σ(Φ_t B_t), or σ(Φ_0 B_t) in the variant (89)."""
+
+    @abstractmethod
+    def _block(self, state: State, hidden: Array, t: int, learned: Learned) -> Array:
+        """Φ_t → Φ_{t+1} = Φ_t + P Uᵀ from F_t; returns P, see `step`."""
+
+    @abstractmethod
+    def cascade(self, phi: Array, t: int, W: F64) -> Array:
+        """σ(Φ_t W_t B_t), or σ(Φ_t W_t Q_t B_t) with encoded labels; σ = 1 if not activated.
+
+        The ridge regression of Y Q_t on Φ_t is W_t Q_t, so encoded labels need no other sums.
+        """
+
+    @abstractmethod
+    def scores(self, phi: Array, W: F64) -> F64:
+        """ΦW (n, C)."""
+
+    @abstractmethod
+    def real(self, phi: Array) -> Array:
+        """Features in units of one, float32 or float64."""
 
     def begin(self, X: Rows) -> State:
-        """Φ_0 of rows X (n, d)."""
-        o = self.options
-        A = self._random(0, dim(X), o.widths[0])
-        state = {PHI: A(rows_as(X, o.compute), str(o.phi0_activation))}
-        if o.from_phi0 or o.reconstruction:
+        """The state of rows X (n, d) before the first layer."""
+        state = {PHI: self._first(X)}
+        if self.options.from_phi0 or self.options.reconstruction:
             state[PHI0] = state[PHI].copy()
         return state
 
-    def hidden(self, state: State, t: int) -> Array:
-        """F_t = σ(Φ_t B_t), or σ(Φ_0 B_t) in the variant (89)."""
-        o = self.options
-        source = state[PHI0] if o.from_phi0 else state[PHI]
-        if o.identity_projection:
-            return activate(str(o.activation), source.copy())
-        return self._random(t + 1, *o.widths)(source, str(o.activation))
+    def source(self, state: State) -> Array:
+        """What F_t is made of: Φ_t, or Φ_0 in the variant (89)."""
+        return state[PHI0] if self.options.from_phi0 else state[PHI]
 
     def step(self, state: State, t: int, learned: Learned) -> Array | None:
-        """Φ_t → Φ_{t+1} = Φ_t + P Uᵀ, in place where possible.
+        """Φ_t → Φ_{t+1}, in place where possible.
 
-        Returns P = F_t Z (n, r) for Ω_{t+1} = Z Uᵀ; F_t itself where Ω is dense or not learned;
-        None of a cascade, which has neither.
+        Returns P = F_t Z (n, r) for Ω_{t+1} = Z Uᵀ; F_t itself where Ω is dense or not learned, and
+        in fixed point; None of a cascade, which has neither.
         """
         if self.options.deepening != RESIDUAL:
             state[PHI] = self.cascade(state[PHI], t, learned.weights[t])
             return None
         hidden = state.pop(HIDDEN, None)
-        hidden = self.hidden(state, t) if hidden is None else hidden
-        if self.options.identity_omega:
-            state[PHI] = hidden if self.options.no_skip else state[PHI] + hidden
-            return hidden
-        Z, U = learned.blocks[t].astype(hidden.dtype)
-        if self.options.no_skip:
-            state[PHI] = np.zeros_like(state[PHI])
-        P = hidden if U is None else product(hidden, Z)
-        add_product(state[PHI], P, Z.T if U is None else U)
-        return P
-
-    def cascade(self, phi: Array, t: int, W: NDArray[np.float64]) -> Array:
-        """σ(Φ_t W_t B_t), or σ(Φ_t W_t Q_t B_t) with encoded labels; σ = 1 if not activated.
-
-        The ridge regression of Y Q_t on Φ_t is W_t Q_t, so encoded labels need no other sums.
-        """
-        o = self.options
-        fitted = product(phi, W.astype(phi.dtype))
-        if o.label_encoding:
-            fitted = self.codes(t, fitted.shape[1])(fitted)
-        B = self.projected(t, fitted.shape[1])
-        return B(fitted, str(o.activation) if o.deepening == ACTIVATED else "none")
-
-    def codes(self, t: int, classes: int) -> Projection:
-        """Q_t (C, d_F), the labels' random map; a stream of its own, linear, without a bias."""
-        return Projection(self._random(OF_LABELS + t, classes, self.options.widths[1]).A, None)
-
-    def projected(self, t: int, fan_in: int) -> Projection:
-        """B_t of a cascade."""
-        return self._random(t + 1, fan_in, self.options.widths[0])
+        return self._block(state, self.hidden(state, t) if hidden is None else hidden, t, learned)
 
     def at(self, X: Rows, layers: int, learned: Learned) -> State:
         """Φ_t of rows X (n, d), t = ``layers``."""
@@ -115,3 +113,55 @@ class RandomLayers:
         """Z = [Φ_0, F_0, …, F_{T−1}] of the variant (89)."""
         state = self.begin(X)
         return np.hstack([state[PHI], *(self.hidden(state, t) for t in range(self.options.depth))])
+
+
+class RealLayers(Layers):
+    """Rows of float32 or float64."""
+
+    def __init__(self, options: DeepAFLOptions) -> None:
+        super().__init__(options)
+        self._random = Projections(options.projection, options.seed)
+
+    def _first(self, X: Rows) -> Array:
+        o = self.options
+        A = self._random(0, dim(X), o.widths[0])
+        return A(rows_as(X, o.compute), str(o.phi0_activation))
+
+    def hidden(self, state: State, t: int) -> Array:
+        o, source = self.options, self.source(state)
+        if o.identity_projection:
+            return activate(str(o.activation), source.copy())
+        return self._random(t + 1, *o.widths)(source, str(o.activation))
+
+    def _block(self, state: State, hidden: Array, t: int, learned: Learned) -> Array:
+        if self.options.identity_omega:
+            state[PHI] = hidden if self.options.no_skip else state[PHI] + hidden
+            return hidden
+        Z, U = learned.blocks[t].astype(hidden.dtype)
+        if self.options.no_skip:
+            state[PHI] = np.zeros_like(state[PHI])
+        P = hidden if U is None else product(hidden, Z)
+        add_product(state[PHI], P, Z.T if U is None else U)
+        return P
+
+    def cascade(self, phi: Array, t: int, W: F64) -> Array:
+        o = self.options
+        fitted = product(phi, W.astype(phi.dtype))
+        if o.label_encoding:
+            fitted = self.codes(t, fitted.shape[1])(fitted)
+        B = self.projected(t, fitted.shape[1])
+        return B(fitted, str(o.activation) if o.deepening == ACTIVATED else "none")
+
+    def codes(self, t: int, classes: int) -> Projection:
+        """Q_t (C, d_F), the labels' random map; a stream of its own, linear, without a bias."""
+        return Projection(self._random(OF_LABELS + t, classes, self.options.widths[1]).A, None)
+
+    def projected(self, t: int, fan_in: int) -> Projection:
+        """B_t of a cascade."""
+        return self._random(t + 1, fan_in, self.options.widths[0])
+
+    def scores(self, phi: Array, W: F64) -> F64:
+        return np.asarray(product(phi, W.astype(phi.dtype)), dtype=np.float64)
+
+    def real(self, phi: Array) -> Array:
+        return phi

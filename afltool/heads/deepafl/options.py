@@ -11,6 +11,7 @@ from ...options import option
 from ..options import (
     ACTIVATIONS,
     COMPUTE,
+    FIXED,
     PROJECTIONS,
     HeadOptions,
     gamma_option,
@@ -23,6 +24,7 @@ NOT_INCREMENTAL = ("no_skip", "identity_omega", "reconstruction", "single_round"
 RESIDUAL, CASCADE, ACTIVATED = "residual", "cascade", "activated-cascade"
 # What is said of Ω, of F_t or of the sums for it: a cascade has none of them.
 OF_BLOCKS = (*NOT_INCREMENTAL, "identity_projection", "from_phi0", "incremental")
+FIXED_BITS = 11  # steps of 0.0005, up to ±16
 DEFAULTS: dict[str, Any] = {
     "layers": 10,
     "ridge": 1.0,
@@ -120,13 +122,20 @@ class DeepAFLOptions(HeadOptions):
         at_solve=True,
     )  # fmt: skip
     compute: str = option(
-        "float32", "number format of the products; their sums are float64", choices=COMPUTE
-    )
+        "float32", "number format of the products; sums are float64, or integers with fixed",
+        choices=(*COMPUTE, FIXED),
+    )  # fmt: skip
+    fixed_bits: int | None = option(
+        None,
+        "with --compute fixed: fraction bits of Φ and F, whose range is ±2^(15 − bits)",
+        at_least=6, at_most=14, unset=str(FIXED_BITS), newer=True,
+    )  # fmt: skip
 
     def check(self) -> None:
         self._resolve()
         self._check_deepening()
         self._check_identities()
+        self._check_fixed()
         for name in NOT_INCREMENTAL:
             if self.incremental and getattr(self, name):
                 raise UsageError(
@@ -148,7 +157,8 @@ class DeepAFLOptions(HeadOptions):
         """`incremental`, unless it was given or other options exclude it."""
         decided = "incremental" in given or any(given.get(name) for name in NOT_INCREMENTAL)
         cascade = given.get("deepening", RESIDUAL) != RESIDUAL
-        return {} if decided or cascade else {"incremental": True}
+        thin = not (decided or cascade or given.get("compute") == FIXED)
+        return {"incremental": True} if thin else {}
 
     @classmethod
     def for_data(cls, given: Mapping[str, Any], data: str | None) -> dict[str, Any]:
@@ -210,6 +220,22 @@ class DeepAFLOptions(HeadOptions):
                     f"--{name.replace('_', '-')} needs equal widths; found {self.feature_width} "
                     f"and {self.hidden_width}"
                 )
+
+    def _check_fixed(self) -> None:
+        if self.compute != FIXED and self.fixed_bits is not None:
+            raise UsageError("--fixed-bits is for --compute fixed")
+        if self.compute == FIXED and self.incremental:
+            raise UsageError(
+                "--incremental cannot be combined with --compute fixed: Φ is rounded after every "
+                "layer, so the server cannot tell the change of ΦᵀΦ from thin sums to the last bit"
+            )
+        if self.compute == FIXED:
+            self._set(fixed_bits=self.fixed)
+
+    @property
+    def fixed(self) -> int:
+        """Fraction bits of Φ and F in fixed point."""
+        return self.fixed_bits or FIXED_BITS
 
     @property
     def learns_blocks(self) -> bool:

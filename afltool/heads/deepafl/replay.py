@@ -25,10 +25,10 @@ from ...linalg.triangle import pack, unpack
 from ...statistics import Statistics
 from ..gathered import CROSS, GRAM
 from ..least_squares import Problem
-from .gathering import ENERGY, RECONSTRUCTION
 from .learned import Learned
 from .options import DeepAFLOptions
 from .solving import Facts, advance
+from .sums import ENERGY, RECONSTRUCTION
 
 F64 = NDArray[np.float64]
 

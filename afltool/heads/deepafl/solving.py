@@ -19,9 +19,9 @@ from ...statistics import Statistics
 from ..gathered import CROSS, GRAM
 from ..least_squares import Problem, chosen_ridge, held_out, solve
 from . import incremental
-from .gathering import ENERGY, RECONSTRUCTION
 from .learned import Learned
 from .options import DeepAFLOptions
+from .sums import ENERGY, RECONSTRUCTION
 
 F64 = NDArray[np.float64]
 Facts = dict[str, Any]

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import UsageError
-from ..graphs import Affine, Drawn, tensor
+from ..graphs import Affine, Drawn, Looked
+from ..options import FIXED
 from ..projections import projection
-from .fixed import FLAT, FixedLift
+from .fixed import FixedLift
 from .head import RandomFeaturesHead
-from .options import FIXED, RandomFeaturesOptions
+from .options import RandomFeaturesOptions
 
 
 class LiftedRows(nn.Module):
@@ -35,26 +36,14 @@ class FixedLifted(nn.Module):
     A row with a value outside the table, which afltool refuses, becomes NaN.
     """
 
-    from_seed = True
-    A: Tensor
-    a: Tensor
-    table: Tensor
-
     def __init__(self, options: RandomFeaturesOptions, dim: int, bits: int) -> None:
         super().__init__()
-        lift = FixedLift(options, dim, bits)
-        self.register_buffer("A", tensor(lift._A))
-        self.register_buffer("a", tensor(lift._a))
-        self.register_buffer("table", tensor(lift.table.astype(np.float64)))
-        self.scale, self.bits, self.reach = lift._scale, bits, len(lift.table) // 2
-        self.flat, self.with_linear = options.activation in FLAT, options.with_linear
+        self.looked = Looked(FixedLift(options, dim, bits))
+        self.bits, self.with_linear = bits, options.with_linear
 
     def forward(self, x: Tensor) -> Tensor:
-        place = torch.round(((x * 2.0**self.bits) @ self.A + self.a) * self.scale)
-        inside = place.clamp(-self.reach, self.reach)
-        lifted = self.table[(inside + self.reach).long()] * 2.0**-self.bits
-        if not self.flat:
-            lifted = torch.where(place == inside, lifted, torch.full((), np.nan).double())
+        whole, good = self.looked(x * 2.0**self.bits)
+        lifted = torch.where(good, whole * 2.0**-self.bits, torch.full((), np.nan).double())
         return torch.cat([lifted, x], dim=1) if self.with_linear else lifted
 
 

@@ -22,9 +22,10 @@ from ..base import Array, Block, Head, Shape, Source, add_up, expect_shape
 from ..carried import NOTHING, Carried
 from ..gathered import CROSS, GRAM, PHASE
 from ..least_squares import fit
+from ..options import FIXED
 from ..projections import Projections
 from .fixed import FixedFeatures
-from .options import FIXED, RandomFeaturesOptions
+from .options import RandomFeaturesOptions
 
 
 class RandomFeaturesHead(Head):

@@ -9,13 +9,12 @@ from ...options import option
 from ..options import (
     ACTIVATIONS,
     COMPUTE,
+    FIXED,
     PROJECTIONS,
     LeastSquaresOptions,
     ridge_option,
     seed_option,
 )
-
-FIXED = "fixed"  # of `compute`: random features in fixed point, sums that are integers
 
 
 @dataclass(frozen=True, kw_only=True)

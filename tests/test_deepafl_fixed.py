@@ -1,0 +1,354 @@
+"""DeepAFL in fixed point: one row gives the same integers everywhere, so totals are equal bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from federations import Federation
+from rounds_under_masks import Round, digest
+from test_conditions import labelled
+from threadpoolctl import threadpool_limits
+
+import afltool
+from afltool.errors import InvalidDataError, NumericalError, UsageError
+from afltool.heads import conditions, make_head
+from afltool.heads.base import binding
+from afltool.heads.carried import Remembered
+from afltool.heads.deepafl.fixed import EXACT_ROWS, RESIDUAL_BITS, ExactOmega
+from afltool.heads.deepafl.learned import Learned
+from afltool.heads.deepafl.options import DeepAFLOptions
+from afltool.heads.options import ACTIVATIONS
+from afltool.heads.projections import activate, projection
+from afltool.heads.tabled import FINER, table
+from afltool.linalg.fixedpoint import FixedPoint, encode
+from afltool.linalg.sandwich import LowRank
+from afltool.linalg.triangle import unpack
+from afltool.statistics import Statistics, total
+
+C, D, BITS = 4, 6, 9
+WAYS = {
+    "plain": {},
+    "other widths": {"hidden_width": 7},
+    "dense Ω": {"width": 3},
+    "no skip": {"no_skip": True},
+    "(89)": {"from_phi0": True, "projection": "gaussian"},
+    "(89) in one round": {"from_phi0": True, "single_round": True},
+    "(88)": {"reconstruction": 0.3, "fixed_bits": 12},
+    "(88), no skip": {"reconstruction": 0.3, "no_skip": True},
+    "Ω = I": {"identity_omega": True, "activation": "tanh"},
+    "cascade": {"deepening": "activated-cascade"},
+    "cascade of codes": {"deepening": "cascade", "label_encoding": True, "hidden_width": 7},
+    "B = I": {"identity_projection": True, "activation": "relu"},
+}
+
+
+def rows(n=240, seed=0, dim=D):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, C, n)
+    centres = np.random.default_rng(99).normal(size=(C, dim))
+    x = np.sin(centres[y] + 0.7 * rng.normal(size=(n, dim)))
+    return FixedPoint(encode(x, BITS), BITS), y
+
+
+def begun(dim=D, **options):
+    given = {"width": 12, "layers": 3, "compute": "fixed", **options}
+    return make_head("deepafl", given).bind(dim, C)
+
+
+def solved(head, X, y):
+    while head.phase() is not None:
+        head = head.absorb(head.gather([(X, y)])[0])
+    return head
+
+
+# ---------------------------------------------------------------- laws
+
+
+OFTEN = ("plain", "cascade of codes", "no skip", "(89) in one round", "(88)", "Ω = I")
+
+
+@pytest.mark.parametrize(
+    "way", [way if way in OFTEN else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+)
+def test_totals_are_the_same_bits_for_every_partition_order_and_blocking(way):
+    """In every phase; clients come in any order, also late, and can be taken out again."""
+    X, y = rows(120)
+    head, rng = begun(**{"layers": 2, **WAYS[way]}), np.random.default_rng(1)
+    while head.phase() is not None:
+        whole = head.gather([(X, y)])[0]
+        assert whole.exact
+        assert head.shapes(BITS) == {k: (a.shape, "i") for k, a in whole.arrays.items()}
+        for clients in (2, 30):
+            owner = rng.integers(0, clients, len(y))
+            mine = [np.flatnonzero(owner == k) for k in rng.permutation(clients)]
+            parts = [head.gather([(X[i], y[i])])[0] for i in mine]
+            assert total(parts).digest() == whole.digest(), head.phase()
+        late, early = parts[-1], total(parts[:-1])
+        assert (whole - late).digest() == early.digest()
+        assert (early + late).digest() == whole.digest()
+        blocks = [(X[i : i + 17], y[i : i + 17]) for i in range(0, len(y), 17)]
+        assert head.gather(blocks)[0].digest() == whole.digest()
+        for s in (whole, early, late):
+            conditions.check(labelled(s, head, BITS, C))
+        after = head.absorb(total(parts))
+        assert after.digest() == head.absorb(whole).digest()
+        head = after
+    alone = np.concatenate([head.scores(X[i : i + 1]) for i in range(len(y))])
+    assert np.array_equal(alone, head.scores(X))  # nor do scores depend on the block
+
+
+def test_a_row_is_the_same_in_every_block_with_any_number_of_threads():
+    X, y = rows(300, dim=50)
+    head = solved(begun(50, width=150, layers=2), X, y)
+    phi = head.network.at(X, 2, head.learned)["phi"]
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            for step in (1, 3, 64, 299):
+                found = [
+                    head.network.at(X[i : i + step], 2, head.learned)["phi"]
+                    for i in range(0, 300 if step > 1 else 20, step)
+                ]
+                assert np.array_equal(np.concatenate(found), phi[: len(np.concatenate(found))])
+
+
+def test_carried_rows_give_the_sums_of_fresh_ones():
+    X, y = rows()
+    head, carried = begun(), Remembered()
+    while head.phase() is not None:
+        kept, carried = head.gather([(X, y)], carried=carried)
+        assert kept.digest() == head.gather([(X, y)])[0].digest()
+        head = head.absorb(kept)
+
+
+# ---------------------------------------------------------------- what is computed
+
+
+def test_the_sums_are_those_of_integer_arithmetic():
+    """Everything again by int64 alone, from the definitions."""
+    X, y = rows()
+    head = begun(layers=1, fixed_bits=10, activation="gelu")
+    bits = 10
+    first = head.network.random(0, D, 12, BITS)
+    tanh, gelu = table("tanh", bits).astype(np.int64), table("gelu", bits).astype(np.int64)
+
+    def looked(values, drawn, entries):
+        place = values.astype(np.int64) @ drawn.A.astype(np.int64) + drawn.a.astype(np.int64)
+        reach = len(entries) // 2
+        k = np.rint(place * drawn.scale).astype(np.int64).clip(-reach, reach)
+        return entries[k + reach]
+
+    phi = looked(X.values, first, tanh)
+    drawn, whole = projection("linear-uniform", 0, 0, D, 12).A.astype(float), first.A
+    assert np.abs(whole / np.abs(whole).max() - drawn / np.abs(drawn).max()).max() < 1e-9
+    found = head.gather([(X, y)])[0]
+    assert np.array_equal(unpack(found.arrays["gram"]), phi.T @ phi)
+    assert np.array_equal(found.arrays["cross"], phi.T @ np.eye(C, dtype=np.int64)[y])
+
+    head = head.absorb(found)
+    F = looked(phi, head.network.random(1, 12, 12, bits), gelu)
+    found = head.gather([(X, y)])[0]
+    assert np.array_equal(unpack(found.arrays["gram"]), F.T @ F)
+    R = np.eye(C)[y] - phi * 2.0**-bits @ head.learned.weights[0]
+    Rhat = np.rint(R * 2.0**RESIDUAL_BITS).astype(np.int64)
+    off = found.arrays["cross"] - F.T @ Rhat  # weights are rounded, too: at a tie R̂ is one off
+    assert np.abs(off).max() <= np.abs(F).max() * 3
+
+
+@pytest.mark.parametrize("way", ["plain", "other widths", "dense Ω", "(89)", "Ω = I", "no skip"])
+def test_rows_are_as_near_to_real_ones_as_the_stated_errors_add_up_to(way):
+    """For each number: σ and its argument, FΩ; then what the next layer makes of it."""
+    X, y = rows()
+    options = {"activation": "tanh", "phi0_activation": "tanh", "layers": 2, **WAYS[way]}
+    head = solved(begun(**options), X, y)
+    o, bits = head.options, head.options.fixed
+    exact = make_head("deepafl", {**o.as_dict(), "compute": "float64", "fixed_bits": None})
+    exact = exact.bind(D, C).restore(None, head.arrays())
+    unit = 2.0**-bits
+    table_error = (1 / 2 + 1 / 2 ** (FINER + 1)) * unit  # |σ'| ≤ 1 for tanh
+    first = error = np.full((1, o.widths[0]), table_error)
+    for t in range(2):
+        B = projection(o.projection, o.seed, t + 1, *o.widths)
+        source = first if o.from_phi0 else error
+        hidden = source @ np.abs(B.A).astype(float) + table_error
+        if o.identity_omega:
+            moved = hidden
+        else:
+            moved = hidden @ np.abs(head.learned.blocks[t].dense()) + unit * (1 / 2 + 1e-3)
+        error = moved if o.no_skip else error + moved
+        found = head.network.at(X, t + 1, head.learned)["phi"] * unit
+        wanted = exact.network.at(X, t + 1, exact.learned)["phi"]
+        assert (np.abs(found - wanted) <= error).all(), t
+        assert np.abs(found - wanted).max() > 0
+    scores = error @ np.abs(head.learned.weights[-1])
+    assert (np.abs(head.scores(X) - exact.scores(X)) <= scores * 1.001).all()
+
+
+def test_a_head_is_as_close_to_a_real_one_as_its_fraction_bits():
+    """Trained by itself; the error of its scores is proportional to the step."""
+    (X, y), (T, t) = rows(600), rows(1000, seed=1)
+    common = {"width": 30, "layers": 3}
+    real = solved(begun(compute="float64", **common), X, y)
+    told = [p["training_mse"] for p in real.report["phases"] if "training_mse" in p]
+    for bits in (8, 11, 14):
+        head = solved(begun(fixed_bits=bits, **common), X, y)
+        found, wanted = head.scores(T), real.scores(T)
+        assert np.sqrt(((found - wanted) ** 2).mean()) < 8 * 2.0**-bits
+        off = (found.argmax(1) == t).mean() - (wanted.argmax(1) == t).mean()
+        assert abs(off) < (0.05 if bits == 8 else 0.01)
+        mine = [p["training_mse"] for p in head.report["phases"] if "training_mse" in p]
+        assert mine == pytest.approx(told, rel=20 * 2.0**-bits)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-9, 1.0, 1e9])
+def test_the_products_with_a_learned_layer_are_exact_for_any_scale(scale):
+    """Against Python's integers; a row of the largest values reaches the bound, and no further."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(9, 4)) * scale * np.logspace(0, -3, 4)
+    U = np.linalg.qr(rng.normal(size=(7, 4)))[0]
+    omega = ExactOmega.of(LowRank(Z, U))
+    hidden = rng.integers(-32767, 32768, (5, 9)).astype(np.int16)
+    hidden[0] = np.where(omega.Z[:, 0] > 0, 32767, -32767)
+    inner = [
+        [sum(int(f) * int(z) for f, z in zip(row, column, strict=True)) for column in omega.Z.T]
+        for row in hidden
+    ]
+    assert max(abs(n) for row in inner for n in row) <= 2**53
+    thin = [[int(np.rint(n * omega.first)) for n in row] for row in inner]
+    outer = [
+        [sum(p * int(u) for p, u in zip(row, line, strict=True)) for line in omega.U]
+        for row in thin
+    ]
+    assert max(abs(n) for row in outer for n in row) <= 2**53
+    wanted = [[float(np.rint(n * omega.second)) for n in row] for row in outer]
+    assert np.array_equal(omega.times(hidden), wanted)
+    near = hidden @ Z @ U.T
+    assert np.abs(omega.times(hidden) - near).max() <= 0.5 + 1e-5 * np.abs(near).max()
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_values_beyond_the_fixed_point_are_refused_never_clipped():
+    X, y = rows()
+    doubling = {"identity_omega": True, "identity_projection": True, "activation": "none"}
+    state = begun(layers=2, fixed_bits=14, **doubling).network.at(X, 1, Learned())
+    with pytest.raises(InvalidDataError, match=r"Φ_2 of a row reaches [23]\.\d+, beyond .* ±1\.99"):
+        begun(layers=2, fixed_bits=14, **doubling).network.step(state, 1, Learned())
+    wide = begun(activation="relu", phi0_activation="relu", projection="gaussian", fixed_bits=14)
+    with pytest.raises(InvalidDataError, match=r"before --activation relu .* fewer --fixed-b"):
+        wide.gather([(FixedPoint(np.full((2, D), 32767, np.int16), BITS), y[:2])])
+
+
+def test_a_residual_beyond_its_range_is_refused():
+    X, y = rows()
+    head = begun()
+    head = head.absorb(head.gather([(X, y)])[0])
+    W = {**head.arrays(), "weights-0": head.arrays()["weights-0"] * 1e4}
+    with pytest.raises(InvalidDataError, match="it may be at most 16: take larger ridges"):
+        head.restore("block-1", W).gather([(X, y)])
+
+
+def test_long_blocks_are_cut_so_that_products_stay_exact():
+    """The largest residuals of more rows than one exact product takes."""
+    head = begun(layers=1)
+    n = EXACT_ROWS + 5
+    F, R = np.full((n, 2), 32767, np.int16), np.full((n, 1), 2.0**24)
+    assert head.sums.with_residual(F, R).tolist() == [[n * 32767 * 2**24]] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"incremental": True}, "--incremental cannot be combined with --compute fixed"),
+        ({"compute": "float32", "fixed_bits": 10}, "--fixed-bits is for --compute fixed"),
+        ({"fixed_bits": 15}, "--fixed-bits is 6 to 14"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        begun(**options)
+
+
+def test_float_features_are_refused():
+    with pytest.raises(UsageError, match="needs int16 features; these are float32"):
+        begun().gather([(np.zeros((2, D), np.float32), np.zeros(2, np.int64))])
+
+
+def test_a_run_takes_thin_sums_only_where_rows_are_real():
+    assert DeepAFLOptions.for_everybody({}) == {"incremental": True}
+    assert DeepAFLOptions.for_everybody({"compute": "fixed"}) == {}
+
+
+def test_the_head_says_its_fraction_bits_and_older_heads_say_what_they_said():
+    assert begun().options.as_dict()["fixed_bits"] == 11
+    assert "fixed_bits" not in begun(compute="float64").options.as_dict()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_tables_hold_every_activation(activation):
+    z = np.arange(-(2**13), 2**13) * 2.0**-10
+    entries = table(activation, 10)
+    reach = len(entries) // 2
+    found = entries[np.rint(z * 2.0 ** (10 + FINER)).astype(int) + reach] * 2.0**-10
+    assert np.abs(found - activate(activation, z.copy()[None])[0]).max() <= 2.0**-11
+
+
+# ---------------------------------------------------------------- under masks
+
+
+@pytest.mark.parametrize(
+    "way", ["plain", "(89) in one round", pytest.param("(88)", marks=pytest.mark.slow)]
+)
+def test_under_masks_the_total_is_the_same_in_every_phase(way, tmp_path):
+    """Four members; one drops out after its offer."""
+    X, y = rows(60)
+    head, number = begun(**{**WAYS[way], "layers": 1}), 0
+    while head.phase() is not None:
+        federation = Federation(tmp_path / str(number), 4, 3, head=binding(head))
+        found = {name: head.gather([(X[k::4], y[k::4])])[0] for k, name in enumerate(federation.me)}
+        stayed = list(federation.me)[1:]
+        got = federation.sum_under_masks(federation.offers(), found, stayed, head.phase())
+        wanted = total(found[name] for name in stayed)
+        assert got.digest() == wanted.digest()
+        head, number = head.absorb(wanted), number + 1
+
+
+def test_rows_that_could_overflow_are_refused_before_anybody_masks(tmp_path):
+    """The residuals of a block have 24 bits, so its bound is that of gradients."""
+    head = {"name": "deepafl", "phase": "block-1", "digest": "ab" * 32}
+    most = Federation(tmp_path, 3, head=head).roster.max_rows
+    assert 3 * most * 2**39 <= 2**63 - 1 < 3 * (most + 1) * 2**39
+    weights = Federation(tmp_path / "w", 3, head={**head, "phase": "weights-0"}).roster.max_rows
+    assert weights // most == 2**9
+    federation = Federation(tmp_path / "b", 3, head=head)
+    rows = np.array([federation.roster.max_rows + 1])
+    with pytest.raises(InvalidDataError, match="make a roster with a larger --max-rows"):
+        federation.masked(federation.offers(), "site-0", Statistics("block-1", {}, rows))
+    large = Statistics("block-1", {"gram": np.array([federation.roster.limit + 1])}, rows - 1)
+    with pytest.raises(NumericalError, match="so that the sum fits into int64"):
+        federation.masked(federation.offers(), "site-0", large)
+
+
+@pytest.mark.slow
+def test_a_network_is_trained_under_masks_through_files(tmp_path):
+    """Every round with a roster of its own; the head is the one of plain files."""
+    made = Round(tmp_path, 3, rows=30)
+    options = {"width": 8, "layers": 1, "compute": "fixed"}
+    heads = [afltool.head("deepafl", tmp_path / f"{k}-0.h5", options=options) for k in "ab"]
+    for number in range(3):
+        made.head = heads[0]
+        made.new_roster(f"roster-{number}.json")
+        masked = made.whole(made.sites, made.sites)
+        made.folder = tmp_path / f"plain-{number}"
+        plain = [
+            afltool.local_stats(tmp_path / f"{s}.h5", heads[1], made.folder, client=s)
+            for s in made.sites
+        ]
+        made.folder = tmp_path
+        summed = afltool.aggregate(plain, tmp_path / f"sum-{number}.h5")
+        assert digest(masked) == digest(summed)
+        heads = [
+            afltool.solve(one, tmp_path / f"{k}-{number + 1}.h5", head=head)
+            for k, one, head in zip("ab", (masked, summed), heads, strict=True)
+        ]
+    assert digest(heads[0]) == digest(heads[1])
