@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import afltool
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
 from afltool.report.partition_picture import plot_partition
+from afltool.report.partitions_picture import Panel, plot_partitions
 from afltool.report.plots import plot_confusion, plot_ridge_path
 from afltool.report.rounds import SHOWN, plot_rounds, rounds_table
 from afltool.store.kinds import kind_of_bytes
@@ -53,6 +55,25 @@ def test_plot_partition_at_every_size(tmp_path: Path, clients: int, classes: int
     assert 700 < height < 2500
     assert image.imread(path)[..., :3].std() > 0.05  # something is drawn
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_partitions_side_by_side_have_the_width_that_is_asked_for(tmp_path: Path) -> None:
+    panels = [Panel(counts(k, 10), names(10), f"{k} clients") for k in (10, 200)]
+    path = plot_partitions(panels, tmp_path / "84.png", 84.0)
+    assert abs(size(path)[0] - 84 / 25.4 * 150) <= 1
+    with pytest.raises(UsageError, match=r"3 partitions do not fit .* into 50 mm: at most 2 do"):
+        plot_partitions([*panels, panels[0]], tmp_path / "no.png", 50.0)
+
+
+def test_the_titles_of_several_partitions_say_what_differs(road, tmp_path: Path, cli) -> None:
+    files = [
+        afltool.partition(road.train, tmp_path / f"{a}.h5", alpha=a, clients=6) for a in (0.1, 5.0)
+    ]
+    made = cli("plot", "partition", *files, "-o", tmp_path / "two.svg", "--width-mm", 84)
+    assert made.exit_code == 0, made.stderr
+    text = (tmp_path / "two.svg").read_text()
+    assert [t in text for t in ("alpha 0.1)", "alpha 5.0)", "clients 6")] == [True, True, False]
+    assert cli("plot", "partition", *files, "-o", tmp_path / "two.gif").exit_code == 2
 
 
 @pytest.mark.parametrize("clients", [5, 500])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError, UsageError
-from ..options.pictures import RocOptions
+from ..options.pictures import PartitionPictureOptions, RocOptions
 from ..options.study import PictureOptions
 from ._console import command
 from ._options import parameters, with_options
@@ -25,7 +25,8 @@ Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf
 def add_to(app: typer.Typer) -> None:
     app.command("info")(command(info))
     app.command("verify")(command(verify))
-    plot.command("partition")(command(plot_partition))
+    dealt = with_options(plot_partition, options=parameters(PartitionPictureOptions))
+    plot.command("partition")(command(dealt))
     plot.command("confusion")(command(plot_confusion))
     plot.command("reliability")(command(plot_reliability))
     curves = with_options(plot_roc, options=parameters(RocOptions))
@@ -88,14 +89,17 @@ def verify(
 
 
 def plot_partition(
-    file: Annotated[Path, typer.Argument(help="a partition file")],
+    files: Annotated[
+        list[Path], typer.Argument(help="a partition file; several are drawn side by side")
+    ],
     out: Picture,
+    options: dict[str, Any],
     overwrite: Overwrite = False,
 ) -> None:
     """Draw a partition: rows by client and class, client sizes, their cumulative share."""
     from ..stages.pictures import partition_picture
 
-    say(partition_picture(file, out, overwrite=overwrite))
+    say(partition_picture(files, out, overwrite=overwrite, **options))
 
 
 def plot_confusion(

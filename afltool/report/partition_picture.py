@@ -41,7 +41,7 @@ def plot_partition(
         grid = drawn.add_gridspec(2, 3, width_ratios=(1, 0.015, 0.2), height_ratios=(high, 1.7))
         cells = drawn.add_subplot(grid[0, 0])
         sizes = drawn.add_subplot(grid[1, 0], sharex=cells)
-        counts, order = _client_order(counts)
+        counts, order = client_order(counts)
         _client_cells(cells, drawn.add_subplot(grid[0, 1]), counts)
         class_ticks(cells, class_names, "y")
         _class_sizes(drawn.add_subplot(grid[0, 2], sharey=cells), counts)
@@ -61,7 +61,7 @@ def _partition_line(counts: Counts) -> str:
     )
 
 
-def _client_order(counts: Counts) -> tuple[Counts, str]:
+def client_order(counts: Counts) -> tuple[Counts, str]:
     """Clients in their order, or by largest class where there are too many to tell apart."""
     if counts.shape[0] <= _NUMBERED:
         return counts, "client"
@@ -95,11 +95,11 @@ def _heat_map(axes: Axes, legend: Axes, counts: Counts) -> None:
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    binned, wide, high = _binned(counts)
-    positive = binned[binned > 0]
+    means, wide, high = binned(counts)
+    positive = means[means > 0]
     low, top = (positive.min(), positive.max()) if positive.size else (1.0, 1.0)
     image = axes.imshow(
-        np.ma.masked_equal(binned.T, 0),
+        np.ma.masked_equal(means.T, 0),
         cmap=pale_to_dark(0.2),
         norm=LogNorm(min(low, 1.0), max(top, 10.0)),
         aspect="auto",
@@ -114,7 +114,7 @@ def _heat_map(axes: Axes, legend: Axes, counts: Counts) -> None:
     bar.set_label(unit, fontsize=8)
 
 
-def _binned(counts: Counts) -> tuple[Floats, int, int]:
+def binned(counts: Counts) -> tuple[Floats, int, int]:
     """Means over blocks of neighbours, so that no cell is smaller than a pixel."""
     wide, high = (-(-size // _CELLS) for size in counts.shape)
     sums = np.add.reduceat(counts, np.arange(0, counts.shape[0], wide), axis=0)

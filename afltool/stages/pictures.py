@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ import numpy as np
 from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
 from ..options import made, takes
-from ..options.pictures import RocOptions
+from ..options.pictures import PAGE_MM, PartitionPictureOptions, RocOptions
 from ..partitions import summary
+from ..partitions.rows import Partition
 from ..report.compared import plot_compared
 from ..report.curves import plot_reliability, plot_roc
 from ..report.figure import check_picture
 from ..report.partition_picture import plot_partition
+from ..report.partitions_picture import Panel, plot_partitions
 from ..report.plots import plot_confusion, plot_ridge_path
 from ..report.rounds import plot_rounds
 from ..store.folders import SUMMARY
@@ -26,16 +28,40 @@ from ..store.partitions import load_partition
 MOST_BYTES = 256 << 20  # of what evaluate writes: a confusion matrix of 4,000 classes
 
 
-def partition_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
-    """Clients × classes, sizes, cumulative share."""
+@takes(PartitionPictureOptions)
+def partition_picture(
+    path: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    **options: Any,
+) -> Path:
+    """Clients × classes, sizes, cumulative share of a partition; those of several side by side.
+
+    With ``width_mm`` a picture for a paper: text has 8 points whatever its width.
+    """
     check_picture(Path(out))
-    p = load_partition(Path(path))
+    width = made(PartitionPictureOptions, options).width_mm
+    paths = [path] if isinstance(path, (str, Path)) else path
+    found = [load_partition(Path(one)) for one in paths]
+    panels = [_panel(one, _told(found)) for one in found]
+    if len(panels) == 1 and width is None:
+        (one,) = panels
+        return plot_partition(one.counts, one.class_names, Path(out), one.title, overwrite)
+    return plot_partitions(panels, Path(out), width or PAGE_MM, overwrite)
+
+
+def _told(found: Sequence[Partition]) -> set[str]:
+    """Settings for the titles: all of a partition alone, of several those that differ."""
+    names = {name for p in found for name in p.scheme} - {"scheme"}
+    return {n for n in names if len(found) == 1 or len({str(p.scheme.get(n)) for p in found}) > 1}
+
+
+def _panel(p: Partition, told: Collection[str]) -> Panel:
     counts = summary(p.client, p.effective_labels, len(p.names), len(p.classes)).counts
-    settings = ", ".join(f"{k} {v}" for k, v in sorted(p.scheme.items()) if k != "scheme")
-    plot_partition(
-        counts, list(p.classes), Path(out), f"{p.scheme['scheme']} ({settings})", overwrite
-    )
-    return Path(out)
+    settings = ", ".join(f"{k} {v}" for k, v in sorted(p.scheme.items()) if k in told)
+    title = f"{p.scheme['scheme']} ({settings})" if settings else str(p.scheme["scheme"])
+    return Panel(counts, list(p.classes), title)
 
 
 def confusion_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
