@@ -133,6 +133,12 @@ def test_a_cell_never_averages_unequal_settings(done):
         table(done, TableOptions(where=("alpha=7",)))
 
 
+def test_rounds_are_counted_up_to_the_layer(done):
+    made = table(done, TableOptions(value="exchanges", stat="mean"))
+    by_row = {made.row_names[r]: made.entries[r, made.columns[0]].values[0] for r in made.rows}
+    assert by_row == {"AFL": 1, "Deep | 100%, layers = 0": 1, "Deep | 100%, layers = 1": 3}
+
+
 def test_several_figures_stand_side_by_side(done):
     made = table(done, TableOptions(value="top1,upload_bytes", stat="mean"))
     assert len(made.columns) == 4
