@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import afltool
-from afltool.errors import InvalidDataError, UsageError
+from afltool.errors import IncompleteError, InvalidDataError, UsageError
 from afltool.options.study import TableOptions
 from afltool.report.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
 from afltool.report.published import TABLE, beside, names, published
@@ -120,6 +120,16 @@ def test_holes_are_marked(copied):
     assert "1 of 12 cells have not been run." in made.notes
     assert shown_entry(Entry(holes=["failed"]), "top1", "mean") == "failed"
     assert shown_entry(Entry(holes=["missing"]), "top1", "mean") == "–"
+
+
+def test_a_cell_with_an_option_that_its_head_lacks_is_a_hole(road, tmp_path):
+    text = TEXT.replace("clients = 6", "clients = 6\nwidth = 8").replace("[0, 1, 2]", "0")
+    (tmp_path / "two.toml").write_text(text.format(train=road.train, test=road.test))
+    with pytest.raises(IncompleteError, match=r"the head 'linear' has no option 'width'"):
+        study(read(tmp_path / "two.toml"), tmp_path / "S")
+    made = table(tmp_path / "S")
+    assert {made.text(made.rows[0], c) for c in made.columns} == {"failed"}
+    assert all(made.entries[made.rows[-1], c].values for c in made.columns)
 
 
 def test_a_cell_never_averages_unequal_settings(done):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidDataError, UsageError
-from ..heads import OPTIONS
+from ..heads import OPTIONS, make_options
 from ..options.study import MEASURED, VALUES
 from ..report.crosstab import Record
 from ..runs.config import PARTS
@@ -100,7 +100,7 @@ def _of_head(cell: Cell) -> dict[str, Any]:
     if name not in OPTIONS:
         return {}
     try:
-        found = OPTIONS[name](**cell.config.all_head_options()).as_dict()
+        found = make_options(name, cell.config.all_head_options()).as_dict()
     except UsageError:  # a cell that cannot run has no result, only the options that it was given
         found = cell.config.all_head_options()
     return {"head_seed" if k == "seed" else k: plain(v) for k, v in found.items()}
