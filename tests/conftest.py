@@ -87,6 +87,28 @@ def road(tmp_path_factory) -> Road:
     return Road(at, embedded, train, test, clients, head0, stats, total, head)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def each_random_network_is_drawn_once():
+    """Copies of networks by name, size and seed: drawing them takes as long as using them here."""
+    from copy import deepcopy
+
+    from afltool.backbones.from_torchvision import TorchvisionSource
+
+    build, drawn = TorchvisionSource.build, {}
+
+    def copied(source, image_size):
+        import torch
+
+        key = source.name, image_size, torch.initial_seed()
+        if key not in drawn:
+            drawn[key] = build(source, image_size)
+        return deepcopy(drawn[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TorchvisionSource, "build", copied)
+        yield
+
+
 @pytest.fixture
 def cli():
     """``cli("info", path, "--json")`` runs a command in this process; `.stdout`, `.exit_code` …

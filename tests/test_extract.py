@@ -40,8 +40,8 @@ SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """99 pictures of three classes: no multiple of a batch."""
-    return write_imagefolder(tmp_path_factory.mktemp("images"), per_class=33, splits=("train",))
+    """45 pictures of three classes: no multiple of a batch."""
+    return write_imagefolder(tmp_path_factory.mktemp("images"), per_class=15, splits=("train",))
 
 
 def extract(images, out, **options):
@@ -141,7 +141,7 @@ def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(images, tmp_path, mo
 
     def counting(self, index):
         seen.append(index)
-        if len(seen) == 70:
+        if len(seen) == 40:
             progress.request_stop("a test")
         return original(self, index)
 
@@ -157,8 +157,8 @@ def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(images, tmp_path, mo
     seen.clear()
     with caplog.at_level("INFO", logger="afltool"):
         extract(images, out)
-    assert 0 < len(seen) < 99, "nothing, or everything, was done again"
-    assert "of 99 images are done" in caplog.text
+    assert 0 < len(seen) < 45, "nothing, or everything, was done again"
+    assert "of 45 images are done" in caplog.text
     assert afltool.info(out)["digest"] == afltool.info(whole)["digest"]
     assert not out.with_name(out.name + ".partial").exists()
 
@@ -179,13 +179,13 @@ def test_a_corrupt_image_is_named_or_left_out_and_counted(tmp_path):
 
 
 def test_a_stop_among_corrupt_images_loses_and_doubles_nothing(tmp_path, monkeypatch):
-    images = write_imagefolder(tmp_path / "images", per_class=20, splits=("train",))
-    for i in (0, 5, 19):
+    images = write_imagefolder(tmp_path / "images", per_class=10, splits=("train",))
+    for i in (0, 5, 9):
         (images / "train" / "line" / f"{i:04d}.png").write_bytes(b"")
     whole, ids = values(extract(images, tmp_path / "whole.h5", skip_corrupt=True))
-    assert len(ids) == 57
+    assert len(ids) == 27
     original = stage._Job.decode
-    for stop_at in (1, 24, 41, 55):
+    for stop_at in (1, 13, 24):
 
         def stopping(self, index, stop_at=stop_at):
             if index == stop_at:
@@ -499,17 +499,17 @@ def test_a_thread_that_fails_loses_nothing_that_was_done(images, tmp_path, monke
     original = stage._Job.decode
 
     def failing(self, index):
-        if index == 60:
+        if index == 30:
             raise RuntimeError("the codec's arena is gone")
         return original(self, index)
 
     monkeypatch.setattr(stage._Job, "decode", failing)
-    with pytest.raises(InputError, match=r"failed at image 60 \(RuntimeError: .*run the same"):
+    with pytest.raises(InputError, match=r"failed at image 30 \(RuntimeError: .*run the same"):
         extract(images, tmp_path / "a.h5")
     monkeypatch.setattr(stage._Job, "decode", original)
     with caplog.at_level("INFO", logger="afltool"):
         extract(images, tmp_path / "a.h5")
-    assert "48 of 99 images are done" in caplog.text
+    assert "16 of 45 images are done" in caplog.text
     assert afltool.info(tmp_path / "a.h5")["digest"] == afltool.info(whole)["digest"]
 
 

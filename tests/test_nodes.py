@@ -29,8 +29,8 @@ SIZE = 32
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """51 pictures of three classes: no multiple of a step."""
-    return write_imagefolder(tmp_path_factory.mktemp("images"), per_class=17, splits=("train",))
+    """21 pictures of three classes: no multiple of a step."""
+    return write_imagefolder(tmp_path_factory.mktemp("images"), per_class=7, splits=("train",))
 
 
 def extract(images, out, **options):

