@@ -1,6 +1,6 @@
 """Killed at any moment, a stage leaves whole files or none, and the next run makes it good.
 
-Every stage is killed with SIGKILL at 20 moments, a slow command at fewer, drawn from
+Every stage is killed with SIGKILL at 20 moments, a command of several seconds at fewer, drawn from
 a fixed seed: half of them over its whole duration, half from the moment on at which its first
 unfinished file is there.
 """
@@ -28,7 +28,7 @@ from afltool.digest import file_sha256
 pytestmark = pytest.mark.slow
 
 MOMENTS = 20
-FEWER = {"predict": 6}  # of a command that takes several seconds
+FEWER = {"predict": 6, "extract": 8, "run": 8}  # of commands that take several seconds
 # The command with extraction committing more often than every 5 s, so that short runs do, too.
 EAGER = """
 import afltool.stages.extract as extract

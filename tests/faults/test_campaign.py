@@ -1,4 +1,4 @@
-"""The campaign of faults: each as often as docs/reliability.md says, in a process of its own."""
+"""The campaign of faults, each in a process of its own: as docs/reliability.md says for CI."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import campaign
 import pytest
 from campaign import FAULTS
 
+FEWER = {"truncation": 40}  # places in each file; the campaign itself cuts at every boundary
 LEAST = {"bit-flips": 1000, "bit-flips-command": 20}  # what was promised
 
 
@@ -19,7 +20,7 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_try_is_refused_or_harmless(name, folder):
-    found = campaign.run(name, folder, FAULTS[name].tries, seed=0)
+    found = campaign.run(name, folder, FEWER.get(name, FAULTS[name].tries), seed=0)
     assert not found["failures"], "\n".join(found["failures"][:20])
     assert found["refused"] + found["harmless"] == found["tries"]
     if name == "read-only" and not found["tries"]:
