@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from measure import alternately, command, machine
 
 import afltool
@@ -23,7 +25,7 @@ from afltool.privacy import masking
 from afltool.privacy.offers import Offers, RoundFolder
 from afltool.privacy.protection import keys_in
 from afltool.privacy.roster import load
-from afltool.privacy.streams import add_streams
+from afltool.privacy.streams import CHUNK, add_streams
 from afltool.stages.inspect import info
 
 
@@ -106,6 +108,23 @@ def measure(at: Path, train: Path, dealt: Path, site: Path, clients: int) -> Non
     server(at, keys, both, clients)
 
 
+def key_streams(count: int, members: int) -> float:
+    """Processor seconds of OpenSSL's ChaCha20 alone, for the streams of one member: the floor."""
+    chunk = 8 * CHUNK
+    zeros, out = bytes(chunk), bytearray(chunk)
+    ciphers = [
+        Cipher(ChaCha20(bytes([k % 256]) * 32, bytes(16)), mode=None).encryptor()
+        for k in range(members)
+    ]
+
+    def once() -> None:
+        for _ in range(0, count, CHUNK):
+            for cipher in ciphers:
+                cipher.update_into(zeros, out)
+
+    return alternately(once, repeats=5, clock=time.process_time)[0]
+
+
 def streams(at: Path, file: Path) -> None:
     """How fast a mask is made and added, beside memory."""
     from afltool.store.masked import load_masked
@@ -121,6 +140,10 @@ def streams(at: Path, file: Path) -> None:
         f"({8 * count / seconds[0] / 1e9:.2f} GB/s); adding two such arrays {seconds[1] * 1e3:.1f}"
     )
     roster = load(at / "roster.json")
+    alone = key_streams(count, len(roster.members))
+    print(
+        f"ChaCha20 of {len(roster.members)} such streams, nothing else: {alone:.3f} s of processors"
+    )
     me = keys_in(at / "keys" / "0.key")[0]
     offers = Offers.load(roster, [at / "offers"])
     secrets = RoundFolder.of(roster, me).secrets()

@@ -112,6 +112,50 @@ def test_the_same_key_gives_the_same_noise_and_another_one_another():
     assert abs(np.corrcoef(draws[0], draws[2])[0, 1]) < 0.5
 
 
+def test_uniforms_are_never_0_or_1():
+    ends = np.array([0, 2**64 - 1], np.uint64)
+    found = Given(ends).uniforms(2)
+    assert found.tolist() == [2.0**-53, 1 - 2.0**-53]
+    assert np.isfinite(noise._rounded(Given(ends), 2, 1.0)).all()
+
+
+class Given(noise.Bits):
+    """Words that are given, one array a draw."""
+
+    def __init__(self, *draws):
+        self._draws = list(draws)
+
+    def words(self, n):
+        return self._draws.pop(0)[:n]
+
+
+def test_every_integer_of_the_tails_can_be_reached():
+    """Far out one draw jumps over integers; beside it the second one goes through them all."""
+    sigma, n = 5e9, 4000
+    steps = np.arange(n, dtype=np.uint64)
+    tail = (np.uint64(2**52 - 2**13) + steps) << np.uint64(12)
+    alone = noise._rounded(Given(tail), n, sigma)
+    assert alone.min() > 6 * sigma
+    assert np.diff(alone).min() > 10_000  # the premise
+    middle = (np.uint64(2**51) + (steps << np.uint64(18))) << np.uint64(12)
+    found = noise.rounded_gaussian(Given(np.full(n, tail[0]), middle), n, sigma)
+    assert found.min() > 4 * sigma
+    assert np.diff(found).max() == 1
+
+
+@pytest.mark.parametrize("sigma", [noise.ONE_DRAW, noise.ONE_DRAW * 1.001])
+@pytest.mark.parametrize("draw", [noise.rounded_gaussian, noise.discrete_gaussian])
+def test_one_draw_and_two_have_one_distribution(draw, sigma):
+    found = draw(noise.Bits(KEY), 200_000, sigma)
+    k = np.arange(-80, 81)
+    p = np.exp(-(k**2) / (2 * sigma**2))
+    p, keep = p / p.sum(), np.abs(k) <= 50
+    seen = np.array([(found == x).sum() for x in k])
+    observed = [*seen[keep], len(found) - seen[keep].sum()]
+    expected = [*p[keep] * len(found), (1 - p[keep].sum()) * len(found)]
+    assert stats.chisquare(observed, expected).pvalue > 1e-6
+
+
 def test_noise_beyond_exact_integers_is_refused():
     with pytest.raises(NumericalError, match="standard deviation"):
         noise.rounded_gaussian(noise.Bits(KEY), 1, 2.0**49)

@@ -50,7 +50,8 @@ def plain(roster: Roster, me: str, statistics: Statistics) -> Masked:
     if not statistics.exact:
         raise InvalidDataError(
             f"the statistics of {me!r} are real numbers, and masks need integers: use int16 "
-            "features and a head with integer sums"
+            "features and a head with integer sums; random-features and deepafl have them with "
+            "--compute fixed"
         )
     if statistics.rows > roster.max_rows:
         raise InvalidDataError(

@@ -1,11 +1,20 @@
 """Integer noise from a key: rounded Gaussian, and discrete Gaussian.
 
 The bits are a ChaCha20 stream: without the key they cannot be told from random bits, and the same
-key gives the same noise. Uniforms have 53 bits and the arithmetic is float64, so each number's
-distribution differs from the named one by a total variation of at most about 2^−45.
+key gives the same noise. Uniforms have 52 bits, so one draw gives integer k the probability that it
+should have up to 2^−52. With σ ≤ `ONE_DRAW` that is a total variation of about 2^−42 a number. With
+a large σ it is not enough: few uniforms lead to the tails, and integers there would be impossible
+that the distribution allows, which tells what was under the noise. So large noise is the sum of two
+draws of σ/√2: every integer is then reached by about σ pairs of them, whose errors are averaged.
+
+Two rounded Gaussians: x + round(G₁) + round(G₂) has the law of round(x + G + U), U uniform on ±½,
+up to e^(−π²σ²), so it is post-processing of x + G as a single one is. Two discrete Gaussians of
+that width are a discrete Gaussian up to as little (Kairouz, Liu and Steinke 2021).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -16,6 +25,7 @@ from scipy.special import ndtri
 from ..errors import NumericalError
 
 LARGEST_SIGMA = 2.0**48  # of σ: noise of ten times that is still exact in float64
+ONE_DRAW = 16.0  # the largest σ for which 52 bits are enough
 BLOCK = 1 << 16  # numbers at a time
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -32,8 +42,8 @@ class Bits:
         return np.frombuffer(self._stream.update(bytes(8 * n)), "<u8")
 
     def uniforms(self, n: int) -> F64:
-        """n uniforms within (0, 1), odd multiples of 2^−54."""
-        found: F64 = ((self.words(n) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        """n uniforms within (0, 1), odd multiples of 2^−53: with another bit some would be 1."""
+        found: F64 = ((self.words(n) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
         return found
 
 
@@ -42,9 +52,7 @@ def rounded_gaussian(bits: Bits, n: int, sigma: float) -> I64:
 
     Integers plus this are the rounded Gaussian mechanism: rounding is post-processing.
     """
-    _check(sigma)
-    parts = [np.rint(sigma * ndtri(bits.uniforms(m))).astype(np.int64) for m in _blocks(n)]
-    return np.concatenate([np.empty(0, np.int64), *parts])
+    return _drawn(_rounded, bits, n, sigma)
 
 
 def discrete_gaussian(bits: Bits, n: int, sigma: float) -> I64:
@@ -53,7 +61,24 @@ def discrete_gaussian(bits: Bits, n: int, sigma: float) -> I64:
     Rejection from a discrete Laplace distribution: Canonne, Kairouz and Steinke, NeurIPS 2020,
     algorithm 3.
     """
+    return _drawn(_discrete, bits, n, sigma)
+
+
+def _drawn(draw: Callable[[Bits, int, float], I64], bits: Bits, n: int, sigma: float) -> I64:
+    """One draw, or the sum of two where σ is large."""
     _check(sigma)
+    if sigma <= ONE_DRAW:
+        return draw(bits, n, sigma)
+    half = sigma * 0.5**0.5
+    return draw(bits, n, half) + draw(bits, n, half)
+
+
+def _rounded(bits: Bits, n: int, sigma: float) -> I64:
+    parts = [np.rint(sigma * ndtri(bits.uniforms(m))).astype(np.int64) for m in _blocks(n)]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _discrete(bits: Bits, n: int, sigma: float) -> I64:
     parts: list[I64] = [np.empty(0, np.int64)]
     left = n
     while left:
