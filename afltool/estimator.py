@@ -121,7 +121,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         self.statistics_: Statistics | None = total if rounds == 1 else None
         return self._solved(head)
 
-    @available_if(_of_one_round)  # type: ignore[untyped-decorator]
+    @available_if(_of_one_round)  # type: ignore[untyped-decorator]  # scikit-learn's
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Add the rows X (n, d) with labels y (n,) to what was learned so far.
 
@@ -271,7 +271,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         best: NDArray[Any] = self.classes_[places]
         return best
 
-    @available_if(_with_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(_with_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn's
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities (n, C), of heads that define them: softmax and most discriminants."""
         shares, _ = sm.softmax_in_place(self._scores(X))

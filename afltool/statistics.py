@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import Array
 from .clients import Client, ClientId, same_source, sources_of
 from .differences import difference
 from .digest import Digest, array_kind, narrowest
 from .errors import InvalidDataError, MismatchError, NumericalError
 
-Array = NDArray[Any]
 MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 holds their sums
 
 

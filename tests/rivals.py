@@ -9,7 +9,7 @@ import torch
 
 from afltool.baselines import make_settings
 from afltool.baselines.clients import Clients, dealt
-from afltool.baselines.runner import Rows, Run
+from afltool.baselines.runner import Measured, Run
 
 
 def federation(
@@ -43,7 +43,7 @@ def federation(
 def begun(name: str, clients: Clients, *, threads=1, stack=8, **given: Any) -> Run:
     """A run before its first round; the rows of all clients are its test rows."""
     settings = make_settings(name, given)
-    test = Rows(clients.X, clients.y.numpy())
+    test = Measured(clients.X, clients.y.numpy())
     return Run(name, settings, clients, test, threads=threads, stack=stack)
 
 

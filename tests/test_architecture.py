@@ -18,7 +18,7 @@ ROOT = Path(afltool.__file__).parent
 # Several names in one layer may not import each other.
 LAYERS = (
     ("errors",),
-    ("differences", "digest", "names", "progress", "memory", "typed", "inputs", "shown"),
+    ("arrays", "differences", "digest", "names", "progress", "memory", "typed", "inputs", "shown"),
     ("options",),
     ("linalg", "clients"),
     ("statistics", "partitions", "metrics"),

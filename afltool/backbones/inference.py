@@ -130,7 +130,7 @@ def start_inference(
         return lambda: features.cpu().numpy()
     host = torch.empty(features.shape, dtype=torch.float32, pin_memory=True)
     host.copy_(features, non_blocking=True)
-    copied: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's
     copied.record(torch.cuda.current_stream(torch.device(device)))
 
     def wait() -> NDArray[np.float32]:

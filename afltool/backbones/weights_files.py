@@ -150,7 +150,8 @@ def load_state(module: nn.Module, state: State, classifier: str | None, what: st
             + ". Are they weights of this backbone (and, for a vision transformer, image size)?"
         )
     complete: Any = OrderedDict(given)
-    # Says that the names are the current ones, so that no layer converts from older ones.
+    # Says that the names are the current ones, so that no layer converts from older ones; torch
+    # sets this attribute on a dict, which has none to mypy.
     complete._metadata = own._metadata  # type: ignore[attr-defined]
     module.load_state_dict(complete)
 

@@ -10,7 +10,7 @@ from .base import Method, average
 from .network import Tensor
 
 if TYPE_CHECKING:
-    from ._curvature import F64
+    from ..arrays import F64
 
 
 class ByCurvature(Method):

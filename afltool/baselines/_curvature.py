@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import F64
 from ..linalg.softmax import softmax_in_place
 from .clients import Clients
 from .network import DenseLayers, Tensor
 from .trainer import on_threads
 
-F64 = NDArray[np.float64]
 TOGETHER = 8  # clients whose terms are added by one thread, always the same ones
 
 

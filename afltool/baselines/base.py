@@ -34,20 +34,20 @@ class Local:
     The trainer calls these methods in this order, at every step and with the same θ.
     """
 
-    def in_scores(self, R: Tensor, step: Step) -> None:
+    def in_scores(self, R: Tensor, step: DescentStep) -> None:
         """Add to the gradient in the scores, R (A, B, C), in place."""
 
-    def in_representation(self, step: Step) -> Tensor | None:
+    def in_representation(self, step: DescentStep) -> Tensor | None:
         """The gradient (A, B, h) to add at the last layer's input; None adds nothing."""
         return None
 
-    def in_weights(self, step: Step) -> Tensor | None:
+    def in_weights(self, step: DescentStep) -> Tensor | None:
         """The gradient (A, P) to add at θ; None adds nothing."""
         return None
 
 
 @dataclass(frozen=True)
-class Step:
+class DescentStep:
     """One step of the first A clients of a stack; the other clients have no batches left."""
 
     clients: tuple[int, ...]  # the A clients, by their places in the federation

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..options import option
-from .base import Local, Method, Step, average
+from .base import DescentStep, Local, Method, average
 from .network import Tensor
 from .settings import Settings
 
@@ -85,7 +85,7 @@ class _Dynamic(Local):
     def __init__(self, start: Tensor, g: Tensor, alpha: Tensor) -> None:
         self.start, self.g, self.alpha = start, g, alpha
 
-    def in_weights(self, step: Step) -> Tensor:
+    def in_weights(self, step: DescentStep) -> Tensor:
         n = len(step.theta)
         return self.pull(step.theta - self.start[:n], self.alpha[:n]) - self.g[:n]
 

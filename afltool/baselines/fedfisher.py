@@ -22,10 +22,10 @@ from .fedlpa import CurvatureSettings
 from .network import Tensor
 
 if TYPE_CHECKING:
-    from ._curvature import F64
+    from ..arrays import F64
 
 FLOOR = 1e-6  # of the diagonal Fisher information, below which the average is kept
-KINDS = ("kfac", "diagonal")
+APPROXIMATIONS = ("kfac", "diagonal")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,9 @@ class FedFisherSettings(CurvatureSettings):
     """Options of FedFisher."""
 
     epochs: int = option(30, "local epochs", at_least=1, at_most=10**5)
-    fisher: str = option("kfac", "which approximation of the Fisher information", choices=KINDS)
+    fisher: str = option(
+        "kfac", "which approximation of the Fisher information", choices=APPROXIMATIONS
+    )
 
 
 class FedFisher(ByCurvature):

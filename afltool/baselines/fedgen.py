@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..options import option
-from .base import Local, Method, Step, first_weights
+from .base import DescentStep, Local, Method, first_weights
 from .network import DenseLayers, Tensor, residual
 from .settings import Settings
 
@@ -129,7 +129,7 @@ class _Generated(Local):
         self.method, self.round = method, round
         self.streams: dict[int, np.random.Philox] = {}
 
-    def in_weights(self, step: Step) -> Tensor:
+    def in_weights(self, step: DescentStep) -> Tensor:
         method, network = self.method, self.method.network
         y, drawn = method.drawn(self._words(step), method.settings.batch_size or BATCH)
         omega = method.memory["omega"].expand(len(y), -1)
@@ -141,7 +141,7 @@ class _Generated(Local):
         last.descend(slope[:, at], [z], [residual(scores, y, share)], -1.0)
         return slope
 
-    def _words(self, step: Step) -> list[np.random.Philox]:
+    def _words(self, step: DescentStep) -> list[np.random.Philox]:
         """Each client's stream, which goes on from step to step of an epoch."""
         from .streams import Purpose, stream
 

@@ -16,7 +16,7 @@ from ._by_curvature import ByCurvature
 from .settings import Settings
 
 if TYPE_CHECKING:
-    from ._curvature import F64
+    from ..arrays import F64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..options import option
-from .base import Local, Method, Step
+from .base import DescentStep, Local, Method
 from .network import DenseLayers, Tensor
 from .settings import Settings
 
@@ -39,7 +39,7 @@ class _NotTrue(Local):
     def __init__(self, network: DenseLayers, start: Tensor, beta: float, tau: float) -> None:
         self.network, self.start, self.beta, self.tau = network, start, beta, tau
 
-    def in_scores(self, R: Tensor, step: Step) -> None:
+    def in_scores(self, R: Tensor, step: DescentStep) -> None:
         _, taught = self.network.forward(self.start[: len(R)], step.inputs[0])
         true = step.y[:, :, None]
         q, q_g = (wrong_shares(S, true, self.tau) for S in (step.scores, taught))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..options import option
-from .base import Local, Method, Step
+from .base import DescentStep, Local, Method
 from .network import Tensor
 from .settings import Settings
 
@@ -35,5 +35,5 @@ class _Pull(Local):
     def __init__(self, start: Tensor, mu: float) -> None:
         self.start, self.mu = start, mu
 
-    def in_weights(self, step: Step) -> Tensor:
+    def in_weights(self, step: DescentStep) -> Tensor:
         return self.mu * (step.theta - self.start[: len(step.theta)])

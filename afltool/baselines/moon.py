@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..options import option
-from .base import Local, Method, Step
+from .base import DescentStep, Local, Method
 from .network import DenseLayers, Tensor
 from .settings import Settings
 
@@ -62,7 +62,7 @@ class _Contrast(Local):
     ) -> None:
         self.network, self.models, self.mu, self.tau = network, (start, previous), mu, tau
 
-    def in_representation(self, step: Step) -> Tensor:
+    def in_representation(self, step: DescentStep) -> Tensor:
         import torch
 
         z, X = step.inputs[-1], step.inputs[0]

@@ -24,7 +24,7 @@ Round = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Rows:
+class Measured:
     """Rows to measure on: X (n, d), a tensor, and labels y (n,)."""
 
     X: Any
@@ -61,8 +61,8 @@ class Run:
         name: str,
         settings: Settings,
         clients: Clients,
-        test: Rows | None = None,
-        held_out: Rows | None = None,
+        test: Measured | None = None,
+        held_out: Measured | None = None,
         *,
         threads: int = 1,
         stack: int | None = None,
@@ -161,13 +161,13 @@ class Run:
                 found |= {"top1_max": float(each.max()), "top1_spread": float(each.std(ddof=1))}
         return found
 
-    def accuracies(self, heads: Tensor, rows: Rows) -> NDArray[np.float64]:
+    def accuracies(self, heads: Tensor, rows: Measured) -> NDArray[np.float64]:
         """Share of rows that each of the heads (M, P) predicts, (M,)."""
         starts = range(0, len(rows.y), SCORED_AT_ONCE)
         hits = on_threads(self.threads, lambda at: self._hits(heads, rows, at), starts)
         return np.asarray(np.sum(hits, axis=0) / len(rows.y))
 
-    def _hits(self, heads: Tensor, rows: Rows, at: int) -> NDArray[np.int64]:
+    def _hits(self, heads: Tensor, rows: Measured, at: int) -> NDArray[np.int64]:
         X, y = rows.X[None, at : at + SCORED_AT_ONCE], rows.y[at : at + SCORED_AT_ONCE]
         scores: Iterable[Any] = (
             self.network.forward(heads[m : m + 1], X)[1] for m in range(len(heads))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Local, Step
+from .base import DescentStep, Local
 from .clients import Clients
 from .network import DenseLayers, Tensor, residual
 from .settings import Settings
@@ -91,7 +91,7 @@ class Trainer:
                 X = self.clients.X.index_select(0, at.view(-1)).view(*at.shape, -1)
                 y = self.clients.y.index_select(0, at.view(-1)).view(at.shape)
                 inputs, scores = self.network.forward(now, X)
-                step = Step(stacked[:active], epoch, number, now, inputs, scores, y, share)
+                step = DescentStep(stacked[:active], epoch, number, now, inputs, scores, y, share)
                 sgd.step(step, local)
         return theta
 
@@ -136,7 +136,7 @@ class _Descent:
         self.rate = settings.rate(round)
         self._velocity = theta.new_zeros(theta.shape) if settings.momentum else None
 
-    def step(self, step: Step, local: Local) -> None:
+    def step(self, step: DescentStep, local: Local) -> None:
         """One step of ``step.theta``, in place."""
         R = residual(step.scores, step.y, step.share)
         local.in_scores(R, step)

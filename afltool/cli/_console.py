@@ -110,7 +110,8 @@ def _usage_errors() -> Iterator[None]:
     try:
         yield
     except _UsageError as error:
-        error.message = shown(error.message)  # type: ignore[attr-defined]
+        told: Any = error  # its class is typer's own, with a message
+        told.message = shown(told.message)
         raise
 
 

@@ -21,7 +21,7 @@ RARE = ": more"  # ends the heading of options that only --help-all shows
 OF_HEADS = "Options of the head"  # heading of options that depend on --head
 NAMES = 26  # columns for the name of an option
 
-Rows = list[tuple[str, str]]
+Lines = list[tuple[str, str]]
 
 
 def asked_for(command: Any, path: str, words: Sequence[str]) -> str | None:
@@ -59,9 +59,9 @@ def text_of(command: Any, path: str, everything: bool) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _sections(command: Any, everything: bool) -> Iterator[tuple[str, Rows]]:
+def _sections(command: Any, everything: bool) -> Iterator[tuple[str, Lines]]:
     """Headings with their rows: arguments, commands, options by their headings."""
-    found: dict[str, Rows] = {"Arguments": []}
+    found: dict[str, Lines] = {"Arguments": []}
     for p in command.params:
         title = "Arguments" if p.param_type_name == "argument" else _heading(p)
         found.setdefault(title, []).append((_name(p), p.help or ""))
@@ -80,7 +80,7 @@ def _sections(command: Any, everything: bool) -> Iterator[tuple[str, Rows]]:
             yield title, rows
 
 
-def _of_each_head(shown: list[str]) -> dict[str, Rows]:
+def _of_each_head(shown: list[str]) -> dict[str, Lines]:
     """The options of each head, with its own ranges and defaults."""
     found = {}
     for name, cls in OPTIONS.items():
@@ -129,7 +129,7 @@ def _value(parameter: Any) -> str:
     return {int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")
 
 
-def _section(title: str, rows: Rows) -> str:
+def _section(title: str, rows: Lines) -> str:
     """A heading and its rows, with the texts in their own column."""
     width = max(40, min(shutil.get_terminal_size((80, 24)).columns, 100))
     lines = [f"{title}:"]

@@ -37,7 +37,7 @@ PANELS = {
 }
 #: Types that the shell converts to. If a field allows several, the first one counts; others are
 #: text.
-_KINDS = (bool, int, float, Path)
+_TYPES = (bool, int, float, Path)
 
 
 def parameters(
@@ -114,7 +114,7 @@ def _from_shell(hint: Any) -> Any:
         return list[Path] if Path in allowed else list[str]
     if str in allowed:
         return str
-    return next((kind for kind in _KINDS if kind in allowed), str)
+    return next((kind for kind in _TYPES if kind in allowed), str)
 
 
 def with_options(
@@ -148,6 +148,7 @@ def with_options(
     last = [p for p in kept if p.default is not p.empty]
     kind = inspect.Parameter.KEYWORD_ONLY
     every = [*(p.replace(kind=kind) for p in first), *added, *(p.replace(kind=kind) for p in last)]
+    # To mypy a function has no such attribute; Typer reads it.
     wrapper.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in every}
     return wrapper

@@ -59,7 +59,8 @@ def secure() -> None:
             os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free: this one
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - as long as the process
-    sys.stdin.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
+    stdin: Any = sys.stdin  # to mypy it is a TextIO, which does not promise to reconfigure
+    stdin.reconfigure(errors="surrogateescape")
     sys.stdout = _output(sys.stdout, 1)
     sys.stderr = _output(sys.stderr, 2)
 

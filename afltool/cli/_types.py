@@ -16,7 +16,7 @@ from ._streams import say as say
 Out = Annotated[Path, typer.Option("--out", "-o", help="where the result goes")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace an existing output")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a path or a table")]
-Entry = Annotated[
+FieldName = Annotated[
     str | None,
     typer.Option("--field", help="print only this field, such as digest or report.ridge"),
 ]

@@ -13,7 +13,7 @@ from ..runs.config import RunConfig, read_config
 from ._console import command
 from ._options import of_run, parameters, with_options
 from ._streams import say, say_lines, tell
-from ._types import Entry, Json, print_field, print_json
+from ._types import FieldName, Json, print_field, print_json
 
 
 def add_to(app: typer.Typer) -> None:
@@ -73,7 +73,7 @@ def all_of(texts: dict[str, str]) -> str:
 
 def status(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a study")],
-    name: Entry = None,
+    name: FieldName = None,
     as_json: Json = False,
 ) -> None:
     """Show what of a run or study is done, running, failed or stale, and how to continue it."""

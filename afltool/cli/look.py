@@ -13,7 +13,7 @@ from ..options.study import PictureOptions
 from ._console import command
 from ._options import parameters, with_options
 from ._streams import say, tell
-from ._types import Entry, Json, Overwrite, print_field, print_json
+from ._types import FieldName, Json, Overwrite, print_field, print_json
 
 plot = typer.Typer(
     no_args_is_help=True,
@@ -40,7 +40,7 @@ def add_to(app: typer.Typer) -> None:
 
 def info(
     file: Annotated[Path, typer.Argument(help="any file that afltool wrote")],
-    name: Entry = None,
+    name: FieldName = None,
     every: Annotated[
         bool, typer.Option("--all", help="print everything: options, report, recipe, provenance …")
     ] = False,

@@ -30,7 +30,8 @@ class _Methods(TyperGroup):
                 settings=parameters(method_class(name).settings_class, "Method"),
             )
             group.command(name)(command(made))
-        return dict(typer.main.get_command(group).commands)  # type: ignore[attr-defined]
+        made_of_all: Any = typer.main.get_command(group)  # a group, as there are several methods
+        return dict(made_of_all.commands)
 
     @property
     def commands(self) -> Any:

@@ -16,7 +16,7 @@ from .. import inputs
 from ..digest import file_state
 from ..errors import InvalidDataError, UsageError
 from ..options.datasets import DATASETS, DatasetName, named
-from .base import SPLITS, CorruptImageError, ImageDataset, Request
+from .base import SPLITS, CorruptImageError, DatasetRequest, ImageDataset
 from .files import default_data_root, read_checksums
 
 __all__ = [
@@ -77,7 +77,7 @@ def open_dataset(
     for option, column in (("path", path_column), ("label", label_column)):
         if column is not None and found.name != "table":
             raise UsageError(f"--{option}-column is for table:FILE; {spec} does not use it.")
-    asked = Request(
+    asked = DatasetRequest(
         spec,
         found.name,
         path,

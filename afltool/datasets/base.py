@@ -24,7 +24,7 @@ Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Request:
+class DatasetRequest:
     """Which rows of which data set are asked for; see `datasets.open_dataset`.
 
     ``name`` and ``path`` are the parts of ``spec``; ``given_root`` is None where nobody gave one.
@@ -254,7 +254,7 @@ def digest(*parts: str | bytes) -> str:
     return sha.hexdigest()
 
 
-def shorten(names: Sequence[str], most: int = 5) -> str:
-    """The first few names, and how many more there are."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def shorten(names: Sequence[str]) -> str:
+    """The first five names, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more

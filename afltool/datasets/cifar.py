@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InputError, InvalidDataError
-from .base import ImageDataset, Request, digest, make_dataset, numbered_ids
+from .base import DatasetRequest, ImageDataset, digest, make_dataset, numbered_ids
 from .files import RawFile, fetch, files_below, stated_md5
 from .pictures import ArrayPictures
 
@@ -59,7 +59,7 @@ class _Cifar:
         )
 
 
-def open_rows(asked: Request) -> ImageDataset:
+def open_rows(asked: DatasetRequest) -> ImageDataset:
     """``cifar10`` or ``cifar100`` in the Python version's pickles.
 
     The MD5 of a pickle is checked first, against the published one or that in ``checksums``. The
@@ -173,6 +173,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 #: NumPy's own function that rebuilds a pickled array, found by its public interface.
+# `__reduce__` gives a text or a tuple; of an array it is a tuple that begins with this function.
 _ARRAY_FACTORY: Callable[..., Any] = np.empty(0).__reduce__()[0]  # type: ignore[assignment]
 
 

@@ -8,11 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import UsageError
-from .base import ImageDataset, Request, digest, make_dataset, numbered_ids, rank_within_class
+from .base import (
+    DatasetRequest,
+    ImageDataset,
+    digest,
+    make_dataset,
+    numbered_ids,
+    rank_within_class,
+)
 from .pictures import ArrayPictures
 
 
-def open_rows(asked: Request) -> ImageDataset:
+def open_rows(asked: DatasetRequest) -> ImageDataset:
     """scikit-learn's 1,797 digits of 8 × 8 pixels.
 
     Within each class every fifth image, in the order of the file, belongs to the test split.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InputError, InvalidDataError
-from .base import ImageDataset, Request, digest, make_dataset, numbered_ids
+from .base import DatasetRequest, ImageDataset, digest, make_dataset, numbered_ids
 from .files import DEBIAN_FASHION_MNIST, RawFile, fetch, files_below, stated_md5
 from .pictures import ArrayPictures
 
@@ -27,7 +27,7 @@ FOLDER = "FashionMNIST/raw"  # below the data root
 Checksums = Mapping[str, str] | None
 
 
-def open_rows(asked: Request) -> ImageDataset:
+def open_rows(asked: DatasetRequest) -> ImageDataset:
     """Fashion-MNIST in idx files, packed with gzip or not.
 
     Looked for in ``root/FashionMNIST/raw`` (torchvision's layout), in Debian's folder, and then

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError, InvalidDataError
-from .base import SPLITS, ImageDataset, Request, make_dataset, make_unlabelled, shorten
+from .base import SPLITS, DatasetRequest, ImageDataset, make_dataset, make_unlabelled, shorten
 from .pictures import FilePictures
 
 #: What counts as an image file, whatever the case of its letters.
@@ -26,7 +26,7 @@ _LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validat
 Listed = tuple[bytes, int, int]
 
 
-def open_rows(asked: Request) -> ImageDataset:
+def open_rows(asked: DatasetRequest) -> ImageDataset:
     """``folder/SPLIT/CLASS/…/file``: the classes are the folders, sorted by their bytes.
 
     A folder that has neither train nor test is not cut: its rows are ``folder/CLASS/…/file``, all
@@ -63,7 +63,7 @@ def open_rows(asked: Request) -> ImageDataset:
     return from_listings(name, split, classes, listings, folder, wanted)
 
 
-def _unlabelled(asked: Request) -> ImageDataset:
+def _unlabelled(asked: DatasetRequest) -> ImageDataset:
     folder = Path(asked.path)
     below, prefix = (folder, "")
     if _is_cut(folder):
@@ -84,7 +84,7 @@ def _has_folders(folder: Path) -> bool:
         return False  # said when the split is listed
 
 
-def _whole(asked: Request) -> Path:
+def _whole(asked: DatasetRequest) -> Path:
     """The folder of all images; nobody has said which of them are for testing."""
     if asked.split != "train":
         raise InvalidDataError(

@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import InputError, InvalidDataError
 from ..store.tables import Columns, read_columns
-from .base import ImageDataset, Request, shorten
+from .base import DatasetRequest, ImageDataset, shorten
 from .folders import Listed, from_files, from_listings
 
 
-def open_rows(asked: Request) -> ImageDataset:
+def open_rows(asked: DatasetRequest) -> ImageDataset:
     """The images that ``table`` names in its columns ``path`` and ``label``, or in those asked for.
 
     Paths are relative to the given data root, by default the folder of the table, with slashes.

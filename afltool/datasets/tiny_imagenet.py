@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .. import inputs
 from ..errors import CorruptFileError, InputError, InvalidDataError
-from .base import ImageDataset, Request, shorten
+from .base import DatasetRequest, ImageDataset, shorten
 from .files import download
 from .folders import Listed, from_listings, list_images
 
@@ -19,7 +19,7 @@ TINY_IMAGENET_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 TINY_IMAGENET_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"  # of 248,100,043 bytes
 
 
-def open_rows(asked: Request) -> ImageDataset:
+def open_rows(asked: DatasetRequest) -> ImageDataset:
     """Tiny-ImageNet in the layout of its archive; ``test`` is its val folder, which has labels.
 
     Classes are the WordNet ids of wnids.txt, sorted. Where the folder is not there, the archive is

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .base import MOST_LABELS, Array, Embeddings, Keys, guarded, readable
+from .base import MOST_LABELS, Embeddings, Keys, guarded, readable
 from .labels import read_labels
 
 __all__ = [

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import inputs
+from ..arrays import Array
 from ..errors import AflError, CorruptFileError, InputError, InvalidDataError
-
-Array = NDArray[Any]
 
 BLOCK_BYTES = 8 << 20  # of the file's own type
 MOST_LABELS = 256 << 20  # bytes of all labels, or of all row ids

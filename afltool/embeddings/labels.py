@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from .. import inputs
+from ..arrays import Array
 from ..errors import InvalidDataError
-from .base import Array, check_label_bytes, readable
+from .base import check_label_bytes, readable
 from .numpy_files import map_npy
 
 LONGEST = 1000  # characters of a label

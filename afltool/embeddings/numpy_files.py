@@ -12,8 +12,9 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import UsageError
-from .base import Array, Embeddings, Keys, check_label_bytes, readable, slices
+from .base import Embeddings, Keys, check_label_bytes, readable, slices
 
 MOST_COLUMNS = 512 << 20  # bytes of an x in Fortran's order inside a .npz, which is read whole
 

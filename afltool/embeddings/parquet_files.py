@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import InvalidDataError, UsageError
 from . import base
-from .base import MOST_FEATURES, Array, Embeddings, Keys, check_label_bytes, lacks
+from .base import MOST_FEATURES, Embeddings, Keys, check_label_bytes, lacks
 
 #: Columns that are not features.
 _LABELS, _IDS = ("y", "label"), ("row_ids", "row_id")

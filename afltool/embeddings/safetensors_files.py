@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..arrays import Array
 from ..errors import InvalidDataError, UsageError
-from .base import Array, Embeddings, Keys, check_label_bytes, slices
+from .base import Embeddings, Keys, check_label_bytes, slices
 
 
 def open_safetensors(path: Path, keys: Keys) -> Embeddings:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from .model import Array, Model
+    from ..arrays import Array
+    from .model import Model
 
 #: The end of a file's name, and the module that packs it.
 FORMATS = {".onnx": "onnx_files", ".pt2": "pt2_files", ".safetensors": "safetensors_files"}

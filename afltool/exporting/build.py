@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
+from ..arrays import Array
 from ..backbones.graph import FromPictures
 from ..backbones.slices import whole_passes
 from ..errors import UsageError
@@ -20,7 +21,7 @@ from ..extraction.scoring import network_of
 from ..heads.base import Head
 from ..heads.graphs import NOBODY, Classifier, graph_of
 from ..options.features import NetworkOptions
-from .model import Array, Model
+from .model import Model
 
 SCORES = (
     "(n, C) float64; the class with the highest is predicted",

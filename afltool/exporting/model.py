@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-Array = NDArray[Any]
+from ..arrays import Array
+
 #: The entry of a file's metadata that holds all of it as JSON.
 KEY = "afltool"
 

@@ -7,9 +7,10 @@ import logging
 from importlib.util import find_spec
 from typing import Any
 
+from ..arrays import Array
 from ..errors import UsageError
 from . import missing
-from .model import KEY, Array, Model, quiet
+from .model import KEY, Model, quiet
 
 OPSET = 18
 MOST = 2**31 - 2**20  # bytes that one protobuf message holds, with some room for the graph

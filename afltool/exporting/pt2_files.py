@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 
-from .model import KEY, Array, Model, quiet
+from ..arrays import Array
+from .model import KEY, Model, quiet
 
 
 def need() -> None:

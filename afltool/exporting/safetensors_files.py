@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..arrays import Array
 from ..errors import NumericalError
 from . import missing
-from .model import KEY, Array, Model
+from .model import KEY, Model
 
 
 def need() -> None:

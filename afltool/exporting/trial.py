@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..backbones import infer
 from ..backbones.graph import as_extracted
 from ..errors import InvalidDataError, NumericalError
@@ -21,7 +22,6 @@ from ..extraction.network import Network
 from ..heads.base import Head
 from ..heads.graphs import NOBODY
 from ..linalg.fixedpoint import LARGEST, FixedPoint, Rows, encode
-from .model import Array
 
 #: Largest difference of a score, relative to the largest score of its row: of heads whose products
 #: are float32, whose sums depend on their order in the last bits, and of all others.

@@ -22,7 +22,7 @@ from ..linalg.fixedpoint import FixedPoint, Rows, encode
 from ..options.features import NetworkOptions
 from ..store.feature_writer import as_float32
 from ..store.features import open_features
-from ..store.rows import Cell
+from ..store.rows import Value
 from .network import Network
 from .space import options_for, preprocessing_of, space_of
 
@@ -81,7 +81,7 @@ class Scorer:
         self.errors = int(state["errors"])
         self.counts = np.array([state["predicted"][name] for name in self.classes], dtype=np.int64)
 
-    def rows(self, block: ItemBlock) -> Iterator[Sequence[Cell]]:
+    def rows(self, block: ItemBlock) -> Iterator[Sequence[Value]]:
         """A list of cells for each item of a block, in the order of `columns`."""
         found = iter([] if block.X is None else self._cells(block.X))
         self.errors += len(block.why)
@@ -93,7 +93,7 @@ class Scorer:
                 first, score, *more = next(found)
                 yield [name, first, score, None, *more]
 
-    def _cells(self, X: Rows) -> Iterator[list[Cell]]:
+    def _cells(self, X: Rows) -> Iterator[list[Value]]:
         S = self.head.scores(X)
         P = probabilities(self.head, S)
         P = S if P is None else P

@@ -97,6 +97,7 @@ def preprocessing_of(space: Mapping[str, Any]) -> Preprocessing:
     try:
         fields = {k: v for k, v in dict(described or {}).items() if k != "fingerprint"}
         mean, std = (tuple(map(float, fields.pop(name))) for name in ("mean", "std"))
+        # mean and std are tuples of any length here; Preprocessing refuses all but three numbers.
         return Preprocessing(mean=mean, std=std, **fields)  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError, UsageError) as error:
         raise CorruptFileError(

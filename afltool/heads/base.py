@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..clients import Client, ClientId, mark
 from ..digest import Digest, array_kind
 from ..errors import InvalidDataError, MismatchError, UsageError
@@ -32,11 +33,9 @@ from ..statistics import Statistics, Sum
 from .carried import NOTHING, Carried
 from .options import HeadOptions
 
-Array = NDArray[Any]
 Block = tuple[Rows, NDArray[np.int64]]
 Shape = tuple[tuple[int, ...], str]  # of an additive array, with 'i' for integers, 'f' for reals
-Clients = Mapping[ClientId, Client]
-NO_CLIENTS: Clients = {}
+NO_CLIENTS: Mapping[ClientId, Client] = {}
 SMALL = 256  # bytes; arrays below it are compared instead of digested again
 Digested = tuple[str | None, dict[str, Any], dict[str, Array]]  # the content of a digest
 
@@ -81,7 +80,10 @@ class Head(ABC):
         """What to gather next, or None when the head is solved."""
 
     def gather(
-        self, blocks: Iterable[Block], client: Clients = NO_CLIENTS, carried: Carried = NOTHING
+        self,
+        blocks: Iterable[Block],
+        client: Mapping[ClientId, Client] = NO_CLIENTS,
+        carried: Carried = NOTHING,
     ) -> tuple[Statistics, Carried]:
         """Additive statistics of a client's rows, and what the next round may start from.
 

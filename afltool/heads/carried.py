@@ -8,14 +8,11 @@ head. A round takes block i of the round before and then puts its own block i.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..memory import Room
-
-Array = NDArray[Any]
 
 
 class Carried:

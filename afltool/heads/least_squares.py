@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from .. import memory
+from ..arrays import F64, Array
 from ..errors import InvalidDataError, NumericalError
 from ..linalg import ridge as rr
 from ..linalg.group_ridges import choose_each
 from ..linalg.ridge_choice import Choice, SpectralSystem, choose
 from ..statistics import Statistics
-from .base import Array
 from .gathered import CROSS, GRAM
 from .options import LeastSquaresOptions, check_path
 from .slice_ridges import as_text, of_slices, several_slices
@@ -30,11 +30,11 @@ class Problem:
     """
 
     def __init__(
-        self, G: rr.F64, H: rr.F64, rows: int, class_counts: Array, intercept: bool,
-        standardise: bool = False, ridges: rr.F64 | None = None,
+        self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
+        standardise: bool = False, ridges: F64 | None = None,
     ):  # fmt: skip
         self.rows, self.means = rows, None
-        self.spread: rr.F64 | None = None
+        self.spread: F64 | None = None
         sums = H.sum(axis=1)
         self.target = float(rows)  # ‖Y‖² of one-hot labels
         self.outside = 0.0  # parameters that are not in G
@@ -58,7 +58,7 @@ class Problem:
     @classmethod
     def of(
         cls, total: Statistics, intercept: bool = False, standardise: bool = False,
-        ridges: rr.F64 | None = None,
+        ridges: F64 | None = None,
     ) -> Problem:  # fmt: skip
         """The problem in a total's `GRAM` and `CROSS`; `InvalidDataError` when it has no rows."""
         if total.rows == 0:
@@ -76,11 +76,11 @@ class Problem:
         spectral = rr.Spectral.of(self.G, self.H)
         return SpectralSystem(spectral, self.target, self.rows, self.outside)
 
-    def squared_error(self, W: rr.F64) -> float:
+    def squared_error(self, W: F64) -> float:
         """‖Y − XW‖² over the rows of the total."""
         return max(rr.squared_error(W, self.G, self.H, self.target), 0.0)
 
-    def with_intercept(self, W: rr.F64) -> rr.F64:
+    def with_intercept(self, W: F64) -> F64:
         """W for the original features; the last row is the intercept ȳ − x̄ᵀW, if there is one."""
         if self.spread is not None:
             W = W / self.spread[:, None]
@@ -102,7 +102,7 @@ def fraction_bits(statistics: Statistics) -> int | None:
 
 def fit(
     total: Statistics, options: LeastSquaresOptions, validation: Statistics | None
-) -> tuple[rr.F64, dict[str, Any]]:
+) -> tuple[F64, dict[str, Any]]:
     """Weights (d, C) of (G + λI) W = H, the intercept last if there is one, and the report.
 
     Raises `NumericalError` when G does not determine W or there is too little memory.
@@ -183,7 +183,7 @@ def ridges_of(ridge: str | float) -> list[float] | None:
     return [float(r) for r in np.geomspace(*check_path(ridge))]
 
 
-def held_out(validation: Statistics, problem: Problem) -> Callable[[rr.F64], float]:
+def held_out(validation: Statistics, problem: Problem) -> Callable[[F64], float]:
     """The held-out clients' squared error a row as a function of the problem's weights W."""
     if validation.rows == 0:
         raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
@@ -193,7 +193,7 @@ def held_out(validation: Statistics, problem: Problem) -> Callable[[rr.F64], flo
 
 def solve(
     problem: Problem, choice: Choice, kept: float = 0.0, min_norm: bool = False
-) -> tuple[rr.F64, dict[str, Any]]:
+) -> tuple[F64, dict[str, Any]]:
     """Weights (d, C) of (G + λI) W = H, with rank, condition number and degrees of freedom.
 
     ``kept``: clients' γ that stay in. Raises `NumericalError` when the system does not determine

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import F64
 from ..linalg.triangle import length
 from ..statistics import Statistics
 from .gathered import CROSS, GRAM
 
-F64 = NDArray[np.float64]
 REACH = 2.0**15  # of |x̂|: int16 features, and the constant feature of an intercept
 ROUNDING = 2.0**-24  # of float32, relative
 SLACK, RESIDUE = 0.01, 1e-6

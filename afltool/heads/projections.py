@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import F64, Array
 from ..linalg.gram import product
 from .kept import Kept
 
-Array = NDArray[Any]
-F64 = NDArray[np.float64]
 AT_ONCE = 256  # rows whose bias and σ are taken together, while the cache holds them
 LEAK = 0.01  # slope of LeakyReLU below zero, and
 SHRINK = 0.5  # threshold of Softshrink: torch's defaults

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
-F64 = NDArray[np.float64]
+from ..arrays import F64
+
 BLOCK = 1024  # columns that are factored together
 
 

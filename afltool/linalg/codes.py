@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import F64
 from ..errors import InvalidDataError
 from .fixedpoint import LARGEST, FixedPoint, Rows, check_finite, real
 
-F64 = NDArray[np.float64]
 Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from ..arrays import F64
 from .codes import Codes
 from .fixedpoint import LARGEST, FixedPoint, Rows
 
-F64 = NDArray[np.float64]
 FEW = 64  # rows of one product: OpenBLAS has kernels for small ones, twice as fast
 
 

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import F64
 from .ridge_choice import FactoredSystem, gcv
 
-F64 = NDArray[np.float64]
 Ridges = tuple[float, ...]
 
 TURNS = 20  # of all groups, at most

@@ -16,13 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from ..arrays import F64
 from ..errors import NumericalError
-
-F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

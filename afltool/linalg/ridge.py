@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from ..arrays import F64
 from ..errors import NumericalError
 from .triangle import unpack
-
-F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from ..arrays import F64
 from ..errors import NumericalError
 from .cholesky import Cholesky
 from .ridge import Spectral, auto_grid
 
-F64 = NDArray[np.float64]
 Point = dict[str, Any]  # one λ: ridge, gcv (None: no estimate), training_mse, degrees_of_freedom, …
 
 EXACT_SIDE = 2048  # up to here degrees of freedom come from the whole inverse

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg import lapack
 
+from ..arrays import F64
 from ..errors import NumericalError
 from .gram import product
 
-F64 = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 
 

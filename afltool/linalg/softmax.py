@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from ..arrays import F64
 from ..errors import NumericalError
 from .cholesky import cholesky_in_place
 from .designs import Design
 from .fixedpoint import EXACT_FLOAT64, LARGEST
 from .triangle import pack, unpack
 
-F64 = NDArray[np.float64]
 BITS = 24  # of probabilities and losses: an error of 6e-8 each
 LARGEST_SHIFT = 1000  # of weights: 2^1024 is no float64
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST << BITS)  # whose residuals times features stay below 2^53

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-F64 = NDArray[np.float64]
+from ..arrays import F64
+
 MEASURES = ("csr", "ifs", "dm")
 
 

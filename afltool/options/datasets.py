@@ -1,7 +1,7 @@
 """What a name of a data set means: the one place. A new data set is a module and a line here.
 
-The module lies in `afltool.datasets` and has ``open_rows(Request) -> ImageDataset``; ``files(name,
-root)`` lists what it reads where that is known without opening it.
+The module lies in `afltool.datasets` and has ``open_rows(DatasetRequest) -> ImageDataset``;
+``files(name, root)`` lists what it reads where that is known without opening it.
 """
 
 from __future__ import annotations

@@ -228,6 +228,7 @@ def takes(cls: type[Options]) -> Callable[[Function], Function]:
             for f in fields(cls)
             if f.name not in taken
         ]
+        # To mypy a function has no such attribute; `inspect.signature` reads it.
         function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
         return function
 

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import I64
 from ..errors import NumericalError
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Owners = npt.NDArray[np.int32]  # the client of each row, as an index
 Dealt = tuple[Owners, tuple[str, ...]]  # client of each row; names of the clients
 _Drawn = TypeVar("_Drawn")
@@ -45,24 +44,24 @@ def stream(seed: int, purpose: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([seed, purpose]))
 
 
-def place(rows: Ints, owners: npt.NDArray[np.integer[Any]]) -> Owners:
+def place(rows: I64, owners: npt.NDArray[np.integer[Any]]) -> Owners:
     """Client per row, where ``owners[i]`` owns row ``rows[i]``; a row left out stays at −1."""
     client = np.full(rows.size, -1, np.int32)
     client[rows] = owners
     return client
 
 
-def by_label(labels: Ints, rng: np.random.Generator) -> Ints:
+def by_label(labels: I64, rng: np.random.Generator) -> I64:
     shuffled = rng.permutation(labels.size)
     return shuffled[np.argsort(labels[shuffled], kind="stable")]
 
 
-def rows_per_class(labels: Ints, n_classes: int) -> list[Ints]:
+def rows_per_class(labels: I64, n_classes: int) -> list[I64]:
     ends = np.cumsum(np.bincount(labels, minlength=n_classes))
     return np.split(np.argsort(labels, kind="stable"), ends[:-1])
 
 
-def until_min_size(draw: Callable[[], tuple[_Drawn, Ints]], options: SchemeOptions) -> _Drawn:
+def until_min_size(draw: Callable[[], tuple[_Drawn, I64]], options: SchemeOptions) -> _Drawn:
     """The first draw whose smallest client has ``min_size`` rows.
 
     ``draw`` returns a draw and the rows of each client.

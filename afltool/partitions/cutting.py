@@ -8,13 +8,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from ..arrays import I64
+
 Chosen = NDArray[np.bool_]
 
 ROWS, GROUPS = 3, 4  # purposes: the second word of a seed, as in `common`
 
 
-def rows_for_testing(labels: Ints, share: float, seed: int) -> Chosen:
+def rows_for_testing(labels: I64, share: float, seed: int) -> Chosen:
     """Rows drawn at random within each class, bool (n,).
 
     In all round(share · n); of a class with m rows share · m, rounded down or up: those with the
@@ -32,7 +33,7 @@ def rows_for_testing(labels: Ints, share: float, seed: int) -> Chosen:
     return chosen
 
 
-def groups_for_testing(labels: Ints, groups: Ints, share: float, seed: int) -> Chosen:
+def groups_for_testing(labels: I64, groups: I64, share: float, seed: int) -> Chosen:
     """The rows of whole groups, bool (n,); ``groups`` (n,) number them from 0.
 
     Groups come in random order. Each goes where the shares of the classes that are for testing stay

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import I64
 from ..errors import InvalidDataError, NumericalError, UsageError
-from .common import HELD_OUT, LABEL_NOISE, Ints, Owners, stream
+from .common import HELD_OUT, LABEL_NOISE, Owners, stream
 from .options import check_share, validated_options
 from .rows import Assignment
 from .schemes import scheme as deal_by
@@ -17,7 +18,7 @@ from .schemes import scheme as deal_by
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
-def canonical_order(row_ids: npt.NDArray[np.bytes_]) -> Ints:
+def canonical_order(row_ids: npt.NDArray[np.bytes_]) -> I64:
     """Indices (n,) int64 that sort byte-string row ids; any permutation of the ids gives the same
     sorted rows.
 
@@ -108,7 +109,7 @@ def assign(
     )
 
 
-def _canonical_labels(labels: npt.NDArray[np.integer[Any]], order: Ints, n_classes: int) -> Ints:
+def _canonical_labels(labels: npt.NDArray[np.integer[Any]], order: I64, n_classes: int) -> I64:
     if labels.shape != order.shape or labels.dtype.kind not in "iu":
         raise InvalidDataError(
             f"labels: expected {order.size} integers, one per row id, found shape {labels.shape} "
@@ -123,7 +124,7 @@ def _canonical_labels(labels: npt.NDArray[np.integer[Any]], order: Ints, n_class
     return labels[order].astype(np.int64)
 
 
-def _in_order(attribute: Sequence[str | None], order: Ints) -> tuple[str | None, ...]:
+def _in_order(attribute: Sequence[str | None], order: I64) -> tuple[str | None, ...]:
     if len(attribute) != order.size:
         raise InvalidDataError(
             f"attribute: expected {order.size} values, one per row id, found {len(attribute)}"
@@ -155,7 +156,7 @@ def _held_out(client: Owners, clients: int, share: float, seed: int) -> npt.NDAr
     return marked
 
 
-def _with_noise(labels: Ints, n_classes: int, share: float, seed: int) -> Ints:
+def _with_noise(labels: I64, n_classes: int, share: float, seed: int) -> I64:
     """Flip round(τ·n) labels: y ← (y + u) mod C with u uniform on 1 … C−1, so never to itself."""
     noisy = labels.copy()
     if share:
@@ -170,7 +171,7 @@ def _with_noise(labels: Ints, n_classes: int, share: float, seed: int) -> Ints:
     return noisy
 
 
-def _callers_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
+def _callers_order(values: npt.NDArray[_Scalar], order: I64) -> npt.NDArray[_Scalar]:
     result = np.empty_like(values)
     result[order] = values
     return result

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .common import Ints
+from ..arrays import I64
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +19,8 @@ class Summary:
     like the pool, towards 1 where clients have nothing in common.
     """
 
-    classes_per_client: Ints
-    counts: Ints
+    classes_per_client: I64
+    counts: I64
     empty_clients: int
     min_rows: int
     median_rows: float

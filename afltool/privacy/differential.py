@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import F64
 from ..errors import UsageError
 from ..linalg.fixedpoint import FixedPoint, Rows
 from ..linalg.triangle import unpack
@@ -24,7 +25,6 @@ from . import accountant
 from .masking import COUNTS
 from .noise import Bits, discrete_gaussian, rounded_gaussian
 
-F64 = NDArray[np.float64]
 # How the budget is shared: σᵢ = m Δᵢ / √shareᵢ, and Σ (Δᵢ/σᵢ)² = 1/m² for any shares that add up to
 # 1. Class counts are only used in reports.
 SHARES = {"gram": 0.5, "cross": 0.45, COUNTS: 0.05}

@@ -22,13 +22,12 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from ..arrays import F64, I64
 from ..errors import NumericalError
 
 LARGEST_SIGMA = 2.0**48  # of σ: noise of ten times that is still exact in float64
 ONE_DRAW = 16.0  # the largest σ for which 52 bits are enough
 BLOCK = 1 << 16  # numbers at a time
-F64 = NDArray[np.float64]
-I64 = NDArray[np.int64]
 
 
 class Bits:

@@ -13,16 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidDataError
-from .figure import plain
+from .figure import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Counts = npt.NDArray[np.integer[Any]]
-Floats = npt.NDArray[np.float64]
 
 _LABELS = 120  # up to so many classes every name can be read
-_NAME = 24  # characters of a class name
 
 
 def checked_counts(counts: Counts, class_names: Sequence[str], name: str) -> Counts:
@@ -43,7 +41,7 @@ def class_ticks(axes: Axes, class_names: Sequence[str], which: str) -> None:
     """Every name up to 120 classes, every n-th of more, so that no two names overlap."""
     step = -(-len(class_names) // _LABELS)
     places = np.arange(0, len(class_names), step)
-    names = [_short(name) for name in class_names[::step]]
+    names = [short_name(name) for name in class_names[::step]]
     size = float(np.clip(660 / len(places), 4.5, 9))
     if "y" in which:
         axes.set_yticks(places, names, fontsize=size)
@@ -57,7 +55,3 @@ def pale_to_dark(start: float = 0.0) -> Any:
 
     whole = LinearSegmentedColormap.from_list("whole", ["#FFFFFF", "#A9CCE8", "#3A87BF", "#06203F"])
     return LinearSegmentedColormap.from_list("paper", whole(np.linspace(start, 1, 256)))
-
-
-def _short(name: str) -> str:
-    return plain(name if len(name) <= _NAME else name[: _NAME - 1] + "…")

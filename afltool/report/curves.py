@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .figure import BLUE, GREY, ORANGE, PALE, STYLES, figure, plain
+from .figure import BLUE, GREY, ORANGE, PALE, STYLES, figure, plain, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,7 @@ def plot_roc(
             hue, mark = STYLES[i]
             _curve(
                 axes, curves[name], color=hue, marker=mark, markevery=(0.04 * i, 0.2), markersize=4,
-                linewidth=1.4, label=f"{plain(_short(name))}: {_area(area[name])}",
+                linewidth=1.4, label=f"{short_name(name)}: {_area(area[name])}",
             )  # fmt: skip
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
         axes.set(xlabel="false positive rate (1 − specificity)")
@@ -108,7 +108,3 @@ def _curve(axes: Axes, one: Curve, **style: Any) -> None:
 
 def _area(area: float) -> str:
     return "undetermined" if np.isnan(area) else f"{area:.4f}"
-
-
-def _short(name: str, most: int = 24) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"

@@ -71,3 +71,8 @@ def figure(
 def plain(text: str) -> str:
     """A text that matplotlib draws unchanged: a pair of dollars would start a formula."""
     return shown(text).replace("$", r"\$")
+
+
+def short_name(name: str) -> str:
+    """`plain` of a class name, with at most 24 characters."""
+    return plain(name if len(name) <= 24 else name[:23] + "…")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays import F64
 from ..partitions import mean_total_variation
-from .by_class import Counts, Floats, checked_counts, class_ticks, pale_to_dark
+from .by_class import Counts, checked_counts, class_ticks, pale_to_dark
 from .figure import BLUE, GREY, ORANGE, PALE, figure, plain
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _heat_map(axes: Axes, legend: Axes, counts: Counts) -> None:
     bar.set_label(unit, fontsize=8)
 
 
-def binned(counts: Counts) -> tuple[Floats, int, int]:
+def binned(counts: Counts) -> tuple[F64, int, int]:
     """Means over blocks of neighbours, so that no cell is smaller than a pixel."""
     wide, high = (-(-size // _CELLS) for size in counts.shape)
     sums = np.add.reduceat(counts, np.arange(0, counts.shape[0], wide), axis=0)

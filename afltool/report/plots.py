@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..arrays import F64
 from ..errors import InvalidDataError
-from .by_class import Counts, Floats, checked_counts, class_ticks, pale_to_dark
+from .by_class import Counts, checked_counts, class_ticks, pale_to_dark
 from .figure import BLUE, GREY, ORANGE, figure, plain
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def plot_confusion(
 
 
 def plot_ridge_path(
-    lambdas: Sequence[float] | Floats,
-    curves: Mapping[str, Sequence[float] | Floats],
+    lambdas: Sequence[float] | F64,
+    curves: Mapping[str, Sequence[float] | F64],
     chosen: Mapping[str, float],
     path: str | os.PathLike[str],
     overwrite: bool = False,
@@ -89,7 +90,7 @@ def plot_ridge_path(
     return Path(path)
 
 
-def _cell_numbers(axes: Axes, confusion: Counts, share: Floats) -> None:
+def _cell_numbers(axes: Axes, confusion: Counts, share: F64) -> None:
     if confusion.shape[0] > _NUMBERS:
         return
     size = 9 if confusion.max(initial=0) < 1000 and confusion.shape[0] <= 12 else 6
@@ -99,9 +100,7 @@ def _cell_numbers(axes: Axes, confusion: Counts, share: Floats) -> None:
         axes.text(column, row, text, ha="center", va="center", fontsize=size, color=ink)
 
 
-def _ridge_curve(
-    axes: Axes, ridge: Floats, values: Floats, name: str, chosen: float | None
-) -> None:
+def _ridge_curve(axes: Axes, ridge: F64, values: F64, name: str, chosen: float | None) -> None:
     order = np.argsort(ridge)
     order = order[np.isfinite(values[order])]
     zero = ridge[ridge > 0].min() / 10

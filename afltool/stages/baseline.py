@@ -23,7 +23,7 @@ import numpy as np
 from .. import memory, progress
 from ..baselines import make_settings
 from ..baselines.clients import Clients, dealt, tensor
-from ..baselines.runner import Rows, Run, State
+from ..baselines.runner import Measured, Run, State
 from ..baselines.settings import Settings
 from ..baselines.solved import head_of
 from ..baselines.summary import summarise
@@ -128,7 +128,7 @@ class _Job:
     def run(self) -> None:
         """All rounds, from a checkpoint where there is one; then the files."""
         clients, held_out = self.federation()
-        test = Rows(_tensor(self.test), self.test.labels)
+        test = Measured(_tensor(self.test), self.test.labels)
         top = curvature(clients, not self.settings.no_bias)
         rates: list[dict[str, Any]] = []
         chosen = self.settings
@@ -145,7 +145,7 @@ class _Job:
 
     # ------------------------------------------------------------ rows
 
-    def federation(self) -> tuple[Clients, Rows | None]:
+    def federation(self) -> tuple[Clients, Measured | None]:
         """The clients that train, and the rows of those that are held out."""
         rows, p, order = self.rows, self.partition, self.rows.by_id
         X, labels = _tensor(rows), np.empty(len(rows), np.int64)
@@ -156,12 +156,12 @@ class _Job:
         if not len(clients):
             raise UsageError(f"{self.options.partition} leaves no client with rows to train on")
         held = np.sort(order[p.held_out[p.client]])
-        return clients, Rows(X[tensor(held)], labels[held]) if len(held) else None
+        return clients, Measured(X[tensor(held)], labels[held]) if len(held) else None
 
     # ------------------------------------------------------------ learning rate
 
     def rate(
-        self, clients: Clients, held_out: Rows | None, top: float
+        self, clients: Clients, held_out: Measured | None, top: float
     ) -> tuple[float, list[dict[str, Any]]]:
         """η by held-out clients, and the table; rates tried before an interruption are kept."""
         if held_out is None:

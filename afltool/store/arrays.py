@@ -19,14 +19,13 @@ from typing import Any
 import h5py
 import numpy as np
 from h5py import h5d, h5g, h5p, h5s, h5t
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..errors import AflError, CorruptFileError
 from . import packing, schema, sparse
 from .members import Plain, checked, may_be_packed
 from .writer import undisturbed
 
-Array = NDArray[Any]
 # What h5py raises when the bytes of a file make no sense to the HDF5 library.
 _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, MemoryError)
 

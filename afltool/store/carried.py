@@ -17,23 +17,23 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from io import BufferedReader
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..errors import InputError
 from ..heads.carried import Carried
 from .atomic import replacing
 
 log = logging.getLogger("afltool")
-Array = NDArray[Any]
-Entry = dict[str, Any]  # at, shape, dtype, sha256
+ArrayPlace = dict[str, Any]  # at, shape, dtype, sha256
 SUFFIX = ".rows"
 TAIL = 32 + 8  # SHA-256 of the index, its length
-KINDS = ("<f4", "<f8", "<i2")
+DTYPES = ("<f4", "<f8", "<i2")
 
 
 class CarriedFile:
@@ -44,9 +44,9 @@ class CarriedFile:
 
     def __init__(self, folder: Path, task: str) -> None:
         self.path = folder / (task + SUFFIX)
-        self._old: BinaryIO | None = None
+        self._old: BufferedReader | None = None
         self._new: BinaryIO | None = None
-        self._key, self._known = "", dict[str, dict[str, Entry]]()
+        self._key, self._known = "", dict[str, dict[str, ArrayPlace]]()
         self._left: dict[str, Any] = {}
         self._warned = False
         self._files = ExitStack()
@@ -90,7 +90,8 @@ class CarriedFile:
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._damaged(str(error))
             return None
-        return None if any(a is None for a in found.values()) else found  # type: ignore[return-value]
+        whole = {array: a for array, a in found.items() if a is not None}
+        return whole if len(whole) == len(found) else None
 
     def _damaged(self, what: str) -> None:
         if not self._warned:
@@ -113,7 +114,7 @@ class CarriedFile:
     def write(self, name: str, arrays: Mapping[str, Array]) -> None:
         """Keep the arrays of a block for the next round."""
         assert self._new is not None  # `begin` was called
-        block: dict[str, Entry] = {}
+        block: dict[str, ArrayPlace] = {}
         for array, value in arrays.items():
             data = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
             try:
@@ -157,7 +158,7 @@ class _Part(Carried):
         self._file.write(f"{self._part}/{block}", arrays)
 
 
-def _index(file: BinaryIO) -> tuple[str, dict[str, dict[str, Entry]]]:
+def _index(file: BufferedReader) -> tuple[str, dict[str, dict[str, ArrayPlace]]]:
     """Key and blocks of a file; `ValueError` when its end is not as it was written."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - TAIL, 0))
@@ -173,15 +174,16 @@ def _index(file: BinaryIO) -> tuple[str, dict[str, dict[str, Entry]]]:
     return index["key"], index["blocks"]
 
 
-def _array(file: BinaryIO, entry: Entry, rows: int) -> Array | None:
+def _array(file: BufferedReader, entry: ArrayPlace, rows: int) -> Array | None:
     """An array of the file; None for another number of rows, `ValueError` for a wrong digest."""
     shape, kind = tuple(entry["shape"]), entry["dtype"]
     if shape[:1] != (rows,):
         return None
-    if kind not in KINDS:
+    if kind not in DTYPES:
         raise ValueError(f"an array of type {kind!r}")
     file.seek(entry["at"])
     data = bytearray(prod(shape) * np.dtype(kind).itemsize)
-    if file.readinto(data) != len(data) or hashlib.sha256(data).hexdigest() != entry["sha"]:  # type: ignore[attr-defined]
+    file.readinto(data)  # what is missing stays 0, and the digest differs
+    if hashlib.sha256(data).hexdigest() != entry["sha"]:
         raise ValueError("an array does not match its checksum")
     return np.frombuffer(data, kind).reshape(shape)

@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
+from ..arrays import Array
 from ..digest import Digest
 from . import hdf5, schema
 from .provenance import provenance
-
-Array = NDArray[Any]
 
 
 def save_checkpoint(

@@ -18,6 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from ..arrays import Array
 from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, UsageError
 from ..inputs import meant, open_regular
@@ -25,7 +26,6 @@ from ..memory import check_backed
 from . import headers, schema, workspace
 from .arrays import (
     Additive,
-    Array,
     add_array,
     damage_as_error,
     find_additive,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..digest import canonical_json
 from ..errors import AflError, CorruptFileError, UsageError
 from ..heads import OPTIONS, head_class, make_head, make_options
@@ -23,8 +23,6 @@ from . import hdf5, schema, workspace
 from .arrays import damage_as_error
 from .features import open_features
 from .provenance import provenance
-
-Array = NDArray[Any]
 
 
 def save_head(

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..digest import Digest
 from ..errors import CorruptFileError
 from . import hdf5, schema
-
-Array = NDArray[Any]
 
 
 def save_masked(path: Path, header: dict[str, Any], arrays: Mapping[str, Array]) -> Path:

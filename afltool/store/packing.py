@@ -9,13 +9,11 @@ module filters the chunks itself: it shuffles the bytes, deflates them and appen
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from ..arrays import Array
 
 SAMPLE = 1 << 16  # bytes of an array of wide integers that are tried
 WORTH = 0.5  # what they shrink to at the most, if the array is to be compressed

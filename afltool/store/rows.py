@@ -26,9 +26,9 @@ from ..shown import shown
 from .atomic import replacing
 from .outputs import STDOUT, check_output, partial_path
 
-Cell = str | float | None
+Value = str | float | None
 Columns = Mapping[str, type]  # str or float, by name
-KINDS = {".csv": "text", ".jsonl": "JSON", ".parquet": "parquet"}  # as `kind_of_bytes` calls them
+FORMATS = {".csv": "text", ".jsonl": "JSON", ".parquet": "parquet"}  # as `kind_of_bytes` calls them
 BATCH = 8192  # rows of parquet that are in memory
 
 
@@ -36,26 +36,26 @@ def check_rows(path: Path) -> None:
     """Refuse a place where `writing_rows` would not write, before the work."""
     if path == STDOUT:
         return
-    if path.suffix.lower() not in KINDS:
+    if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: rows go to a .csv, .jsonl or .parquet file, or - for stdout")
-    check_output(path, KINDS[path.suffix.lower()])
+    check_output(path, FORMATS[path.suffix.lower()])
     if path.suffix.lower() == ".parquet":
         _pyarrow()
 
 
-def _csv_lines(rows: Iterable[Sequence[Cell]]) -> str:
+def _csv_lines(rows: Iterable[Sequence[Value]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
-def _in_json(cell: Cell) -> Cell:
+def _in_json(cell: Value) -> Value:
     """JSON has no infinity, which the score of a class without training rows may be."""
     return None if isinstance(cell, float) and not isfinite(cell) else cell
 
 
-def _json_lines(columns: Columns) -> Callable[[Iterable[Sequence[Cell]]], str]:
-    def lines(rows: Iterable[Sequence[Cell]]) -> str:
+def _json_lines(columns: Columns) -> Callable[[Iterable[Sequence[Value]]], str]:
+    def lines(rows: Iterable[Sequence[Value]]) -> str:
         records = (dict(zip(columns, map(_in_json, row), strict=True)) for row in rows)
         return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records)
 
@@ -68,7 +68,7 @@ class RowWriter:
     ``done`` items of the work are in it from an earlier run, which left ``state``.
     """
 
-    def __init__(self, lines: Callable[[Iterable[Sequence[Cell]]], str], file: IO[bytes]) -> None:
+    def __init__(self, lines: Callable[[Iterable[Sequence[Value]]], str], file: IO[bytes]) -> None:
         self.lines, self.file, self.done = lines, file, 0
         self.state: dict[str, Any] = {}
         self.size, self.sha = 0, hashlib.sha256()
@@ -79,7 +79,7 @@ class RowWriter:
         self.sha.update(data)
         self.size += len(data)
 
-    def append(self, rows: Iterable[Sequence[Cell]]) -> None:
+    def append(self, rows: Iterable[Sequence[Value]]) -> None:
         """Add rows, a cell for each column."""
         self.text(self.lines(rows))
 
@@ -89,7 +89,7 @@ class RowWriter:
 
 class _Resumable(RowWriter):
     def __init__(
-        self, lines: Callable[[Iterable[Sequence[Cell]]], str], file: IO[bytes], note: Path,
+        self, lines: Callable[[Iterable[Sequence[Value]]], str], file: IO[bytes], note: Path,
         key: str, same_as: IO[bytes] | None,
     ) -> None:  # fmt: skip
         super().__init__(lines, file)
@@ -139,10 +139,10 @@ class _Resumable(RowWriter):
 class _Stdout(RowWriter):
     """Rows on stdout, where nothing can be taken up again; on a terminal they are escaped."""
 
-    def __init__(self, lines: Callable[[Iterable[Sequence[Cell]]], str]) -> None:
+    def __init__(self, lines: Callable[[Iterable[Sequence[Value]]], str]) -> None:
         super().__init__(lines, io.BytesIO())
 
-    def append(self, rows: Iterable[Sequence[Cell]]) -> None:
+    def append(self, rows: Iterable[Sequence[Value]]) -> None:
         if sys.stdout.isatty():
             rows = [[shown(c) if isinstance(c, str) else c for c in row] for row in rows]
         super().append(rows)
@@ -184,7 +184,7 @@ def writing_rows(
         return
     spool = path.with_name(path.name + ".rows") if suffix == ".parquet" else path
     note = path.with_name(path.name + ".progress")
-    kind = "text" if spool != path else KINDS[suffix]
+    kind = "text" if spool != path else FORMATS[suffix]
     there = path.exists() and not overwrite
     with (
         replacing(spool, kind, go_on=_finds(note, key)) as place,

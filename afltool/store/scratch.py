@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..errors import InputError
 from ..heads.carried import Carried
 from .atomic import unnamed
 
-Array = NDArray[Any]
 Place = tuple[int, int]  # first byte, bytes
 
 

@@ -8,14 +8,11 @@ list of blocks is needed, and ``a[numpy.unpackbits(kept, count=n) == 1] = values
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Array
 from .packing import deflated
-
-Array = NDArray[Any]
 
 BLOCK = 1 << 20  # numbers of a block, a multiple of 8
 SAMPLE = 1 << 14  # of each block that are tried

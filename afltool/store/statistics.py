@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Array
 from ..clients import Client, ClientId
 from ..digest import canonical_json, narrowest
 from ..errors import CorruptFileError, InvalidDataError
@@ -18,8 +19,6 @@ from ..statistics import MOST_ROWS, Context, Statistics
 from . import hdf5, schema, workspace
 from .arrays import damage_as_error
 from .provenance import versions
-
-Array = NDArray[Any]
 
 
 def save_statistics(

@@ -124,8 +124,9 @@ def keep(path: Path, value: Any, size: int) -> None:
 def forget(*paths: Path) -> None:
     """`Workspace.forget` of the current one, for each path."""
     space = current()
-    for path in paths if space is not None else ():
-        space.forget(path)  # type: ignore[union-attr]
+    if space is not None:
+        for path in paths:
+            space.forget(path)
 
 
 def known(path: Path, kind: type[T]) -> T | None:

@@ -18,15 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import F64, Array
 from ...errors import InvalidDataError, UsageError
 from ...linalg.fixedpoint import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
 from ...linalg.gram import gram_and_cross, product, real_cross
 from ...linalg.sandwich import LowRank
 from ...linalg.softmax import exact_weights
 from ...statistics import Statistics
-from ..base import Array
 from ..gathered import CROSS, GRAM
 from ..kept import Kept
 from ..projections import projection
@@ -36,7 +35,6 @@ from .network import OF_LABELS, PHI, Layers, State
 from .options import CASCADE, DeepAFLOptions
 from .sums import ENERGY, RECONSTRUCTION, Labels
 
-F64 = NDArray[np.float64]
 RESIDUAL_BITS = 20
 LARGEST_RESIDUAL = 2**24  # so that a row adds at most 2^39 to a sum, see `privacy.roster`
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST_RESIDUAL << 15)

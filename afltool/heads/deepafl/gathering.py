@@ -7,8 +7,9 @@ sums is that of a `Sums`.
 
 from __future__ import annotations
 
+from ...arrays import Array
 from ...linalg.triangle import length
-from ..base import Array, Shape
+from ..base import Shape
 from ..gathered import CROSS, GRAM
 from .incremental import MOVED
 from .learned import JOINT, Learned

@@ -25,10 +25,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import F64, Array
 from ...errors import MismatchError, UsageError
 from ...linalg.fixedpoint import Rows
 from ...statistics import Statistics
-from ..base import Array, Block, Head, Shape, Source, add_up, note_round
+from ..base import Block, Head, Shape, Source, add_up, note_round
 from ..carried import NOTHING, Carried
 from ..options import FIXED
 from . import gathering, incremental
@@ -39,8 +40,6 @@ from .options import DeepAFLOptions
 from .replay import direct_mse, replayed
 from .solving import Facts, advance
 from .sums import RealSums, Sums
-
-F64 = NDArray[np.float64]
 
 
 class DeepAFLHead(Head):

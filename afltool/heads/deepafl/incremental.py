@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import F64, Array
 from ...errors import MismatchError, UsageError
 from ...linalg.gram import product
 from ...linalg.sandwich import LowRank
 from ...linalg.triangle import length, pack, unpack
 from ...statistics import Statistics
-from ..base import Array, expect_shape, marks
+from ..base import expect_shape, marks
 from ..gathered import CROSS, GRAM
 
-F64 = NDArray[np.float64]
 MOVED, HIDDEN_GRAM = "moved", "hidden-gram"
 CLIENTS, COUNTS = "clients", "class-counts"
 TRAINED, HELD_OUT = "kept", "held-out"  # the two sums of a round that a server may have

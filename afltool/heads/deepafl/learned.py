@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import F64, Array
 from ...errors import InvalidDataError
 from ...linalg.sandwich import LowRank
-from ..base import Array, expect_shape
+from ..base import expect_shape
 from . import incremental
 from .options import DeepAFLOptions
 
-F64 = NDArray[np.float64]
 JOINT = "joint"  # the only phase of --single-round
 ERRORS = "validation-mse"
 NO_ERRORS: F64 = np.empty(0)

@@ -15,17 +15,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import F64, Array
 from ...digest import Digest
 from ...linalg.fixedpoint import Rows, dim, rows_as
 from ...linalg.gram import add_product, product
-from ..base import Array
 from ..projections import Projection, Projections, activate
 from .learned import Learned
 from .options import ACTIVATED, RESIDUAL, DeepAFLOptions
 
-F64 = NDArray[np.float64]
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
 OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
 State = dict[str, Array]

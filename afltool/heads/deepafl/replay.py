@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import memory
+from ...arrays import F64
 from ...linalg.ridge import cholesky_solve
 from ...linalg.sandwich import LowRank
 from ...linalg.triangle import pack, unpack
@@ -29,8 +29,6 @@ from .learned import Learned
 from .options import DeepAFLOptions
 from .solving import Facts, advance
 from .sums import ENERGY, RECONSTRUCTION
-
-F64 = NDArray[np.float64]
 
 
 class Replay:

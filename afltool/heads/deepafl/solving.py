@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import memory
+from ...arrays import F64
 from ...errors import InvalidDataError
 from ...linalg import ridge as rr
 from ...linalg.gram import product
@@ -23,7 +23,6 @@ from .learned import Learned
 from .options import DeepAFLOptions
 from .sums import ENERGY, RECONSTRUCTION
 
-F64 = NDArray[np.float64]
 Facts = dict[str, Any]
 
 

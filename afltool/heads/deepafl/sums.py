@@ -7,11 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import F64, Array
 from ...linalg.gram import product, real_cross, real_gram
 from ...statistics import Statistics
-from ..base import Array
 
-F64 = NDArray[np.float64]
 Labels = NDArray[np.int64]
 RECONSTRUCTION, ENERGY = "reconstruction", "energy"  # arrays of (88)
 

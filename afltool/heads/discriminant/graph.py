@@ -7,6 +7,7 @@ import torch
 from scipy import linalg
 from torch import Tensor, nn
 
+from ...arrays import F64
 from ...linalg.triangle import unpack
 from ..graphs import Affine, tensor
 from . import rules
@@ -20,7 +21,7 @@ class NaiveBayes(nn.Module):
     precisions: Tensor
     base: Tensor
 
-    def __init__(self, means: rules.F64, variances: rules.F64, shares: rules.F64) -> None:
+    def __init__(self, means: F64, variances: F64, shares: F64) -> None:
         super().__init__()
         self.register_buffer("means", tensor(means))
         self.register_buffer("precisions", tensor(1.0 / variances))
@@ -39,7 +40,7 @@ class Quadratic(nn.Module):
     inverse: Tensor
     base: Tensor
 
-    def __init__(self, means: rules.F64, factors: rules.F64, shares: rules.F64) -> None:
+    def __init__(self, means: F64, factors: F64, shares: F64) -> None:
         super().__init__()
         d, classes = means.shape
         inverse, base = np.zeros((classes, d, d)), np.zeros(classes)

@@ -15,20 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import memory
+from ...arrays import F64, Array
 from ...errors import InvalidDataError, UsageError
 from ...linalg.fixedpoint import FixedPoint, Rows, dim, real
 from ...linalg.gram import Products, real_cross
 from ...linalg.ridge import cross_matrix, gram_matrix
 from ...linalg.triangle import length, pack, unpack
 from ...statistics import Statistics
-from ..base import Array, Block, Head, Source, add_up, expect_shape, note_round
+from ..base import Block, Head, Source, add_up, expect_shape, note_round
 from ..carried import NOTHING, Carried
 from ..gathered import CROSS, GRAM
 from ..least_squares import fraction_bits
 from . import rules
 from .options import RIDGE, DiscriminantOptions
 
-F64 = NDArray[np.float64]
 CLASS_SUMS, SQUARES, GRAMS = "class-sums", "squares", "grams"
 AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53
 
@@ -46,7 +46,7 @@ class DiscriminantHead(Head):
         self.state: dict[str, Array] = {}  # counts, and weights or means with variances
 
     @property
-    def log_probabilities(self) -> bool:  # type: ignore[override]
+    def log_probabilities(self) -> bool:  # type: ignore[override]  # it depends on the rule
         """Whether softmax of the scores gives the rule's probabilities."""
         return self.options.rule in ("lda", "fedcgs", "naive-bayes", "qda")
 

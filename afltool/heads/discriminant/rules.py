@@ -7,12 +7,11 @@ A class without rows gets means of 0 here; the head sets its score to −∞.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from ...arrays import F64
 from ...errors import NumericalError
 
-F64 = NDArray[np.float64]
 VARIANCE_FLOOR = 1e-9  # times the largest pooled variance: scikit-learn's var_smoothing
 
 

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import memory
+from ...arrays import Array
 from ...errors import UsageError
 from ...linalg.fixedpoint import Rows, real
 from ...linalg.gram import Products
 from ...statistics import Statistics
-from ..base import Array, Block, Head, Source, expect_shape
+from ..base import Block, Head, Source, expect_shape
 from ..carried import NOTHING, Carried
 from ..gathered import CROSS, GRAM, PHASE
 from ..least_squares import fit

@@ -12,10 +12,11 @@ from itertools import count, takewhile
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Array
 from ...errors import InvalidDataError, UsageError
 from ...linalg.fixedpoint import Rows, real
 from ...statistics import Statistics
-from ..base import Array, Block, Head, Source, expect_shape
+from ..base import Block, Head, Source, expect_shape
 from ..carried import Carried
 from .options import NetworkHeadOptions
 

@@ -13,12 +13,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Array
 from ...errors import UsageError
 from ...linalg import gram
 from ...linalg.fixedpoint import Rows, real, rows_as
 from ...linalg.triangle import length
 from ...statistics import Statistics
-from ..base import Array, Block, Head, Shape, Source, add_up, expect_shape
+from ..base import Block, Head, Shape, Source, add_up, expect_shape
 from ..carried import NOTHING, Carried
 from ..gathered import CROSS, GRAM, PHASE
 from ..least_squares import fit

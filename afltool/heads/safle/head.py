@@ -20,11 +20,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Array
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...linalg import codes as cd
 from ...linalg.fixedpoint import Rows, real
 from ...statistics import Statistics
-from ..base import Array, Block, Head, Source, add_up, expect_shape
+from ..base import Block, Head, Source, add_up, expect_shape
 from ..carried import NOTHING, Carried
 from . import thresholds as th
 from .counting import Collector

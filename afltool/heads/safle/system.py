@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import F64
 from ...errors import InvalidDataError, NumericalError
 from ...linalg import ridge as rr
 from ...linalg.counts import fill_lower, pair_count, quadratic
@@ -34,7 +35,7 @@ class CountedSystem:
         if self.raw and np.issubdtype(self.arrays["gram"].dtype, np.integer):
             self.bits = total.context.space.get("fraction_bits")
         codes = self.arrays["labels"].reshape(-1, classes).astype(np.float64)
-        self.H: rr.F64 = np.vstack([self._cross(), codes]) if self.raw else codes
+        self.H: F64 = np.vstack([self._cross(), codes]) if self.raw else codes
 
     def _check_shapes(self, groups: int, classes: int) -> None:
         """Refuse arrays that do not fit together."""
@@ -51,8 +52,8 @@ class CountedSystem:
                 )
 
     def solve(
-        self, ridge: str | float, linear_ridge: float, held: Callable[[rr.F64], float] | None
-    ) -> tuple[rr.F64, dict[str, Any]]:
+        self, ridge: str | float, linear_ridge: float, held: Callable[[F64], float] | None
+    ) -> tuple[F64, dict[str, Any]]:
         """Weights (raw + D, C) and facts for the report; ridge 0 means the minimum norm."""
         if ridge == 0:
             return self._minimum_norm(linear_ridge, held)
@@ -68,7 +69,7 @@ class CountedSystem:
     def _of_raw(self, linear_ridge: float) -> dict[str, float]:
         return {"linear_ridge": linear_ridge} if self.raw else {}
 
-    def matrix(self) -> rr.F64:
+    def matrix(self) -> F64:
         """A new (side, side), C-ordered; only its lower triangle is filled."""
         A = np.zeros((self.side, self.side))
         d = self.raw
@@ -78,7 +79,7 @@ class CountedSystem:
         fill_lower(self.arrays["labels"], self.arrays["pairs"], A[d:, d:])
         return A
 
-    def mean_squared_error(self, W: rr.F64) -> float:
+    def mean_squared_error(self, W: F64) -> float:
         """‖Y − Φ⁺W‖² / N of any weights on these rows, from the counts alone."""
         x, w = W[: self.raw], W[self.raw :]
         square = quadratic(self.arrays["labels"], self.arrays["pairs"], w)
@@ -87,10 +88,10 @@ class CountedSystem:
             square += float((x * (G @ x)).sum()) + 2.0 * float((w * (self._sums() @ x)).sum())
         return float(self.rows - 2.0 * (W * self.H).sum() + square) / self.rows
 
-    def _cross(self) -> rr.F64:
+    def _cross(self) -> F64:
         return rr.cross_matrix(self.arrays["cross"], self.bits)
 
-    def _sums(self) -> rr.F64:
+    def _sums(self) -> F64:
         """Φᵀx (D, d). The sum of code 0 is that of all rows minus those of the other codes."""
         others = self.arrays["sums"]
         every = self.arrays["cross"].sum(axis=1)
@@ -99,14 +100,14 @@ class CountedSystem:
             -1, self.raw
         )
 
-    def _penalty(self, ridge: float, linear_ridge: float) -> rr.F64:
+    def _penalty(self, ridge: float, linear_ridge: float) -> F64:
         penalty = np.full(self.side, ridge)
         penalty[: self.raw] = linear_ridge
         return penalty
 
     def _minimum_norm(
-        self, linear_ridge: float, held: Callable[[rr.F64], float] | None
-    ) -> tuple[rr.F64, dict[str, Any]]:
+        self, linear_ridge: float, held: Callable[[F64], float] | None
+    ) -> tuple[F64, dict[str, Any]]:
         """The limit λ → 0, by an eigendecomposition that shows the rank.
 
         A hybrid's ridge on its raw features determines their part, so the minimum norm is that of

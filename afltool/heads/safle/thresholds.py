@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import F64
 from ...errors import InvalidDataError, MismatchError
 from ...linalg import codes as cd
 from ...linalg.fixedpoint import FixedPoint
 from ..base import Source
 from .options import SafleOptions
-
-F64 = NDArray[np.float64]
 
 
 def each(options: SafleOptions) -> int:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import F64, Array
 from ...digest import Digest
 from ...linalg import codes as cd
 from ...linalg import ridge as rr
 from ...linalg.designs import Coded, Dense, Design
 from ...linalg.fixedpoint import FixedPoint, Rows, real, rows_as
 from ...statistics import Statistics
-from ..base import Array, Block, Head, Source
+from ..base import Block, Head, Source
 from ..gathered import CROSS, GRAM
 from ..least_squares import fraction_bits
 from ..linear.head import LinearHead
@@ -34,7 +34,6 @@ from ..safle.options import FEDERATED, SafleOptions
 from ..safle.system import CountedSystem
 from .options import MOST_CODES, SoftmaxOptions
 
-F64 = NDArray[np.float64]
 LIFTED = "lifted"  # the arrays of rows that are carried from round to round
 
 

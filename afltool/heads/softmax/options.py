@@ -58,7 +58,7 @@ _Borrowed: Any = make_dataclass(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxOptions(_Borrowed):  # type: ignore[misc]
+class SoftmaxOptions(_Borrowed):  # type: ignore[misc]  # a base made at run time is Any
     """Options of the softmax head, which minimises the cross-entropy in a few more small rounds.
 
     Only options of the chosen --features are allowed. The head's file holds the values of all

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import F64, Array
 from ...clients import ClientId
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...linalg.softmax import Bound
 from ...linalg.triangle import length
 from ...statistics import Statistics
-from ..base import Array, expect_shape, marks
+from ..base import expect_shape, marks
 
-F64 = NDArray[np.float64]
 GRADIENT = "gradient-"
 MATRICES = ("factor", "point", "step", "best")
 VARIANCES = "variances"

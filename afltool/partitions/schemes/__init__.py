@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from ..common import Dealt, Ints, SchemeOptions
+from ...arrays import I64
+from ..common import Dealt, SchemeOptions
 
 
-def scheme(name: str) -> Callable[[Ints, SchemeOptions], Dealt]:
+def scheme(name: str) -> Callable[[I64, SchemeOptions], Dealt]:
     """``deal(labels, options)`` of a scheme: labels in canonical order → client per row, names."""
-    found: Callable[[Ints, SchemeOptions], Dealt] = import_module(
+    found: Callable[[I64, SchemeOptions], Dealt] = import_module(
         f".{name.replace('-', '_')}", __name__
     ).deal
     return found

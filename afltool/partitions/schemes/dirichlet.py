@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import (
-    PARTITION,
-    Dealt,
-    Floats,
-    Ints,
-    SchemeOptions,
-    by_label,
-    place,
-    stream,
-    until_min_size,
-)
+from ...arrays import F64, I64
+from ..common import PARTITION, Dealt, SchemeOptions, by_label, place, stream, until_min_size
 
 
-def deal(labels: Ints, options: SchemeOptions) -> Dealt:
+def deal(labels: I64, options: SchemeOptions) -> Dealt:
     """For each class c a share p_c ~ Dirichlet(α, …, α) of its n_c rows to the K clients.
 
     The shuffled rows of c are cut at ⌊n_c Σ_{j≤k} p_cj + u_c⌋ with u_c uniform on [0, 1), so client
@@ -30,7 +21,7 @@ def deal(labels: Ints, options: SchemeOptions) -> Dealt:
     sizes = sizes[sizes > 0]
     shuffle, *draws = stream(options.seed, PARTITION).spawn(4)
 
-    def draw() -> tuple[Ints, Ints]:
+    def draw() -> tuple[I64, I64]:
         counts = _dirichlet_counts(sizes, options, *draws)
         return counts, counts.sum(axis=0)
 
@@ -41,12 +32,12 @@ def deal(labels: Ints, options: SchemeOptions) -> Dealt:
 
 
 def _dirichlet_counts(
-    sizes: Ints,
+    sizes: I64,
     options: SchemeOptions,
     gammas: np.random.Generator,
     boosts: np.random.Generator,
     offsets: np.random.Generator,
-) -> Ints:
+) -> I64:
     """Rows (classes, K) of one draw, every row of every class dealt out.
 
     Gamma variables of shape α underflow to zero for all clients at small α, and 0/0 follows; their
@@ -69,11 +60,11 @@ def _dirichlet_counts(
     return counts
 
 
-def _cut(logs: Floats, sizes: Ints, offsets: Floats) -> Ints:
+def _cut(logs: F64, sizes: I64, offsets: F64) -> I64:
     """Split sizes (c,) in proportions softmax(logs) (c, K), rounded by offsets (c, 1) in [0, 1)."""
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
     total = np.cumsum(weights, axis=1)
     cuts = np.floor(total / total[:, -1:] * sizes[:, None] + offsets).astype(np.int64)
     # x/x · n is n exactly, so only n + u rounded up to n + 1 has to be taken back.
-    counts: Ints = np.diff(np.minimum(cuts, sizes[:, None]), axis=1, prepend=0)
+    counts: I64 = np.diff(np.minimum(cuts, sizes[:, None]), axis=1, prepend=0)
     return counts

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import Dealt, Ints, Owners, SchemeOptions, place, rows_per_class, until_min_size
+from ...arrays import I64
+from ..common import Dealt, Owners, SchemeOptions, place, rows_per_class, until_min_size
 
 
-def deal(labels: Ints, options: SchemeOptions) -> Dealt:
+def deal(labels: I64, options: SchemeOptions) -> Dealt:
     """The Dirichlet split of AFL's published program, draw by draw (He et al., CVPR 2025).
 
     From NumPy's legacy generator, for each class in turn: shuffle its rows, draw one Dirichlet(α),
@@ -23,7 +24,7 @@ def deal(labels: Ints, options: SchemeOptions) -> Dealt:
     rng = np.random.RandomState(options.seed)
     classes = rows_per_class(labels, options.n_classes)
 
-    def draw() -> tuple[Owners, Ints]:
+    def draw() -> tuple[Owners, I64]:
         hand_out = _hand_out_topped_up if options.top_up else _hand_out
         client = hand_out(rng, classes, options, labels.size)
         return client, np.bincount(client, minlength=options.clients)
@@ -32,7 +33,7 @@ def deal(labels: Ints, options: SchemeOptions) -> Dealt:
 
 
 def _hand_out(
-    rng: np.random.RandomState, classes: list[Ints], options: SchemeOptions, n: int
+    rng: np.random.RandomState, classes: list[I64], options: SchemeOptions, n: int
 ) -> Owners:
     client = np.full(n, -1, np.int32)
     held = np.zeros(options.clients, np.int64)
@@ -44,7 +45,7 @@ def _hand_out(
 
 
 def _hand_out_topped_up(
-    rng: np.random.RandomState, classes: list[Ints], options: SchemeOptions, n: int
+    rng: np.random.RandomState, classes: list[I64], options: SchemeOptions, n: int
 ) -> Owners:
     lists: list[list[int]] = [[] for _ in range(options.clients)]
     held = np.zeros(options.clients, np.int64)
@@ -62,8 +63,8 @@ def _hand_out_topped_up(
 
 
 def _legacy_class(
-    rng: np.random.RandomState, rows: Ints, held: Ints, options: SchemeOptions, n: int
-) -> tuple[Ints, Ints]:
+    rng: np.random.RandomState, rows: I64, held: I64, options: SchemeOptions, n: int
+) -> tuple[I64, I64]:
     """The shuffled rows of one class and how many of them each client gets: (n_c,) and (K,)."""
     shuffled = rows.copy()
     rng.shuffle(shuffled)
@@ -77,7 +78,7 @@ def _legacy_class(
     return shuffled, np.diff(cuts, prepend=0)
 
 
-def _top_up(lists: list[list[int]], held: Ints, least: int) -> None:
+def _top_up(lists: list[list[int]], held: I64, least: int) -> None:
     """Fill the clients of the smallest size to ``least`` from the largest, while it has rows."""
     missing = least - int(held.min())
     donor = int(held.argmax())

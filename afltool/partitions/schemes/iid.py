@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import PARTITION, Dealt, Ints, SchemeOptions, place, stream
+from ...arrays import I64
+from ..common import PARTITION, Dealt, SchemeOptions, place, stream
 
 
-def deal(labels: Ints, options: SchemeOptions) -> Dealt:
+def deal(labels: I64, options: SchemeOptions) -> Dealt:
     """A seeded shuffle dealt in turn: sizes differ by at most one row (AFL, table 2)."""
     rows = stream(options.seed, PARTITION).permutation(labels.size)
     return place(rows, np.arange(labels.size) % options.clients), options.numbers

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
+from ...arrays import I64
 from ...errors import UsageError
-from ..common import Dealt, Ints, SchemeOptions, rows_per_class
+from ..common import Dealt, SchemeOptions, rows_per_class
 
 
-def deal(labels: Ints, options: SchemeOptions) -> Dealt:
+def deal(labels: I64, options: SchemeOptions) -> Dealt:
     """Random slices of each class for the clients whose turn it is.
 
     Each client may take s classes. Class after class, the first ⌈K/C·s⌉ clients with classes left

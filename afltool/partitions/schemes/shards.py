@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import PARTITION, Dealt, Ints, SchemeOptions, by_label, place, stream
+from ...arrays import I64
+from ..common import PARTITION, Dealt, SchemeOptions, by_label, place, stream
 
 
-def deal(labels: Ints, options: SchemeOptions) -> Dealt:
+def deal(labels: I64, options: SchemeOptions) -> Dealt:
     """Rows by label (ties shuffled), cut into S = K·s shards, s to each client by a permutation.
 
     Row i of the sorted n lies in shard ⌊i·S/n⌋, so shards differ by at most one row. A client has
