@@ -274,7 +274,7 @@ def test_what_a_disk_surely_must_hold_is_asked_for(tmp_path, cli, monkeypatch):
     few = afltool.import_embeddings(embeddings(tmp_path / "e.npz", 60, d=64), tmp_path / "f.h5")
     dealt = afltool.partition(few, tmp_path / "c.h5", scheme="iid", clients=30)
     monkeypatch.setattr("afltool.store.atomic.shutil.disk_usage", lambda _: Disk(700_000))
-    monkeypatch.setattr("afltool.stages.local_stats.free_space", lambda _: 700_000)
+    monkeypatch.setattr("afltool.store.client_files.free_space", lambda _: 700_000)
     done = cli("local-stats", few, "--head", "linear", "--partition", dealt, "-o", tmp_path / "s")
     assert done.exit_code == 0
     said = " ".join(done.stderr.split())

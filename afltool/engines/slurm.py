@@ -24,9 +24,10 @@ from ..report.tables import write_json
 from ..runs.before import check_before, checked_head
 from ..runs.config import RunConfig, read_config
 from ..runs.layout import RunFolder
-from ..runs.pipeline import link_file, make_folder
+from ..runs.pipeline import link_file
 from ..stages.head import head as make_head_file
 from ..store.atomic import write_text
+from ..store.outputs import make_folder
 from . import scripts
 from .plan import Step, steps
 from .site import Site

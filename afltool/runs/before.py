@@ -6,10 +6,10 @@ from ..differences import difference
 from ..errors import InputError, MismatchError, UsageError
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
+from ..heads.participation import check_participation
 from ..inputs import meant
 from ..options.features import ExtractOptions
 from ..stages.extract import check_extraction
-from ..stages.local_stats import check_participation
 from ..store.hdf5 import read_header
 from ..store.heads import head_from
 from ..store.partitions import load_partition

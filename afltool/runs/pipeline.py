@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, OutputExistsError
+from ..errors import OutputExistsError
 from ..heads.base import Head
 from ..inputs import distinct_files
 from ..options import flag
@@ -31,6 +31,7 @@ from ..stages.solve import solve
 from ..store.atomic import link_or_copy, write_text
 from ..store.hdf5 import read_header
 from ..store.heads import load_head
+from ..store.outputs import make_folder
 from ..store.statistics import load_statistics
 from ..store.workspace import forget, working
 from .before import check_before, holds_clients_out
@@ -267,17 +268,6 @@ def check_room(head: Path, train: Path) -> None:
     loaded, _ = load_head(head)
     if loaded.phase() is not None:
         loaded.options.check_room(read_header(train, "features")["space"]["dim"])
-
-
-def make_folder(path: Path) -> None:
-    """The folder of a run, and those above it.
-
-    Raises `InputError` where it cannot be made.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {path}: {error.strerror}") from None
 
 
 def link_file(kept: Path, place: Path, kind: str) -> Path:

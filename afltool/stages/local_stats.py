@@ -11,32 +11,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from .. import progress
 from ..clients import Client, ClientId
 from ..differences import difference
-from ..digest import Digest, canonical_json
-from ..errors import InputError, InvalidDataError, MismatchError, UsageError
+from ..digest import Digest
+from ..errors import InvalidDataError, MismatchError, UsageError
 from ..heads.base import Block, Head, binding
-from ..names import check_name, file_of_name, file_of_number, numbered
-from ..options import flag, made, takes
+from ..heads.participation import check_participation, drawn_clients
+from ..names import file_of_name, file_of_number, numbered
+from ..options import made, takes
 from ..options.statistics import LocalStatsOptions
-from ..partitions.drawing import chosen_clients, draw_clients
+from ..partitions.drawing import chosen_clients
 from ..partitions.rows import Assignment
 from ..privacy.protection import Protection
-from ..shown import byte_text
 from ..statistics import Context, Statistics
-from ..store.atomic import free_space, need_space
 from ..store.carried import CarriedFile
+from ..store.client_files import tell_disk
 from ..store.client_rows import ClientRows
 from ..store.features import Features, open_features
-from ..store.hdf5 import LEAST_BYTES, read_header
+from ..store.hdf5 import read_header
 from ..store.heads import head_from
+from ..store.outputs import make_folder
 from ..store.recipes import recipe, up_to_date
 from ..store.statistics import load_statistics, save_statistics
 from ..store.workspace import InWorkspace
@@ -44,7 +42,6 @@ from ..store.workspace import InWorkspace
 log = logging.getLogger("afltool")
 Known = tuple[Path | None, Path | None]  # sums of the held-out clients, and of the others
 NOT_KNOWN: Known = (None, None)
-FILE_BYTES = 16 << 10  # at most, of a client file beside arrays, classes and space
 
 
 @takes(LocalStatsOptions)
@@ -77,10 +74,10 @@ def local_stats(
         if header is not None:
             _check_same_space(rows, header, head)
         bound = bound.bind(rows.dim, len(rows.classes))
-        clients = _silo(rows, o.client) if o.partition is None else _dealt(rows, o)
+        clients = ClientRows.of_silo(rows, o.client) if o.partition is None else _dealt(rows, o)
         dealt = clients.dealt
         check_participation(bound, o)
-        drawn = _drawn(bound, dealt, o)
+        drawn = drawn_clients(bound, dealt, o)
         chosen = chosen_clients(drawn, o.only, len(dealt.names))
         _check_min_rows(dealt, chosen, o.min_rows)
         head_file = None if header is None else Path(head).name
@@ -97,31 +94,6 @@ def local_stats(
                 written = job.write_each(chosen, out)
                 out = written[0] if o.partition is None else out
         return out
-
-
-def _drawn(head: Head, dealt: Assignment, o: LocalStatsOptions) -> list[int]:
-    """The clients that take part in the head's next phase."""
-    phase, seed = str(head.phase()), o.participation_seed or 0
-    turn = head.options.turn_of(phase) * (o.participation_kind == "inconsistent")
-    return draw_clients(dealt.held_out, o.participation, seed, head.options.draw_of(phase), turn)
-
-
-def check_participation(head: Head, o: LocalStatsOptions) -> None:
-    """Refuse a draw of clients for a head that needs the same ones in every round.
-
-    So is a second draw in a layer, for a head whose layers have one sum.
-    """
-    needing, share = head.options.same_clients(), o.participation
-    if share < 1 and o.participation_kind == "inconsistent" and head.options.turns() == 1:
-        raise UsageError(
-            f"--participation-kind {o.participation_kind} is for heads with two sums a layer, "
-            f"such as deepafl; this {head.name} head has one: leave it out"
-        )
-    if share < 1 and needing is not None:
-        raise UsageError(
-            f"this {head.name} head needs the same clients in every round; found --participation "
-            f"{share:g}: leave it out, or begin a head without {flag(needing)}"
-        )
 
 
 def _task(clients: ClientRows, head: Head, chosen: Sequence[int]) -> str:
@@ -145,22 +117,6 @@ def _check_same_space(rows: Features, header: Mapping[str, Any], head: str | Pat
             f"{rows.path} does not fit the head {head}: {where}; extract it with the backbone, "
             "options and classes of the head"
         )
-
-
-def _silo(rows: Features, client: str | None) -> ClientRows:
-    """All rows are of one client."""
-    if not client:
-        raise UsageError(
-            "say whose rows these are: --partition FILE for simulated clients, or --client NAME "
-            "for a silo whose whole file is one client"
-        )
-    check_name(client)
-    owner, held_out = np.zeros(len(rows), np.int32), np.zeros(1, bool)
-    labels = rows.labels
-    return ClientRows(
-        rows,
-        Assignment(client=owner, names=(client,), held_out=held_out, effective_labels=labels),
-    )
 
 
 def _dealt(rows: Features, o: LocalStatsOptions) -> ClientRows:
@@ -205,12 +161,13 @@ class _Job:
 
     def write_each(self, chosen: Sequence[int], out: Path) -> list[Path]:
         """One file for each client; those that are there already are kept."""
-        _make_folder(out)
+        make_folder(out)
         paths = {k: out / self.file_name(k) for k in chosen}
         recipes = {k: self.protection.recipe(self.recipe([k])) for k in chosen}
         todo = [k for k in chosen if not up_to_date(paths[k], recipes[k], self.overwrite)]
         self.warn_of_few_rows(todo)
-        self.announce(len(todo), out)
+        if len(todo) > 1:
+            tell_disk(out, len(todo), self.head.shapes(self.rows.bits).values(), self.rows.header)
         with progress.task("local-stats", len(chosen), "clients", len(chosen) - len(todo)) as task:
             for k, blocks in self.clients.each(todo):
                 statistics = self.gathered(blocks, [k], self.dealt.names[k])
@@ -280,31 +237,6 @@ class _Job:
             return file_of_number(k, len(self.dealt.names))
         return file_of_name(self.dealt.names[k])
 
-    def announce(self, files: int, out: Path) -> None:
-        """Say how much disk will be taken before it is, and refuse when there is less."""
-        if files < 2:
-            return
-        shapes = self.head.shapes(self.rows.bits).values()
-        beside = FILE_BYTES + len(canonical_json(self.rows.header))
-        size = files * (beside + sum(8 * prod(shape) for shape, _ in shapes))
-        # Integers are stored as narrow as their values allow, perhaps compressed; reals are not.
-        least = files * (LEAST_BYTES + sum(8 * prod(s) for s, kind in shapes if kind == "f"))
-        log.info(
-            "local-stats: %d files of at most %s, %s in all, into %s",
-            files, byte_text(size / files), byte_text(size), out,
-        )  # fmt: skip
-        try:
-            need_space(out, least, f"{files} client files, at the least")
-        except InputError as error:
-            raise InputError(f"{error}; or add the clients up at once with --sum") from None
-        free = free_space(out)
-        if size > free:
-            log.warning(
-                "the disk of %s has %s free, which may not suffice: files that are finished are "
-                "kept, and the same command continues; --sum adds the clients up at once",
-                out, byte_text(free),
-            )  # fmt: skip
-
     def warn_of_few_rows(self, clients: Sequence[int]) -> None:
         """Say whose statistics give rows away, and what would keep them."""
         few = [n for k in clients if 0 < (n := self.clients.sizes[k]) < self.rows.dim]
@@ -360,10 +292,3 @@ class _Job:
             )
             for k in clients
         }
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {out}: {error.strerror}") from None

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
+from ..errors import UsageError
 from ..heads.base import Block
+from ..names import check_name
 from ..partitions.rows import Assignment
 from . import workspace
 from .features import Features
@@ -47,6 +49,21 @@ class ClientRows:
             size = known.dealt.client.nbytes + known.dealt.effective_labels.nbytes
             workspace.keep(path, known, size)
         return cls(rows, known.dealt, known.partition, known.rows_digest)
+
+    @classmethod
+    def of_silo(cls, rows: Features, client: str | None) -> ClientRows:
+        """All rows are of one client."""
+        if not client:
+            raise UsageError(
+                "say whose rows these are: --partition FILE for simulated clients, or --client "
+                "NAME for a silo whose whole file is one client"
+            )
+        check_name(client)
+        all_of_it = Assignment(
+            client=np.zeros(len(rows), np.int32), names=(client,), held_out=np.zeros(1, bool),
+            effective_labels=rows.labels,
+        )  # fmt: skip
+        return cls(rows, all_of_it)
 
     @cached_property
     def sizes(self) -> list[int]:

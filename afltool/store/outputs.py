@@ -93,3 +93,11 @@ def _reason(path: Path, error: OSError) -> str:
     if number == errno.ELOOP:
         return f"{partial_path(path).name} is a symbolic link, or links in the path form a loop"
     return error.strerror or str(error)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; `InputError` where that is not possible."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path}: {error.strerror}") from None

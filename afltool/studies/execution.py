@@ -19,7 +19,7 @@ from ..errors import AflError, IncompleteError, NumericalError, StoppedError, Us
 from ..inputs import distinct_files, read_json
 from ..options.shards import parse_shard
 from ..runs.layout import RunFolder
-from ..runs.pipeline import link_file, make_folder, run
+from ..runs.pipeline import link_file, run
 from ..runs.shared import Shared, extract_key, partition_key
 from ..stages.baseline import baseline
 from ..stages.extract import extract
@@ -28,6 +28,7 @@ from ..stages.solve import solve
 from ..store.atomic import write_text
 from ..store.folders import SUMMARY, BaselineFolder
 from ..store.hdf5 import read_header
+from ..store.outputs import make_folder
 from .cells import BASELINE, LABEL, OF_BASELINE, Cell
 from .description import Study
 from .layout import StudyFolder

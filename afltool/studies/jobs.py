@@ -22,8 +22,8 @@ from ..engines.site import Site
 from ..errors import AflError
 from ..inputs import read_text
 from ..runs.layout import RunFolder
-from ..runs.pipeline import make_folder
 from ..store.atomic import write_text
+from ..store.outputs import make_folder
 from .cells import Cell
 from .description import Study
 from .execution import check_size
