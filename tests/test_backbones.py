@@ -194,7 +194,9 @@ def plain_features(name: str, images, size: int) -> np.ndarray:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in ("vgg11", "vit_b_16") else ())
+        pytest.param(
+            name, marks=pytest.mark.slow if name in ("resnet34", "vgg11", "vit_b_16") else ()
+        )
         for name in HEADS
     ],
 )
