@@ -28,12 +28,12 @@ from afltool.runs.config import RunConfig
 from afltool.runs.layout import RunFolder
 from afltool.store.hdf5 import read_header
 from afltool.store.heads import load_head
-from afltool.studies import execution, grid
+from afltool.studies import execution, grid, times
+from afltool.studies.axes import axes_of
 from afltool.studies.cells import own_names
 from afltool.studies.description import find, read, shipped_names
 from afltool.studies.execution import check_heads, finished, names_of_cells, study
 from afltool.studies.layout import StudyFolder
-from afltool.studies.records import axes_of
 from afltool.studies.said import listed, script, status
 
 GRID = """
@@ -470,6 +470,26 @@ def test_a_summary_that_somebody_changed_is_no_result(done, tmp_path, cli, damag
     assert "1 of 8 cells have not been run" in cli("table", copy).stdout
 
 
+@pytest.mark.parametrize(("label", "entry", "name"), [
+    ("linear", "options", "min_norm"), ("FedAvg, 2 rounds", "settings", "momentum"),
+])  # fmt: skip
+def test_a_cell_with_a_default_that_has_changed_is_made_again(
+    done, tmp_path, caplog, label, entry, name
+):
+    wanted, at = done
+    copy = shutil.copytree(at, tmp_path / "S", copy_function=shutil.copy2)
+    cell = next(cell for cell in wanted.cells if cell.label == label)
+    place = StudyFolder(copy).cell(cell.key) / "summary.json"
+    found = json.loads(place.read_text())
+    found[entry][name] = 7
+    place.write_text(json.dumps(found))
+    assert status(copy)["counts"] == {"unfinished": 1, "done": 7}
+    caplog.set_level("INFO", "afltool")
+    study(wanted, copy)
+    assert f"is made again: --{name.replace('_', '-')} was 7 and is" in caplog.text
+    assert finished(StudyFolder(copy), cell)["digests"] == found["digests"]
+
+
 def test_the_folder_of_another_study_is_refused(done, described):
     _, at = done
     other = read(described(name="other"))
@@ -495,6 +515,22 @@ def test_the_command_carries_out_prints_and_goes_on(described, tmp_path, cli):
     assert cli("study", path, "-o", at, "--most", 3).exit_code == 2
     assert cli("study").exit_code == 2
     assert len({*names_of_cells(find(str(at)).cells).values()}) == 4
+
+
+def test_what_cells_took_is_kept_in_the_store_and_expected_again(described, tmp_path, monkeypatch):
+    store = tmp_path / "store"
+    monkeypatch.setenv("AFLTOOL_STORE", str(store))
+    wanted = read(described(GRID.split("[[split]]")[0])).changed({"ridge": [1, 2]}, 1)
+    assert times.expected(wanted.cells) == (0, 0.0)
+    store.mkdir()
+    study(wanted, tmp_path / "S")
+    sums = [finished(StudyFolder(tmp_path / "S"), cell) for cell in wanted.cells]
+    known = times.expected(wanted.cells)
+    assert known == (2, pytest.approx(sum(map(times.own_seconds, sums)), abs=0.002))
+    more = wanted.changed({"alpha": [0.2, 7], "ridge": [1, 3]}, 2)
+    assert times.expected(more.cells)[0] == 4, "other seeds and clients cost the same, not ridges"
+    (store / times.FILE).write_text('{"a": [1]}')
+    assert times.expected(wanted.cells) == (0, 0.0)
 
 
 def test_every_shipped_study_can_be_expanded(road):

@@ -247,7 +247,7 @@ def test_published_figures_have_a_place_in_the_shipped_study(name):
 
 
 def _axes(wanted):
-    from afltool.studies.records import axes_of
+    from afltool.studies.axes import axes_of
 
     layers = [int(one) for one in wanted.shown.get("layers", "").split(",") if one]
     for cell in wanted.cells:

@@ -67,8 +67,9 @@ def study(
     from ..studies.layout import StudyFolder
     from ..studies.said import listed, script
 
+    o = StudyOptions(**how)
     if list_:
-        found = listed()
+        found = listed(options, o.seeds)
         print_json(found) if as_json else say_lines(_list(found))
         return
     if spec is None:
@@ -77,7 +78,6 @@ def study(
         out = Path(spec)
     if out is None:
         raise UsageError("--out is needed: the folder of the study")
-    o = StudyOptions(**how)
     wanted = description.find(spec).changed(options, o.seeds)
     if slurm or submit or site is not None or of_site:
         _check_slurm(slurm, submit, print_, o)
@@ -162,8 +162,14 @@ def report(
 
 
 def _list(found: list[dict[str, Any]]) -> str:
+    """What is said of each study; times only of settings that have been timed on this machine."""
+    from ..studies.execution import duration
+
     lines = []
     for one in found:
         lines += [f"{one['name']}: {one['cells']} cells. {one['shows']}"]
         lines += [f"    needs {one['needs']}"] if one["needs"] else []
+        if one["timed"]:
+            share = "all" if one["timed"] == one["cells"] else f"{one['timed']:,} of the"
+            lines += [f"    {share} cells take about {duration(one['seconds'])} here"]
     return "\n".join(lines) + "\n"

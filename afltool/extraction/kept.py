@@ -15,7 +15,7 @@ from .asked import Asked
 
 def in_store(asked: Asked) -> tuple[Path, dict[str, Any]]:
     """The path of the features in the store, and their recipe."""
-    folder, begun, states = _store(asked.given), now_ns(), asked.states()
+    folder, begun, states = store_folder(asked.given), now_ns(), asked.states()
     key = asked.key(states)
     made_by = recall(folder, key)
     if made_by is None:
@@ -26,11 +26,12 @@ def in_store(asked: Asked) -> tuple[Path, dict[str, Any]]:
 
 def is_kept(asked: Asked) -> bool:
     """Whether the store has a file for these features; needs no images and no PyTorch."""
-    made_by = recall(_store(asked.given), asked.key(asked.states()))
+    made_by = recall(store_folder(asked.given), asked.key(asked.states()))
     return made_by is not None and _place(asked.given, made_by).exists()
 
 
-def _store(options: ExtractOptions) -> Path:
+def store_folder(options: ExtractOptions) -> Path:
+    """The store that these options mean: the given one, $AFLTOOL_STORE, or ./afl-store."""
     return Path(options.store or os.environ.get("AFLTOOL_STORE") or "afl-store")
 
 
@@ -38,4 +39,4 @@ def _place(options: ExtractOptions, made_by: dict[str, Any]) -> Path:
     digest = Digest().json("recipe", made_by).hex()[:16]
     words = f"{options.backbone}-{Path(options.data).name}-{options.split}"
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
-    return _store(options) / f"{name}-{digest}.h5"
+    return store_folder(options) / f"{name}-{digest}.h5"

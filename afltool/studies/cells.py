@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Cell:
         """The name of its method in tables: its label, its baseline or its head."""
         return str(self.setting.get(LABEL) or self.method or self.config.own.head)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The name of its folder; it is equal for equal data, options and method."""
         found = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
@@ -108,6 +108,12 @@ class Cell:
         if dealt is None:
             return []
         return ["partition", str(train), *words(dealt.told()), "-o", str(clients)]
+
+
+def features_of(config: RunConfig) -> Any:
+    """A name of the features that a cell is given; None where it has images."""
+    given = config.own.train_features
+    return None if given is None else _meaning("train_features", given)
 
 
 def words(options: Mapping[str, Any]) -> list[str]:

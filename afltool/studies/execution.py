@@ -29,6 +29,8 @@ from ..store.atomic import write_text
 from ..store.folders import SUMMARY, BaselineFolder
 from ..store.hdf5 import read_header
 from ..store.outputs import make_folder
+from . import times
+from .axes import changed_default
 from .cells import BASELINE, LABEL, OF_BASELINE, Cell
 from .description import Study
 from .layout import StudyFolder
@@ -71,6 +73,7 @@ def study(
         len(cells) - len(todo), len(todo), _estimate(folder, cells, todo),
     )  # fmt: skip
     failures = work.all(cells)
+    times.note(work.took)
     if check:
         check_heads(folder, cells)
     if failures:
@@ -110,6 +113,7 @@ def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
 class _Execution:
     def __init__(self, folder: StudyFolder, total: int, names: Mapping[str, str]) -> None:
         self.folder, self.total, self.names, self.shared = folder, total, names, Shared()
+        self.took: list[tuple[Cell, float]] = []
 
     def prepare(self, cells: list[Cell]) -> None:
         """Make the features of the cells, and the partitions of baselines; all that can be made.
@@ -162,6 +166,7 @@ class _Execution:
                 continue
             with suppress(FileNotFoundError):
                 place.unlink()
+            self.took.append((cell, times.own_seconds(found)))
             log.info(
                 "[%d/%d] %s: top-1 %.2f %% (%.1f s)", number, self.total, name,
                 100 * found["top1"], time.perf_counter() - begun,
@@ -170,15 +175,20 @@ class _Execution:
 
     def one(self, cell: Cell) -> dict[str, Any]:
         out = self.folder.cell(cell.key)
+        old = outdated(self.folder, cell)
+        if old is not None:
+            log.info("%s is made again: %s", self.names[cell.key], old)
+        again = old is not None
         if cell.method is None:
-            run(cell.config, out, shared=self.shared)
+            run(cell.config, out, overwrite=again, shared=self.shared)
         else:
             train, test, clients = self.prepared(cell)
             own = {k: v for k, v in cell.settings.items() if k in OF_BASELINE}
             settings = {k: v for k, v in cell.settings.items() if k not in OF_BASELINE}
             baseline(
-                cell.method, train, out, settings=settings, partition=clients, test=test, **own
-            )
+                cell.method, train, out, settings=settings, overwrite=again, partition=clients,
+                test=test, **own,
+            )  # fmt: skip
         found: dict[str, Any] = read_json(out / SUMMARY, "a summary")
         return found
 
@@ -252,7 +262,22 @@ def _why(error: BaseException) -> str:
 
 
 def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
-    """The summary of a cell if its folder has the head of the summary; otherwise None."""
+    """The summary of a cell if its folder has the head of the summary; otherwise None.
+
+    It is None, too, where a default has changed since the cell was made; see `changed_default`.
+    """
+    found = _kept(folder, cell)
+    return found if found is not None and changed_default(cell, found) is None else None
+
+
+def outdated(folder: StudyFolder, cell: Cell) -> str | None:
+    """Which default has changed since the cell was made, if one has."""
+    with distinct_files():  # looking at an output is not reading it
+        found = _kept(folder, cell)
+    return None if found is None else changed_default(cell, found)
+
+
+def _kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
     place = folder.cell(cell.key)
     if not (place / SUMMARY).is_file():
         return None
@@ -319,7 +344,10 @@ def varying(cells: list[Cell]) -> list[str]:
 
 
 def _estimate(folder: StudyFolder, cells: list[Cell], todo: list[Cell]) -> str:
-    """The time that the remaining cells will take, estimated from the finished ones."""
+    """The time that the remaining cells will take, as such cells took here, or by the mean."""
+    count, seconds = times.expected(todo)
+    if todo and count == len(todo):
+        return f", about {duration(seconds)}, as such cells took here before"
     known = [found["seconds"] for c in cells if (found := finished(folder, c)) is not None]
     if not known or not todo:
         return ""

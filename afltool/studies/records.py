@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidDataError, UsageError
-from ..heads import OPTIONS, make_options
 from ..options.study import MEASURED, VALUES
 from ..report.crosstab import Record
-from ..runs.config import PARTS
-from ..runs.told import plain
 from ..store.tables import read_columns
-from .cells import LABEL, SEED, SEEDS, Cell, own_names
+from .axes import axes_of
+from .cells import SEED, SEEDS, Cell
 from .description import Study, option_names
 from .execution import failure, finished, varying
 from .layout import StudyFolder
+from .times import own_seconds
 
 
 def records(study: Study, folder: StudyFolder, layers: Sequence[int] = ()) -> list[Record]:
@@ -50,15 +48,11 @@ def _is_deep(cell: Cell) -> bool:
     return cell.method is None and "layers" in cell.config.head_options
 
 
-OF_FEATURES = "extract", "features"  # stages of a run that make features, or take given ones
-
-
 def figures(found: Mapping[str, Any]) -> dict[str, float]:
     """The figures of a summary that tables show; seconds without those of the features."""
     own = {k: found[k] for k in VALUES if isinstance(found.get(k), (int, float))}
     own["exchanges"] = len(found.get("bytes_per_client") or found["rounds"])
-    images = [s["seconds"] for s in found.get("stages", []) if s["stage"].startswith(OF_FEATURES)]
-    return {**own, "seconds": max(0.0, own["seconds"] - sum(images))}
+    return {**own, "seconds": own_seconds(found)}
 
 
 def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
@@ -77,37 +71,6 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
             own = {k: one[k] for k in MEASURED if one.get(k) is not None}
             after[int(number[1])] = {**own, **sums, "exchanges": exchanges, "n": found["n"]}
     return after
-
-
-def axes_of(cell: Cell) -> dict[str, Any]:
-    """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables."""
-    axes: dict[str, Any] = {}
-    for part in ("extract", "partition", "local_stats", "aggregate"):
-        options, names = getattr(cell.config, part), PARTS[part][1]
-        for f in () if options is None else fields(options):
-            if f.metadata["in_run"] and f.metadata["in_result"]:
-                axes[names.get(f.name, f.name)] = plain(getattr(options, f.name))
-    axes |= _of_head(cell)
-    axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and not _is_path(k)}
-    return {**axes, "head": cell.label}
-
-
-def _of_head(cell: Cell) -> dict[str, Any]:
-    name = cell.config.own.head
-    if cell.method is not None:
-        called = {own: name for name, own in own_names(cell.method).items()}
-        return {called[k]: plain(v) for k, v in cell.settings.items()}
-    if name not in OPTIONS:
-        return {}
-    try:
-        found = make_options(name, cell.config.all_head_options()).as_dict()
-    except UsageError:  # a cell that cannot run has no result, only the options that it was given
-        found = cell.config.all_head_options()
-    return {"head_seed" if k == "seed" else k: plain(v) for k, v in found.items()}
-
-
-def _is_path(name: str) -> bool:
-    return name in ("train_features", "test_features", "data_root", "store", "cache")
 
 
 # ------------------------------------------------------------ chosen, added

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import jobs
+from . import jobs, times
 from .cells import line
 from .description import SHIPPED, Study, of_folder, read, shipped_names
 from .execution import failure, finished, names_of_cells
@@ -26,13 +27,21 @@ def script(study: Study, folder: StudyFolder) -> str:
     return "\n".join([*head, f"# {len(own)} cells, in any order", *own]) + "\n"
 
 
-def listed() -> list[dict[str, Any]]:
-    """Every study of the package: its name, cells, what it shows and what it needs."""
+def listed(
+    given: Mapping[str, Any] | None = None, seeds: int | None = None
+) -> list[dict[str, Any]]:
+    """Every study of the package: its name, cells, what it shows and needs, and how long it takes.
+
+    ``given``: options that replace those of the studies. ``timed`` of the cells are of settings
+    that cells on this machine have had; ``seconds`` is what those will take, without the features.
+    """
     found = []
     for name in shipped_names():
-        study = read(SHIPPED / f"{name}.toml")
+        study = read(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
         texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
-        found.append({"name": name, "cells": study.size(), **texts})
+        timed, seconds = times.expected(study.cells)
+        told = {"timed": timed, "seconds": round(seconds, 1) if timed else None}
+        found.append({"name": name, "cells": study.size(), **texts, **told})
     return found
 
 

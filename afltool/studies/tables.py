@@ -15,6 +15,7 @@ from ..runs.layout import RunFolder
 from ..stages.evaluate import evaluate
 from ..store.folders import BaselineFolder
 from . import records as found_by
+from .axes import axes_of
 from .cells import SEEDS
 from .description import Study, of_folder
 from .execution import failure, finished, names_of_cells
@@ -207,7 +208,7 @@ def _heads(study: Study, folder: StudyFolder) -> dict[Key, tuple[Path, Path]]:
         if summary is None:
             continue
         place = folder.cell(cell.key)
-        key = _identity(Record(found_by.axes_of(cell), {}))
+        key = _identity(Record(axes_of(cell), {}))
         if cell.method is None:
             run = RunFolder(place)
             found[key] = run.head(len(summary["bytes_per_client"])), run.features("test")

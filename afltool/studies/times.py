@@ -1,0 +1,97 @@
+"""How long cells have taken on this machine, kept in the store beside the features: for estimates.
+
+The file is a convenience. If it is lost or damaged, estimates are, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..digest import Digest
+from ..errors import AflError
+from ..extraction.kept import store_folder
+from ..inputs import distinct_files, read_json
+from ..options.features import ExtractOptions
+from ..options.partition import PartitionOptions
+from ..store.atomic import write_text
+from .axes import resolved
+from .cells import SEEDS, Cell, features_of
+
+FILE = "seconds-of-cells.json"  # by kind of cell: [seconds, cells]
+OF_FEATURES = "extract", "features"  # stages of a run that make features, or take given ones
+_MOST = 64 << 20  # bytes of the file
+#: How rows are dealt does not change what they cost, but for the number of clients.
+_DEALING = set(PartitionOptions.__dataclass_fields__) - {"clients"}
+
+
+def own_seconds(found: Mapping[str, Any]) -> float:
+    """The seconds of a summary, without those of the features."""
+    stages = found.get("stages", [])
+    images = sum(float(s["seconds"]) for s in stages if s["stage"].startswith(OF_FEATURES))
+    return max(0.0, float(found["seconds"]) - images)
+
+
+def note(took: Iterable[tuple[Cell, float]]) -> None:
+    """Keep what cells took, where there is a store."""
+    for folder, cells in _by_store(took).items():
+        known = _known(folder)
+        for kind, seconds in cells:
+            total, count = known.get(kind, (0.0, 0))
+            known[kind] = [round(total + seconds, 3), count + 1]
+        with suppress(AflError), distinct_files():  # another study may be writing it
+            write_text(json.dumps(known) + "\n", folder / FILE, overwrite=True)
+
+
+def expected(cells: Iterable[Cell]) -> tuple[int, float]:
+    """How many of these cells are of a kind that has been timed here, and seconds of all those."""
+    count, sum_ = 0, 0.0
+    for folder, found in _by_store((cell, 0.0) for cell in cells).items():
+        known = _known(folder)
+        for kind, _ in found:
+            if kind in known:
+                count, sum_ = count + 1, sum_ + known[kind][0] / known[kind][1]
+    return count, sum_
+
+
+def _by_store(cells: Iterable[tuple[Cell, float]]) -> dict[Path, list[tuple[str, float]]]:
+    found: dict[Path, list[tuple[str, float]]] = {}
+    for cell, seconds in cells:
+        folder = store_folder(cell.config.extract or ExtractOptions(data="", backbone=""))
+        if folder.is_dir():
+            with suppress(AflError, OSError):  # features that are not there have no kind
+                found.setdefault(folder, []).append((_kind(cell), seconds))
+    return found
+
+
+def _kind(cell: Cell) -> str:
+    """A name for all that decides the time of a cell: machine, features, clients, options."""
+    options = {k: v for k, v in resolved(cell).items() if k not in {*SEEDS, *_DEALING}}
+    method = cell.method or cell.config.own.head
+    content = [platform.node(), method, features_of(cell.config), options]
+    return Digest().json("kind", content).hex()[:32]
+
+
+def _known(folder: Path) -> dict[str, Any]:
+    """What the file says; nothing where there is none that can be read."""
+    try:
+        with distinct_files():
+            found = read_json(folder / FILE, "seconds of cells", _MOST)
+    except AflError:
+        return {}
+    whole = isinstance(found, dict) and all(map(_is_entry, found.values()))
+    return found if whole else {}
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, list)
+        and len(entry) == 2
+        and all(type(one) in (int, float) for one in entry)
+        and entry[0] >= 0
+        and entry[1] >= 1
+    )
