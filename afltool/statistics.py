@@ -18,6 +18,7 @@ from .clients import Client, ClientId, same_source, sources_of
 from .differences import difference
 from .digest import Digest, array_kind, narrowest
 from .errors import InvalidDataError, MismatchError, NumericalError
+from .once import freeze
 
 MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 holds their sums
 
@@ -107,10 +108,11 @@ class Statistics:
     def __sub__(self, other: Statistics) -> Statistics:
         return Sum(self).subtract(other).result()
 
-    def unchanging(self) -> Statistics:
-        """These, with arrays that nobody can write into any more."""
-        for array in (*self.arrays.values(), self.class_counts):
-            array.setflags(write=False)
+    def unchanging(self, digest: str | None = None) -> Statistics:
+        """These, with arrays that nobody can write into any more; ``digest``: theirs, if known."""
+        freeze((*self.arrays.values(), self.class_counts))
+        if digest is not None:
+            vars(self)["_digest_once"] = digest
         return self
 
     def digest(self) -> str:

@@ -19,6 +19,7 @@ ROOT = Path(afltool.__file__).parent
 LAYERS = (
     ("errors",),
     ("arrays", "differences", "digest", "names", "progress", "memory", "typed", "inputs", "shown"),
+    ("once",),
     ("options",),
     ("linalg", "clients"),
     ("statistics", "partitions", "metrics"),

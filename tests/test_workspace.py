@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 
 import afltool
 from afltool.errors import CorruptFileError, InputError, UsageError
+from afltool.heads.base import Head
 from afltool.heads.carried import Remembered
+from afltool.heads.deepafl import network
+from afltool.linalg.codes import Coder
 from afltool.memory import Room, size_of
 from afltool.runs.config import RunConfig
 from afltool.store import features as feature_files
-from afltool.store import hdf5, workspace
+from afltool.store import hdf5, heads, workspace
 from afltool.store.features import open_features
 from afltool.store.scratch import Scratch
 
@@ -137,6 +140,38 @@ def test_a_run_reads_its_rows_once_and_none_of_the_files_that_it_wrote(
     assert passes.count("01-features-train.h5") == 5  # once a round
     assert compared.count("01-features-train.h5") <= 1  # the digest of a file once a process
     assert len(list(folder.glob("05-*.h5"))) == 5
+
+
+def test_a_run_looks_at_the_arrays_of_earlier_rounds_no_more(split, tmp_path, monkeypatch):
+    """So files and keys of a layer cost what is new in them, and the one digest of each head."""
+    digests_of, factors, checked = [], [], []
+    real, sha, finite = Head._digest, network._sha256._compute, heads._finite._compute
+    monkeypatch.setattr(
+        Head, "_digest", lambda self: (digests_of.append(self.phase()), real(self))[1]
+    )
+    monkeypatch.setattr(network._sha256, "_compute", lambda a: (factors.append(a.shape), sha(a))[1])
+    monkeypatch.setattr(
+        heads._finite, "_compute", lambda a: (checked.append(a.shape), finite(a))[1]
+    )
+    layers, blocks = 4, 6
+    config = RunConfig(**split, clients=5, head="deepafl", layers=layers, width=24)
+    afltool.run(config, tmp_path / "run")
+    phases = ["weights-0", *(f"{p}-{t + 1}" for t in range(layers) for p in ("block", "weights"))]
+    assert sorted(map(str, digests_of)) == sorted([*phases, "None"])
+    assert len(factors) == 2 * layers  # both factors of each block
+    new = 3 * layers + 1 + (2 + 2) * (layers + 1) + layers  # learned, kept by the server, Π
+    assert len(checked) <= 2 * new < blocks * new
+
+
+def test_codes_of_rows_are_made_once_for_all_gradients(split, tmp_path, monkeypatch):
+    made, real = [], Coder.codes
+    monkeypatch.setattr(Coder, "codes", lambda self, X: (made.append(len(X)), real(self, X))[1])
+    options = {"head": "softmax", "rounds": 4, "features": "safle", "experts": 6}
+    for with_linear in (False, True):
+        made.clear()
+        config = RunConfig(**split, clients=5, alpha=1.0, **options, with_linear=with_linear)
+        afltool.run(config, tmp_path / str(with_linear))
+        assert sum(made) == 3000 + 3000 + 400  # counts, the first gradient, the test rows
 
 
 def test_a_process_compares_the_digest_of_a_feature_file_once(split, tmp_path, monkeypatch):

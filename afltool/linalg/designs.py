@@ -34,41 +34,68 @@ class Design(Protocol):
         """Φ̂ V (n, C) of V (D, C)."""
         ...
 
-    def backward(self, R: F64) -> F64:
-        """Φ̂ᵀ R (D, C) of R (n, C)."""
+    def backward(self, R: F64, total: F64) -> None:
+        """total += Φ̂ᵀ R (D, C) of R (n, C)."""
         ...
 
 
-class Dense:
-    """[X, 1] of rows X (n, d), with the constant feature last."""
+class Room:
+    """Float64 arrays that every few rows use again: new pages of memory cost more than the numbers.
 
-    def __init__(self, X: Rows) -> None:
-        self.bits, self.values = _values(X)
+    What was made of a room is overwritten by the next rows that use it.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, F64] = {}
+
+    def __call__(self, name: str, rows: int, columns: int) -> F64:
+        """The first rows of the array of this name, with any numbers in it."""
+        held = self._held.get(name)
+        if held is None or len(held) < rows or held.shape[1] != columns:
+            held = self._held[name] = np.empty((rows, columns))
+        return held[:rows]
+
+
+class Dense:
+    """[X, 1] of rows X (n, d), with the constant feature last.
+
+    The designs of one ``room`` are used one after the other.
+    """
+
+    def __init__(self, X: Rows, room: Room | None = None) -> None:
+        self._room = room or Room()
+        self.bits, self.values = _values(X, self._room)
         self._one = 2.0 ** (self.bits or 0)
         self.columns = self.values.shape[1] + 1
         self.reach = self.columns * max(LARGEST, int(self._one))
 
     def forward(self, V: F64) -> F64:
-        out = np.empty((len(self.values), V.shape[1]))
+        out = self._room("scores", len(self.values), V.shape[1])
         for at in range(0, len(out), FEW):
             np.matmul(self.values[at : at + FEW], V[:-1], out=out[at : at + FEW])
         out += self._one * V[-1]
         return out
 
-    def backward(self, R: F64) -> F64:
-        out = np.zeros((self.columns, R.shape[1]))
+    def backward(self, R: F64, total: F64) -> None:
+        some, part = (self._room(n, self.columns - 1, R.shape[1]) for n in ("some", "part"))
         for at in range(0, len(R), FEW):
-            out[:-1] += self.values[at : at + FEW].T @ R[at : at + FEW]
-        out[-1] = self._one * R.sum(axis=0)
-        return out
+            np.matmul(self.values[at : at + FEW].T, R[at : at + FEW], out=part if at else some)
+            if at:
+                some += part
+        if len(R):
+            total[:-1] += some
+            total[-1] += self._one * R.sum(axis=0)
 
 
 class Coded:
     """[X, one-hot codes] of codes (E, n) below V = ``size``; without X the codes alone."""
 
-    def __init__(self, codes: Codes, size: int, X: Rows | None = None) -> None:
+    def __init__(
+        self, codes: Codes, size: int, X: Rows | None = None, room: Room | None = None
+    ) -> None:
         groups, rows = codes.shape
-        self.bits, self.values = (0, np.empty((rows, 0))) if X is None else _values(X)
+        none = 0, np.empty((rows, 0))
+        self.bits, self.values = none if X is None else _values(X, room or Room())
         self._one = 2.0 ** (self.bits or 0)
         self._raw = self.values.shape[1]
         self.columns = self._raw + groups * size
@@ -82,13 +109,17 @@ class Coded:
         out: F64 = self._hot @ V[self._raw :]
         return out + self.values @ V[: self._raw] if self._raw else out
 
-    def backward(self, R: F64) -> F64:
-        scattered: F64 = self._hot.T @ R
-        return np.vstack([self.values.T @ R, scattered]) if self._raw else scattered
+    def backward(self, R: F64, total: F64) -> None:
+        if self._raw:
+            total[: self._raw] += self.values.T @ R
+        total[self._raw :] += self._hot.T @ R
 
 
-def _values(X: Rows) -> tuple[int | None, F64]:
+def _values(X: Rows, room: Room) -> tuple[int | None, F64]:
     """Bits and float64 values of rows; integers for fixed point."""
-    if isinstance(X, FixedPoint):
-        return X.bits, X.values.astype(np.float64)
-    return None, np.asarray(X, dtype=np.float64)
+    bits, given = (X.bits, X.values) if isinstance(X, FixedPoint) else (None, X)
+    if given.dtype == np.float64:
+        return bits, np.asarray(given, dtype=np.float64)
+    values = room("values", *given.shape)
+    np.copyto(values, given)
+    return bits, values

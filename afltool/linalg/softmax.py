@@ -19,7 +19,7 @@ from ..errors import NumericalError
 from .cholesky import cholesky_in_place
 from .designs import Design
 from .fixedpoint import EXACT_FLOAT64, LARGEST
-from .triangle import pack, unpack
+from .triangle import pack, unpack_transposed
 
 BITS = 24  # of probabilities and losses: an error of 6e-8 each
 LARGEST_SHIFT = 1000  # of weights: 2^1024 is no float64
@@ -89,7 +89,8 @@ def gradient_and_loss(
     """Φᵀ(softmax(ΦV) − Y) (D, C) and the loss sum (1,), without the penalty.
 
     int64 in units of 2^−(bits + 24) and 2^−24 for fixed-point rows, else float64. ``parts`` are
-    rows and labels, at most `EXACT_ROWS` at a time, so that Φ is in the cache for both products.
+    rows and labels, at most `EXACT_ROWS` at a time, so that Φ is in the cache for both products;
+    each is done with before the next one is made.
     """
     prepared, whole, total = None, True, _Sums(V.shape)
     for design, y in parts:
@@ -103,7 +104,7 @@ def gradient_and_loss(
                 a *= 2.0**BITS
                 np.rint(a, out=a)
             total.make_room(len(y))
-        total.gradient += design.backward(R)
+        design.backward(R, total.gradient)
         total.loss += float(losses.sum())
     return total.result(whole)
 
@@ -164,8 +165,7 @@ class Bound:
 
     def solve(self, H: F64) -> F64:
         """B⁻¹ H (D, C); 2 D² C operations."""
-        L = unpack(self.factor)
-        W: F64 = linalg.cho_solve((L, True), H, check_finite=False)
+        W: F64 = linalg.cho_solve((unpack_transposed(self.factor), False), H, check_finite=False)
         return W
 
     def step(self, V: F64, gradient: F64) -> F64:

@@ -49,13 +49,22 @@ def pack(G: NDArray[Any]) -> NDArray[Any]:
 
 def unpack(t: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
     """The symmetric matrix (d, d) whose lower triangle is ``t``; Fortran order, like LAPACK's."""
+    G = unpack_transposed(t, dtype)
+    _mirror_upper(G)
+    return G
+
+
+def unpack_transposed(t: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+    """The upper triangle of a new (d, d), the transpose of ``t``'s; below it are any numbers.
+
+    For LAPACK, which reads one triangle: a third of the time of `unpack`.
+    """
     d = side(t.shape[0])
     G = np.empty((d, d), dtype=dtype or t.dtype, order="F")
     at = 0
     for i in range(d):
         G[: i + 1, i] = t[at : at + i + 1]
         at += i + 1
-    _mirror_upper(G)
     return G
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def solve(
     _say_one_class(statistics, Path(total))
     if not up_to_date(out, made_by, overwrite):
         begun = time.perf_counter()
-        with threadpool_limits(threads):
+        with nullcontext() if threads is None else threadpool_limits(threads):
             solved = start.absorb(statistics, held)
         solved.report |= ridge_by(statistics, options or {})
         _note(start, solved, statistics, time.perf_counter() - begun)
@@ -87,9 +88,10 @@ def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None
     something: it is read from ``given``, or from where local-stats found it.
     """
     wanted = statistics.context.head
-    fresh = make_head(wanted["name"], wanted["options"])
-    if given is None and fresh.digest() == wanted["digest"]:
-        return fresh
+    if given is None:
+        fresh = make_head(wanted["name"], wanted["options"])
+        if fresh.digest() == wanted["digest"]:
+            return fresh
     path = _beside(Path(total)) if given is None else Path(given)
     if path is None:
         raise InputError(

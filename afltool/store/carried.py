@@ -33,7 +33,7 @@ log = logging.getLogger("afltool")
 ArrayPlace = dict[str, Any]  # at, shape, dtype, sha256
 SUFFIX = ".rows"
 TAIL = 32 + 8  # SHA-256 of the index, its length
-DTYPES = ("<f4", "<f8", "<i2")
+DTYPES = ("<f4", "<f8", "<i2", "|u1", "<u2")
 
 
 class CarriedFile:

@@ -191,9 +191,13 @@ def read_header(path: Path, kind: str | None = None) -> Header:
         found: Header = json.loads(known.text)
         return found
     with reading(path, kind) as (_, header):
-        text = canonical_json(header)
-        workspace.keep(path, _Header(header["kind"], text), len(text))
+        keep_header(path, header["kind"], canonical_json(header))
         return header
+
+
+def keep_header(path: Path, kind: str, text: str) -> None:
+    """Let a run know a header that it has checked or written, as JSON with its kind."""
+    workspace.keep(path, _Header(kind, text), len(text))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from ..errors import AflError, CorruptFileError, UsageError
 from ..heads import OPTIONS, head_class, make_head, make_options
 from ..heads.base import Head, Source
 from ..inputs import nearest
+from ..once import Once, freeze
 from ..statistics import Context
 from . import hdf5, schema, workspace
 from .arrays import damage_as_error
@@ -28,9 +29,13 @@ from .provenance import provenance
 def save_head(
     path: Path, head: Head, made_by: Mapping[str, Any], context: Context | None, **more: Any
 ) -> Path:
-    """Write a head; ``context`` is that of the total it was solved from, if any."""
+    """Write a head; ``context`` is that of the total it was solved from, if any.
+
+    A run keeps it as its file holds it, for the rounds to come.
+    """
+    kept = _kept(head, context)
     header = {
-        "digest": head.digest(),
+        "digest": (kept or head).digest(),
         "recipe": dict(made_by),
         "provenance": provenance(**more),
         "name": head.name,
@@ -41,16 +46,21 @@ def save_head(
         "classes": list(context.classes) if context else None,
         "report": head.report,
     }
-    named = head.arrays()
+    named = (kept or head).arrays()  # of earlier rounds the checksums of what is kept are known
     hdf5.write_file(path, "head", header, {f"{schema.ARRAYS}/{k}": a for k, a in named.items()})
-    if workspace.current() is not None and all(map(_finite, named.values())):
-        text = canonical_json({"kind": "head", **header})
-        written = _Written(_of_file(json.loads(text), named), text)
-        held = written.head.arrays().values()
-        for array in held:
-            array.setflags(write=False)
-        workspace.keep(path, written, sum(a.nbytes for a in held))
+    if kept is not None:
+        written = _Written(kept, canonical_json({"kind": "head", **header}))
+        workspace.keep(path, written, sum(a.nbytes for a in named.values()))
     return path
+
+
+def _kept(head: Head, context: Context | None) -> Head | None:
+    """The head as a reader of its file would have it; None outside a run."""
+    named = head.arrays()
+    if workspace.current() is None or not all(map(_finite, named.values())):
+        return None
+    begun = type(head)(head.options)
+    return _restored(begun, head.phase(), head.dim, context.classes if context else (), named)
 
 
 @dataclass(frozen=True)
@@ -68,10 +78,21 @@ class _Written:
 
 
 def _of_file(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Head:
-    named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
-    head = make_head(header["name"], header["options"]).restore(header["phase"], named)
-    if header["dim"] is not None:
-        head = head.bind(header["dim"], len(header["classes"]))
+    begun = make_head(header["name"], header["options"])
+    return _restored(begun, header["phase"], header["dim"], header["classes"] or (), arrays)
+
+
+def _restored(
+    begun: Head,
+    phase: str | None,
+    dim: int | None,
+    classes: Sequence[str],
+    arrays: Mapping[str, Array],
+) -> Head:
+    """The head of a file from one before its first phase; nobody can write into its arrays."""
+    head = begun.restore(phase, {name: np.ascontiguousarray(a) for name, a in arrays.items()})
+    head = head if dim is None else head.bind(dim, len(classes))
+    freeze(head.arrays().values())
     return head
 
 
@@ -132,7 +153,9 @@ def check_numbers(path: Path, name: str, array: Array) -> None:
         )
 
 
+@Once
 def _finite(array: Array) -> bool:
+    """Whether it is of finite numbers."""
     return array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
 
 

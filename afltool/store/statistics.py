@@ -43,8 +43,10 @@ def save_statistics(
     hdf5.write_file(path, "statistics", header, {**arrays, schema.CLASS_COUNTS: s.class_counts})
     if kept and workspace.current() is not None:
         named = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
-        written = _of_file(json.loads(canonical_json(header)), named, s.class_counts)
-        workspace.keep(path, written.unchanging(), sum(a.nbytes for a in named.values()))
+        text = canonical_json({"kind": "statistics", **header})
+        written = _of_file(json.loads(text), named, s.class_counts).unchanging(header["digest"])
+        workspace.keep(path, written, sum(a.nbytes for a in named.values()))
+        hdf5.keep_header(path, "statistics", text)
     return path
 
 

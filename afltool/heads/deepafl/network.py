@@ -20,6 +20,7 @@ from ...arrays import F64, Array
 from ...digest import Digest
 from ...linalg.fixedpoint import Rows, dim, rows_as
 from ...linalg.gram import add_product, product
+from ...once import Once
 from ..projections import Projection, Projections, activate
 from .learned import Learned
 from .options import ACTIVATED, RESIDUAL, DeepAFLOptions
@@ -27,6 +28,7 @@ from .options import ACTIVATED, RESIDUAL, DeepAFLOptions
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
 OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
 State = dict[str, Array]
+_sha256 = Once(lambda factor: Digest().array("factor", factor, "<f8").hex())
 
 
 class Layers(ABC):
@@ -100,11 +102,11 @@ class Layers(ABC):
         digest = Digest().json("deepafl", [self.options.as_dict(), layers])
         if self.options.deepening != RESIDUAL:
             for W in learned.weights[:layers]:
-                digest.array("weights", W, "<f8")
+                digest.text("weights", _sha256(W))
         for omega in learned.blocks[:layers]:
             for name, factor in (("left", omega.Z), ("right", omega.U)):
                 if factor is not None:
-                    digest.array(name, factor, "<f8")
+                    digest.text(name, _sha256(factor))
         return digest.hex()
 
     def all_layers(self, X: Rows) -> Array:

@@ -17,7 +17,7 @@ from ...arrays import F64, Array
 from ...digest import Digest
 from ...linalg import codes as cd
 from ...linalg import ridge as rr
-from ...linalg.designs import Coded, Dense, Design
+from ...linalg.designs import Coded, Dense, Design, Room
 from ...linalg.fixedpoint import FixedPoint, Rows, real, rows_as
 from ...statistics import Statistics
 from ..base import Block, Head, Source
@@ -34,7 +34,7 @@ from ..safle.options import FEDERATED, SafleOptions
 from ..safle.system import CountedSystem
 from .options import MOST_CODES, SoftmaxOptions
 
-LIFTED = "lifted"  # the arrays of rows that are carried from round to round
+LIFTED, CODES = "lifted", "codes"  # the arrays of rows that are carried from round to round
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class SoftmaxFeatures:
         """The rows from which Φ is computed, and the arrays from which the next round may start."""
         return X, {}
 
-    def design(self, rows: Lifted) -> Design:
-        """Φ of a few lifted rows."""
-        return Dense(rows)
+    def design(self, rows: Lifted, room: Room) -> Design:
+        """Φ of a few lifted rows; see `linalg.designs.Room`."""
+        return Dense(rows, room)
 
     def expanded(self, X: Rows) -> F64:
         """Φ (n, D) of a few rows, dense and without the intercept."""
@@ -174,6 +174,10 @@ class CodedFeatures(SoftmaxFeatures):
     def _with(self, head: Head) -> Self:
         other = super()._with(head)
         other._coder = None
+        key = Digest().json(CODES, head.options.as_dict())
+        for name, array in head.arrays().items():  # the thresholds, once they are learned
+            key.array(name, array, "<f8")
+        other.key = key.hex()
         return other
 
     def learned(self, total: Statistics) -> Self | None:
@@ -197,11 +201,13 @@ class CodedFeatures(SoftmaxFeatures):
     ) -> tuple[Lifted, dict[str, Array]]:
         if self._coder is None:
             self._coder = self.head.coder()
+        if carried is None:
+            carried = {CODES: np.ascontiguousarray(self._coder.codes(X).T)}
         raw = X if self.head.options.with_linear else None
-        return CodedRows(self._coder.codes(X), self._coder.size, raw), {}
+        return CodedRows(carried[CODES].T, self._coder.size, raw), dict(carried)
 
-    def design(self, rows: Lifted) -> Design:
-        return Coded(rows.codes, rows.size, rows.raw)
+    def design(self, rows: Lifted, room: Room) -> Design:
+        return Coded(rows.codes, rows.size, rows.raw, room)
 
     def expanded(self, X: Rows) -> F64:
         return self.head.expanded(X)

@@ -1,0 +1,50 @@
+"""What is found out about a read-only array: once, for as long as the array lives.
+
+A head of many rounds holds the arrays of all rounds before, and each round writes and looks at all
+of them. An array that nobody may write into stays as it is, so its checksums stay as they are.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from .arrays import Array
+
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """A function of an array, computed once for each read-only one; nothing keeps the array alive.
+
+    >>> import numpy as np
+    >>> seen = []
+    >>> total = Once(lambda a: seen.append(a) or float(a.sum()))
+    >>> a = np.ones(3)
+    >>> a.setflags(write=False)
+    >>> total(a), total(a), len(seen)
+    (3.0, 3.0, 1)
+    """
+
+    def __init__(self, compute: Callable[[Array], T]) -> None:
+        self._compute = compute
+        self._known: dict[int, tuple[weakref.ref[Array], T]] = {}
+
+    def __call__(self, array: Array) -> T:
+        if array.flags.writeable:
+            return self._compute(array)
+        key = id(array)
+        known = self._known.get(key)
+        if known is not None and known[0]() is array:
+            return known[1]
+        value = self._compute(array)
+        forget = weakref.ref(array, lambda _: self._known.pop(key, None))
+        self._known[key] = forget, value
+        return value
+
+
+def freeze(arrays: Iterable[Array]) -> None:
+    """Let nobody write into these arrays any more."""
+    for array in arrays:
+        array.setflags(write=False)
