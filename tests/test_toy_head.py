@@ -130,12 +130,12 @@ def test_a_run_takes_a_toy_head_too(toy, tmp_path):
     assert afltool.info(tmp_path / "RUN" / "05-head.h5")["name"] == "toy"
 
 
-def test_the_interface_has_eleven_public_methods():
+def test_the_interface_has_ten_public_methods():
     public = {
         name for name in vars(Head) if not name.startswith("_") and callable(vars(Head)[name])
     }
     assert public == {
-        "phase", "gather", "absorb", "scores", "round_scores", "round_features",
+        "phase", "gather", "absorb", "scores", "round_scores",
         "bind", "shapes", "arrays", "restore", "digest",
     }  # fmt: skip
 

@@ -1,9 +1,9 @@
-"""The interface of every head: eleven methods. The stages never ask which head it is.
+"""The interface of every head: ten methods. The stages never ask which head it is.
 
     phase() -> str | None      what to gather next; None = solved
     gather(blocks, client, carried) -> (Statistics, Carried)    client side: additive over rows
     absorb(total) -> Head      server side: a new head, one phase further
-    scores(X) -> (n, C)        `round_scores`: the same after each round; `round_features`
+    scores(X) -> (n, C)        `round_scores`: the same after each round
     bind, shapes               what fits together
     arrays, restore, digest    the state, as files hold it
 
@@ -128,12 +128,8 @@ class Head(ABC):
         if self.phase() is None:
             yield self._last_round(), self.scores(X)
 
-    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
-        """The features (n, m) that the scores after each round are made of, with its phase.
-
-        Of a few rows at a time: they may be much wider than the rows. A head that makes none from
-        the rows has the rows themselves.
-        """
+    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+        """What `round_features` gives; a head that makes none from the rows has the rows."""
         if self.phase() is None:
             yield self._last_round(), real(X)
 
@@ -226,6 +222,14 @@ def binding(head: Head) -> dict[str, Any]:
         "phase": head.phase(),
         "digest": head.digest(),
     }
+
+
+def round_features(head: Head, X: Rows) -> Iterator[tuple[str, Array]]:
+    """The features (n, m) that the scores after each round are made of, with the round's phase.
+
+    Of a few rows at a time: they may be much wider than the rows.
+    """
+    return head._round_features(X)
 
 
 def _but_gamma(options: HeadOptions) -> dict[str, Any]:

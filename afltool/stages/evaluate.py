@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .. import progress
 from ..differences import difference
 from ..errors import MismatchError, UsageError
-from ..heads.base import Head
+from ..heads.base import Head, round_features
 from ..heads.checks import probabilities
 from ..linalg.fixedpoint import Rows
 from ..metrics import (
@@ -193,7 +193,7 @@ def _set_apart(
     """Add the features that the head makes of these rows to the scatters of their layers."""
     for start in range(0, len(y), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        for name, phi in head.round_features(X[part]):
+        for name, phi in round_features(head, X[part]):
             if name not in found:
                 found[name] = Separability(classes, phi.shape[1])
             found[name].add(phi, y[part])

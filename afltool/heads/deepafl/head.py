@@ -185,7 +185,7 @@ class DeepAFLHead(Head):
                 self.network.step(state, t - 1, self.learned)
             yield f"weights-{t}", self._scores(state, t)
 
-    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
         """Φ_t (n, d_Φ) for each t with a known W_t; of the compute type, valid until the next."""
         state = self.network.begin(X) if self.learned.weights else {}
         for t in range(len(self.learned.weights)):

@@ -57,7 +57,7 @@ class NetworkHead(Head):
         W, b = self.layers[-1]
         return np.asarray(h @ W + b)
 
-    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
         """The rows, 'layer-0', and what each hidden layer makes of them, 'layer-1', …"""
         h = real(X)
         for number, (W, b) in enumerate(self.layers):

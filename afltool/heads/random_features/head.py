@@ -94,7 +94,7 @@ class RandomFeaturesHead(Head):
         phi = self.lift(X)
         return np.asarray(gram.product(phi, self.weights.astype(phi.dtype)), dtype=np.float64)
 
-    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
         """Φ (n, D), see `lift`."""
         if self.phase() is None:
             yield self._last_round(), self.lift(X)

@@ -106,7 +106,7 @@ class SafleHead(Head):
             out += table[row]
         return out if self.linear is None else out + real(X) @ self.linear
 
-    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
         """Φ (n, D), dense: the one-hot codes, after the rows themselves if they are fitted too."""
         if self.phase() is None:
             yield self._last_round(), self.expanded(X)

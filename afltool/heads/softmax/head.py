@@ -119,7 +119,7 @@ class SoftmaxHead(Head):
         if solved.weights is not None:
             yield self._last_round(), solved.scores(X)
 
-    def round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
         """Φ (n, D) without the intercept; no round of the gradient changes it."""
         if self.weights is not None or self.rounds is not None:
             yield self._last_round(), self.features.expanded(X)
