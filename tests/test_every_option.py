@@ -16,12 +16,14 @@ from conftest import command_of
 from helpers_images import write_imagefolder
 
 import afltool
+from afltool.baselines import METHODS, method_class
 from afltool.cli.app import app
 from afltool.engines import slurm
 from afltool.engines.site import Site
 from afltool.errors import UsageError
 from afltool.extraction.asked import Asked
 from afltool.heads import OPTIONS, make_head
+from afltool.options import checked
 from afltool.options.export import ExportOptions
 from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from afltool.options.partition import PartitionOptions
@@ -103,6 +105,16 @@ def test_the_command_has_the_option_with_its_help_and_hands_it_on(cls, f):
     found = [p for p in command.params if flag in p.opts]
     assert len(found) == 1, flag
     assert f.metadata["help"] in found[0].help
+
+
+def test_every_default_is_what_a_check_of_it_gives():
+    """So a value that is the default needs none."""
+    settings = [method_class(name).settings_class for name in METHODS]
+    for cls in (*COMMANDS.values(), *OPTIONS.values(), *settings, OwnOptions):
+        for f in fields(cls):
+            if "help" in f.metadata and f.default is not MISSING:
+                found = checked(f, f.default)
+                assert (found, type(found)) == (f.default, type(f.default)), (cls, f.name)
 
 
 # ------------------------------------------------------------ run

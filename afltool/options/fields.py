@@ -78,8 +78,9 @@ class Options:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            if "help" in f.metadata:
-                object.__setattr__(self, f.name, checked(f, getattr(self, f.name)))
+            value = getattr(self, f.name)
+            if "help" in f.metadata and value is not f.default:  # defaults are what `checked` gives
+                object.__setattr__(self, f.name, checked(f, value))
         self.check()
 
     def check(self) -> None:

@@ -39,7 +39,7 @@ def listed(
     for name in shipped_names():
         study = read(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
         texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
-        timed, seconds = times.expected(study.cells)
+        timed, seconds = times.expected(study.cells) if times.any_known(given or {}) else (0, 0.0)
         told = {"timed": timed, "seconds": round(seconds, 1) if timed else None}
         found.append({"name": name, "cells": study.size(), **texts, **told})
     return found

@@ -47,6 +47,12 @@ def note(took: Iterable[tuple[Cell, float]]) -> None:
             write_text(json.dumps(known) + "\n", folder / FILE, overwrite=True)
 
 
+def any_known(given: Mapping[str, Any]) -> bool:
+    """Whether the store that these options mean knows any times."""
+    options = ExtractOptions(data="", backbone="", store=given.get("store"))
+    return (store_folder(options) / FILE).is_file()
+
+
 def expected(cells: Iterable[Cell]) -> tuple[int, float]:
     """How many of these cells are of a kind that has been timed here, and seconds of all those."""
     count, sum_ = 0, 0.0
