@@ -15,7 +15,7 @@ class ExportOptions(WeightsOptions):
     """What goes into the file, and what is said beside it."""
 
     with_backbone: bool = option(
-        False, "the network and the preprocessing, too: the file takes pictures, not features"
+        False, "put in the network and the preprocessing: the file then takes pictures"
     )
     card: Path | None = option(None, "also write a model card, Markdown, to this file")
     metrics: Path | None = option(

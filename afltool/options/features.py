@@ -45,7 +45,7 @@ class SplitOptions(Options):
 
     test: float = option(0.2, "share of the rows of each class for testing", above=0, below=1)
     group: str | None = option(
-        None, "TABLE:COLUMN: rows with equal values, such as patients, stay together"
+        None, "TABLE:COLUMN: rows of one value, such as one patient, stay together"
     )
     seed: int = option(0, "seed of the draw", at_least=0, at_most=SEED)
 
@@ -65,7 +65,7 @@ class ImportOptions(NumberFormat):
     backbone: str = option(
         "import", "name of what made the embeddings; only equal ones can be added up"
     )
-    unlabelled: bool = option(False, "without labels, for predict; a file may hold some")
+    unlabelled: bool = option(False, "leave labels out, for predict, also where the file has some")
 
     def check(self) -> None:
         for name in ("y", "labels", "classes"):
@@ -141,7 +141,7 @@ class ExtractOptions(NetworkOptions, NumberFormat):
     precision: str = option(
         "fp32", "number format of the network's arithmetic", choices=("fp32", "bf16", "fp16")
     )
-    plain: bool = option(False, "give the bits of a plain PyTorch loop; slower")
+    plain: bool = option(False, "compute the same bits as a plain PyTorch loop; slower")
     data_root: Path | None = option(
         None, "folder where data sets lie or are downloaded to",
         unset="$AFLTOOL_DATA, else ./afl-data", in_result=False,

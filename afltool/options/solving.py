@@ -56,7 +56,7 @@ class EvaluateOptions(Options):
     )  # fmt: skip
     group: str | None = option(
         None,
-        "TABLE:COLUMN: the bootstrap draws whole groups of rows, such as patients",
+        "TABLE:COLUMN: the bootstrap draws whole groups, such as all rows of a patient",
         in_run=False,
     )
     samples: int = option(

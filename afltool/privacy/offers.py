@@ -32,7 +32,7 @@ from .roster import Roster
 
 SHARE_BYTES = 33  # a number below shamir.PRIME
 SHARE = msg.hexadecimal(SHARE_BYTES)
-KINDS = ("mask", "self")  # the secret of the pairwise masks, that of the self-mask
+SECRETS = ("mask", "self")  # the secret of the pairwise masks, that of the self-mask
 SEALED_BYTES = 2 * SHARE_BYTES + 16  # both shares, and the tag of the cipher
 
 
@@ -60,7 +60,7 @@ PATTERN = {
     "share_key": msg.hexadecimal(32),
     "self_commitment": msg.SHA256,
     "shares": headers.Quick(
-        _shares, [{"sealed": msg.hexadecimal(SEALED_BYTES), **dict.fromkeys(KINDS, msg.SHA256)}]
+        _shares, [{"sealed": msg.hexadecimal(SEALED_BYTES), **dict.fromkeys(SECRETS, msg.SHA256)}]
     ),
 }
 _NONCE = bytes(12)  # every key below encrypts only one text
@@ -101,7 +101,7 @@ def draw(roster: Roster, me: Identity) -> Secrets:
         sealed = ChaCha20Poly1305(key).encrypt(_NONCE, b"".join(pair), None)
         marks = {
             kind: commitment(roster, kind, me.name, holder.name, secret=share)
-            for kind, share in zip(KINDS, pair, strict=True)
+            for kind, share in zip(SECRETS, pair, strict=True)
         }
         shares.append({"sealed": sealed.hex(), **marks})
     body = {
@@ -182,7 +182,7 @@ class Offers:
                 f"the offer of {giver!r} holds a share for {me.name!r} that cannot be decrypted: "
                 f"leave {giver!r} out of the round, or use the key that is in the roster"
             ) from None
-        pair = dict(zip(KINDS, (both[:SHARE_BYTES], both[SHARE_BYTES:]), strict=True))
+        pair = dict(zip(SECRETS, (both[:SHARE_BYTES], both[SHARE_BYTES:]), strict=True))
         for kind, value in pair.items():
             check_secret_share(self, giver, me.name, kind, value, giver)
         return pair
