@@ -46,6 +46,8 @@ RIVALS: list[tuple[str, str, Options]] = [
     ("FedDisco (KL)", "feddisco", {}),
     ("FedDisco (L2)", "feddisco", {"distance": "l2"}),
     ("FedAWA", "fedawa", {}),
+    ("64 hidden: FedAvg", "fedavg", {"hidden": 64}),
+    ("64 hidden: MOON", "moon", {"hidden": 64}),
     ("FedLPA", "fedlpa", {}),
     ("FedFisher (K-FAC)", "fedfisher", {}),
     ("FedFisher (diagonal)", "fedfisher", {"fisher": "diagonal"}),
