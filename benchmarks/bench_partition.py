@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import numpy as np
+from measure import machine
 
 from afltool.errors import AflError
 from afltool.partitions import assign, summary
@@ -48,6 +49,7 @@ def main() -> None:
     ids = np.char.add(b"train/", rng.permutation(args.rows).astype("S8"))
     labels = rng.integers(0, args.classes, args.rows)
     user = rng.integers(0, args.clients, args.rows)
+    print(machine())
     print(f"{args.rows:,} rows, {args.clients:,} clients, {args.classes:,} classes")
     for options in _cases(args.clients, user):
         start, note = time.perf_counter(), ""

@@ -1,12 +1,17 @@
 """What `afltool run` takes beside the products that its rounds are made of.
 
     python benchmarks/bench_run.py [--rows 50000] [--only softmax-100,deepafl-5] [--folder DIR]
+                                   [--beside OTHER/.venv/bin/afltool]
 
 Rows are those of `synthetic.py`, 1,280 int16 features. A run and its products are both made in one
 thread, in processes of their own, and processor seconds are counted: other work on the machine
-hardly changes them. Of a run of R rounds and one of fewer the difference is that of the rounds
-alone, so starting Python, importing SciPy and PyTorch and evaluating are not in it. The products of
-a round are float64 for the linear and the softmax head, float32 for DeepAFL, counts for SAFLe:
+hardly changes them. They are those that the run itself counts for each stage (`stages` of its
+summary): *clients* is local-stats, *server* is solve, which is everything else of a round, and both
+with reading, checking, digesting and writing their files. Of a run of R rounds and one of fewer the
+difference is taken, so that starting Python, importing SciPy and PyTorch are not in it.
+*difference* is that of the whole runs, which also has what evaluating takes longer for more layers.
+--beside runs the command of another tree in turn. The products of a round are float64 for the
+linear and the softmax head, float32 for DeepAFL, counts for SAFLe:
 
     linear     XᵀX                                        softmax    ΦV and Φᵀ(P − Y), Φ = X
     deepafl    ΦB, FᵀF, ΦW, FᵀR, FZ, PUᵀ, ΦᵀP and the    safle      the codes of pairs of groups
@@ -122,18 +127,47 @@ def safle(rows: int, classes: int, rng: np.random.Generator) -> float:
 ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def run(train: Path, test: Path, words: str) -> tuple[float, float, dict[str, float]]:
-    """Processor seconds and peak MB of a run, and the seconds of its stages by the clock."""
+ROUND = ("local-stats", "solve")
+
+
+@dataclass(frozen=True)
+class Took:
+    """Processor seconds of a run and of its stages (none in older trees), and its peak in MB."""
+
+    whole: float
+    stages: dict[str, float]
+    peak: float
+
+
+def run(command: Path, train: Path, test: Path, words: str) -> Took:
     with tempfile.TemporaryDirectory(dir=train.parent) as folder:
         files = f"--train-features {train} --test-features {test} --clients 100 -o {folder}/run"
-        command = [str(COMMAND), "-q", "run", *words.split(), *files.split()]
-        child = subprocess.Popen(command, env={**os.environ, **ALONE}, stdout=subprocess.DEVNULL)
+        called = [str(command), "-q", "run", *words.split(), *files.split()]
+        child = subprocess.Popen(called, env={**os.environ, **ALONE}, stdout=subprocess.DEVNULL)
         _, status, used = os.wait4(child.pid, 0)
-        assert os.waitstatus_to_exitcode(status) == 0, command
+        assert os.waitstatus_to_exitcode(status) == 0, called
         stages: dict[str, float] = {}
         for one in json.loads((Path(folder) / "run" / "summary.json").read_text())["stages"]:
-            stages[one["stage"]] = stages.get(one["stage"], 0.0) + one["seconds"]
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, stages
+            if "processor_seconds" in one:
+                stages[one["stage"]] = stages.get(one["stage"], 0.0) + one["processor_seconds"]
+    return Took(used.ru_utime + used.ru_stime, stages, used.ru_maxrss / 1024)
+
+
+def row(case: Case, command: Path, train: Path, test: Path, alone: float) -> str:
+    """A line of the table: a case by one command."""
+    many = run(command, train, test, f"{case.words} {case.many}")
+    few = Took(0.0, {}, 0.0)
+    if case.few:
+        few = run(command, train, test, f"{case.words} {case.few}")
+    whole = (many.whole - few.whole) / case.rounds
+    of_round = [name for name in ROUND if name in many.stages]
+    each = [(many.stages[n] - few.stages.get(n, 0.0)) / case.rounds for n in of_round]
+    parts = [f"{seconds:.3f} s" for seconds in each] or ["", ""]
+    times = (sum(each) or whole) / alone
+    return (
+        f"{many.whole:.1f} s | {whole:.3f} s | {' | '.join(parts)} | {alone:.3f} s | {times:.2f} "
+        f"| {many.peak:.0f} MB |"
+    )
 
 
 def main() -> None:
@@ -149,12 +183,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--only", default=",".join(CASES))
     parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--beside", type=Path, default=None)
     given = parser.parse_args()
     os.environ.update(ALONE)
     print(machine())
     print(f"{given.rows} × {DIM} int16 rows; processor seconds, one thread")
-    print("| run | whole | a round or layer | its products | times | peak |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| run | whole | difference | a round: clients | server | products | times | peak |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     folder = given.folder or Path(tempfile.mkdtemp(prefix="bench-run-"))
     for name in given.only.split(","):
         case = CASES[name]
@@ -163,15 +198,9 @@ def main() -> None:
             for n, seed in ((given.rows, 0), (given.rows // 5, 1))
         )
         alone = float(fresh(__file__, case.products, str(given.rows), str(case.classes))[0])
-        whole, peak, _ = run(train, test, f"{case.words} {case.many}")
-        each = whole
-        if case.few:
-            each = (whole - run(train, test, f"{case.words} {case.few}")[0]) / case.rounds
-        print(
-            f"| {name} | {whole:.1f} s | {each:.2f} s | {alone:.2f} s | {each / alone:.2f} "
-            f"| {peak:.0f} MB |",
-            flush=True,
-        )
+        for command in filter(None, (given.beside, COMMAND)):
+            side = f"{name}, before" if command == given.beside else name
+            print(f"| {side} | {row(case, command, train, test, alone)}", flush=True)
 
 
 if __name__ == "__main__":

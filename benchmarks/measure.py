@@ -14,20 +14,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+INSTRUCTIONS = {"sha_ni": "SHA-256", "avx2": "AVX2", "avx512f": "AVX-512"}  # that speed depends on
+
 
 def machine() -> str:
-    """Processor, cores and versions: a figure without them says nothing."""
-    import numpy
+    """Processor and its instructions, cores, versions, and the kernels that each BLAS has chosen.
 
-    names = [
-        line.split(":")[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
+    A figure without them says nothing.
+    """
+    import numpy
+    import scipy.linalg  # noqa: F401 - its BLAS is another one
+    from threadpoolctl import threadpool_info
+
+    about = dict(
+        line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line
+    )
+    about = {name.strip(): value.strip() for name, value in about.items()}
+    flags = about.get("flags", "").split()
+    there = [said if flag in flags else f"no {said}" for flag, said in INSTRUCTIONS.items()]
+    blas = [
+        f"{Path(one['filepath']).parent.name.removesuffix('.libs')}: {one['internal_api']} "
+        f"{one['version']} {one['architecture']}, {one['num_threads']} threads"
+        for one in threadpool_info()
+        if one["user_api"] == "blas"
     ]
-    cores = len(os.sched_getaffinity(0))
-    processor = names[0] if names else platform.machine()
+    processor, cores = about.get("model name", platform.machine()), len(os.sched_getaffinity(0))
     return (
-        f"{processor}, {cores} cores, Python {platform.python_version()}, NumPy {numpy.__version__}"
+        f"{processor} ({', '.join(there)}), {cores} cores, Python {platform.python_version()}, "
+        f"NumPy {numpy.__version__}; {'; '.join(blas)}"
     )
 
 

@@ -79,6 +79,7 @@ def test_the_summary_holds_every_option_and_where_all_comes_from(features, tmp_p
     assert found["digests"] == {k: afltool.info(run / v)["digest"] for k, v in digests.items()}
     assert found["upload_bytes"] == sum(r["upload_bytes"] for r in found["rounds"])
     assert found["seconds"] == pytest.approx(sum(s["seconds"] for s in found["stages"]), abs=0.01)
+    assert all(stage["processor_seconds"] >= 0 for stage in found["stages"])
     assert found["partition"]["alpha"] == 0.3
     assert found["versions"]["afltool"] == afltool.__version__
 

@@ -90,10 +90,11 @@ class _Run:
             write_text(text, self.folder.options, overwrite=True)
 
     def timed(self, name: str, work: Callable[[], Path]) -> Path:
-        begun = time.perf_counter()
+        begun, worked = time.perf_counter(), time.process_time()
         path = work()
-        seconds = time.perf_counter() - begun
-        self.stages.append({"stage": name, "seconds": round(seconds, 3), "file": path.name})
+        seconds, worked = time.perf_counter() - begun, time.process_time() - worked
+        took = {"seconds": round(seconds, 3), "processor_seconds": round(worked, 4)}
+        self.stages.append({"stage": name, **took, "file": path.name})
         log.info("%s: %s (%.1f s)", name, path, seconds)
         return path
 

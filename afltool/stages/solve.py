@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from ..clients import same_source, sources_of
 from ..differences import difference
@@ -28,6 +29,7 @@ from ..store.recipes import recipe, up_to_date
 from ..store.statistics import load_statistics
 
 log = logging.getLogger("afltool")
+POOLED = ("scipy.linalg", "torch")  # which bring a pool of threads when they are loaded
 
 
 @takes(SolveOptions)
@@ -71,7 +73,7 @@ def solve(
     _say_one_class(statistics, Path(total))
     if not up_to_date(out, made_by, overwrite):
         begun = time.perf_counter()
-        with nullcontext() if threads is None else threadpool_limits(threads):
+        with _pools(tuple(name in sys.modules for name in POOLED)).limit(limits=threads):
             solved = start.absorb(statistics, held)
         solved.report |= ridge_by(statistics, options or {})
         _note(start, solved, statistics, time.perf_counter() - begun)
@@ -79,6 +81,12 @@ def solve(
         save_head(out, solved, made_by, statistics.context, threads=threads, clients=clients)
         _say(solved, out)
     return out
+
+
+@lru_cache(maxsize=4)
+def _pools(_loaded: tuple[bool, ...]) -> ThreadpoolController:
+    """The pools of threads of this process; to look for them takes as long as a small solve."""
+    return ThreadpoolController()
 
 
 def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None) -> Head:
