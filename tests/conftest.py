@@ -15,6 +15,7 @@ from typing import Any
 # Before any numerical library loads: the tests run two at a time on two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis
 import numpy as np
 import pytest
 import typer.testing
@@ -27,6 +28,10 @@ COMMAND = Path(sys.executable).with_name("afltool")
 # Commands that are told to a user begin with `afltool`; tests run them as in an activated
 # environment, however the test runner was started.
 os.environ["PATH"] = f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"
+
+# A machine under load is slow, not wrong.
+hypothesis.settings.register_profile("afltool", deadline=None)
+hypothesis.settings.load_profile("afltool")
 
 #: An app's command, made once: its hundreds of options take longer than most commands themselves.
 command_of = cache(typer.main.get_command)
