@@ -39,10 +39,10 @@ class Design(Protocol):
         ...
 
 
-class Room:
+class Buffers:
     """Float64 arrays that every few rows use again: new pages of memory cost more than the numbers.
 
-    What was made of a room is overwritten by the next rows that use it.
+    What was put there is overwritten by the next rows that use them.
     """
 
     def __init__(self) -> None:
@@ -59,25 +59,25 @@ class Room:
 class Dense:
     """[X, 1] of rows X (n, d), with the constant feature last.
 
-    The designs of one ``room`` are used one after the other.
+    Designs that share ``buffers`` are used one after the other.
     """
 
-    def __init__(self, X: Rows, room: Room | None = None) -> None:
-        self._room = room or Room()
-        self.bits, self.values = _values(X, self._room)
+    def __init__(self, X: Rows, buffers: Buffers | None = None) -> None:
+        self._buffers = buffers or Buffers()
+        self.bits, self.values = _values(X, self._buffers)
         self._one = 2.0 ** (self.bits or 0)
         self.columns = self.values.shape[1] + 1
         self.reach = self.columns * max(LARGEST, int(self._one))
 
     def forward(self, V: F64) -> F64:
-        out = self._room("scores", len(self.values), V.shape[1])
+        out = self._buffers("scores", len(self.values), V.shape[1])
         for at in range(0, len(out), FEW):
             np.matmul(self.values[at : at + FEW], V[:-1], out=out[at : at + FEW])
         out += self._one * V[-1]
         return out
 
     def backward(self, R: F64, total: F64) -> None:
-        some, part = (self._room(n, self.columns - 1, R.shape[1]) for n in ("some", "part"))
+        some, part = (self._buffers(n, self.columns - 1, R.shape[1]) for n in ("some", "part"))
         for at in range(0, len(R), FEW):
             np.matmul(self.values[at : at + FEW].T, R[at : at + FEW], out=part if at else some)
             if at:
@@ -91,11 +91,11 @@ class Coded:
     """[X, one-hot codes] of codes (E, n) below V = ``size``; without X the codes alone."""
 
     def __init__(
-        self, codes: Codes, size: int, X: Rows | None = None, room: Room | None = None
+        self, codes: Codes, size: int, X: Rows | None = None, buffers: Buffers | None = None
     ) -> None:
         groups, rows = codes.shape
         none = 0, np.empty((rows, 0))
-        self.bits, self.values = none if X is None else _values(X, room or Room())
+        self.bits, self.values = none if X is None else _values(X, buffers or Buffers())
         self._one = 2.0 ** (self.bits or 0)
         self._raw = self.values.shape[1]
         self.columns = self._raw + groups * size
@@ -115,11 +115,11 @@ class Coded:
         total[self._raw :] += self._hot.T @ R
 
 
-def _values(X: Rows, room: Room) -> tuple[int | None, F64]:
+def _values(X: Rows, buffers: Buffers) -> tuple[int | None, F64]:
     """Bits and float64 values of rows; integers for fixed point."""
     bits, given = (X.bits, X.values) if isinstance(X, FixedPoint) else (None, X)
     if given.dtype == np.float64:
         return bits, np.asarray(given, dtype=np.float64)
-    values = room("values", *given.shape)
+    values = buffers("values", *given.shape)
     np.copyto(values, given)
     return bits, values

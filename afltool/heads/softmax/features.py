@@ -17,7 +17,7 @@ from ...arrays import F64, Array
 from ...digest import Digest
 from ...linalg import codes as cd
 from ...linalg import ridge as rr
-from ...linalg.designs import Coded, Dense, Design, Room
+from ...linalg.designs import Buffers, Coded, Dense, Design
 from ...linalg.fixedpoint import FixedPoint, Rows, real, rows_as
 from ...statistics import Statistics
 from ..base import Block, Head, Source
@@ -106,9 +106,9 @@ class SoftmaxFeatures:
         """The rows from which Φ is computed, and the arrays from which the next round may start."""
         return X, {}
 
-    def design(self, rows: Lifted, room: Room) -> Design:
-        """Φ of a few lifted rows; see `linalg.designs.Room`."""
-        return Dense(rows, room)
+    def design(self, rows: Lifted, buffers: Buffers) -> Design:
+        """Φ of a few lifted rows; see `linalg.designs.Buffers`."""
+        return Dense(rows, buffers)
 
     def expanded(self, X: Rows) -> F64:
         """Φ (n, D) of a few rows, dense and without the intercept."""
@@ -206,8 +206,8 @@ class CodedFeatures(SoftmaxFeatures):
         raw = X if self.head.options.with_linear else None
         return CodedRows(carried[CODES].T, self._coder.size, raw), dict(carried)
 
-    def design(self, rows: Lifted, room: Room) -> Design:
-        return Coded(rows.codes, rows.size, rows.raw, room)
+    def design(self, rows: Lifted, buffers: Buffers) -> Design:
+        return Coded(rows.codes, rows.size, rows.raw, buffers)
 
     def expanded(self, X: Rows) -> F64:
         return self.head.expanded(X)

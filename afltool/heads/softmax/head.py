@@ -28,7 +28,7 @@ from ...arrays import F64, Array
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...linalg import ridge as rr
 from ...linalg import softmax as sm
-from ...linalg.designs import Design, Room
+from ...linalg.designs import Buffers, Design
 from ...linalg.fixedpoint import Rows
 from ...statistics import Statistics
 from ..base import Block, Head, Source, add_up, expect_shape, note_round
@@ -156,8 +156,8 @@ class SoftmaxHead(Head):
 
     def _designs(self, rows: Lifted) -> Iterator[Design]:
         """Φ of a few rows at a time; at least one part, which may have no rows."""
-        starts, room = range(0, max(len(rows), 1), ROWS_AT_ONCE), Room()
-        return (self.features.design(rows[at : at + ROWS_AT_ONCE], room) for at in starts)
+        starts, buffers = range(0, max(len(rows), 1), ROWS_AT_ONCE), Buffers()
+        return (self.features.design(rows[at : at + ROWS_AT_ONCE], buffers) for at in starts)
 
     # ------------------------------------------------------------ server side
 
