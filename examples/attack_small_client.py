@@ -141,4 +141,6 @@ def main(out: Path, rows: int = 12) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: python examples/attack_small_client.py OUT [ROWS]")
     main(Path(sys.argv[1]), *map(int, sys.argv[2:3]))

@@ -71,7 +71,7 @@ def check_scheme(options: PartitionOptions) -> None:
     given = {name for name in _OWN if getattr(options, name) not in (None, False)}
     missing, foreign = sorted(needs - given), sorted(given - needs - may)
     if missing or foreign:
-        wrong = f"needs {_flags(missing)}" if missing else f"does not take {_flags(foreign)}"
+        wrong = f"lacks {_flags(missing)}" if missing else f"does not take {_flags(foreign)}"
         more = f" and may have {_flags(sorted(may))}" if may else ""
         raise UsageError(
             f"--scheme {options.scheme} {wrong}; it needs {_flags(sorted(needs))}{more}"
