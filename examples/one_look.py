@@ -112,14 +112,14 @@ def weighed(fitted: Fitted, weights: F64) -> tuple[F64, F64]:
     kept = ~data.held_out[data.client]
     found: list[F64] = []
     for rows in (kept, np.full(len(data.y), True)):
-        G, H = 0.0, 0.0
+        G, H = np.zeros(()), np.zeros(())
         for c, weight in enumerate(weights):
             part = head.gather(data.blocks(np.flatnonzero(rows & (data.y == c))))[0]
             G = G + weight * gram_matrix(part.arrays[GRAM], bits)
             H = H + weight * part.arrays[CROSS] * 2.0**-bits
         number = (weights * np.bincount(data.y[rows], minlength=len(weights))).sum()
         counts = weights * np.bincount(data.y[rows], minlength=len(weights))
-        problem = Problem(G, H, number, counts, intercept=True)  # type: ignore[arg-type]
+        problem = Problem(G, H, number, counts, intercept=True)
         W = problem.with_intercept(problem.system.spectral.weights(fitted.ridge))
         X = data.test if len(found) else data.X[fitted.apart]
         found.append(real(X) @ W[:-1] + W[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def fitted(X, y, owner=None, carry=True, **options):
 def layered(X, y, T, lam, *, deepening, label_encoding, seed=3):
     """Every W_t of pooled rows; the layers are solved for Y Q_t itself, as the text has it."""
     Y = np.eye(C)[y]
-    drawn = lambda stream, n, m: projection("linear-uniform", seed, stream, n, m)  # noqa: E731
+    drawn = partial(projection, "linear-uniform", seed)
     phi = activate("tanh", drawn(0, D, WIDTH)(X))
     found = []
     for t in range(T + 1):
