@@ -8,14 +8,20 @@ thread, in processes of their own, and processor seconds are counted: other work
 hardly changes them. They are those that the run itself counts for each stage (`stages` of its
 summary): *clients* is local-stats, *server* is solve, which is everything else of a round, and both
 with reading, checking, digesting and writing their files. Of a run of R rounds and one of fewer the
-difference is taken, so that starting Python, importing SciPy and PyTorch are not in it.
+difference is taken, so that starting Python, importing SciPy and PyTorch are not in it. A head of
+one round is run with half of the rows instead, and the difference, of the products too, is doubled;
+its solve does not depend on the rows: *server* is the whole of it, and is not in *times*.
 *difference* is that of the whole runs, which also has what evaluating takes longer for more layers.
---beside runs the command of another tree in turn. The products of a round are float64 for the
-linear and the softmax head, float32 for DeepAFL, counts for SAFLe:
+--beside runs the command of another tree in turn, with --cache for DeepAFL where --beside-cache
+says so (trees that keep no rows compute all earlier layers again without it). The products of a
+round are float64 for the linear and the softmax head, float32 for DeepAFL and random features,
+counts for SAFLe:
 
     linear     XᵀX                                        softmax    ΦV and Φᵀ(P − Y), Φ = X
-    deepafl    ΦB, FᵀF, ΦW, FᵀR, FZ, PUᵀ, ΦᵀP and the    safle      the codes of pairs of groups
-               activation are not all of a layer: σ is not counted
+    deepafl    ΦB, FᵀF, ΦW, FᵀR, FZ, PUᵀ and ΦᵀP         safle      the counts of pairs of codes
+    random-features    XA, FᵀF and FᵀY
+
+σ, solving and evaluating are in no product.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +46,10 @@ DIM, WIDTH, BLOCK = 1280, 1024, 4096
 
 @dataclass(frozen=True)
 class Case:
-    """Two runs of one head, and how many rounds (or layers) one has more than the other."""
+    """Two runs of one head, and how many rounds (or layers) one has more than the other.
+
+    No ``few``: a head of one round, which is run with half of the rows.
+    """
 
     classes: int
     words: str
@@ -57,7 +66,10 @@ CASES = {
     "deepafl-5": Case(100, "--head deepafl", "--layers 1", "--layers 6", 5, "deepafl"),
     "deepafl-20": Case(100, "--head deepafl", "--layers 1", "--layers 21", 20, "deepafl"),
     "deepafl-50": Case(100, "--head deepafl", "--layers 1", "--layers 51", 50, "deepafl"),
-    "safle-512": Case(100, "--head safle --experts 512", "", "", 1, "safle"),
+    "safle-512": Case(100, "--head safle --experts 512 --ridge 100", "", "", 1, "safle"),
+    "random-features-4096": Case(
+        100, "--head random-features --width 4096 --ridge 1", "", "", 1, "random"
+    ),
 }
 
 
@@ -67,7 +79,13 @@ def products(kind: str, rows: int, classes: int) -> float:
 
     keep_freed()
     rng = np.random.default_rng(0)
-    work = {"gram": gram, "softmax": softmax, "deepafl": deepafl, "safle": safle}[kind]
+    work = {
+        "gram": gram,
+        "softmax": softmax,
+        "deepafl": deepafl,
+        "safle": safle,
+        "random": random_features,
+    }[kind]
     return min(work(rows, classes, rng) for _ in range(3))
 
 
@@ -113,6 +131,21 @@ def deepafl(rows: int, classes: int, rng: np.random.Generator) -> float:
     return time.process_time() - begun
 
 
+def random_features(rows: int, classes: int, rng: np.random.Generator) -> float:
+    """XA, and the symmetric and the thin product of 4,096 features."""
+    from scipy.linalg.blas import sgemm, ssyrk
+
+    X, A = rng.random((BLOCK, DIM), np.float32), rng.random((DIM, 4096), np.float32)
+    F, Y = rng.random((BLOCK, 4096), np.float32), rng.random((BLOCK, classes), np.float32)
+    begun = time.process_time()
+    for at in range(0, rows, BLOCK):
+        n = min(BLOCK, rows - at)
+        sgemm(1.0, A.T, X[:n].T)
+        ssyrk(1.0, F[:n].T)
+        sgemm(1.0, Y[:n].T, F[:n].T, trans_b=1)
+    return time.process_time() - begun
+
+
 def safle(rows: int, classes: int, rng: np.random.Generator) -> float:
     """The counts of all pairs of 512 codes below 8, of codes in memory."""
     from afltool.linalg.counts import add_pairs, pair_count
@@ -127,7 +160,7 @@ def safle(rows: int, classes: int, rng: np.random.Generator) -> float:
 ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-ROUND = ("local-stats", "solve")
+ROUND, CACHE = ("local-stats", "solve"), "--cache"
 
 
 @dataclass(frozen=True)
@@ -141,6 +174,7 @@ class Took:
 
 def run(command: Path, train: Path, test: Path, words: str) -> Took:
     with tempfile.TemporaryDirectory(dir=train.parent) as folder:
+        words = words.replace(CACHE, f"{CACHE} {folder}/cache")
         files = f"--train-features {train} --test-features {test} --clients 100 -o {folder}/run"
         called = [str(command), "-q", "run", *words.split(), *files.split()]
         child = subprocess.Popen(called, env={**os.environ, **ALONE}, stdout=subprocess.DEVNULL)
@@ -153,26 +187,34 @@ def run(command: Path, train: Path, test: Path, words: str) -> Took:
     return Took(used.ru_utime + used.ru_stime, stages, used.ru_maxrss / 1024)
 
 
-def row(case: Case, command: Path, train: Path, test: Path, alone: float) -> str:
-    """A line of the table: a case by one command."""
-    many = run(command, train, test, f"{case.words} {case.many}")
-    few = Took(0.0, {}, 0.0)
-    if case.few:
-        few = run(command, train, test, f"{case.words} {case.few}")
-    whole = (many.whole - few.whole) / case.rounds
-    of_round = [name for name in ROUND if name in many.stages]
-    each = [(many.stages[n] - few.stages.get(n, 0.0)) / case.rounds for n in of_round]
-    parts = [f"{seconds:.3f} s" for seconds in each] or ["", ""]
-    times = (sum(each) or whole) / alone
+def row(case: Case, command: Path, files: list[tuple[Path, Path]], alone: list[float]) -> str:
+    """A line of the table: a case by one command. ``files``, ``alone``: all rows, and half."""
+    many = run(command, *files[0], f"{case.words} {case.many}")
+    few = run(command, *files[0 if case.few else 1], f"{case.words} {case.few}")
+    share = case.rounds if case.few else 0.5
+    whole = (many.whole - few.whole) / share
+    each = {n: (many.stages[n] - few.stages[n]) / share for n in ROUND if n in many.stages}
+    products, of_round = alone[0], sum(each.values())
+    if not case.few:
+        products = (alone[0] - alone[1]) / share
+        of_round = each.get("local-stats", 0.0)
+        each |= {n: many.stages[n] for n in ("solve",) if n in each}
+    parts = [f"{seconds:.3f} s" for seconds in each.values()] or ["", ""]
     return (
-        f"{many.whole:.1f} s | {whole:.3f} s | {' | '.join(parts)} | {alone:.3f} s | {times:.2f} "
-        f"| {many.peak:.0f} MB |"
+        f"{many.whole:.1f} s | {whole:.3f} s | {' | '.join(parts)} | {products:.3f} s "
+        f"| {(of_round or whole) / products:.2f} | {many.peak:.0f} MB |"
     )
+
+
+def features(folder: Path, rows: int, classes: int, seed: int) -> Path:
+    """A file of features, made in a process of its own: a child begins with its parent's peak."""
+    numbers = map(str, (folder, rows, classes, DIM, seed))
+    return Path(fresh(__file__, "features", *numbers)[0])
 
 
 def main() -> None:
     if "--child" in sys.argv:
-        if sys.argv[2] == "features":  # here, because a child begins with its parent's peak
+        if sys.argv[2] == "features":
             folder, *numbers = sys.argv[3:]
             print(feature_file(Path(folder), *map(int, numbers)))
             return
@@ -184,6 +226,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(CASES))
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--beside", type=Path, default=None)
+    parser.add_argument("--beside-cache", action="store_true")
     given = parser.parse_args()
     os.environ.update(ALONE)
     print(machine())
@@ -193,14 +236,19 @@ def main() -> None:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="bench-run-"))
     for name in given.only.split(","):
         case = CASES[name]
-        train, test = (
-            Path(fresh(__file__, "features", *map(str, (folder, n, case.classes, DIM, seed)))[0])
-            for n, seed in ((given.rows, 0), (given.rows // 5, 1))
-        )
-        alone = float(fresh(__file__, case.products, str(given.rows), str(case.classes))[0])
+        sizes = [given.rows] if case.few else [given.rows, given.rows // 2]
+        test = features(folder, given.rows // 5, case.classes, 1)
+        files = [(features(folder, rows, case.classes, 0), test) for rows in sizes]
+        alone = [
+            float(fresh(__file__, case.products, str(rows), str(case.classes))[0]) for rows in sizes
+        ]
         for command in filter(None, (given.beside, COMMAND)):
-            side = f"{name}, before" if command == given.beside else name
-            print(f"| {side} | {row(case, command, train, test, alone)}", flush=True)
+            side, asked = name, case
+            if command == given.beside:
+                side = f"{name}, before"
+                if given.beside_cache and case.products == "deepafl":
+                    side, asked = f"{side} {CACHE}", replace(case, words=f"{case.words} {CACHE}")
+            print(f"| {side} | {row(asked, command, files, alone)}", flush=True)
 
 
 if __name__ == "__main__":
