@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
+import h5py
 import numpy as np
 import pytest
 from helpers_images import write_imagefolder
 
 import afltool
+from afltool.engines.status import status
 from afltool.errors import InputError, OutputExistsError, UsageError
 from afltool.runs.config import RunConfig, read_config
 
@@ -210,3 +213,72 @@ def test_a_run_needs_data(tmp_path):
         RunConfig()
     with pytest.raises(UsageError, match="go together"):
         RunConfig(train_features=tmp_path)
+
+
+# ------------------------------------------------------------ the last round alone
+
+
+DEEP = {"head": "deepafl", "layers": 2, "width": 16, "each_round": True}
+
+
+@pytest.fixture(scope="module")
+def thin(features, tmp_path_factory):
+    """A finished run of five rounds that kept its last one; tests that change it copy it."""
+    place = tmp_path_factory.mktemp("thin") / "run"
+    return afltool.run(config(features, keep_rounds="last", **DEEP), place)
+
+
+def kept(folder):
+    return sorted(p.name for p in folder.glob("0[45]-*"))
+
+
+def test_the_last_round_alone_is_kept_and_says_all_that_was_measured(features, thin, tmp_path):
+    whole = afltool.run(config(features, **DEEP), tmp_path / "whole")
+    assert len(kept(whole)) == 10
+    assert kept(thin) == ["04-total-5.h5", "05-head-5.h5"]
+    ours, theirs = (json.loads((at / "summary.json").read_text()) for at in (thin, whole))
+    assert ours["options"].pop("keep_rounds") == "last"
+    assert theirs["options"].pop("keep_rounds") == "all"
+    for name in ("digests", "options", "top1", "bytes_per_client"):
+        if name == "bytes_per_client":
+            seconds = [one.pop("gather_seconds") for one in (*ours[name], *theirs[name])]
+            assert all(s >= 0 for s in seconds)
+        assert ours[name] == theirs[name], name
+    found = afltool.evaluate(thin / "05-head-5.h5", features[1], each_round=True)
+    after = [one["top1"] for one in ours["rounds"] if "top1" in one]
+    assert after == [one["top1"] for one in found["rounds"] if "top1" in one]
+    assert len(after) == 3
+
+
+def test_a_finished_run_with_its_last_round_alone_is_up_to_date(
+    features, thin, tmp_path, monkeypatch
+):
+    run = shutil.copytree(thin, tmp_path / "run")
+    found = status(run)
+    assert (found["state"], found["continue"]) == ("done", None)
+    assert "--keep-rounds last" in str(found["parts"])
+    with monkeypatch.context() as refusing:
+        for name in ("local_stats", "solve", "evaluate"):
+            refusing.delattr(f"afltool.runs.pipeline.{name}")
+        afltool.run(config(features, keep_rounds="last", **DEEP), run)
+        more = {**DEEP, "each_round": False}
+        with pytest.raises(OutputExistsError, match=r"--each-round True; found False: .* 5 rounds"):
+            afltool.run(config(features, keep_rounds="last", **more), run)
+        with h5py.File(run / "05-head-5.h5", "r+") as file:
+            file["arrays/weights-1"][0, 0] += 1
+        with pytest.raises(OutputExistsError, match="not usable"):
+            afltool.run(config(features, keep_rounds="last", **DEEP), run)
+
+
+@pytest.mark.parametrize("lost", ["04-total-5.h5", "06-metrics.json", "summary.json"])
+def test_without_one_of_its_files_all_rounds_are_made_again(features, thin, tmp_path, lost):
+    run = shutil.copytree(thin, tmp_path / "run")
+    (run / lost).unlink()
+    assert status(run)["state"] in ("unfinished", "stale")
+    afltool.run(config(features, keep_rounds="last", **DEEP), run)
+    assert kept(run) == kept(thin)
+    old, new = (json.loads((at / "summary.json").read_text()) for at in (thin, run))
+    assert old["digests"] == new["digests"]
+    afltool.run(config(features, **DEEP), run)  # all of them are asked for
+    assert len(kept(run)) == 10
+    assert status(run)["state"] == "done"

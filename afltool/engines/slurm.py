@@ -54,10 +54,11 @@ def check_slurm(config: RunConfig) -> None:
     """Refuse options of `run` that jobs cannot use."""
     if config.extract is not None and config.extract.store is not None:
         raise UsageError("--store is for run: jobs write the features into the run's folder")
-    if config.here.memory is not None:
+    for name, value in config.here.chosen().items():
+        jobs = "; slurm --memory 4G says what a job may take" if name == "memory" else ""
         raise UsageError(
-            f"memory = {config.here.memory!r} among the options is for run on one machine: leave "
-            "it out; slurm --memory 4G says what a job may take"
+            f"{name.replace('_', '-')} = {value!r} among the options is for run on one machine: "
+            f"leave it out{jobs}"
         )
 
 

@@ -27,8 +27,8 @@ class StudyOptions(Options):
     )  # fmt: skip
     most: int = option(1000, "most cells that a study may have", at_least=1, in_run=False)
     only: str | None = option(
-        None, "only these cells: their names in STUDY/cells with commas between, or I/N for part I "
-        "(from 0) of N", in_run=False,
+        None, "only these cells: their names in STUDY/cells, or patterns as linear-*, with "
+        "commas between, or I/N for part I (from 0) of N", in_run=False,
     )  # fmt: skip
     prepare: bool = option(
         False, "make only what cells share: features, and the partitions of baselines", in_run=False

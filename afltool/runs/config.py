@@ -24,6 +24,7 @@ from .toml import flat, known_key, toml_line
 
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
 HERE = "here"  # the part of a run's options that jobs on other machines do not have
+KEEP_ALL, KEEP_LAST = "all", "last"  # of the rounds of a finished run
 NEEDED = ("data", "backbone")  # of a run that extracts: it takes no default for them
 #: What the help of `run` says of defaults that are not those of the stage.
 DEFAULTS = {
@@ -76,6 +77,10 @@ class HereOptions(Options):
     memory: str | None = option(
         None, "memory for what later rounds need again, such as 8GB or 50% of what is free; the "
         "rest goes to a file that the run removes", unset="50%", in_result=False,
+    )  # fmt: skip
+    keep_rounds: str = option(
+        KEEP_ALL, "of a head of several rounds: last removes the heads and totals of all rounds "
+        "but the last one when the run is finished", choices=(KEEP_ALL, KEEP_LAST), in_result=False,
     )  # fmt: skip
 
     def check(self) -> None:

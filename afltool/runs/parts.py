@@ -19,6 +19,7 @@ from ..store.hdf5 import read_header
 from ..store.outputs import partial_path
 from .config import RunConfig
 from .layout import RunFolder
+from .thinned import last_round
 
 TRAIN, TEST = (RunFolder.FEATURES.format(split=split) for split in ("train", "test"))
 CLIENTS = RunFolder.CLIENTS
@@ -58,13 +59,19 @@ class Parts:
         if self.first_head.parent == self.folder.root:
             head = self.first_head.name
         yield self.part(head, "head")
-        for number in count(1):
+        last = last_round(self.folder, self.first_head)
+        if last is not None:
+            yield Part(f"rounds 1 to {last - 1}", "done", "files removed (--keep-rounds last)")
+        for number in count(last or 1):
             suffix = RunFolder.suffix(number)
             total = RunFolder.TOTAL.format(suffix=suffix)
             held = RunFolder.HELD_OUT.format(suffix=suffix)
             self.of_held_out.add(held)
+            made_of = {"features": TRAIN, "partition": CLIENTS}
+            if number != last:  # the summary says what the head was that this one is made of
+                made_of["head"] = head
             for name in [held, total] if self.holds_out() else [total]:
-                yield self.part(name, "statistics", head=head, features=TRAIN, partition=CLIENTS)
+                yield self.part(name, "statistics", **made_of)
             head = RunFolder.HEAD.format(suffix=suffix)
             yield self.part(head, "head", total=total)
             if head not in self.headers or self.headers[head]["phase"] is None:

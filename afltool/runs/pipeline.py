@@ -35,9 +35,10 @@ from ..store.outputs import make_folder
 from ..store.statistics import load_statistics
 from ..store.workspace import forget, working
 from .before import check_before, holds_clients_out
-from .config import RunConfig
+from .config import KEEP_LAST, RunConfig
 from .layout import RunFolder
 from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key, sums_key
+from .thinned import finished_round, remove_rounds
 from .told import costs, exchange_of, made_with, of_report
 
 log = logging.getLogger("afltool")
@@ -76,12 +77,19 @@ class _Run:
         train, test = self.features("train"), self.features("test")
         clients = self.timed("partition", lambda: self.partition(train))
         start = self.started_with = self.timed("head", self.first_head)
+        number = None if self.overwrite else finished_round(self.folder, self.config, start)
+        if number is not None:
+            remove_rounds(self.folder, number)
+            self.keep_options()
+            return self.folder.root
         self.say_exchange(start)
         check_room(start, train)
         heads, uploads = self.rounds(train, clients, start)
         metrics = self.measure(heads, train, test)
         self.summary(load_head(heads[-1])[0], metrics, uploads)
         self.keep_options()
+        if self.config.here.keep_rounds == KEEP_LAST:
+            remove_rounds(self.folder, len(heads))
         return self.folder.root
 
     def keep_options(self) -> None:

@@ -29,21 +29,29 @@ def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -
     if not os.path.lexists(path) or overwrite or path.is_dir():  # a folder is refused there
         check_output(path, schema.KIND_OF_STAGE.get(wanted["stage"]))
         return False
-    from .verify import verify  # and the readers of all kinds, with SciPy: seldom needed
-
-    try:
-        with inputs.distinct_files():  # looking at an output is not reading it
-            header = verify(path)
-    except (AflError, OSError) as error:
-        raise OutputExistsError(
-            f"{path} exists and is not usable ({error}); remove it or use --overwrite"
-        ) from None
+    header = usable(path)
     if canonical_json(header["recipe"]) == canonical_json(wanted):
         return True
     raise OutputExistsError(
         f"{path} exists and was made differently: {_what_differs(header['recipe'], wanted)}; "
         "choose another -o, or use --overwrite"
     )
+
+
+def usable(path: Path) -> Mapping[str, Any]:
+    """The header of an output that exists, after every byte of it was checked.
+
+    Raises `OutputExistsError` for a file that is damaged or none of ours.
+    """
+    from .verify import verify  # and the readers of all kinds, with SciPy: seldom needed
+
+    try:
+        with inputs.distinct_files():  # looking at an output is not reading it
+            return verify(path)
+    except (AflError, OSError) as error:
+        raise OutputExistsError(
+            f"{path} exists and is not usable ({error}); remove it or use --overwrite"
+        ) from None
 
 
 def _what_differs(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:

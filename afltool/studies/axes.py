@@ -10,7 +10,7 @@ from ..baselines import make_settings
 from ..errors import UsageError
 from ..heads import OPTIONS, make_options
 from ..options import flag
-from ..runs.config import FIELDS, PARTS
+from ..runs.config import FIELDS, PARTS, HereOptions
 from ..runs.told import PRESET, plain
 from .cells import LABEL, OF_BASELINE, Cell, own_names
 
@@ -18,7 +18,7 @@ from .cells import LABEL, OF_BASELINE, Cell, own_names
 def axes_of(cell: Cell) -> dict[str, Any]:
     """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables."""
     axes = resolved(cell)
-    axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and not _is_path(k)}
+    axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and k not in _NO_AXES}
     return {**axes, "head": cell.label}
 
 
@@ -47,8 +47,11 @@ def _of_head(cell: Cell) -> dict[str, Any]:
     return {"head_seed" if k == "seed" else k: plain(v) for k, v in found.items()}
 
 
-def _is_path(name: str) -> bool:
-    return name in ("train_features", "test_features", "data_root", "store", "cache")
+#: Paths, and how a run uses its machine.
+_NO_AXES = {
+    "train_features", "test_features", "data_root", "store", "cache",
+    *(f.name for f in fields(HereOptions)),
+}  # fmt: skip
 
 
 # ------------------------------------------------------------ changed defaults

@@ -26,6 +26,7 @@ SHOWN = [f.name for f in fields(TableOptions) if f.name in (
     "rows", "columns", "value", "stat", "layers", "published")]  # fmt: skip
 SHIPPED = Path(__file__).parent / "shipped"
 MOST_CELLS = 10**6  # largest number of cells of a study
+EXPANDED = 10**4  # settings of a grid that is expanded to count its cells
 SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.type))
 IMAGES = frozenset(PARTS["extract"][1].get(f.name, f.name) for f in fields(PARTS["extract"][0]))
 DEALING = frozenset(
@@ -49,6 +50,11 @@ class Study:
     def size(self) -> int:
         """The number of its settings; some may be equal."""
         return grid.size(self.tree, SEVERAL)
+
+    def count(self) -> int:
+        """The number of its cells; of a very large grid that of its settings."""
+        size = self.size()
+        return size if size > EXPANDED else len(self.cells)
 
     @cached_property
     def cells(self) -> list[Cell]:

@@ -5,6 +5,7 @@ A cell with complete and valid files is kept. A cell that fails is named, and th
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 import tempfile
 import time
@@ -21,6 +22,7 @@ from ..options.shards import parse_shard
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file, run
 from ..runs.shared import Shared, extract_key, partition_key
+from ..runs.thinned import last_round
 from ..stages.baseline import baseline
 from ..stages.extract import extract
 from ..stages.partition import partition
@@ -86,10 +88,10 @@ def study(
 
 def check_size(wanted: Study, folder: StudyFolder, most: int) -> None:
     """Refuse a study of more cells than ``most``, before anything is begun."""
-    if wanted.size() > most:
+    if wanted.count() > most:
         raise UsageError(
-            f"the study {wanted.name} has {wanted.size():,} cells{_how_long(wanted, folder)}; "
-            f"--most {wanted.size()} starts it, more options make it smaller"
+            f"the study {wanted.name} has {wanted.count():,} cells{_how_long(wanted, folder)}; "
+            f"--most {wanted.count()} starts it, more options make it smaller"
         )
 
 
@@ -100,9 +102,9 @@ def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
     if "/" in only:
         part, parts = parse_shard(only, "--only")
         return cells[len(cells) * part // parts : len(cells) * (part + 1) // parts]
-    wanted = {one.strip() for one in only.split(",") if one.strip()}
-    found = [cell for cell in cells if cell.key in wanted]
-    if lacking := sorted(wanted - {cell.key for cell in found}):
+    wanted = [one.strip() for one in only.split(",") if one.strip()]
+    found = [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in wanted)]
+    if lacking := [one for one in wanted if not fnmatch.filter([c.key for c in found], one)]:
         raise UsageError(
             f"--only {lacking[0]}: no cell of the study has this name; cells are named as their "
             "folders (afltool status), or give part I/N"
@@ -364,7 +366,7 @@ def _how_long(wanted: Study, folder: StudyFolder) -> str:
     if not known:
         return " (how long one takes is not known here: try --seeds 1, or fix an option)"
     each = sum(known) / len(known)
-    return f", about {duration(each * wanted.size())} at {each:.1f} s a cell"
+    return f", about {duration(each * wanted.count())} at {each:.1f} s a cell"
 
 
 def duration(seconds: float) -> str:
@@ -386,13 +388,20 @@ def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
 
     Raises `NumericalError` naming the cell whose head differs.
     """
-    names, agreed = names_of_cells(cells), 0
+    names, agreed, left = names_of_cells(cells), 0, 0
     for cell in cells:
         found = finished(folder, cell)
         if found is None or cell.method is not None:
             continue
         place = RunFolder(folder.cell(cell.key))
         start = cell.config.first_head or place.first_head
+        if last_round(place, start) is not None:
+            left += 1
+            log.info(
+                "%s: kept its last round alone (--keep-rounds last), so it is not solved again",
+                names[cell.key],
+            )
+            continue
         for number in range(1, len(found["bytes_per_client"]) + 1):
             held = place.held_out(number) if place.held_out(number).exists() else None
             with (
@@ -409,5 +418,6 @@ def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
                     f"{pair[0]}; the cell has {pair[1]}"
                 )
             start, agreed = place.head(number), agreed + 1
-    log.info("study: %d heads solved alone have the digests of the cells", agreed)
+    not_solved = f"; {left} cells kept their last round alone and cannot be checked" if left else ""
+    log.info("study: %d heads solved alone have the digests of the cells%s", agreed, not_solved)
     return agreed

@@ -69,7 +69,7 @@ def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
     root, start = out.absolute(), Path.cwd()
     tasks, shared = _tasks(study.cells, site.max_array), _shared(study.cells)
     found = {"common.sh": scripts.shared(root, site)}
-    for step in _steps(tasks, shared, study.size()):
+    for step in _steps(tasks, shared, study.count()):
         lines = [*scripts.header(step, root, site, start), "", step.body]
         found[f"{step.name}.sh"] = "\n".join(lines)
     found["submit.sh"] = _SUBMIT.format(

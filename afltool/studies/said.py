@@ -41,7 +41,7 @@ def listed(
         texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
         timed, seconds = times.expected(study.cells) if times.any_known(given or {}) else (0, 0.0)
         told = {"timed": timed, "seconds": round(seconds, 1) if timed else None}
-        found.append({"name": name, "cells": study.size(), **texts, **told})
+        found.append({"name": name, "cells": study.count(), **texts, **told})
     return found
 
 
