@@ -119,6 +119,27 @@ def test_options_of_the_command_line_stand_where_the_study_has_them(described):
     assert images.cells[0].config.extract.backbone == "resnet18"
 
 
+def test_an_option_that_some_methods_have_is_given_to_these(described):
+    wanted = read(described())
+    with pytest.raises(UsageError, match="--width is no option of baseline fedavg"):
+        _ = wanted.changed({"width": 5}).cells  # no method of this study has it
+    both = find("safle-table1").changed({"rounds": 3, "experts": 7, "data": "digits"}, 1)
+    rounds = {c.label: c.settings["rounds"] for c in both.cells if c.method}
+    assert set(rounds.values()) == {3}
+    assert len(rounds) == 5
+    experts = {c.label for c in both.cells if "experts" in c.config.head_options}
+    assert experts == {"SAFLe", "SAFLe, the paper's shape"}
+
+
+def test_presets_with_equal_values_have_one_cell(road):
+    given = {"train_features": road.train, "test_features": road.test}
+    one, two = (
+        {c.key for c in find(name).changed(given, 1).cells if c.method == "fedavg"}
+        for name in ("afl-table1", "deepafl-table2")
+    )
+    assert one == two
+
+
 def partitions(study):
     dealt = [cell.config.partition for cell in study.cells]
     return {(one.alpha, one.shards_per_client) for one in dealt}

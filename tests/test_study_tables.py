@@ -263,6 +263,9 @@ def test_published_rows_are_marked_and_come_last():
     assert [made.row_names[r] for r in made.rows][:2] == ["AFL", "FedAvg (published)"]
     assert made.text(made.rows[1], made.columns[0]) == "64.02 ± 0.18"
     assert len(made.columns) == 1
+    of_files = [Record({"head": "AFL", "alpha": 0.1}, {"top1": 0.7})]
+    assert beside("afl-1", of_files, ["alpha"]) == []
+    assert beside("afl-1:cifar10", of_files, ["alpha"]) == beside("afl-1", ours, ["alpha"])
 
 
 def test_results_of_another_method_stand_beside(done, tmp_path):

@@ -44,19 +44,24 @@ def method_class(name: str) -> type[Method]:
     return found
 
 
+def preset_of(name: str, preset: str) -> dict[str, Any]:
+    """The values of a paper's preset for a method; `UsageError` for another name."""
+    if preset not in PRESETS:
+        raise UsageError(f"--preset is {' or '.join(PRESETS)}; found {preset!r}")
+    return {**PRESETS[preset], **method_class(name).preset}
+
+
 def make_settings(
     name: str, given: Mapping[str, Any] | None = None, preset: str | None = None
 ) -> Settings:
     """A method's settings: given options go before a paper's preset, that before the defaults."""
     cls = method_class(name)
-    if preset is not None and preset not in PRESETS:
-        raise UsageError(f"--preset is {' or '.join(PRESETS)}; found {preset!r}")
+    of_preset = {} if preset is None else preset_of(name, preset)
     known = {f.name: f.type for f in fields(cls.settings_class)}
     unknown = sorted(set(given or {}) - known.keys())
     if unknown:
         raise UsageError(
             f"the baseline {name!r} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}"
         )
-    of_preset = {**PRESETS[preset], **cls.preset} if preset else {}
     values = {k: typed(known[k], k, v) for k, v in (given or {}).items()}
     return cls.settings_class(**{**of_preset, **values})

@@ -59,7 +59,8 @@ class TableOptions(Options):
     )  # fmt: skip
     where: tuple[str, ...] = option((), "NAME=VALUE: these cells alone; may be repeated")
     published: str | None = option(
-        None, "PAPER-TABLE such as afl-1: show a paper's figures as well; or none",
+        None, "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; afl-1:cifar10 "
+        "where given features are of that data set",
         unset="the study's",
     )  # fmt: skip
     also: tuple[str, ...] = option(

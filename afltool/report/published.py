@@ -74,8 +74,8 @@ def names() -> list[str]:
 
 
 def published(name: str) -> list[Record]:
-    """The figures of one table of a paper, such as afl-1 or deepafl-12."""
-    wanted = name.replace("table", "")
+    """The figures of one table of a paper, such as afl-1 or deepafl-12; a data set may follow."""
+    wanted = name.partition(":")[0].replace("table", "")
     found = [one for one in _table() if f"{one['paper']}-{one['table']}" == wanted]
     if not found:
         raise UsageError(f"there are no published figures {name!r}; there are {', '.join(names())}")
@@ -109,8 +109,12 @@ def _record(one: dict[str, str | None]) -> Record:
 
 
 def beside(name: str, ours: Sequence[Record], columns: Sequence[str]) -> list[Record]:
-    """Published records that have a column in our table: our data, and settings that we have."""
-    there = {record.axes.get("data") for record in ours}
+    """Published records that have a column in our table: our data, and settings that we have.
+
+    Given feature files do not tell their data set: ``afl-1:cifar10`` says that ours is that one.
+    """
+    name, _, told = name.partition(":")
+    there = {told or record.axes.get("data") for record in ours}
     keys = {tuple(_text(r.axes.get(c)) for c in columns) for r in ours}
     return [
         one

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..baselines import make_settings
+from ..baselines import make_settings, preset_of
 from ..baselines.settings import Settings
 from ..digest import Digest, file_sha256, file_state
 from ..errors import UsageError
@@ -58,9 +58,17 @@ class Cell:
     def key(self) -> str:
         """The name of its folder; it is equal for equal data, options and method."""
         found = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
-        content = [self.method, {k: _meaning("", v) for k, v in self.settings.items()}, found]
+        content = [self.method, {k: _meaning("", v) for k, v in self._values().items()}, found]
         start = (self.method or Path(self.config.own.head).stem).replace("_", "-")
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
+
+    def _values(self) -> Mapping[str, Any]:
+        """The settings of the baseline; a preset by its values, which several papers share."""
+        values, preset = dict(self.settings), self.settings.get("preset")
+        if self.method is None or preset is None:
+            return values
+        del values["preset"]
+        return {**preset_of(self.method, preset), **values}
 
     def commands(self, folder: StudyFolder) -> tuple[list[list[str]], list[str]]:
         """Its command line, after those of the commands that it needs."""

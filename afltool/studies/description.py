@@ -12,6 +12,7 @@ from typing import Any
 from .. import inputs
 from ..baselines import METHODS
 from ..errors import InvalidDataError, OutputExistsError, UsageError
+from ..heads import OPTIONS
 from ..options.study import TableOptions
 from ..runs.config import FIELDS, HEAD_NAMES, PARTS, absolute
 from ..runs.toml import known_key
@@ -87,7 +88,9 @@ class Study:
         ):  # fmt: skip
             if instead in given:
                 tree = grid.without(tree, names)
-        tree = grid.replaced(tree, rest)
+        new = {name: value for name, value in rest.items() if not grid.has(tree, name)}
+        tree, placed = grid.placed(tree, new, _is_of_method)
+        tree = grid.replaced(tree, {k: v for k, v in rest.items() if k not in placed})
         return Study(self.name, self.texts, self.shown, tree)
 
     def keep(self, folder: StudyFolder) -> None:
@@ -104,6 +107,15 @@ class Study:
         text = json.dumps(vars_of(self), indent=2, ensure_ascii=False) + "\n"
         with inputs.distinct_files():  # the study may have been read from this file
             write_text(text, folder.study, overwrite=True)
+
+
+def _is_of_method(block: Mapping[str, Any], name: str) -> bool:
+    """Whether a block names a head or a baseline that has an option of this name."""
+    method, head = block.get(BASELINE), block.get("head")
+    if isinstance(method, str):
+        return method in METHODS and name in own_names(method).keys() - FIELDS.keys()
+    known = isinstance(head, str) and head in OPTIONS
+    return known and name in HEAD_NAMES and name in {f.name for f in fields(OPTIONS[str(head)])}
 
 
 def vars_of(study: Study) -> dict[str, Any]:

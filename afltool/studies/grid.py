@@ -13,7 +13,7 @@ the file; the last one varies fastest. A plain table groups options and means no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -110,6 +110,32 @@ def in_blocks(tree: Tree, name: str) -> bool:
         for value in tree.values()
         for one in ([value] if isinstance(value, Mapping) else value if is_union(value) else [])
     )
+
+
+def has(tree: Tree, name: str) -> bool:
+    """Whether the tree has an option of this name at any level."""
+    return name in tree or in_blocks(tree, name)
+
+
+def placed(
+    tree: Tree, given: Mapping[str, Any], takes: Callable[[Tree, str], bool]
+) -> tuple[Setting, set[str]]:
+    """The tree with each option of ``given`` in every table that ``takes`` it; and their names.
+
+    >>> placed({"m": [{"head": "a"}, {"head": "b"}]}, {"x": 1}, lambda t, _: t.get("head") == "b")
+    ({'m': [{'head': 'a'}, {'head': 'b', 'x': 1}]}, {'x'})
+    """
+    found: Setting = dict(tree)
+    own = {name: value for name, value in given.items() if takes(tree, name)}
+    names = set(own)
+    for key, value in tree.items():
+        if isinstance(value, Mapping) or is_union(value):
+            tables = [value] if isinstance(value, Mapping) else value
+            parts = [placed(one, given, takes) for one in tables]
+            made = [part for part, _ in parts]
+            found[key] = made[0] if isinstance(value, Mapping) else made
+            names = names.union(*(theirs for _, theirs in parts))
+    return {**found, **own}, names
 
 
 def divided(tree: Tree, name: str, wanted: Sequence[Any]) -> Setting:
