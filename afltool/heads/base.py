@@ -35,6 +35,7 @@ from .options import HeadOptions
 
 Block = tuple[Rows, NDArray[np.int64]]
 Shape = tuple[tuple[int, ...], str]  # of an additive array, with 'i' for integers, 'f' for reals
+Gathered = tuple[Mapping[str, Array], Carried]  # the sums, and what the next round may start from
 NO_CLIENTS: Mapping[ClientId, Client] = {}
 SMALL = 256  # bytes; arrays below it are compared instead of digested again
 Digested = tuple[str | None, dict[str, Any], dict[str, Array]]  # the content of a digest
@@ -101,9 +102,7 @@ class Head(ABC):
         return Statistics(phase, arrays, counts, clients=client), left
 
     @abstractmethod
-    def _sums(
-        self, blocks: Iterable[Block], carried: Carried
-    ) -> tuple[Mapping[str, Array], Carried]:
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """The additive arrays of the current phase, summed over the blocks.
 
         The labels are in range; `add_up` adds the arrays of single blocks.

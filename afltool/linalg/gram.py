@@ -6,6 +6,7 @@ rows they are exact integers, see `afltool.linalg.fixedpoint`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,18 @@ class Products:
         appended as the last column.
         """
         return cls(dim(X), classes, X.bits if isinstance(X, FixedPoint) else None, intercept)
+
+    @classmethod
+    def over(
+        cls, blocks: Iterable[tuple[Rows, NDArray[np.int64]]], classes: int, intercept: bool = False
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """`result` of all blocks, of which there is at least one."""
+        stream = iter(blocks)
+        X, y = next(stream)
+        products = cls.like(X, classes, intercept).add(X, y)
+        for X, y in stream:
+            products.add(X, y)
+        return products.result()
 
     def add(self, X: Rows, y: NDArray[np.int64]) -> Products:
         """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from ...linalg.gram import Products, real_cross
 from ...linalg.ridge import cross_matrix, gram_matrix
 from ...linalg.triangle import length, pack, unpack
 from ...statistics import Statistics
-from ..base import Block, Head, Source, add_up, expect_shape, note_round
+from ..base import Block, Gathered, Head, add_up, expect_shape, note_round
 from ..carried import NOTHING, Carried
 from ..gathered import CROSS, GRAM
 from ..least_squares import fraction_bits
@@ -38,12 +39,7 @@ class DiscriminantHead(Head):
 
     name = "discriminant"
     options: DiscriminantOptions
-
-    def __init__(
-        self, options: DiscriminantOptions, sources: Mapping[str, Source] | None = None
-    ) -> None:
-        super().__init__(options, sources)
-        self.state: dict[str, Array] = {}  # counts, and weights or means with variances
+    state: Mapping[str, Array] = MappingProxyType({})  # counts, and what its rule needs
 
     @property
     def log_probabilities(self) -> bool:  # type: ignore[override]  # it depends on the rule
@@ -55,14 +51,13 @@ class DiscriminantHead(Head):
 
     # ------------------------------------------------------------ client side
 
-    def _sums(
-        self, blocks: Iterable[Block], carried: Carried
-    ) -> tuple[Mapping[str, Array], Carried]:
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         d, classes = self._bound()
         if self.options.rule == "qda":
             memory.need(16 * classes * length(d), f"{classes} grams of {d} features")
         if self.options.rule in ("lda", "fedcgs", "fed3r"):
-            return _products(blocks, classes), NOTHING
+            G, H = Products.over(blocks, classes)
+            return {GRAM: G, CROSS: H}, NOTHING
         parts = (self._part(X, y, classes) for X, y in _pieces(blocks))
         return add_up(parts), NOTHING
 
@@ -167,16 +162,6 @@ class DiscriminantHead(Head):
         if (head.state["counts"] < 0).any() or not head.state["counts"].any():
             raise InvalidDataError("the class counts of a head are from 0 on, one above 0")
         return head
-
-
-def _products(blocks: Iterable[Block], classes: int) -> dict[str, Array]:
-    products: Products | None = None
-    for X, y in blocks:
-        products = products or Products.like(X, classes)
-        products.add(X, y)
-    assert products is not None  # there is one block at least
-    G, H = products.result()
-    return {GRAM: G, CROSS: H}
 
 
 def _pieces(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import memory
-from ...arrays import Array
+from ...arrays import F64, Array
 from ...errors import UsageError
 from ...linalg.fixedpoint import Rows, real
 from ...linalg.gram import Products
 from ...statistics import Statistics
-from ..base import Block, Head, Source, expect_shape
+from ..base import Block, Gathered, Head, expect_shape
 from ..carried import NOTHING, Carried
 from ..gathered import CROSS, GRAM, PHASE
 from ..least_squares import fit
@@ -31,27 +30,17 @@ class LinearHead(Head):
 
     name = "linear"
     options: LinearOptions
-
-    def __init__(self, options: LinearOptions, sources: Mapping[str, Source] | None = None) -> None:
-        super().__init__(options, sources)
-        self.weights: NDArray[np.float64] | None = None
+    weights: F64 | None = None  # (d, C), the intercept last if there is one
 
     def phase(self) -> str | None:
         return PHASE if self.weights is None else None
 
-    def _sums(
-        self, blocks: Iterable[Block], carried: Carried
-    ) -> tuple[Mapping[str, Array], Carried]:
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """gram (one triangle) and cross, with the constant feature if asked for; all blocks use
         one buffer."""
         dim, classes = self._bound()
         memory.need(16 * dim * dim, f"the gram of {dim} features")  # a square and two triangles
-        products: Products | None = None
-        for X, y in blocks:
-            products = products or Products.like(X, classes, self.options.intercept)
-            products.add(X, y)
-        assert products is not None  # there is one block at least
-        G, H = products.result()
+        G, H = Products.over(blocks, classes, self.options.intercept)
         return {GRAM: G, CROSS: H}, NOTHING
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> LinearHead:
@@ -61,12 +50,12 @@ class LinearHead(Head):
         solved.weights, solved.report = W, report
         return solved
 
-    def scores(self, X: Rows) -> NDArray[np.float64]:
+    def scores(self, X: Rows) -> F64:
         """X W (+ intercept), float64."""
         if self.weights is None:
             raise UsageError("the head is not solved yet")
         d = self.weights.shape[0] - self.options.intercept
-        scores: NDArray[np.float64] = real(X) @ self.weights[:d]
+        scores: F64 = real(X) @ self.weights[:d]
         return scores + self.weights[d] if self.options.intercept else scores
 
     def arrays(self) -> dict[str, Array]:

@@ -16,7 +16,7 @@ from ...arrays import Array
 from ...errors import InvalidDataError, UsageError
 from ...linalg.fixedpoint import Rows, real
 from ...statistics import Statistics
-from ..base import Block, Head, Source, expect_shape
+from ..base import Block, Gathered, Head, expect_shape
 from ..carried import Carried
 from .options import NetworkHeadOptions
 
@@ -29,19 +29,12 @@ class NetworkHead(Head):
     name = "network"
     log_probabilities = True
     options: NetworkHeadOptions
-
-    def __init__(
-        self, options: NetworkHeadOptions, sources: Mapping[str, Source] | None = None
-    ) -> None:
-        super().__init__(options, sources)
-        self.layers: tuple[tuple[Array, Array], ...] = ()
+    layers: tuple[tuple[Array, Array], ...] = ()
 
     def phase(self) -> str | None:
         return None if self.layers else "descent"
 
-    def _sums(
-        self, blocks: Iterable[Block], carried: Carried
-    ) -> tuple[Mapping[str, Array], Carried]:
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         raise UsageError(NOT_SUMS)
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> NetworkHead:

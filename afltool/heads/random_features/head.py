@@ -19,7 +19,7 @@ from ...linalg import gram
 from ...linalg.fixedpoint import Rows, real, rows_as
 from ...linalg.triangle import length
 from ...statistics import Statistics
-from ..base import Block, Head, Shape, Source, add_up, expect_shape
+from ..base import Block, Gathered, Head, Shape, Source, add_up, expect_shape
 from ..carried import NOTHING, Carried
 from ..gathered import CROSS, GRAM, PHASE
 from ..least_squares import fit
@@ -50,24 +50,13 @@ class RandomFeaturesHead(Head):
     def phase(self) -> str | None:
         return PHASE if self.weights is None else None
 
-    def _sums(
-        self, blocks: Iterable[Block], carried: Carried
-    ) -> tuple[Mapping[str, Array], Carried]:
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """gram and cross of the lifted rows: integers, or float64 sums of products."""
         if self._fixed is not None:
-            return self._exact_sums(self._fixed, blocks), NOTHING
+            lifted = ((self._fixed.features(X), y) for X, y in blocks)
+            G, H = gram.Products.over(lifted, self._bound()[1], self.options.intercept)
+            return {GRAM: G, CROSS: H}, NOTHING
         return add_up(self._products(X, y) for X, y in blocks), NOTHING
-
-    def _exact_sums(self, lift: FixedFeatures, blocks: Iterable[Block]) -> dict[str, Array]:
-        """The sums in fixed point, every block through one buffer."""
-        products: gram.Products | None = None
-        for X, y in blocks:
-            phi = lift.features(X)
-            products = products or gram.Products.like(phi, self._bound()[1], self.options.intercept)
-            products.add(phi, y)
-        assert products is not None  # `gather` passes at least one block
-        G, H = products.result()
-        return {GRAM: G, CROSS: H}
 
     def _products(self, X: Rows, y: NDArray[np.int64]) -> dict[str, Array]:
         phi = self.lift(X)

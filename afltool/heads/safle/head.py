@@ -25,7 +25,7 @@ from ...errors import InvalidDataError, MismatchError, UsageError
 from ...linalg import codes as cd
 from ...linalg.fixedpoint import Rows, real
 from ...statistics import Statistics
-from ..base import Block, Head, Source, add_up, expect_shape
+from ..base import Block, Gathered, Head, Source, add_up, expect_shape
 from ..carried import NOTHING, Carried
 from . import thresholds as th
 from .counting import Collector
@@ -68,9 +68,7 @@ class SafleHead(Head):
         to_find = self.options.cuts == FEDERATED and self.thresholds is None
         return HISTOGRAM if to_find else CODES
 
-    def _sums(
-        self, blocks: Iterable[Block], carried: Carried
-    ) -> tuple[Mapping[str, Array], Carried]:
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """The phase's additive arrays; those of codes are counted in place, block by block.
 
         histogram: ``histogram`` (d, bins). codes: ``labels`` (E, V, C) = ΦᵀY and ``pairs``
