@@ -253,7 +253,7 @@ def test_long_blocks_are_cut_so_that_products_stay_exact():
     head = begun(layers=1)
     n = EXACT_ROWS + 5
     F, R = np.full((n, 2), 32767, np.int16), np.full((n, 1), 2.0**24)
-    assert head.sums.with_residual(F, R).tolist() == [[n * 32767 * 2**24]] * 2
+    assert head.sums.between(F, R).tolist() == [[n * 32767 * 2**24]] * 2
 
 
 @pytest.mark.parametrize(

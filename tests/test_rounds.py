@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import afltool
 from afltool.cli.app import app
-from afltool.heads.deepafl.network import RealLayers
+from afltool.heads.deepafl.network import Layers
 from afltool.store.heads import load_head
 from afltool.store.partitions import load_partition
 
@@ -183,7 +183,7 @@ def test_partial_participation_draws_clients_for_each_layer(data, tmp_path, kind
 @pytest.mark.parametrize("each", [False, True])
 def test_a_cache_changes_the_work_and_nothing_else(data, heads, tmp_path, each, monkeypatch):
     cache, more = tmp_path / "cache", () if each else ("--sum",)
-    begin = RealLayers.begin
+    begin = Layers.begin
 
     def never(self, X):
         assert not len(X)
@@ -191,7 +191,7 @@ def test_a_cache_changes_the_work_and_nothing_else(data, heads, tmp_path, each, 
 
     for number, head in enumerate(heads[:-1]):
         if number == 3:  # the features of the rows are not looked at any more
-            monkeypatch.setattr(RealLayers, "begin", never)
+            monkeypatch.setattr(Layers, "begin", never)
         gather(data, head, tmp_path / f"cached{number}", *more, "--cache", cache)
         assert len(list(cache.iterdir())) == 1
     monkeypatch.undo()

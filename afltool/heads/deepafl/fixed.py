@@ -33,7 +33,7 @@ from ..tabled import Tabled, activated
 from .learned import Learned
 from .network import OF_LABELS, PHI, Layers, State
 from .options import CASCADE, DeepAFLOptions
-from .sums import ENERGY, RECONSTRUCTION, Labels
+from .sums import ENERGY, RECONSTRUCTION, Labels, Sums
 
 RESIDUAL_BITS = 20
 LARGEST_RESIDUAL = 2**24  # so that a row adds at most 2^39 to a sum, see `privacy.roster`
@@ -170,7 +170,7 @@ def exact_product(phi: Array, W: F64) -> tuple[F64, float]:
     return product(phi.astype(np.float64), whole), 2.0**-s
 
 
-class FixedSums:
+class FixedSums(Sums):
     """Sums of int16 rows, int64; residuals have `RESIDUAL_BITS` fraction bits."""
 
     kind = "i"
@@ -183,9 +183,6 @@ class FixedSums:
 
     def classes(self, rows: Array, y: Labels, classes: int) -> Array:
         return real_cross(rows.astype(np.float64), y, classes).astype(np.int64)  # exact: < 2^53
-
-    def between(self, rows: Array, others: Array) -> Array:
-        return self.with_residual(rows, others)  # |others| are below 2^15
 
     def energy(self, rows: Array) -> Array:
         """The sum of squares of each feature, so that no number is above that of a gram."""
@@ -208,11 +205,11 @@ class FixedSums:
         product_ *= scale * 2.0 ** (RESIDUAL_BITS - self.bits)
         return np.rint(product_, out=product_)
 
-    def with_residual(self, rows: Array, residual: Array) -> Array:
-        total = np.zeros((rows.shape[1], residual.shape[1]), np.int64)
+    def between(self, rows: Array, others: Array) -> Array:
+        total = np.zeros((rows.shape[1], others.shape[1]), np.int64)
         for start in range(0, len(rows), EXACT_ROWS):
             part = slice(start, start + EXACT_ROWS)
-            left, right = (a[part].astype(np.float64) for a in (rows, residual))
+            left, right = (a[part].astype(np.float64) for a in (rows, others))
             total += product(left.T, right).astype(np.int64)
         return total
 

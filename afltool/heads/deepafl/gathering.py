@@ -49,11 +49,11 @@ def of_block(
         found[CROSS] = sums.classes(hidden, y, classes)
     else:
         residual = sums.residual(phi, learned.weights[-1], y)
-        found[CROSS] = sums.with_residual(hidden, residual)
+        found[CROSS] = sums.between(hidden, residual)
     if o.reconstruction:
         known = (None, None) if o.no_skip else (phi, learned.decoders[-1])
         lost = sums.rest(state[PHI0], *known)
-        found[RECONSTRUCTION] = sums.with_residual(hidden, lost)
+        found[RECONSTRUCTION] = sums.between(hidden, lost)
     return found
 
 

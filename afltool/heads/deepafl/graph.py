@@ -13,7 +13,6 @@ from ..graphs import Affine, Drawn, Looked, Tabulated, activated, tensor
 from ..projections import projection
 from .fixed import ExactOmega, FixedLayers
 from .head import DeepAFLHead
-from .network import RealLayers
 from .options import ACTIVATED, RESIDUAL
 
 
@@ -47,7 +46,6 @@ class Cascaded(nn.Module):
     def __init__(self, head: DeepAFLHead, t: int) -> None:
         super().__init__()
         o, W, network = head.options, head.learned.weights[t], head.network
-        assert isinstance(network, RealLayers)  # otherwise it is a `FixedCascaded`
         self.fitted, width = nn.Sequential(Affine(W.astype(o.compute))), W.shape[1]
         if o.label_encoding:
             self.fitted.append(Drawn(network.codes(t, width), "none"))

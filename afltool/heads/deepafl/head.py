@@ -29,17 +29,17 @@ from ...arrays import F64, Array
 from ...errors import MismatchError, UsageError
 from ...linalg.fixedpoint import Rows
 from ...statistics import Statistics
-from ..base import Block, Head, Shape, Source, add_up, note_round
+from ..base import Block, Gathered, Head, Shape, Source, add_up, note_round
 from ..carried import NOTHING, Carried
 from ..options import FIXED
 from . import gathering, incremental
 from .fixed import FixedLayers, FixedSums
 from .learned import JOINT, Learned
-from .network import PHI, Layers, RealLayers, State
+from .network import PHI, Layers, State
 from .options import DeepAFLOptions
 from .replay import direct_mse, replayed
 from .solving import Facts, advance
-from .sums import RealSums, Sums
+from .sums import Sums
 
 
 class DeepAFLHead(Head):
@@ -54,8 +54,8 @@ class DeepAFLHead(Head):
     ) -> None:
         super().__init__(options, sources)
         fixed = options.compute == FIXED
-        self.network: Layers = FixedLayers(options) if fixed else RealLayers(options)
-        self.sums: Sums = FixedSums(options) if fixed else RealSums()
+        self.network = FixedLayers(options) if fixed else Layers(options)
+        self.sums = FixedSums(options) if fixed else Sums()
         self.learned = Learned()
 
     def phase(self) -> str | None:
@@ -63,9 +63,7 @@ class DeepAFLHead(Head):
 
     # ------------------------------------------------------------ client side
 
-    def _sums(
-        self, blocks: Iterable[Block], carried: Carried
-    ) -> tuple[Mapping[str, Array], Carried]:
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """gram and cross of Φ_t and Y, or of F_{t−1} and the residual; float64, int64 if fixed.
 
         Keeps Φ_t (and F_t) of the rows, from which the next phase starts.
@@ -175,26 +173,25 @@ class DeepAFLHead(Head):
         if self.phase() is not None:
             raise UsageError("the head is not solved yet")
         last = len(self.learned.weights) - 1
-        return self._scores(self.network.at(X, last, self.learned), last)
+        phi = self.network.at(X, last, self.learned)[PHI]
+        return self.network.scores(phi, self.learned.weights[last])
 
     def round_scores(self, X: Rows) -> Iterator[tuple[str, F64]]:
         """Φ_t W_t for each t with a known W_t: the scores of networks with fewer layers."""
-        state = self.network.begin(X) if self.learned.weights else {}
-        for t in range(len(self.learned.weights)):
-            if t:
-                self.network.step(state, t - 1, self.learned)
-            yield f"weights-{t}", self._scores(state, t)
+        for t, phi in enumerate(self._after_layers(X)):
+            yield f"weights-{t}", self.network.scores(phi, self.learned.weights[t])
 
     def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
-        """Φ_t (n, d_Φ) for each t with a known W_t; of the compute type, valid until the next."""
+        for t, phi in enumerate(self._after_layers(X)):
+            yield f"weights-{t}", self.network.real(phi)
+
+    def _after_layers(self, X: Rows) -> Iterator[Array]:
+        """Φ_t (n, d_Φ) for each t with a known W_t; valid until the next."""
         state = self.network.begin(X) if self.learned.weights else {}
         for t in range(len(self.learned.weights)):
             if t:
                 self.network.step(state, t - 1, self.learned)
-            yield f"weights-{t}", self.network.real(state[PHI])
-
-    def _scores(self, state: State, t: int) -> F64:
-        return self.network.scores(state[PHI], self.learned.weights[t])
+            yield state[PHI]
 
     # ------------------------------------------------------------ state, as files hold it
 

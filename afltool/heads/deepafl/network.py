@@ -12,8 +12,6 @@ int16.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 import numpy as np
 
 from ...arrays import F64, Array
@@ -31,41 +29,69 @@ State = dict[str, Array]
 _sha256 = Once(lambda factor: Digest().array("factor", factor, "<f8").hex())
 
 
-class Layers(ABC):
+class Layers:
     """The random part of a head, its options and projections, which are never stored.
 
-    A number format implements the abstract methods.
+    Rows are float32 or float64, the compute type; another number format overrides what it computes
+    otherwise.
     """
 
     def __init__(self, options: DeepAFLOptions) -> None:
         self.options = options
+        self._random = Projections(options.projection, options.seed)
 
-    @abstractmethod
     def _first(self, X: Rows) -> Array:
         """Φ_0 of rows X (n, d)."""
+        o = self.options
+        A = self._random(0, dim(X), o.widths[0])
+        return A(rows_as(X, o.compute), str(o.phi0_activation))
 
-    @abstractmethod
     def hidden(self, state: State, t: int) -> Array:
         """F_t = σ(Φ_t B_t), or σ(Φ_0 B_t) in the variant (89)."""
+        o, source = self.options, self.source(state)
+        if o.identity_projection:
+            return activate(str(o.activation), source.copy())
+        return self._random(t + 1, *o.widths)(source, str(o.activation))
 
-    @abstractmethod
     def _block(self, state: State, hidden: Array, t: int, learned: Learned) -> Array:
         """Φ_t → Φ_{t+1} = Φ_t + P Uᵀ from F_t; returns P, see `step`."""
+        if self.options.identity_omega:
+            state[PHI] = hidden if self.options.no_skip else state[PHI] + hidden
+            return hidden
+        Z, U = learned.blocks[t].astype(hidden.dtype)
+        if self.options.no_skip:
+            state[PHI] = np.zeros_like(state[PHI])
+        P = hidden if U is None else product(hidden, Z)
+        add_product(state[PHI], P, Z.T if U is None else U)
+        return P
 
-    @abstractmethod
     def cascade(self, phi: Array, t: int, W: F64) -> Array:
         """σ(Φ_t W_t B_t), or σ(Φ_t W_t Q_t B_t) with encoded labels; σ = 1 if not activated.
 
         The ridge regression of Y Q_t on Φ_t is W_t Q_t, so encoded labels need no other sums.
         """
+        o = self.options
+        fitted = product(phi, W.astype(phi.dtype))
+        if o.label_encoding:
+            fitted = self.codes(t, fitted.shape[1])(fitted)
+        B = self.projected(t, fitted.shape[1])
+        return B(fitted, str(o.activation) if o.deepening == ACTIVATED else "none")
 
-    @abstractmethod
+    def codes(self, t: int, classes: int) -> Projection:
+        """Q_t (C, d_F), the labels' random map; a stream of its own, linear, without a bias."""
+        return Projection(self._random(OF_LABELS + t, classes, self.options.widths[1]).A, None)
+
+    def projected(self, t: int, fan_in: int) -> Projection:
+        """B_t of a cascade."""
+        return self._random(t + 1, fan_in, self.options.widths[0])
+
     def scores(self, phi: Array, W: F64) -> F64:
         """ΦW (n, C)."""
+        return np.asarray(product(phi, W.astype(phi.dtype)), dtype=np.float64)
 
-    @abstractmethod
     def real(self, phi: Array) -> Array:
         """Features in units of one, float32 or float64."""
+        return phi
 
     def begin(self, X: Rows) -> State:
         """The state of rows X (n, d) before the first layer."""
@@ -113,55 +139,3 @@ class Layers(ABC):
         """Z = [Φ_0, F_0, …, F_{T−1}] of the variant (89)."""
         state = self.begin(X)
         return np.hstack([state[PHI], *(self.hidden(state, t) for t in range(self.options.depth))])
-
-
-class RealLayers(Layers):
-    """Rows of float32 or float64."""
-
-    def __init__(self, options: DeepAFLOptions) -> None:
-        super().__init__(options)
-        self._random = Projections(options.projection, options.seed)
-
-    def _first(self, X: Rows) -> Array:
-        o = self.options
-        A = self._random(0, dim(X), o.widths[0])
-        return A(rows_as(X, o.compute), str(o.phi0_activation))
-
-    def hidden(self, state: State, t: int) -> Array:
-        o, source = self.options, self.source(state)
-        if o.identity_projection:
-            return activate(str(o.activation), source.copy())
-        return self._random(t + 1, *o.widths)(source, str(o.activation))
-
-    def _block(self, state: State, hidden: Array, t: int, learned: Learned) -> Array:
-        if self.options.identity_omega:
-            state[PHI] = hidden if self.options.no_skip else state[PHI] + hidden
-            return hidden
-        Z, U = learned.blocks[t].astype(hidden.dtype)
-        if self.options.no_skip:
-            state[PHI] = np.zeros_like(state[PHI])
-        P = hidden if U is None else product(hidden, Z)
-        add_product(state[PHI], P, Z.T if U is None else U)
-        return P
-
-    def cascade(self, phi: Array, t: int, W: F64) -> Array:
-        o = self.options
-        fitted = product(phi, W.astype(phi.dtype))
-        if o.label_encoding:
-            fitted = self.codes(t, fitted.shape[1])(fitted)
-        B = self.projected(t, fitted.shape[1])
-        return B(fitted, str(o.activation) if o.deepening == ACTIVATED else "none")
-
-    def codes(self, t: int, classes: int) -> Projection:
-        """Q_t (C, d_F), the labels' random map; a stream of its own, linear, without a bias."""
-        return Projection(self._random(OF_LABELS + t, classes, self.options.widths[1]).A, None)
-
-    def projected(self, t: int, fan_in: int) -> Projection:
-        """B_t of a cascade."""
-        return self._random(t + 1, fan_in, self.options.widths[0])
-
-    def scores(self, phi: Array, W: F64) -> F64:
-        return np.asarray(product(phi, W.astype(phi.dtype)), dtype=np.float64)
-
-    def real(self, phi: Array) -> Array:
-        return phi
