@@ -19,7 +19,7 @@ from afltool.heads import make_head
 from afltool.linalg.fixedpoint import FixedPoint, encode
 from afltool.linalg.gram import gram_and_cross
 from afltool.linalg.triangle import pack
-from afltool.metrics import score_metrics
+from afltool.metrics.counts import score_metrics
 from afltool.statistics import Context
 from afltool.store.features import open_features
 

@@ -25,7 +25,7 @@ from afltool.heads import head_class, make_options
 from afltool.heads.base import Head, Source, binding
 from afltool.linalg.codes import levels
 from afltool.linalg.fixedpoint import real
-from afltool.metrics import score_metrics
+from afltool.metrics.counts import score_metrics
 from afltool.statistics import Context
 from afltool.store.features import Features, open_features
 

@@ -21,7 +21,7 @@ from afltool import inputs
 from afltool.datasets import CorruptImageError, open_dataset, read_checksums, read_classes
 from afltool.datasets.folders import EXTENSIONS
 from afltool.datasets.pictures import FORMATS, decode
-from afltool.embeddings import read_labels
+from afltool.embeddings.labels import read_labels
 from afltool.errors import AflError, CorruptFileError, InputError, UsageError
 
 # --- pictures -------------------------------------------------------------------------------------

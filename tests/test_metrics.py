@@ -11,8 +11,18 @@ from scipy.stats import binom
 from sklearn.calibration import calibration_curve
 
 from afltool.errors import UsageError
-from afltool.metrics import FIGURES, Scored, figure_names, intervals, mcnemar, resampled
-from afltool.metrics.figures import BINS, areas, ece, reliability, roc
+from afltool.metrics.compare import mcnemar
+from afltool.metrics.figures import (
+    BINS,
+    FIGURES,
+    Scored,
+    areas,
+    ece,
+    figure_names,
+    reliability,
+    roc,
+)
+from afltool.metrics.intervals import intervals, resampled
 
 
 def scored(n=200, classes=3, seed=0, probabilities=True, ties=False):

@@ -14,7 +14,7 @@ import afltool
 from afltool.heads import OPTIONS, make_head
 from afltool.heads.base import round_features
 from afltool.linalg.fixedpoint import real
-from afltool.metrics import MEASURES, Separability
+from afltool.metrics.separability import MEASURES, Separability
 from afltool.store.features import open_features
 from afltool.store.heads import load_head
 

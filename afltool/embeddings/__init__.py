@@ -13,18 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .base import MOST_LABELS, Embeddings, Keys, guarded, readable
-from .labels import read_labels
-
-__all__ = [
-    "MOST_LABELS",
-    "Array",
-    "Embeddings",
-    "Keys",
-    "imported_space",
-    "open_embeddings",
-    "read_labels",
-]
+from .base import Embeddings, Keys, guarded, readable
 
 #: Suffix → the module and function that open such a file; a module is imported when it is needed.
 READERS = {

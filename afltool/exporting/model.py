@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,11 +51,3 @@ class Model:
         """Of the numbers that every graph holds."""
         tensors = [*self.module.parameters(), *self.module.buffers()]
         return sum(t.numel() * t.element_size() for t in tensors)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Tracers warn of their own insides; what counts is compared afterwards."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

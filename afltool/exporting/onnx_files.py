@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from importlib.util import find_spec
 from typing import Any
 
 from ..arrays import Array
 from ..errors import UsageError
 from . import missing
-from .model import KEY, Model, quiet
+from .model import KEY, Model
 
 OPSET = 18
 MOST = 2**31 - 2**20  # bytes that one protobuf message holds, with some room for the graph
@@ -37,7 +38,7 @@ def pack(model: Model) -> bytes:
     for logger in noise:
         logger.setLevel(logging.ERROR)
     try:
-        with quiet():
+        with warnings.catch_warnings(action="ignore"):
             program: Any = torch.onnx.export(
                 model.module, (model.example,), dynamo=True, opset_version=OPSET, verbose=False,
                 dynamic_shapes=shapes, input_names=[model.input], output_names=model.outputs,

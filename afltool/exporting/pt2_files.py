@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import warnings
 
 from ..arrays import Array
-from .model import KEY, Model, quiet
+from .model import KEY, Model
 
 
 def need() -> None:
@@ -18,7 +19,7 @@ def pack(model: Model) -> bytes:
 
     free = dict.fromkeys(model.free, torch.export.Dim.DYNAMIC)
     place = io.BytesIO()
-    with quiet():
+    with warnings.catch_warnings(action="ignore"):
         program = torch.export.export(model.module, (model.example,), dynamic_shapes=(free,))
         torch.export.save(program, place, extra_files={f"{KEY}.json": model.text()})
     return place.getvalue()
@@ -27,6 +28,6 @@ def pack(model: Model) -> bytes:
 def run(data: bytes, model: Model, given: Array) -> dict[str, Array]:
     import torch
 
-    with quiet(), torch.inference_mode():
+    with warnings.catch_warnings(action="ignore"), torch.inference_mode():
         program = torch.export.load(io.BytesIO(data)).module()
         return model.named(program(torch.from_numpy(given)))

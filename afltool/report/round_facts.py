@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import UsageError
 from ..heads.base import Head
-from ..metrics import MEASURES, Metrics, Separability
+from ..metrics.counts import Metrics
+from ..metrics.separability import MEASURES, Separability
 from ..store.heads import load_head
 
 Round = dict[str, Any]

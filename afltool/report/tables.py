@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ..metrics import MEASURES
+from ..metrics.separability import MEASURES
 from ..shown import byte_text
 from ..store.atomic import write_text
 from .rounds import rounds_table

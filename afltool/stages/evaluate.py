@@ -15,19 +15,12 @@ from ..errors import MismatchError, UsageError
 from ..heads.base import Head, round_features
 from ..heads.checks import probabilities
 from ..linalg.fixedpoint import Rows
-from ..metrics import (
-    FIGURES,
-    WRONG,
-    Kept,
-    Metrics,
-    Separability,
-    by_part,
-    curves,
-    figure_names,
-    mcnemar,
-    score_metrics,
-    summary,
-)
+from ..metrics.compare import mcnemar
+from ..metrics.counts import Metrics, score_metrics
+from ..metrics.figures import FIGURES, figure_names
+from ..metrics.kept import WRONG, Kept
+from ..metrics.separability import Separability
+from ..metrics.summary import by_part, curves, summary
 from ..options import made, takes
 from ..options.solving import EvaluateOptions
 from ..report.round_facts import (

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..digest import file_sha256
-from ..embeddings import Embeddings, Keys, imported_space, open_embeddings, read_labels
-from ..embeddings.base import MOST_FEATURES
-from ..embeddings.labels import MOST_FILE_ROWS
+from ..embeddings import imported_space, open_embeddings
+from ..embeddings.base import MOST_FEATURES, Embeddings, Keys
+from ..embeddings.labels import MOST_FILE_ROWS, read_labels
 from ..errors import InvalidDataError, UsageError
 from ..options import made, takes
 from ..options.features import ImportOptions
