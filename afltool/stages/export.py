@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import inputs
-from ..errors import CorruptFileError, MismatchError, OutputExistsError
+from ..errors import MismatchError, OutputExistsError
 from ..exporting import Format, format_of
 from ..heads.base import Head
 from ..options import made, takes
 from ..options.export import ExportOptions
 from ..report.card import card
+from ..report.evaluations import OF_HEAD, check_evaluation
 from ..store.atomic import write_bytes, write_text
 from ..store.heads import load_solved_head
 from ..store.outputs import check_output
@@ -100,18 +101,11 @@ def _on_pictures(
 def _evaluation(path: Path, header: Mapping[str, Any], head: str | Path) -> dict[str, Any]:
     """What `evaluate` wrote, if it is of this head."""
     found = inputs.read_json(path, "an evaluation")
-    try:
-        digest, n = found["head"]["digest"], found["n"]
-        known = type(n) is int and type(found["top1"]) in (int, float)
-        known = known and isinstance(found["features"]["digest"], str)
-    except (KeyError, TypeError):
-        digest, known = None, False
-    if not known:
-        raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes")
-    if digest != header["digest"]:
+    check_evaluation(path, found, OF_HEAD)
+    if found["head"]["digest"] != header["digest"]:
         raise MismatchError(
-            f"{path} is the evaluation of another head, {digest}; {head} has the digest "
-            f"{header['digest']}"
+            f"{path} is the evaluation of another head, {found['head']['digest']}; {head} has the "
+            f"digest {header['digest']}"
         )
     return dict(found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,22 @@ from ..partitions import summary
 from ..partitions.rows import Partition
 from ..report.compared import plot_compared
 from ..report.curves import plot_reliability, plot_roc
+from ..report.evaluations import (
+    BINS,
+    CONFUSION,
+    CURVE,
+    ROUNDS,
+    SHARE,
+    check_evaluation,
+    check_lengths,
+)
 from ..report.figure import check_picture
 from ..report.partition_picture import plot_partition
 from ..report.partitions_picture import Panel, plot_partitions
 from ..report.plots import plot_confusion, plot_ridge_path
 from ..report.rounds import plot_rounds
 from ..store.folders import SUMMARY
+from ..store.headers import mismatch
 from ..store.heads import load_head
 from ..store.partitions import load_partition
 
@@ -78,7 +88,8 @@ def reliability_picture(path: str | Path, out: str | Path, *, overwrite: bool = 
     """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
     check_picture(Path(out))
     found = _metrics(Path(path))
-    bins = _entry(found, path, "reliability", "ece", _are_bins)
+    bins = _entry(found, path, "reliability", "ece", BINS)
+    check_lengths(path, "reliability", [bins[name] for name in BINS])
     ece = found["metrics"]["ece"]["value"]
     said = "undetermined" if ece is None else f"{ece:.4f}"
     note = f"expected calibration error {said}"
@@ -97,7 +108,10 @@ def roc_picture(
     o = made(RocOptions, options)
     check_picture(Path(out))
     found = _metrics(Path(path))
-    curves = _entry(found, path, "roc", "auc", _are_curves)
+    curves = _entry(found, path, "roc", "auc", dict)
+    for one in curves.values():
+        check_evaluation(path, one, {**CURVE, "auc": SHARE})
+        check_lengths(path, "roc", [one[name] for name in CURVE])
     names = o.positive or (list(curves)[1:] if len(curves) == 2 else list(curves))
     unknown = [name for name in names if name not in curves]
     if unknown:
@@ -121,71 +135,22 @@ def _against(names: Sequence[str], classes: Sequence[str]) -> str:
 
 
 def _entry(
-    found: dict[str, Any], path: str | Path, name: str, metric: str, good: Callable[[Any], bool]
-) -> Any:
+    found: dict[str, Any], path: str | Path, name: str, metric: str, pattern: Any
+) -> dict[str, Any]:
     """An entry that evaluate writes for a metric."""
     if name not in found:
         raise UsageError(
             f"{path} has no {name}: write it with afltool evaluate … --metrics {metric} -o {path}"
         )
-    told = found.get("metrics")
-    value = told.get(metric) if isinstance(told, dict) else None
-    if (
-        not good(found[name])
-        or not isinstance(value, dict)
-        or not _are_numbers([value.get("value")])
-    ):
-        raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes: its {name}")
-    return found[name]
-
-
-def _are_bins(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    columns = [value.get(name) or [] for name in ("weight", "confidence", "accuracy")]
-    return all(map(_are_numbers, columns)) and len({len(one) for one in columns}) == 1
-
-
-def _are_curves(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(one, dict)
-        and _are_numbers(one.get("false_positive"), empty=True)
-        and _are_numbers(one.get("true_positive"), empty=True)
-        and len(one["false_positive"]) == len(one["true_positive"])
-        and _are_numbers([one.get("auc")])
-        for one in value.values()
-    )
-
-
-def _are_numbers(value: Any, empty: bool = False) -> bool:
-    """A list of finite numbers, or None for one that is not determined."""
-    if not isinstance(value, list) or not (value or empty):
-        return False
-    return all(v is None or (type(v) in (int, float) and abs(v) < 1e300) for v in value)
+    check_evaluation(path, found, {name: pattern, "metrics": {metric: {"value": SHARE}}})
+    return dict(found[name])
 
 
 def _metrics(path: Path) -> dict[str, Any]:
     found = _json(path, f"write it with afltool evaluate … -o {path}")
-    matrix, names = found.get("confusion"), found.get("per_class")
-    if not _is_square(matrix, names) or not _has_name(found.get("head")):
-        raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes")
+    check_evaluation(path, found, CONFUSION)
+    check_lengths(path, "confusion", [found["per_class"], *found["confusion"], found["confusion"]])
     return found
-
-
-def _is_square(matrix: Any, names: Any) -> bool:
-    """Counts, as many rows and columns as there are names."""
-    if not isinstance(names, dict) or not isinstance(matrix, list) or len(matrix) != len(names):
-        return False
-    shaped = all(isinstance(row, list) and len(row) == len(names) for row in matrix)
-    return shaped and all(_count(n) for row in matrix for n in row)
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _has_name(head: Any) -> bool:
-    return isinstance(head, dict) and isinstance(head.get("name"), str)
 
 
 def _json(path: Path, hint: str) -> dict[str, Any]:
@@ -273,25 +238,12 @@ def _rounds_of_json(path: Path) -> tuple[list[dict[str, Any]], str]:
     place = _place(path)
     hint = "is the run finished?" if path.is_dir() else "evaluate --each-round -o writes one"
     found = _json(place, hint)
-    rounds = found.get("rounds")
-    if not (isinstance(rounds, list) and all(map(_is_round, rounds)) and _is_summary(found)):
+    if wrong := mismatch(found, ROUNDS):
         raise CorruptFileError(
             f"{place} tells no rounds: expected a run's {SUMMARY}, or what "
-            "afltool evaluate … --each-round -o writes"
+            f"afltool evaluate … --each-round -o writes: {wrong}"
         )
-    return rounds, f"top-1 {found['top1']:.2%} of {found['n']:,} rows"
-
-
-def _is_round(one: Any) -> bool:
-    """A phase, and figures by name; see `heads.base.note_round`."""
-    if not isinstance(one, dict) or not isinstance(one.get("phase"), str):
-        return False
-    return all(v is None or isinstance(v, (str, int, float)) for v in one.values())
-
-
-def _is_summary(found: dict[str, Any]) -> bool:
-    top1, n = found.get("top1"), found.get("n")
-    return isinstance(top1, (int, float)) and _count(n)
+    return found["rounds"], f"top-1 {found['top1']:.2%} of {found['n']:,} rows"
 
 
 def _rounds_of_head(path: Path) -> tuple[list[dict[str, Any]], str]:

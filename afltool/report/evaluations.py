@@ -1,0 +1,44 @@
+"""What `evaluate -o` and a run's summary hold, as far as pictures and model cards need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sized
+from pathlib import Path
+from typing import Any
+
+from ..errors import CorruptFileError
+from ..store.headers import mismatch, size, whole
+
+
+def shares(value: Any) -> bool:
+    """a list of numbers from 0 on or null, one at least"""
+    return bool(value) and not mismatch(value, [SHARE])
+
+
+def round_figures(value: Any) -> bool:
+    """a phase with figures by name"""
+    if not isinstance(value, dict) or not isinstance(value.get("phase"), str):
+        return False
+    return all(one is None or isinstance(one, (str, int, float)) for one in value.values())
+
+
+SHARE = (size, None)  # null: the rows do not determine it
+CONFUSION = {"head": {"name": str}, "per_class": dict, "confusion": [[whole]]}
+BINS = dict.fromkeys(("weight", "confidence", "accuracy"), shares)
+CURVE = {name: [SHARE] for name in ("false_positive", "true_positive")}
+ROUNDS = {"top1": size, "n": whole, "rounds": [round_figures]}
+OF_HEAD = {"head": {"digest": str}, "features": {"digest": str}, "top1": size, "n": whole}
+
+
+def check_evaluation(path: str | Path, found: Any, pattern: Any) -> None:
+    """Refuse with `CorruptFileError` what does not fit a pattern of `store.headers`."""
+    if wrong := mismatch(found, pattern):
+        raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes: {wrong}")
+
+
+def check_lengths(path: str | Path, name: str, lists: Iterable[Sized]) -> None:
+    """Refuse with `CorruptFileError` an entry whose lists have different lengths."""
+    if len(set(map(len, lists))) > 1:
+        raise CorruptFileError(
+            f"{path} is not what afltool evaluate … -o writes: lists of different lengths in {name}"
+        )
