@@ -16,7 +16,7 @@ from afltool.clients import ClientId
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
-from afltool.heads.checks import with_options
+from afltool.heads.checks import check_total, with_options
 from afltool.heads.safle import head as module
 from afltool.linalg import ridge_choice
 from afltool.linalg.fixedpoint import FixedPoint, real
@@ -282,8 +282,8 @@ def test_arrays_of_another_layout_are_refused(name):
     head = made(with_linear=True)
     good = gathered(head, *rows())
     bad = {**good.arrays, name: np.concatenate([good.arrays[name]] * 2)}
-    with pytest.raises(InvalidDataError, match="has the shape"):
-        head.absorb(replace(good, arrays=bad))
+    with pytest.raises(InvalidDataError, match=f"'{name}' is .*, expected"):
+        check_total(head, replace(good, arrays=bad))
 
 
 def test_a_problem_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):

@@ -210,9 +210,6 @@ class SafleHead(Head):
 
     def _solved(self, total: Statistics, validation: Statistics | None) -> SafleHead:
         o, classes, head = self.options, self._bound()[1], copy(self)
-        found, wanted = total.arrays["labels"].shape, (self.experts, o.size, classes)
-        if found != wanted:
-            raise InvalidDataError(f"array 'labels' has the shape {found}; this head's is {wanted}")
         if o.cuts != FEDERATED:  # otherwise the round before has already warned
             self.say_digits()
         held = None if validation is None else CountedSystem(validation).mean_squared_error

@@ -10,9 +10,8 @@ import numpy as np
 from ...arrays import F64
 from ...errors import InvalidDataError, NumericalError
 from ...linalg import ridge as rr
-from ...linalg.counts import fill_lower, pair_count, quadratic
+from ...linalg.counts import fill_lower, quadratic
 from ...linalg.ridge_choice import FactoredSystem, choose
-from ...linalg.triangle import length
 from ...statistics import Statistics
 from ..least_squares import ridges_of
 
@@ -29,27 +28,12 @@ class CountedSystem:
             raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
         groups, self.size, classes = self.arrays["labels"].shape
         self.raw = len(self.arrays["cross"]) if "cross" in self.arrays else 0
-        self._check_shapes(groups, classes)
         self.side = self.raw + groups * self.size
         self.bits: int | None = None
         if self.raw and np.issubdtype(self.arrays["gram"].dtype, np.integer):
             self.bits = total.context.space.get("fraction_bits")
         codes = self.arrays["labels"].reshape(-1, classes).astype(np.float64)
         self.H: F64 = np.vstack([self._cross(), codes]) if self.raw else codes
-
-    def _check_shapes(self, groups: int, classes: int) -> None:
-        """Refuse arrays that do not fit together."""
-        codes, d = self.size - 1, self.raw
-        wanted: dict[str, tuple[int, ...]] = {"pairs": (pair_count(groups), codes, codes)}
-        if d:
-            wanted |= {"sums": (groups, codes, d), "cross": (d, classes), "gram": (length(d),)}
-        for name, shape in wanted.items():
-            found = self.arrays[name].shape if name in self.arrays else "none"
-            if found != shape:
-                raise InvalidDataError(
-                    f"array {name!r} has the shape {found}; with {groups} codes of {self.size} "
-                    f"values a row it is {shape}: gather the statistics again"
-                )
 
     def solve(
         self, ridge: str | float, linear_ridge: float, held: Callable[[F64], float] | None
