@@ -25,14 +25,18 @@ class Shared:
     """
 
     def __init__(self) -> None:
-        self._files: dict[str, Path] = {}
-        self._values: dict[str, Any] = {}
+        self._files: dict[object, Path] = {}
+        self._values: dict[object, Any] = {}
+
+    def _name(self, key: Callable[[], Any]) -> object:
+        """What a file or figure is known by."""
+        return canonical_json(key())
 
     def file(
         self, key: Callable[[], Any], place: Path, kind: str, make: Callable[[], Path]
     ) -> Path:
         """The file ``place``: a link to an equal one where there is one, otherwise made."""
-        name = canonical_json(key())
+        name = self._name(key)
         known = self._files.get(name)
         if known is not None and known.exists() and not place.exists():
             return link_or_copy(known, place, kind)
@@ -44,7 +48,7 @@ class Shared:
 
         ``paths``: where they are written; see `local_stats` for the order.
         """
-        name = canonical_json(key())
+        name = self._name(key)
         known: Known = self._values.get(name, NOT_KNOWN)
         there = all(path is None or path.exists() for path in known)
         made = make(known if there else NOT_KNOWN)
@@ -53,7 +57,7 @@ class Shared:
 
     def value(self, key: Callable[[], Any], make: Callable[[], Value]) -> Value:
         """A figure or a path that is found once."""
-        name = canonical_json(key())
+        name = self._name(key)
         if name not in self._values:
             self._values[name] = make()
         found: Value = self._values[name]
@@ -70,21 +74,8 @@ class Shared:
 class Alone(Shared):
     """A run that shares nothing; no key is looked at."""
 
-    def file(
-        self, key: Callable[[], Any], place: Path, kind: str, make: Callable[[], Path]
-    ) -> Path:
-        return make()
-
-    def sums(self, key: Callable[[], Any], paths: Known, make: Callable[[Known], Path]) -> Path:
-        return make(NOT_KNOWN)
-
-    def value(self, key: Callable[[], Any], make: Callable[[], Value]) -> Value:
-        return make()
-
-    def metrics(
-        self, key: Callable[[], Any], make: Callable[[], dict[str, Any]], **paths: Path
-    ) -> dict[str, Any]:
-        return make()
+    def _name(self, key: Callable[[], Any]) -> object:
+        return object()
 
 
 def extract_key(split: str, options: Mapping[str, Any]) -> list[Any]:
