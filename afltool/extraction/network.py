@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -33,12 +33,6 @@ log = logging.getLogger("afltool")
 #: Images in a step of the network where the batch may not change the last bits.
 STEADY_STEP = {"cpu": 16}
 STEADY_STEP_ELSEWHERE = 64
-
-
-class Decode(Protocol):
-    """Image ``index`` as (3, side, side) uint8; `CorruptImageError` where it cannot be used."""
-
-    def __call__(self, index: int) -> torch.Tensor: ...
 
 
 @dataclass
@@ -105,13 +99,14 @@ class Network:
         return image
 
     def features(
-        self, decode: Decode, indices: range, skip_corrupt: bool = False
+        self, decode: Callable[[int], torch.Tensor], indices: range, skip_corrupt: bool = False
     ) -> Iterator[tuple[Batch, NDArray[np.float32]]]:
         """Batches of the images ``indices`` with the features of their good ones, float32 (n, d).
 
-        A GPU works on the next batch while the last one is written. The first image that
-        cannot be used ends it with its `CorruptImageError`, unless ``skip_corrupt``; the batches
-        before it are yielded first.
+        ``decode(index)`` gives an image as (3, side, side) uint8; `CorruptImageError` where it
+        cannot be used. A GPU works on the next batch while the last one is written. The first image
+        that cannot be used ends it with its `CorruptImageError`, unless ``skip_corrupt``; the
+        batches before it are yielded first.
         """
         side, pinned = self.preprocessing.crop, self.device.startswith("cuda")
         decoder = Decoder(decode, side, self.batch, self.workers, pinned)

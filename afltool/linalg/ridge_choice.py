@@ -8,13 +8,14 @@ Wahba, Technometrics 21, 1979):
 
 There are two systems. `SpectralSystem`: one eigendecomposition, from which every λ follows cheaply.
 `FactoredSystem`: one Cholesky factorisation a λ, for systems too large for eigenvectors.
+Their `search` tries ridges; ``better(λ)`` says whether λ is better than all tried before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy import linalg
@@ -39,22 +40,6 @@ class Fit:
     squared_error: float
     degrees_of_freedom: float
     weights: Callable[[], F64]
-
-
-class System(Protocol):
-    """Normal equations of N = ``rows`` rows; ``outside``: parameters that are not in them."""
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def outside(self) -> float: ...
-
-    def fit(self, ridge: float) -> Fit: ...
-
-    def search(self, better: Callable[[float], bool]) -> None:
-        """Try ridges: ``better(λ)`` says whether λ is better than all that were tried before."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -194,6 +179,9 @@ class FactoredSystem:
                     break
             if steps > 1:  # the first step up was better: the way down is known
                 break
+
+
+System = SpectralSystem | FactoredSystem
 
 
 def _factor(A: F64, penalty: F64, ridge: float) -> Cholesky:
