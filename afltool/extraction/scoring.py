@@ -22,6 +22,7 @@ from ..linalg.fixedpoint import FixedPoint, Rows, encode
 from ..options.features import NetworkOptions
 from ..store.feature_writer import as_float32
 from ..store.features import open_features
+from ..store.heads import check_fits
 from ..store.rows import Value
 from .network import Network
 from .space import options_for, preprocessing_of, space_of
@@ -116,15 +117,7 @@ def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSo
         MismatchError: another space, or other classes, than the head's.
     """
     with open_features(path, labelled=False) as rows:
-        ours = {"space": header["space"], "classes": header["classes"]}
-        theirs = {"space": rows.header["space"], "classes": list(rows.classes)}
-        if rows.given_labels is None:
-            del ours["classes"], theirs["classes"]
-        if where := difference(ours, theirs):
-            raise MismatchError(
-                f"{path} does not fit the head {head}: {where}; extract it with the backbone, "
-                "options and classes of the head"
-            )
+        check_fits(head, header, rows)
         size, digest = len(rows), str(rows.header["digest"])
 
     def blocks(at: int) -> Iterator[ItemBlock]:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
-from ..differences import difference
-from ..errors import MismatchError, UsageError
+from ..errors import UsageError
 from ..heads.base import Head, round_features
 from ..heads.checks import probabilities
 from ..linalg.fixedpoint import Rows
@@ -32,7 +31,7 @@ from ..report.round_facts import (
 )
 from ..report.rounds import check_table, write_records
 from ..store.features import Features, open_features
-from ..store.heads import load_head, load_solved_head, not_solved
+from ..store.heads import check_fits, load_head, load_solved_head, not_solved
 from ..store.tables import column_by_row
 
 OF_TRAINING = ("each_round", "earlier", "separability")  # what is asked of the training rows, too
@@ -78,11 +77,11 @@ def evaluate(
         raise not_solved(solved, head)
     _check_figures(solved, names)
     with open_features(Path(features)) as rows:
-        _check_fits(header, head, rows, features)
+        check_fits(head, header, rows)
         keeping = Kept(
             rows=bool(names or o.against), scores="auc" in names, wrong=o.errors is not None
         )
-        other = None if o.against is None else _other(o.against, rows, features)
+        other = None if o.against is None else _other(o.against, rows)
         parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
         groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
         apart: dict[str, Separability] | None = {} if o.separability else None
@@ -127,21 +126,9 @@ def _check_figures(head: Head, names: Sequence[str]) -> None:
         )
 
 
-def _check_fits(
-    header: dict[str, Any], head: str | Path, rows: Features, features: str | Path
-) -> None:
-    ours, theirs = ({k: h[k] for k in ("space", "classes")} for h in (header, rows.header))
-    where = difference(ours, theirs)
-    if where:
-        raise MismatchError(
-            f"{features} does not fit the head {head}: {where}; extract it with the backbone, "
-            "options and classes of the head"
-        )
-
-
-def _other(path: Path, rows: Features, features: str | Path) -> tuple[Head, Kept]:
+def _other(path: Path, rows: Features) -> tuple[Head, Kept]:
     head, header = load_solved_head(path)
-    _check_fits(header, path, rows, features)
+    check_fits(path, header, rows)
     return head, Kept(rows=True)
 
 

@@ -33,7 +33,7 @@ from ..store.client_files import tell_disk
 from ..store.client_rows import ClientRows
 from ..store.features import Features, open_features
 from ..store.hdf5 import read_header
-from ..store.heads import head_from
+from ..store.heads import check_fits, head_from
 from ..store.outputs import make_folder
 from ..store.recipes import recipe, up_to_date
 from ..store.statistics import load_statistics, save_statistics
@@ -72,7 +72,7 @@ def local_stats(
         if bound.phase() is None:
             raise UsageError(f"the head {head} is solved: there is nothing left to gather")
         if header is not None:
-            _check_same_space(rows, header, head)
+            check_fits(head, header, rows)
         bound = bound.bind(rows.dim, len(rows.classes))
         clients = ClientRows.of_silo(rows, o.client) if o.partition is None else _dealt(rows, o)
         dealt = clients.dealt
@@ -104,21 +104,6 @@ def _task(clients: ClientRows, head: Head, chosen: Sequence[int]) -> str:
     return Digest().json("task", task).hex()[:32]
 
 
-def _check_same_space(rows: Features, header: Mapping[str, Any], head: str | Path) -> None:
-    """A head that was made of other features must be of their space; of a total, of its classes."""
-    if header["space"] is None:
-        return
-    known = [key for key in ("space", "classes") if header[key]]
-    ours = {key: header[key] for key in known}
-    theirs = {key: rows.header[key] for key in known}
-    where = difference(ours, theirs)
-    if where:
-        raise MismatchError(
-            f"{rows.path} does not fit the head {head}: {where}; extract it with the backbone, "
-            "options and classes of the head"
-        )
-
-
 def _dealt(rows: Features, o: LocalStatsOptions) -> ClientRows:
     if o.client is not None:
         raise UsageError("--client NAME is for a file that is one client; it has no --partition")
@@ -147,17 +132,9 @@ class _Job:
     between: InWorkspace | CarriedFile  # what rounds leave for the next one
     known: Known
 
-    @property
-    def rows(self) -> Features:
-        return self.clients.rows
-
-    @property
-    def dealt(self) -> Assignment:
-        return self.clients.dealt
-
-    @property
-    def partition(self) -> str:
-        return self.clients.partition
+    def __post_init__(self) -> None:
+        c = self.clients
+        self.rows, self.dealt, self.partition = c.rows, c.dealt, c.partition
 
     def write_each(self, chosen: Sequence[int], out: Path) -> list[Path]:
         """One file for each client; those that are there already are kept."""

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array
+from ..differences import difference
 from ..digest import canonical_json
-from ..errors import AflError, CorruptFileError, UsageError
+from ..errors import AflError, CorruptFileError, MismatchError, UsageError
 from ..heads import OPTIONS, head_class, make_head, make_options
 from ..heads.base import Head, Source
 from ..inputs import nearest
@@ -22,7 +23,7 @@ from ..once import Once, freeze
 from ..statistics import Context
 from . import hdf5, schema, workspace
 from .arrays import damage_as_error
-from .features import open_features
+from .features import Features, open_features
 from .provenance import provenance
 
 
@@ -139,6 +140,21 @@ def not_solved(head: Head, path: str | Path) -> UsageError:
     return UsageError(
         f"the head {path} is not solved yet: its next phase is {head.phase()!r} (local-stats)"
     )
+
+
+def check_fits(head: str | Path, header: Mapping[str, Any], rows: Features) -> None:
+    """Refuse with `MismatchError` features of another space, or other classes, than the head's.
+
+    A head that was made of no features fits all. Classes are those of labels, where there are any.
+    """
+    labelled = rows.given_labels is not None
+    known = [key for key in ("space", "classes") if header[key] and (key == "space" or labelled)]
+    ours, theirs = ({key: one[key] for key in known} for one in (header, rows.header))
+    if where := difference(ours, theirs):
+        raise MismatchError(
+            f"{rows.path} does not fit the head {head}: {where}; extract it with the backbone, "
+            "options and classes of the head"
+        )
 
 
 def check_numbers(path: Path, name: str, array: Array) -> None:
