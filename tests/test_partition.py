@@ -30,6 +30,8 @@ SIMULATED: dict[str, dict[str, Any]] = {
     "shards": {"shards_per_client": 2},
     "dirichlet-pfl": {"alpha": 0.3, "min_size": 0},
 }  # pathological-pfl refuses few rows: see its own tests
+BY_SITE = {"scheme": "by-attribute", "table": "sites.csv", "column": "site"}
+BY_FILE = {"scheme": "file", "table": "clients.csv"}
 laws = settings(max_examples=40, deadline=None, derandomize=True)
 
 
@@ -277,11 +279,11 @@ def test_balance_cap_closes_clients_that_hold_their_share() -> None:
 
 def test_by_attribute_has_one_client_per_value() -> None:
     ids, labels = row_ids(6), np.array([0, 1, 0, 1, 0, 1])
-    text = assign(ids, labels, 2, scheme="by-attribute", attribute=list("bacbac"))
+    text = assign(ids, labels, 2, **BY_SITE, attribute=list("bacbac"))
     assert text.names == ("a", "b", "c")
     assert text.client.tolist() == [1, 0, 2, 1, 0, 2]
     numbers = ["10", "9", "2", "10", "9", "2"]
-    result = assign(ids[::-1], labels, 2, scheme="by-attribute", attribute=numbers)
+    result = assign(ids[::-1], labels, 2, **BY_SITE, attribute=numbers)
     assert result.names == ("2", "9", "10")
     assert result.client.tolist() == [2, 1, 0, 2, 1, 0]
 
@@ -289,30 +291,30 @@ def test_by_attribute_has_one_client_per_value() -> None:
 def test_names_are_texts_to_the_last_character() -> None:
     ids, labels = row_ids(6), np.zeros(6, int)
     names = ["1", "01", "1 ", "1\0", "NA", "9" * 5000]
-    result = assign(ids, labels, 1, scheme="by-attribute", attribute=names)
+    result = assign(ids, labels, 1, **BY_SITE, attribute=names)
     assert [result.names[k] for k in result.client] == names
     assert len(result.names) == 6
     with pytest.raises(InvalidDataError, match="not Unicode text"):
-        assign(ids, labels, 1, scheme="by-attribute", attribute=["\ud800", *"abcde"])
+        assign(ids, labels, 1, **BY_SITE, attribute=["\ud800", *"abcde"])
 
 
 @pytest.mark.parametrize("nothing", ["", None])
 def test_rows_without_an_attribute_are_refused_with_their_number(nothing: str | None) -> None:
     with pytest.raises(InvalidDataError, match="each of 6 rows, found 3 without one"):
-        assign(row_ids(6), np.zeros(6, int), 1, scheme="by-attribute", attribute=["a", nothing] * 3)
+        assign(row_ids(6), np.zeros(6, int), 1, **BY_SITE, attribute=["a", nothing] * 3)
 
 
 def test_a_file_restores_a_partition_with_its_empty_clients() -> None:
     ids, labels = row_ids(30), balanced(30, 3)
     made = assign(ids, labels, 3, scheme="dirichlet", clients=40, alpha=0.1, seed=5)
     column = [made.names[k] for k in made.client]
-    read = assign(ids[::-1], labels[::-1], 3, scheme="file", attribute=column[::-1], clients=40)
+    read = assign(ids[::-1], labels[::-1], 3, **BY_FILE, attribute=column[::-1], clients=40)
     assert read.names == made.names
     assert np.array_equal(read.client[::-1], made.client)
-    loose = assign(ids, labels, 3, scheme="file", attribute=column)
+    loose = assign(ids, labels, 3, **BY_FILE, attribute=column)
     assert loose.names == tuple(map(str, np.unique(made.client)))
     with pytest.raises(InvalidDataError, match="client names 0 to 1, found 2 others, such as '2'"):
-        assign(ids[:4], labels[:4], 3, scheme="file", attribute=list("0123"), clients=2)
+        assign(ids[:4], labels[:4], 3, **BY_FILE, attribute=list("0123"), clients=2)
 
 
 # -- label noise and held-out clients --------------------------------------------------------------
@@ -359,21 +361,33 @@ def test_held_out_clients_have_rows() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scheme": "lda"}, "expected one of iid, dirichlet.*found 'lda'"),
-        ({"scheme": "iid"}, "iid needs clients"),
-        ({"scheme": "iid", "clients": 0}, "clients: expected a number from 1"),
-        ({"scheme": "iid", "clients": 2, "alpha": 1.0}, "does not take alpha"),
-        ({"scheme": "iid", "clients": 2, "min_size": 1}, "does not take min-size"),
-        ({"scheme": "iid", "clients": 2, "seed": -1}, "seed: expected"),
-        ({"scheme": "iid", "clients": 2, "held_out": 1.0}, "held-out: expected a share"),
-        ({"scheme": "iid", "clients": 2, "label_noise": -0.1}, "label-noise: expected a share"),
-        ({"scheme": "dirichlet", "clients": 2}, "needs alpha.*may have balance-cap, min-size"),
-        ({"scheme": "dirichlet", "clients": 2, "alpha": 0.0}, "alpha: expected.*found 0.0"),
-        ({"scheme": "dirichlet", "clients": 2, "alpha": math.nan}, "alpha: expected.*found nan"),
-        ({"scheme": "dirichlet", "clients": 2, "alpha": 1.0, "top_up": True}, "not take top-up"),
-        ({"scheme": "shards", "clients": 2}, "needs shards-per-client"),
-        ({"scheme": "by-attribute"}, "needs attribute"),
-        ({"scheme": "dirichlet-pfl", "clients": 1, "alpha": 1.0, "seed": 2**32}, "seed: expected"),
+        ({"scheme": "lda"}, "--scheme is iid, dirichlet.*found 'lda'"),
+        ({"scheme": "iid"}, "iid lacks --clients"),
+        ({"scheme": "iid", "clients": 0}, "--clients is 1 to .*; found 0"),
+        ({"scheme": "iid", "clients": 2, "alpha": 1.0}, "does not take --alpha"),
+        ({"scheme": "iid", "clients": 2, "min_size": 1}, "does not take --min-size"),
+        ({"scheme": "iid", "clients": 2, "seed": -1}, "--seed is 0 to .*; found -1"),
+        ({"scheme": "iid", "clients": 2, "held_out": 1.0}, "--held-out is .*below 1; found 1.0"),
+        (
+            {"scheme": "iid", "clients": 2, "label_noise": -0.1},
+            "--label-noise is .*found -0.1",
+        ),
+        (
+            {"scheme": "dirichlet", "clients": 2},
+            "lacks --alpha.*have --balance-cap, --min-size",
+        ),
+        ({"scheme": "dirichlet", "clients": 2, "alpha": 0.0}, "--alpha is 1e-100 to .*found 0.0"),
+        (
+            {"scheme": "dirichlet", "clients": 2, "alpha": math.nan},
+            "--alpha is 1e-100 to .*found nan",
+        ),
+        ({"scheme": "dirichlet", "clients": 2, "alpha": 1.0, "top_up": True}, "not take --top-up"),
+        ({"scheme": "shards", "clients": 2}, "lacks --shards-per-client"),
+        ({"scheme": "by-attribute"}, "lacks --column, --table"),
+        (
+            {"scheme": "dirichlet-pfl", "clients": 1, "alpha": 1.0, "seed": 2**32},
+            "--seed .*below 2",
+        ),
         ({"scheme": "dirichlet-pfl", "clients": 2, "alpha": 1.0}, "need 20 rows, found 6"),
     ],
 )
@@ -575,8 +589,8 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
     "dirichlet capped": ({"clients": 30, "alpha": 0.1, "balance_cap": True}, "8588b0aa89a763c5"),
     "dirichlet min-size": ({"clients": 30, "alpha": 0.3, "min_size": 9}, "37bc74c27fce0663"),
     "shards": ({"clients": 30, "shards_per_client": 2}, "1e5f34182952bcf7"),
-    "by-attribute": ({"attribute": SITES}, "4abfa3b5eae32eae"),
-    "file": ({"attribute": SITES, "clients": 20}, "4abfa3b5eae32eae"),
+    "by-attribute": ({**BY_SITE, "attribute": SITES}, "4abfa3b5eae32eae"),
+    "file": ({**BY_FILE, "attribute": SITES, "clients": 20}, "4abfa3b5eae32eae"),
     "dirichlet-pfl": ({"clients": 30, "alpha": 0.5}, "3847cc78a4f8c9ec"),
     "dirichlet-pfl topped up": ({"clients": 30, "alpha": 0.1, "top_up": True}, "3fd2ff887c5c72cb"),
     "pathological-pfl": ({"clients": 30, "shards_per_client": 4}, "6b56e21e51110179"),
@@ -586,7 +600,8 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_digest(name: str) -> None:
     options, expected = GOLDEN[name]
-    result = assign(row_ids(3000), balanced(3000, 12), 12, scheme=name.split()[0], **options)
+    options = {"scheme": name.split()[0], **options}
+    result = assign(row_ids(3000), balanced(3000, 12), 12, **options)
     assert digest(result.client) == expected
 
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from ..arrays import I64
 from ..errors import InvalidDataError, NumericalError, UsageError
-from .common import HELD_OUT, LABEL_NOISE, Owners, stream
-from .options import check_share, validated_options
+from ..options import made, takes
+from ..options.partition import PartitionOptions
+from .common import HELD_OUT, LABEL_NOISE, Owners, SchemeOptions, stream
 from .rows import Assignment
 from .schemes import scheme as deal_by
 
@@ -43,22 +44,14 @@ def canonical_order(row_ids: npt.NDArray[np.bytes_]) -> I64:
     return order
 
 
+@takes(PartitionOptions)
 def assign(
     row_ids: npt.NDArray[np.bytes_],
     labels: npt.NDArray[np.integer[Any]],
     n_classes: int,
     *,
-    scheme: str,
-    clients: int | None = None,
-    seed: int = 0,
-    alpha: float | None = None,
-    shards_per_client: int | None = None,
-    min_size: int | None = None,
-    held_out: float = 0.0,
-    label_noise: float = 0.0,
     attribute: Sequence[str | None] | None = None,
-    balance_cap: bool = False,
-    top_up: bool = False,
+    **options: Any,
 ) -> Assignment:
     """Give each of n rows to one of K clients; the same ids, labels and options give the same.
 
@@ -69,9 +62,10 @@ def assign(
     iid               clients
     dirichlet         clients, alpha; min_size (0), balance_cap
     shards            clients, shards_per_client
-    by-attribute      attribute (n,): texts, one per row; each distinct text is a client
-    file              attribute (n,): client names; with clients = K they are the numbers 0 … K-1,
-                      and a number that no row has is an empty client
+    by-attribute      table, column; attribute (n,): its texts, one per row; each is a client
+    file              table; column, clients; attribute (n,): its texts, the client names; with
+                      clients = K they are the numbers 0 … K-1, and a number that no row has is an
+                      empty client
     dirichlet-pfl     clients, alpha; min_size (10), top_up
     pathological-pfl  clients; shards_per_client = classes per client (10), min_size (10)
     ================  ==============================================================================
@@ -87,25 +81,16 @@ def assign(
     """
     order = canonical_order(row_ids)
     true = _canonical_labels(labels, order, n_classes)
-    values = {
-        "clients": clients,
-        "alpha": alpha,
-        "shards_per_client": shards_per_client,
-        "min_size": min_size,
-        "balance_cap": balance_cap,
-        "top_up": top_up,
-        "attribute": None if attribute is None else _in_order(attribute, order),
-    }
-    options = validated_options(scheme, true.size, n_classes, seed, values)
-    check_share("held-out", held_out, "clients")
-    check_share("label-noise", label_noise, "rows")
-    client, names = deal_by(scheme)(true, options)
+    texts = () if attribute is None else _in_order(attribute, order)
+    o = made(PartitionOptions, options)
+    told = SchemeOptions.of(o, true.size, n_classes, texts)
+    client, names = deal_by(o.scheme)(true, told)
     _check_complete(client, len(names))
     return Assignment(
         client=_callers_order(client, order),
         names=names,
-        held_out=_held_out(client, len(names), held_out, seed),
-        effective_labels=_callers_order(_with_noise(true, n_classes, label_noise, seed), order),
+        held_out=_held_out(client, len(names), o.held_out, o.seed),
+        effective_labels=_callers_order(_with_noise(true, n_classes, o), order),
     )
 
 
@@ -156,17 +141,17 @@ def _held_out(client: Owners, clients: int, share: float, seed: int) -> npt.NDAr
     return marked
 
 
-def _with_noise(labels: I64, n_classes: int, share: float, seed: int) -> I64:
+def _with_noise(labels: I64, n_classes: int, o: PartitionOptions) -> I64:
     """Flip round(τ·n) labels: y ← (y + u) mod C with u uniform on 1 … C−1, so never to itself."""
     noisy = labels.copy()
-    if share:
+    if o.label_noise:
         if n_classes < 2:
             raise UsageError(
                 f"label-noise: expected at least 2 classes, found {n_classes}; there is no other "
                 "class to flip a label to"
             )
-        rng = stream(seed, LABEL_NOISE)
-        rows = rng.permutation(labels.size)[: int(share * labels.size + 0.5)]
+        rng = stream(o.seed, LABEL_NOISE)
+        rows = rng.permutation(labels.size)[: int(o.label_noise * labels.size + 0.5)]
         noisy[rows] = (labels[rows] + rng.integers(1, n_classes, rows.size)) % n_classes
     return noisy
 

@@ -53,7 +53,7 @@ def partition(
     made_by = _recipe(shown, ids, labels, classes, o.table)
     if up_to_date(out, made_by, overwrite):
         return out
-    dealt = assign(ids, labels, len(classes), attribute=attribute, **settings)
+    dealt = assign(ids, labels, len(classes), attribute=attribute, **vars(o))
     p = Partition(row_ids=ids, labels=labels, classes=classes, scheme=shown, **vars(dealt))
     return save_partition(out, p, made_by)
 
