@@ -5,7 +5,7 @@ dict, which holds only the options that the user gave::
 
     def partition(file: …, out: Out, options: dict[str, Any]) -> None: ...
 
-    app.command("partition")(command(with_options(partition, options=parameters(PartitionOptions))))
+    add(app, "partition", partition, options=PartitionOptions)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import typer
 from ..heads import OPTIONS
 from ..options import flag, help_of
 from ..runs.config import DEFAULTS, HERE, PARTS
-from ._completion import starting_with
+from ._console import command
 from ._help import OF_HEADS, RARE
 
 #: Headings of the options of `run` in its help, by stage.
@@ -38,6 +38,13 @@ PANELS = {
 #: Types that the shell converts to. If a field allows several, the first one counts; others are
 #: text.
 _TYPES = (bool, int, float, Path)
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+
+
+def starting_with(words: Iterable[str]) -> Callable[[str], list[str]]:
+    """What the shell offers for a value: those of ``words`` that begin so."""
+    known = tuple(words)
+    return lambda incomplete: [word for word in known if word.startswith(incomplete)]
 
 
 def parameters(
@@ -94,11 +101,8 @@ def _flags(f: Field[Any], name: str) -> list[str]:
 
 
 def _parameter(name: str, hint: Any, described: Any) -> inspect.Parameter:
-    kind, annotation = (
-        inspect.Parameter.KEYWORD_ONLY,
-        Annotated[_from_shell(hint) | None, described],
-    )
-    return inspect.Parameter(name, kind, default=None, annotation=annotation)
+    annotation: Any = Annotated[_from_shell(hint) | None, described]
+    return inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _completion(f: Field[Any]) -> Callable[[str], list[str]] | None:
@@ -115,6 +119,12 @@ def _from_shell(hint: Any) -> Any:
     if str in allowed:
         return str
     return next((kind for kind in _TYPES if kind in allowed), str)
+
+
+def add(app: typer.Typer, name: str, function: Callable[..., Any], **groups: Any) -> None:
+    """Make ``function`` a command; each group is an option class, or parameters made of some."""
+    made = {k: parameters(one) if isinstance(one, type) else one for k, one in groups.items()}
+    app.command(name)(command(with_options(function, **made)))
 
 
 def with_options(
@@ -146,8 +156,8 @@ def with_options(
 
     wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
     last = [p for p in kept if p.default is not p.empty]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    every = [*(p.replace(kind=kind) for p in first), *added, *(p.replace(kind=kind) for p in last)]
+    every = [*(p.replace(kind=KEYWORD_ONLY) for p in first), *added]
+    every += [p.replace(kind=KEYWORD_ONLY) for p in last]
     # To mypy a function has no such attribute; Typer reads it.
     wrapper.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in every}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..heads import OPTIONS
-from ._completion import starting_with
+from ._options import starting_with
 from ._streams import print_json as print_json
 from ._streams import say as say
 

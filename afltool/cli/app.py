@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import _console, _summary, batch, data, look, privacy, rivals, road, study, use
+from . import _console, _summary, batch, data, look, privacy, rivals, road, study
 from ._console import Commands
 from ._streams import say
 
@@ -58,7 +58,6 @@ def afltool(
 
 data.add_to(app)
 road.add_to(app)
-use.add_to(app)
 look.add_to(app)
 rivals.add_to(app)
 study.add_to(app)

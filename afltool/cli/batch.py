@@ -10,16 +10,15 @@ import typer
 from ..engines.site import Site, make_site
 from ..errors import UsageError
 from ..runs.config import RunConfig, read_config
-from ._console import command
-from ._options import of_run, parameters, with_options
+from ._options import add, of_run, parameters
 from ._streams import say, say_lines, tell
 from ._types import FieldName, Json, print_field, print_json
 
 
 def add_to(app: typer.Typer) -> None:
-    groups = {"of_site": parameters(Site, "Slurm", rare=True), "options": of_run(here=False)}
-    app.command("slurm")(command(with_options(slurm, **groups)))
-    app.command("status")(command(status))
+    of_site = parameters(Site, "Slurm", rare=True)
+    add(app, "slurm", slurm, of_site=of_site, options=of_run(here=False))
+    add(app, "status", status)
 
 
 def slurm(

@@ -10,8 +10,7 @@ import typer
 from ..errors import InputError, UsageError
 from ..options.pictures import PartitionPictureOptions, RocOptions
 from ..options.study import PictureOptions
-from ._console import command
-from ._options import parameters, with_options
+from ._options import add
 from ._streams import say, tell
 from ._types import FieldName, Json, Overwrite, print_field, print_json
 
@@ -23,18 +22,15 @@ Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("info")(command(info))
-    app.command("verify")(command(verify))
-    dealt = with_options(plot_partition, options=parameters(PartitionPictureOptions))
-    plot.command("partition")(command(dealt))
-    plot.command("confusion")(command(plot_confusion))
-    plot.command("reliability")(command(plot_reliability))
-    curves = with_options(plot_roc, options=parameters(RocOptions))
-    plot.command("roc")(command(curves))
-    plot.command("ridge-path")(command(plot_ridge_path))
-    plot.command("rounds")(command(plot_rounds))
-    pictures = with_options(plot_study, options=parameters(PictureOptions))
-    plot.command("study")(command(pictures))
+    add(app, "info", info)
+    add(app, "verify", verify)
+    add(plot, "partition", plot_partition, options=PartitionPictureOptions)
+    add(plot, "confusion", plot_confusion)
+    add(plot, "reliability", plot_reliability)
+    add(plot, "roc", plot_roc, options=RocOptions)
+    add(plot, "ridge-path", plot_ridge_path)
+    add(plot, "rounds", plot_rounds)
+    add(plot, "study", plot_study, options=PictureOptions)
     app.add_typer(plot, name="plot")
 
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..options.privacy import KeysOptions, MemberOptions, RevealOptions, RosterOptions
-from ._console import command
-from ._options import parameters, with_options
+from ._options import add
 from ._streams import say
 from ._types import Out, Overwrite
 
@@ -18,15 +17,15 @@ def add_to(app: typer.Typer) -> None:
     keys = typer.Typer(
         no_args_is_help=True, help="Make the keys with which a member signs and masks."
     )
-    keys.command("new")(command(with_options(keys_new, options=parameters(KeysOptions))))
+    add(keys, "new", keys_new, options=KeysOptions)
     app.add_typer(keys, name="keys")
-    app.command("roster")(command(with_options(roster, options=parameters(RosterOptions))))
+    add(app, "roster", roster, options=RosterOptions)
     mask = typer.Typer(
         no_args_is_help=True,
         help="Steps of a round under masks, in which the server learns the sum alone.",
     )
-    mask.command("offer")(command(with_options(mask_offer, options=parameters(MemberOptions))))
-    mask.command("reveal")(command(with_options(mask_reveal, options=parameters(RevealOptions))))
+    add(mask, "offer", mask_offer, options=MemberOptions)
+    add(mask, "reveal", mask_reveal, options=RevealOptions)
     app.add_typer(mask, name="mask")
 
 

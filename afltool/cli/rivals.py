@@ -11,8 +11,8 @@ from typer.core import TyperGroup
 
 from ..baselines import METHODS, method_class
 from ..options.baseline import BaselineOptions
-from ._console import command, is_quiet
-from ._options import parameters, with_options
+from ._console import is_quiet
+from ._options import add, parameters
 from ._streams import say
 from ._types import Json, Overwrite, print_json
 
@@ -24,12 +24,9 @@ class _Methods(TyperGroup):
     def _loaded(self) -> dict[str, Any]:
         group = typer.Typer()
         for name in METHODS:
-            made = with_options(
-                _baseline_command(name),
-                options=parameters(BaselineOptions),
-                settings=parameters(method_class(name).settings_class, "Method"),
-            )
-            group.command(name)(command(made))
+            settings = parameters(method_class(name).settings_class, "Method")
+            made = _baseline_command(name)
+            add(group, name, made, options=BaselineOptions, settings=settings)
         made_of_all: Any = typer.main.get_command(group)  # a group, as there are several methods
         return dict(made_of_all.commands)
 

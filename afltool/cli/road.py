@@ -1,4 +1,4 @@
-"""Commands from features to an evaluated head, and `run` for all stages."""
+"""Commands from features to a head and what it is used for, and `run` for all stages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import typer
 
 from ..heads import OPTIONS
 from ..options.export import ExportOptions
+from ..options.predict import PredictOptions
 from ..options.solving import EvaluateOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
-from ._console import command, is_quiet
-from ._options import of_heads, of_run, parameters, with_options
+from ._console import is_quiet
+from ._options import add, of_heads, of_run, parameters
 from ._streams import say
 from ._types import HeadSpec, Json, Out, Overwrite, print_json, show
 
@@ -25,20 +26,16 @@ def add_to(app: typer.Typer) -> None:
         help="Write a head file: a head and its options, on which a federation agrees first.",
     )
     for name, cls in OPTIONS.items():
-        made = with_options(_head_command(name), head_options=parameters(cls, "Head"))
-        heads.command(name)(command(made))
+        add(heads, name, _head_command(name), head_options=parameters(cls, "Head"))
     app.add_typer(heads, name="head")
-    for name, function, options, theirs in (
-        ("local-stats", local_stats, LocalStatsOptions, of_heads()),
-        ("aggregate", aggregate, AggregateOptions, None),
-        ("solve", solve, SolveOptions, of_heads(at_solve=True)),
-        ("evaluate", evaluate, EvaluateOptions, None),
-        ("export", export, ExportOptions, None),
-    ):
-        groups = {"options": parameters(options)}
-        groups |= {} if theirs is None else {"head_options": theirs}
-        app.command(name)(command(with_options(function, **groups)))
-    app.command("run")(command(with_options(run, options=of_run())))
+    at_solve = of_heads(at_solve=True)
+    add(app, "local-stats", local_stats, options=LocalStatsOptions, head_options=of_heads())
+    add(app, "aggregate", aggregate, options=AggregateOptions)
+    add(app, "solve", solve, options=SolveOptions, head_options=at_solve)
+    add(app, "evaluate", evaluate, options=EvaluateOptions)
+    add(app, "export", export, options=ExportOptions)
+    add(app, "run", run, options=of_run())
+    add(app, "predict", predict, options=PredictOptions)
 
 
 def _head_command(name: str) -> Any:
@@ -206,3 +203,35 @@ def run(
         if not is_quiet():
             print_summary(summary)
         say(folder)
+
+
+def predict(
+    head: Annotated[Path, typer.Argument(help="a solved head")],
+    named: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="INPUT...",
+            help="images, folders of images, tables with a column of paths, feature files; - for "
+            "a path a line on stdin",
+        ),
+    ],
+    options: dict[str, Any],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="a .csv, .jsonl or .parquet file; - is stdout")
+    ] = Path("-"),
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Predict the class of images, or of rows of features, with a head; no labels are needed.
+
+    The columns are path (of a feature file the row id), predicted, score and error. Scores are
+    probabilities if the head defines them (softmax, network, discriminant by a Gaussian rule).
+    Otherwise they are least-squares estimates of the labels 0 and 1, and only their order counts.
+    Without -o, --json prints JSON Lines.
+    """
+    from ..stages.predict import predict as stage
+    from ..store.outputs import STDOUT
+
+    found = stage(head, named, out, overwrite=overwrite, as_json=as_json, **options)
+    if out != STDOUT:
+        print_json(found) if as_json else say(out)

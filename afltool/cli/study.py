@@ -10,8 +10,7 @@ import typer
 from ..engines.site import Site, make_site
 from ..errors import UsageError
 from ..options.study import StudyOptions, TableOptions
-from ._console import command
-from ._options import of_run, parameters, with_options
+from ._options import add, of_run, parameters
 from ._streams import say, say_lines
 from ._types import Json, Overwrite, print_json
 from .batch import all_of, submitted
@@ -19,11 +18,10 @@ from .batch import all_of, submitted
 
 def add_to(app: typer.Typer) -> None:
     of_site = parameters(Site, "Slurm", skip=_OF_RUNS, rename=_RENAMED, rare=True)
-    groups = {"how": parameters(StudyOptions, "Study"), "of_site": of_site, "options": of_run()}
-    app.command("study")(command(with_options(study, **groups)))
-    for name, function in (("table", table), ("report", report)):
-        made = with_options(function, options=parameters(TableOptions))
-        app.command(name)(command(made))
+    how = parameters(StudyOptions, "Study")
+    add(app, "study", study, how=how, of_site=of_site, options=of_run())
+    add(app, "table", table, options=TableOptions)
+    add(app, "report", report, options=TableOptions)
 
 
 _OF_RUNS = {"shards", "clients_per_task", "fan_in"}  # of a site: they divide the jobs of one run
