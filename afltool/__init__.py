@@ -21,35 +21,37 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .estimator import AnalyticClassifier
-    from .runs.config import RunConfig
-    from .runs.pipeline import run
-    from .stages.aggregate import aggregate
-    from .stages.baseline import baseline
-    from .stages.convert import convert
-    from .stages.evaluate import evaluate
-    from .stages.export import export
-    from .stages.extract import extract
-    from .stages.head import head
-    from .stages.imports import import_embeddings
-    from .stages.inspect import check as verify
-    from .stages.inspect import info
-    from .stages.keys import keys, roster
-    from .stages.local_stats import local_stats
-    from .stages.masks import mask_offer, mask_reveal
-    from .stages.merge import merge
-    from .stages.partition import partition
-    from .stages.pictures import (
-        confusion_picture,
-        partition_picture,
-        reliability_picture,
-        ridge_path_picture,
-        roc_picture,
-        rounds_picture,
-    )
-    from .stages.predict import predict
-    from .stages.solve import solve
-    from .stages.split import split
+    from .estimator import AnalyticClassifier as AnalyticClassifier
+    from .runs.config import RunConfig as RunConfig
+    from .runs.pipeline import run as run
+    from .stages.aggregate import aggregate as aggregate
+    from .stages.baseline import baseline as baseline
+    from .stages.convert import convert as convert
+    from .stages.evaluate import evaluate as evaluate
+    from .stages.export import export as export
+    from .stages.extract import extract as extract
+    from .stages.head import head as head
+    from .stages.imports import import_embeddings as import_embeddings
+    from .stages.inspect import check
+    from .stages.inspect import info as info
+    from .stages.keys import keys as keys
+    from .stages.keys import roster as roster
+    from .stages.local_stats import local_stats as local_stats
+    from .stages.masks import mask_offer as mask_offer
+    from .stages.masks import mask_reveal as mask_reveal
+    from .stages.merge import merge as merge
+    from .stages.partition import partition as partition
+    from .stages.pictures import confusion_picture as confusion_picture
+    from .stages.pictures import partition_picture as partition_picture
+    from .stages.pictures import reliability_picture as reliability_picture
+    from .stages.pictures import ridge_path_picture as ridge_path_picture
+    from .stages.pictures import roc_picture as roc_picture
+    from .stages.pictures import rounds_picture as rounds_picture
+    from .stages.predict import predict as predict
+    from .stages.solve import solve as solve
+    from .stages.split import split as split
+
+    verify = check
 
 _WHERE = {
     "AnalyticClassifier": "estimator:AnalyticClassifier",
@@ -83,37 +85,7 @@ _WHERE = {
     "rounds_picture": "stages.pictures:rounds_picture",
 }
 
-__all__ = [
-    "AnalyticClassifier",
-    "RunConfig",
-    "aggregate",
-    "baseline",
-    "confusion_picture",
-    "convert",
-    "evaluate",
-    "export",
-    "extract",
-    "head",
-    "import_embeddings",
-    "info",
-    "keys",
-    "local_stats",
-    "mask_offer",
-    "mask_reveal",
-    "merge",
-    "partition",
-    "partition_picture",
-    "predict",
-    "reliability_picture",
-    "ridge_path_picture",
-    "roc_picture",
-    "roster",
-    "rounds_picture",
-    "run",
-    "solve",
-    "split",
-    "verify",
-]
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
@@ -133,6 +105,6 @@ def __dir__() -> list[str]:
 
 def _guarded(stage: Any) -> Any:
     """The stage as a command runs it: it does not write a file that it reads."""
-    from .inputs import distinct_files
+    from .inputs import distinct_files as distinct_files
 
     return distinct_files()(stage)
