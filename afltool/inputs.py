@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,7 @@ MOST_TEXT = 64 << 20  # bytes of a text: a class list, labels, checksums, JSON, 
 MOST_LINES = 1_000_000  # paths on stdin
 LONGEST_LINE = 1 << 16  # characters of such a path
 MOST_NAMES = 10_000  # in a folder, which a path that is missing is compared with
+TIMEOUT = 20  # seconds without an answer after which a download counts as failed
 
 
 _noted: ContextVar[set[tuple[int, int]] | None] = ContextVar("device, inode of files", default=None)
@@ -217,3 +219,27 @@ def lines_of(stream: IO[str], most: int = MOST_LINES) -> Iterator[str]:
         if line.strip():
             yield line.strip()
     raise InputError(f"stdin: expected at most {most:,} lines, a path each; found more")
+
+
+@contextmanager
+def downloading(what: str, advice: str) -> Iterator[None]:
+    """Run a download that stops after `TIMEOUT` without an answer, and says nothing on stdout.
+
+    Raises:
+        InputError: any failure: ``what`` could not be downloaded, why, and the advice.
+    """
+    import socket
+
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        with redirect_stdout(sys.stderr):  # torchvision reports there, which is for results only
+            yield
+    # Network, disk and the checks of the libraries fail with unrelated classes.
+    except Exception as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+        raise InputError(
+            f"{what} could not be downloaded ({reason or type(error).__name__}). {advice}"
+        ) from error
+    finally:
+        socket.setdefaulttimeout(before)

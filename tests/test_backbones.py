@@ -35,6 +35,7 @@ from afltool.backbones.nodes import cut_classifier
 from afltool.backbones.pooling import form_of, pooled, poolings_of
 from afltool.backbones.weights_files import digest_of_state
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from afltool.options.features import ExtractOptions
 from afltool.options.nodes import Node
 
 
@@ -303,8 +304,8 @@ def test_an_image_size_that_the_network_refuses_is_said(name, size):
 def test_unknown_names_come_with_near_ones():
     with pytest.raises(UsageError, match="such as resnet18"):
         load_backbone("restnet18")
-    with pytest.raises(UsageError, match="unknown precision 'fp8': there are fp32, bf16, fp16"):
-        prepare_for_inference(nn.Identity(), precision="fp8")
+    with pytest.raises(UsageError, match="--precision is fp32, bf16 or fp16; found 'fp8'"):
+        ExtractOptions(backbone="resnet18", precision="fp8")
     with pytest.raises(UsageError, match="no device 'abacus'"):
         resolve_device("abacus")
 

@@ -23,7 +23,7 @@ from .listing import nodes_of
 from .models import Backbone, check_backbone, load_backbone, weights_identity
 from .pooling import AVERAGED
 from .preprocessing import Preprocessing, paper_preprocessing
-from .views import over_views
+from .slices import over_views
 
 __all__ = [
     "AVERAGED",

@@ -14,7 +14,7 @@ from .sources import Source
 #: A name, or a prefix that ends in a colon; the module and class of its source, which gets the
 #: whole name. All other names belong to torchvision.
 FAMILIES = {
-    "efficientnet_lite0": "lite0:Lite0Source",
+    "efficientnet_lite0": "from_timm:Lite0Source",
     "timm:": "from_timm:TimmSource",
 }
 _OTHERS = "from_torchvision:TorchvisionSource"

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-import socket
 from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CorruptFileError, InputError, UsageError
+from ..errors import CorruptFileError, UsageError
+from ..inputs import downloading
 from .preprocessing import Preprocessing
 from .sources import State, sha256_of_file, triple, unknown_weights
 
 if TYPE_CHECKING:
     from torch import nn
-
-#: Seconds without an answer after which a download counts as failed.
-TIMEOUT = 20
 
 
 class TorchvisionSource:
@@ -113,7 +110,14 @@ def hub_file(url: str, what: str) -> Path:
     match = re.search(r"-([a-f0-9]{8,})\.", name)
     expected = match[1] if match else ""
     if not path.is_file():
-        _download(url, path, expected, what)
+        what = f"{what}: expected {name} in {path.parent}, and it"
+        advice = (
+            f"Fetch {name} on a machine with internet and put it there ($TORCH_HOME moves the "
+            "folder), or name it with --weights FILE."
+        )
+        with downloading(what, advice):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            hub.download_url_to_file(url, str(path), expected or None)
     found = sha256_of_file(path)
     if not found.startswith(expected):
         raise CorruptFileError(
@@ -121,23 +125,3 @@ def hub_file(url: str, what: str) -> Path:
             f"({path.stat().st_size:,} bytes). Delete the file and fetch it again."
         )
     return path
-
-
-def _download(url: str, path: Path, expected: str, what: str) -> None:
-    from torch import hub
-
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        hub.download_url_to_file(url, str(path), expected or None)
-    # Network, disk and the hash check fail with unrelated classes.
-    except Exception as error:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
-        raise InputError(
-            f"{what}: expected {path.name} in {path.parent}, and it could not be downloaded "
-            f"({reason or type(error).__name__}). Fetch {path.name} on a machine with internet "
-            "and put it there ($TORCH_HOME moves the folder), or name it with --weights FILE."
-        ) from error
-    finally:
-        socket.setdefaulttimeout(before)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from .preprocessing import Preprocessing
 
-#: Values of ``--precision``, the backbone's arithmetic; features are always float32.
-PRECISIONS = ("fp32", "bf16", "fp16")
+#: Values of ``--precision`` and torch's types of the arithmetic; features are always float32.
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 #: Largest difference, relative to the largest output, that folding batch norms may make.
 FOLDING_TOLERANCE = 1e-4
@@ -67,7 +67,6 @@ def default_batch_size(device: str) -> int:
 def prepare_for_inference(
     module: nn.Module,
     device: str = "cpu",
-    precision: str = "fp32",
     *,
     image_size: int = 224,
     optimise: bool = True,
@@ -77,13 +76,9 @@ def prepare_for_inference(
     The optimised network is a copy and differs from ``module`` in the last bits only (relative 1e-6
     as measured; above 1e-4 the batch norms are not folded). ``optimise=False`` gives the same bits
     as a plain loop.
-
-    Raises:
-        UsageError: unknown ``precision``.
     """
     import torch
 
-    _check_precision(precision)
     module.eval().requires_grad_(False)
     if optimise:
         module = fold_batch_norm(module, image_size).to(memory_format=torch.channels_last)
@@ -121,7 +116,6 @@ def start_inference(
     """
     import torch
 
-    _check_precision(precision)
     kind = torch.device(device).type
     with torch.inference_mode(), arithmetic(kind, precision):
         pixels = preprocessing.normalise(batch.to(device, non_blocking=True))
@@ -158,19 +152,13 @@ def free_memory(device: str) -> None:
         torch.cuda.empty_cache()
 
 
-def _check_precision(precision: str) -> None:
-    if precision not in PRECISIONS:
-        raise UsageError(f"unknown precision {precision!r}: there are {', '.join(PRECISIONS)}.")
-
-
 @contextmanager
 def arithmetic(device_type: str, precision: str) -> Iterator[None]:
     """Set the precision of the enclosed computation, independent of the settings of the process."""
     import torch
 
     if precision != "fp32":
-        dtype = torch.bfloat16 if precision == "bf16" else torch.float16
-        with torch.autocast(device_type, dtype=dtype):
+        with torch.autocast(device_type, dtype=getattr(torch, PRECISIONS[precision])):
             yield
         return
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
@@ -227,19 +215,16 @@ def _conv_norm_pairs(module: nn.Module, probe: Tensor) -> list[tuple[str, str]]:
         if version == given._version:
             pairs.append((conv, name))
 
-    hooks = []
-    for name, layer in module.named_modules():
-        if isinstance(layer, nn.Conv2d):
-            hooks.append(layer.register_forward_hook(lambda _m, _i, o, n=name: after_conv(n, o)))
-        elif isinstance(layer, nn.BatchNorm2d) and layer.running_mean is not None:
-            hooks.append(
-                layer.register_forward_pre_hook(lambda _m, i, n=name: before_norm(n, i[0]))
-            )
-    try:
+    with ExitStack() as hooks:
+        for name, layer in module.named_modules():
+            if isinstance(layer, nn.Conv2d):
+                hook = layer.register_forward_hook(lambda _m, _i, o, n=name: after_conv(n, o))
+            elif isinstance(layer, nn.BatchNorm2d) and layer.running_mean is not None:
+                hook = layer.register_forward_pre_hook(lambda _m, i, n=name: before_norm(n, i[0]))
+            else:
+                continue
+            hooks.callback(hook.remove)
         module(probe)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return [pair for pair in pairs if runs[pair[0]] == runs[pair[1]] == 1]
 
 

@@ -1,4 +1,4 @@
-"""Features of several nodes of a network, side by side, from one pass."""
+"""Features of several nodes of a network, side by side; the mean over views of each image."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..options.nodes import PENULTIMATE, Node
+from ..options.views import Views
 from .pooling import Form, pooled
 
 if TYPE_CHECKING:
@@ -157,3 +158,34 @@ def outputs_of(
     import torch
 
     return Outputs()
+
+
+def over_views(network: nn.Module, views: Views, side: int) -> nn.Module:
+    """A network of squares ``(n, 3, outer, outer)`` to the mean over views of ``side``, ``(n, d)``.
+
+    The mean is (f_1 + … + f_V) / V of float32 features, added up in float64 in this order and
+    rounded once: each row is computed alone, so it does not depend on the other rows.
+    """
+    from torch import nn
+
+    class OverViews(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def seen(self, x: Tensor) -> Iterator[Tensor]:
+            for top, left in views.corners(side):
+                square = x[..., top : top + side, left : left + side]
+                yield square
+                if views.flip:
+                    yield square.flip(-1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            parts = [self.network(view).float().double() for view in self.seen(x)]
+            total = parts[0]
+            for part in parts[1:]:
+                total = total + part
+            mean: Tensor = (total / len(parts)).float()
+            return mean
+
+    return OverViews().eval()

@@ -8,6 +8,7 @@ so each of its blocks is a stage.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -46,18 +47,13 @@ def layers_run(module: nn.Module, image_size: int) -> list[Ran]:
             weights, parts = any(True for _ in layer.parameters()), any(layer.children())
             first[name] = Ran(name, type(layer).__name__, tuple(output.shape), weights, parts)
 
-    hooks = [
-        layer.register_forward_hook(lambda m, _i, o, n=name: note(n, m, o))
-        for name, layer in module.named_modules()
-        if name
-    ]
     probe = torch.rand(2, 3, image_size, image_size, generator=torch.Generator().manual_seed(0))
-    try:
-        with torch.inference_mode():
-            module(probe)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with ExitStack() as hooks, torch.inference_mode():
+        for name, layer in module.named_modules():
+            if name:
+                hook = layer.register_forward_hook(lambda m, _i, o, n=name: note(n, m, o))
+                hooks.callback(hook.remove)
+        module(probe)
     return [replace(ran, times=times[ran.name]) for ran in first.values()]
 
 

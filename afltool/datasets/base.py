@@ -238,12 +238,6 @@ def rank_within_class(labels: NDArray[np.integer[Any]]) -> Labels:
     return ranks
 
 
-def numbered_ids(split: str, n: int) -> NDArray[np.bytes_]:
-    """``train/00017``: the row's number, padded with zeros to the width of ``n``."""
-    width = len(str(n))
-    return np.array([f"{split}/{i:0{width}d}".encode() for i in range(n)], dtype=np.bytes_)
-
-
 def digest(*parts: str | bytes) -> str:
     """SHA-256 (hex) of the parts, each with its length, so that no two lists are confused."""
     sha = hashlib.sha256()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InputError, InvalidDataError
-from .base import DatasetRequest, ImageDataset, digest, make_dataset, numbered_ids
+from .base import DatasetRequest, ImageDataset, digest
 from .files import RawFile, fetch, files_below, stated_md5
-from .pictures import ArrayPictures
+from .pictures import ArrayPictures, array_dataset
 
-#: Where the files lie below the data root.
+#: Where the files lie below the data root; the key of the labels in them.
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
-
-Checksums = Mapping[str, str] | None
-
-
-@dataclass(frozen=True)
-class _Cifar:
-    """What torchvision publishes about a CIFAR archive: its files, their MD5s, their keys."""
-
-    name: str
-    folder: str
-    archive: str
-    archive_md5: str
-    url: str
-    md5: dict[str, str]
-    batches: tuple[str, ...]
-    meta: str
-    classes_key: str
-    labels_key: str
-
-    @classmethod
-    def of(cls, name: str, split: str) -> _Cifar:
-        from torchvision.datasets import CIFAR10, CIFAR100
-
-        tv: Any = CIFAR10 if name == "cifar10" else CIFAR100
-        batches = tv.train_list if split == "train" else tv.test_list
-        meta = tv.meta["filename"]
-        return cls(
-            name=name,
-            folder=tv.base_folder,
-            archive=tv.filename,
-            archive_md5=tv.tgz_md5,
-            url=tv.url,
-            md5={**dict(batches), meta: tv.meta["md5"]},
-            batches=tuple(file for file, _ in batches),
-            meta=meta,
-            classes_key=tv.meta["key"],
-            labels_key="labels" if name == "cifar10" else "fine_labels",
-        )
+LABELS = {"cifar10": "labels", "cifar100": "fine_labels"}
 
 
 def open_rows(asked: DatasetRequest) -> ImageDataset:
@@ -65,48 +27,38 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     The MD5 of a pickle is checked first, against the published one or that in ``checksums``. The
     unpickler can build only arrays and plain containers.
     """
+    from torchvision import datasets
+
     name, root, checksums = asked.name, asked.root, asked.checksums
-    about = _Cifar.of(name, asked.split)
-    folder = root / about.folder
-    missing = [file for file in about.md5 if not (folder / file).is_file()]
+    about: Any = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
+    batches = about.train_list if asked.split == "train" else about.test_list
+    published = {**dict(batches), about.meta["filename"]: about.meta["md5"]}
+    folder = root / FOLDERS[name]
+    missing = [file for file in published if not (folder / file).is_file()]
     if missing and checksums is None:
         what = f"{name}: expected {', '.join(missing)} in {folder}"
-        fetch(about.url, root, about.archive, about.archive_md5, what)
-        missing = [file for file in about.md5 if not (folder / file).is_file()]
+        fetch(about.url, root, about.filename, about.tgz_md5, what)
+        missing = [file for file in published if not (folder / file).is_file()]
     if missing:
         raise InputError(
-            f"{name}: expected {', '.join(about.md5)} in {folder}, found no {missing[0]}."
+            f"{name}: expected {', '.join(published)} in {folder}, found no {missing[0]}."
         )
-    files = {file: _checked_pickle(folder / file, about.md5[file], checksums) for file in about.md5}
-    names = _entries(files[about.meta], {about.classes_key: list})[0]
-    classes = [_text(name) for name in names]
-    batches = [_cifar_batch(files[file], about.labels_key) for file in about.batches]
-    labels = np.concatenate([batch[1] for batch in batches])
-    return make_dataset(
-        name,
-        asked.split,
-        classes,
-        numbered_ids(asked.split, len(labels)),
-        labels,
-        digest(name, *(file.sha256 for file in files.values())),
-        ArrayPictures(
-            np.concatenate([batch[0] for batch in batches]),
-            tuple(
-                (str(folder / file), len(batch[1]))
-                for file, batch in zip(about.batches, batches, strict=True)
-            ),
-        ),
-        asked.classes,
+    files = {file: RawFile.read(folder / file) for file in published}
+    for file, raw in files.items():
+        if checksums is None:
+            raw.check(published[file], "published")
+        else:
+            raw.check(stated_md5(checksums, raw.path), "stated by --checksums")
+    names = _entries(files[about.meta["filename"]], {about.meta["key"]: list})[0]
+    read = [_cifar_batch(files[file], LABELS[name]) for file, _ in batches]
+    parts = [(str(folder / file), len(y)) for (file, _), (_, y) in zip(batches, read, strict=True)]
+    return array_dataset(
+        asked,
+        [_text(name) for name in names],
+        ArrayPictures(np.concatenate([pixels for pixels, _ in read]), tuple(parts)),
+        np.concatenate([labels for _, labels in read]),
+        digest(name, *(raw.sha256 for raw in files.values())),
     )
-
-
-def _checked_pickle(path: Path, published: str, checksums: Checksums) -> RawFile:
-    raw = RawFile.read(path)
-    if checksums is None:
-        raw.check(published, "published")
-    else:
-        raw.check(stated_md5(checksums, path), "stated by --checksums")
-    return raw
 
 
 def _cifar_batch(file: RawFile, labels_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

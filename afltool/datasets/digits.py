@@ -8,15 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import UsageError
-from .base import (
-    DatasetRequest,
-    ImageDataset,
-    digest,
-    make_dataset,
-    numbered_ids,
-    rank_within_class,
-)
-from .pictures import ArrayPictures
+from .base import DatasetRequest, ImageDataset, digest, rank_within_class
+from .pictures import ArrayPictures, array_dataset
 
 
 def open_rows(asked: DatasetRequest) -> ImageDataset:
@@ -34,15 +27,12 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     is_test = rank_within_class(labels) % 5 == 4
     rows = np.flatnonzero(is_test if split == "test" else ~is_test)
     pixels = np.rint(bunch.images[rows] * (255 / 16)).astype(np.uint8)
-    return make_dataset(
-        "digits",
-        split,
+    return array_dataset(
+        asked,
         [str(digit) for digit in range(10)],
-        numbered_ids(split, len(rows)),
+        ArrayPictures(pixels, ((f"scikit-learn's digits, {split} split", len(rows)),)),
         labels[rows],
         digest("digits", bunch.images.tobytes(), labels.tobytes()),
-        ArrayPictures(pixels, ((f"scikit-learn's digits, {split} split", len(rows)),)),
-        asked.classes,
     )
 
 

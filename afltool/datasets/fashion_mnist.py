@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InputError, InvalidDataError
-from .base import DatasetRequest, ImageDataset, digest, make_dataset, numbered_ids
+from .base import DatasetRequest, ImageDataset, digest
 from .files import DEBIAN_FASHION_MNIST, RawFile, fetch, files_below, stated_md5
-from .pictures import ArrayPictures
+from .pictures import ArrayPictures, array_dataset
 
 #: MD5 of Fashion-MNIST's files without gzip: Debian packs the same bytes itself, so its packed
 #: files do not have the published checksums.
@@ -35,9 +35,7 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     """
     from torchvision.datasets import FashionMNIST
 
-    split, checksums = asked.split, asked.checksums
-
-    part = "train" if split == "train" else "t10k"
+    checksums, part = asked.checksums, "train" if asked.split == "train" else "t10k"
     names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
     raw = asked.root / FOLDER
     folders = [raw, DEBIAN_FASHION_MNIST]
@@ -56,15 +54,12 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
             f"{paths[0]} holds {len(pixels)} images and {paths[1]} {len(labels)} labels: "
             "expected equally many. Fetch both files again."
         )
-    return make_dataset(
-        "fashion-mnist",
-        split,
+    return array_dataset(
+        asked,
         list(FashionMNIST.classes),
-        numbered_ids(split, len(labels)),
+        ArrayPictures(pixels, ((str(paths[0]), len(pixels)),)),
         labels,
         digest("fashion-mnist", *(content.sha256 for content in contents)),
-        ArrayPictures(pixels, ((str(paths[0]), len(pixels)),)),
-        asked.classes,
     )
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
 import io
 import os
 import re
-import socket
-import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
-
-#: Seconds without an answer after which a download counts as failed.
-TIMEOUT = 20
 
 #: Of one raw file, packed or not; the largest of those known here has 47 MB.
 MOST_BYTES = 300_000_000
@@ -117,32 +111,12 @@ def stated_md5(checksums: Mapping[str, str], path: Path) -> str:
     )
 
 
-@contextlib.contextmanager
-def download_attempt(what: str, archive: str, advice: str) -> Iterator[None]:
-    """Run a download; any failure becomes one `InputError` that says how to do it by hand."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)
-    try:
-        # torchvision reports on stdout, which is for results only.
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    # Network, disk and torchvision's own checks fail with unrelated classes.
-    except Exception as error:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
-        raise InputError(
-            f"{what}, and {archive} could not be downloaded "
-            f"({reason or type(error).__name__}). {advice}"
-        ) from error
-    finally:
-        socket.setdefaulttimeout(before)
-
-
 def fetch(url: str, root: Path, archive: str, md5: str, what: str) -> None:
     """Download ``archive`` into ``root`` (unless it is there), check its MD5 and unpack it."""
     from torchvision.datasets import utils
 
     unpack: Callable[..., None] = utils.download_and_extract_archive
-    with download_attempt(what, archive, _by_hand(root, archive, md5)):
+    with inputs.downloading(f"{what}, and {archive}", _by_hand(root, archive, md5)):
         unpack(url, download_root=str(root), filename=archive, md5=md5)
 
 
@@ -156,7 +130,7 @@ def download(url: str, root: Path, archive: str, md5: str, what: str) -> None:
             f"{place}: expected the MD5 {md5}, found another ({place.stat().st_size:,} bytes). "
             "Delete the file and fetch it again."
         )
-    with download_attempt(what, archive, _by_hand(root, archive, md5)):
+    with inputs.downloading(f"{what}, and {archive}", _by_hand(root, archive, md5)):
         utils.download_url(url, str(root), archive, md5)
 
 

@@ -10,6 +10,7 @@ import io
 import os
 import threading
 from bisect import bisect_right
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from .. import inputs
 from ..errors import InputError
-from .base import CorruptImageError
+from .base import CorruptImageError, DatasetRequest, ImageDataset, make_dataset
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -68,6 +69,25 @@ class ArrayPictures:
         file = bisect_right(ends, i)
         start = ends[file - 1] if file else 0
         return f"row {i - start} of {self.files[file][0]}"
+
+
+def array_dataset(
+    asked: DatasetRequest,
+    classes: Sequence[str],
+    pictures: ArrayPictures,
+    labels: NDArray[np.integer[Any]],
+    source: str,
+) -> ImageDataset:
+    """Pixels in memory as a data set; row ids are padded numbers, such as ``train/00017``.
+
+    ``source``: a digest of what they were read from.
+    """
+    n = len(labels)
+    ids = [f"{asked.split}/{i:0{len(str(n))}d}".encode() for i in range(n)]
+    return make_dataset(
+        asked.name, asked.split, classes, np.array(ids, np.bytes_), labels, source, pictures,
+        asked.classes,
+    )  # fmt: skip
 
 
 def read_bytes(path: str) -> bytes:

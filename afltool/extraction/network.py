@@ -78,7 +78,7 @@ class Network:
             o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
         )
         module = prepare_for_inference(
-            backbone.module, device, o.precision, image_size=side, optimise=not o.plain
+            backbone.module, device, image_size=side, optimise=not o.plain
         )
         if o.views is not None:
             module = over_views(module, o.seen, side)
