@@ -9,22 +9,17 @@ import typer
 
 from ..options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from ..options.partition import PartitionOptions
-from ._console import command
-from ._options import parameters, with_options
+from ._options import add
 from ._types import Json, Out, Overwrite, print_json, show, show_all
 
 
 def add_to(app: typer.Typer) -> None:
-    for name, function, options in (
-        ("extract", extract, ExtractOptions),
-        ("import", import_, ImportOptions),
-        ("convert", convert, ConvertOptions),
-        ("split", split, SplitOptions),
-    ):
-        app.command(name)(command(with_options(function, options=parameters(options))))
-    app.command("merge")(command(merge))
-    dealt = parameters(PartitionOptions)
-    app.command("partition")(command(with_options(partition, options=dealt)))
+    add(app, "extract", extract, options=ExtractOptions)
+    add(app, "import", import_, options=ImportOptions)
+    add(app, "convert", convert, options=ConvertOptions)
+    add(app, "split", split, options=SplitOptions)
+    add(app, "merge", merge)
+    add(app, "partition", partition, options=PartitionOptions)
 
 
 def extract(
@@ -51,7 +46,7 @@ def extract(
 
 
 def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
-    from ..report.nodes import print_nodes
+    from ..report.tables import print_nodes
     from ..stages.nodes import list_nodes
 
     rows = list_nodes(options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def print_facts(facts: dict[str, Any]) -> None:
         on_stdout().print(rounds_table(rounds))
 
 
-def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
+def facts_table(facts: Iterable[tuple[str, object]]) -> Table:
     """Names and what is said of each, in two columns."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -71,17 +71,14 @@ def print_metrics(found: dict[str, Any]) -> None:
     )
     classes = list(found["per_class"])
     few = len(classes) <= 12
-    table = Table(title="true class (row) predicted as (column)" if few else None)
-    table.add_column("class")
-    table.add_column("accuracy", justify="right")
-    for i in range(len(classes) if few else 0):
-        table.add_column(str(i), justify="right")
-    for i, name in enumerate(classes):
-        share = found["per_class"][name]
-        counts = [str(c) for c in found["confusion"][i]] if few else []
+    rows = []
+    for i, (name, share) in enumerate(found["per_class"].items()):
+        counts = found["confusion"][i] if few else []
         label = f"{i} {name}" if str(i) != name else name
-        add_row(table, label, "–" if share is None else f"{share:.2%}", *counts)
-    console.print(table)
+        rows.append((label, "–" if share is None else f"{share:.2%}", *counts))
+    title = "true class (row) predicted as (column)" if few else None
+    headings = ["class", "accuracy", *map(str, range(len(classes) if few else 0))]
+    console.print(_figures(title, headings, rows))
     if "metrics" in found:
         console.print(_figures_table(found["metrics"]))
     if "separability" in found:
@@ -98,40 +95,47 @@ def print_metrics(found: dict[str, Any]) -> None:
         console.print(rounds_table(found["rounds"]))
 
 
+def _figures(
+    title: str | None, headings: Sequence[str], rows: Iterable[Sequence[object]], note: str = ""
+) -> Table:
+    """Rows of plain texts below headings: what they are of to the left, figures to the right."""
+    table = Table(title=title, caption=note or None)
+    for i, name in enumerate(headings):
+        table.add_column(name, justify="right" if i else "left")
+    for row in rows:
+        add_row(table, *row)
+    return table
+
+
 def _separability_table(layers: list[dict[str, Any]]) -> Table:
     """CSR, IFS and DM of the features of each layer."""
-    table = Table(title="how far apart the classes lie (lower is better)")
-    for name in ("features", "width", *(one.upper() for one in MEASURES)):
-        table.add_column(name, justify="left" if name == "features" else "right")
+    rows = []
     for one in layers:
-        measured = (one[name] for name in MEASURES)
-        told = ("–" if value is None else f"{value:.4g}" for value in measured)
-        add_row(table, one["features"], str(one["width"]), *told)
-    return table
+        told = ("–" if one[name] is None else f"{one[name]:.4g}" for name in MEASURES)
+        rows.append((one["features"], one["width"], *told))
+    headings = ("features", "width", *map(str.upper, MEASURES))
+    return _figures("how far apart the classes lie (lower is better)", headings, rows)
 
 
 def _figures_table(figures: dict[str, dict[str, float | None]]) -> Table:
     ends = [end for end in ("low", "high") if any(end in one for one in figures.values())]
-    table = Table(title="figures with their 95 % intervals" if ends else "figures")
-    for name in ("figure", "value", *ends):
-        table.add_column(name, justify="left" if name == "figure" else "right")
-    for name, one in figures.items():
-        add_row(table, name, *(_figure(one.get(end)) for end in ("value", *ends)))
-    return table
+    rows = [
+        (name, *(_figure(one.get(end)) for end in ("value", *ends)))
+        for name, one in figures.items()
+    ]
+    title = "figures with their 95 % intervals" if ends else "figures"
+    return _figures(title, ("figure", "value", *ends), rows)
 
 
 def _parts_table(parts: dict[str, dict[str, Any]]) -> Table:
     """A row for each part, the first ones where there are very many."""
-    table = Table(title="by part", caption=_left_out(len(parts)))
-    for name in ("part", *next(iter(parts.values()), {})):
-        table.add_column("rows" if name == "n" else name, justify="right")
-    for part, one in list(parts.items())[:MOST_PARTS]:
-        add_row(table, part, *(str(v) if k == "n" else _figure(v) for k, v in one.items()))
-    return table
-
-
-def _left_out(parts: int) -> str | None:
-    return f"{MOST_PARTS} of {parts} parts; --json has them all" if parts > MOST_PARTS else None
+    rows = [
+        (part, *(str(v) if k == "n" else _figure(v) for k, v in one.items()))
+        for part, one in list(parts.items())[:MOST_PARTS]
+    ]
+    names = ("rows" if name == "n" else name for name in next(iter(parts.values()), {}))
+    left = f"{MOST_PARTS} of {len(parts)} parts; --json has them all"
+    return _figures("by part", ("part", *names), rows, left if len(parts) > MOST_PARTS else "")
 
 
 def _figure(value: float | None) -> str:
@@ -140,44 +144,41 @@ def _figure(value: float | None) -> str:
 
 def print_summary(summary: dict[str, Any]) -> None:
     """What a run found, on stderr: accuracy, bytes a client sends, seconds per stage, rounds."""
-    console = on_stderr()
-    table = Table(show_header=False, box=None)
-    table.add_column(style="bold")
-    table.add_column()
-    add_row(table, "top-1 accuracy", f"{summary['top1']:.2%} of {summary['n']} test rows")
-    add_row(table, "clients", summary["clients"])
     sent, rounds = summary["bytes_per_client"], summary["rounds"]
-    if len(sent) == 1:
-        add_row(table, "a client sends", describe_upload(sent[0]))
-    for name, seconds, file in _by_stage(summary["stages"]):
-        add_row(table, name, f"{seconds:.2f} s   {file}")
-    add_row(table, "digest of the total", summary["total_digest"])
-    console.print(table)
+    facts = [
+        ("top-1 accuracy", f"{summary['top1']:.2%} of {summary['n']} test rows"),
+        ("clients", summary["clients"]),
+        *([("a client sends", describe_upload(sent[0]))] if len(sent) == 1 else []),
+        *((name, f"{s:.2f} s   {file}") for name, s, file in _by_stage(summary["stages"])),
+        ("digest of the total", summary["total_digest"]),
+    ]
+    _tell(facts, rounds)
+
+
+def _tell(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]]) -> None:
+    """Facts on stderr, and a table of the rounds if there are several."""
+    console = on_stderr()
+    console.print(facts_table(facts))
     if len(rounds) > 1:
         console.print(rounds_table(rounds))
 
 
 def print_baseline(found: dict[str, Any]) -> None:
     """The three accuracies of a baseline and what they cost, on stderr."""
-    console = on_stderr()
-    table = Table(show_header=False, box=None)
-    table.add_column(style="bold")
-    table.add_column()
+    facts = []
     for name, one in found["accuracies"].items():
         spread = f", spread {one['top1_spread']:.2%}" if "top1_spread" in one else ""
         largest = f", largest {one['top1_max']:.2%}" if "top1_max" in one else ""
         note = f" ({one['note']})" if "note" in one else ""
         text = f"{one['top1']:.2%}{largest}{spread} in round {one['round']}{note}"
-        add_row(table, name.replace("_", " "), text)
+        facts.append((name.replace("_", " "), text))
     up, down = (byte_text(found[f"{way}_bytes"]) for way in ("upload", "download"))
-    add_row(table, "a client sends", f"{up} and gets {down} in all rounds")
+    facts.append(("a client sends", f"{up} and gets {down} in all rounds"))
     seconds = f"clients {found['client_seconds']:.1f}, server {found['server_seconds']:.1f}"
-    add_row(table, "processor seconds", seconds)
+    facts.append(("processor seconds", seconds))
     if found["rates_tried"]:
-        add_row(table, "learning rate", f"{found['settings']['lr']:g}, by held-out clients")
-    console.print(table)
-    if len(found["rounds"]) > 1:
-        console.print(rounds_table(found["rounds"]))
+        facts.append(("learning rate", f"{found['settings']['lr']:g}, by held-out clients"))
+    _tell(facts, found["rounds"])
 
 
 def _by_stage(stages: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
@@ -191,36 +192,38 @@ def _by_stage(stages: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
 
 def print_status(found: dict[str, Any]) -> None:
     """The parts of a run, its jobs if there are any, and the command that continues it."""
-    console = on_stdout()
-    table = Table(show_header=False, box=None)
-    for part in found["parts"]:
-        add_row(table, part["name"], part["state"], part["why"])
+    rows = [(part["name"], part["state"], part["why"]) for part in found["parts"]]
     for work in found["jobs"]:
         job = "" if work["job"] is None else f"job {work['job']}"
         failed = f", without job: {_text(list(work['failed']))}" if work["failed"] else ""
         said = f": {work['said']} ({work['log']})" if work["said"] else ""
         tasks = f"{work['done']} of {work['tasks']} {job}{failed}{said}"
-        add_row(table, f"{work['name']}, round {work['round']}", work["state"], tasks)
-    console.print(table)
-    console.print(f"{found['state']}: {cell(found['folder'])}")
-    if found["continue"]:
-        console.print("to continue:")
-        console.print(cell(found["continue"]), soft_wrap=True)
+        rows.append((f"{work['name']}, round {work['round']}", work["state"], tasks))
+    _print_parts(rows, f"{found['state']}: {cell(found['folder'])}", found["continue"])
 
 
 def print_study(found: dict[str, Any]) -> None:
     """The cells of a study by their state, and the command that continues it."""
-    console = on_stdout()
-    table = Table(show_header=False, box=None)
+    rows = []
     for one in found["cells"]:
         what = one["why"] or ("" if one["top1"] is None else f"top-1 {one['top1']:.2%}")
-        add_row(table, one["name"], one["state"], what)
-    console.print(table)
+        rows.append((one["name"], one["state"], what))
     counts = ", ".join(f"{number} {state}" for state, number in found["counts"].items())
-    console.print(f"{cell(found['study'])}: {counts}: {cell(found['folder'])}")
-    if found["continue"]:
+    said = f"{cell(found['study'])}: {counts}: {cell(found['folder'])}"
+    _print_parts(rows, said, found["continue"])
+
+
+def _print_parts(rows: Iterable[Sequence[object]], said: str, command: str) -> None:
+    """What is done and what is not, a line in all, and the command that continues."""
+    console = on_stdout()
+    table = Table(show_header=False, box=None)
+    for row in rows:
+        add_row(table, *row)
+    console.print(table)
+    console.print(said)
+    if command:
         console.print("to continue:")
-        console.print(cell(found["continue"]), soft_wrap=True)
+        console.print(cell(command), soft_wrap=True)
 
 
 def describe_upload(sent: dict[str, Any]) -> str:
@@ -289,3 +292,14 @@ def write_confusion(found: dict[str, Any], path: Path, overwrite: bool = False) 
     names = list(found["per_class"])
     frame = pd.DataFrame(found["confusion"], index=names, columns=names)
     return write_text(frame.to_csv(index_label="true"), path, overwrite)
+
+
+def print_nodes(rows: Iterable[dict[str, Any]]) -> None:
+    """One line a place of `--node`, in the order in which they run; `stages` takes the marked."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("node", "layer", "width", "output", "place", "in stages"):
+        table.add_column(name, justify="right" if name == "width" else "left", no_wrap=True)
+    for row in rows:
+        taken = "–" if row["stages"] is None else f"as {row['stages']}"
+        add_row(table, row["name"], row["layer"], row["width"], row["output"], row["place"], taken)
+    on_stdout().print(table, soft_wrap=True)
