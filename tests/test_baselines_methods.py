@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -417,6 +418,43 @@ def test_equal_grams_make_fedlpas_starting_formula_exact():
         ) + 0.1 * np.eye(4)
         G, top = G + clients.shares[k] * G_k, top + clients.shares[k] * G_k @ W @ A
     np.testing.assert_allclose(found, np.linalg.solve(G, top) @ np.linalg.inv(A), atol=1e-13)
+
+
+@pytest.mark.parametrize(("name", "given"), SHOT[:2])
+def test_equal_grams_need_one_iteration(name, given):
+    clients = alike((40, 80, 160))
+    method = begun(name, clients, **given).method
+    merged(method, random_heads(clients, 3))
+    assert method.facts["iterations"] == 1
+
+
+def scaled(powers=3):
+    """Features whose sizes differ by ``powers`` powers of ten, so their grams by twice as many."""
+    clients = federation((70, 130, 30, 64, 200), d=20, dtype=F64)
+    return replace(clients, X=clients.X * 10.0 ** torch.linspace(0, -powers, 20, dtype=F64))
+
+
+@pytest.mark.parametrize(("name", "given"), [("fedlpa", {"damping": 1e-4}), ("fedfisher", {})])
+def test_features_of_all_sizes_take_few_iterations_to_the_same_residual(name, given):
+    """Against conjugate gradients without preconditioner, and with the residual computed anew."""
+    clients = scaled()
+    theta = random_heads(clients, 5)
+    method = begun(name, clients, **given).method
+    found = as_matrix(merged(method, theta), 20, 4)
+    heads = cv.matrices(method.network, theta)
+    mean = np.einsum("k,kij->ij", clients.shares, heads)
+    system = cv.Quadratic(
+        clients, method.network, range(5), heads, method.factor, method.damping, 1
+    )
+    first = system(lambda i: heads[i] - mean)
+    left = system(lambda i: heads[i] - found)
+    assert np.linalg.norm(left) <= 2e-8 * np.linalg.norm(first)
+    taken = method.facts["iterations"]
+    _, _, plain = cv.conjugate_gradients(system, lambda R: R, first, 1e-8, 5 * taken)
+    assert taken <= 60
+    assert plain > 1e-6
+    if not method.damping:
+        np.testing.assert_allclose(found.sum(axis=0), mean.sum(axis=0), atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "given"), SHOT[:2])

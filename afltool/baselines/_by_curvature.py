@@ -31,15 +31,13 @@ class ByCurvature(Method):
         from . import _curvature as cv
 
         heads = cv.matrices(self.network, theta)
-        rows = (cv.rows_of(self.clients, self.network, k) for k in who)
-        G = [
-            self.factor(cv.class_probabilities(X, W), y)
-            for (X, y), W in zip(rows, heads, strict=True)
-        ]
-        system = cv.Quadratic(self.clients, self.network, who, G, self.damping, self.threads)
+        system = cv.Quadratic(
+            self.clients, self.network, who, heads, self.factor, self.damping, self.threads
+        )
         mean = cv.matrices(self.network, average(theta.double(), self.weigh(who))[None])[0]
         V, steps, left = cv.conjugate_gradients(
             system,
+            system.precondition,
             system(lambda i: heads[i] - mean),
             self.settings.tolerance,
             self.settings.iterations,

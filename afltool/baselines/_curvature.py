@@ -4,19 +4,22 @@ At client k's weights W_k, C × D with D = d + 1 where there is a bias, with X̃
 
     A_k = X̃ᵀX̃ / n_k,   G_k (C, C) from the residuals;   solve Σ p_k G_k W A_k = Σ p_k G_k W_k A_k
 
-by conjugate gradients from W̄ = Σ p_k W_k. G_k is singular along 1, so the solution nearest to W̄
-is taken. A_k is never formed: W A_k is computed by two products with the rows, 4NDC operations per
-iteration.
+by conjugate gradients from W̄ = Σ p_k W_k, with (Σ p_k G_k)⁻¹ R (Σ p_k A_k)⁻¹ as preconditioner.
+G_k is singular along 1, so the solution with the same sum over classes as W̄ is taken. A_k is never
+formed: W A_k is computed by two products with the rows, 4NDC operations per iteration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 
+from .. import memory
 from ..arrays import F64
 from ..linalg.softmax import softmax_in_place
 from .clients import Clients
@@ -76,22 +79,32 @@ def diagonal_fisher(clients: Clients, network: DenseLayers, k: int, W: F64) -> F
 
 
 class Quadratic:
-    """W ↦ Σ p_k (G_k + ρI) W (A_k + ρI) over some clients."""
+    """W ↦ Σ p_k (G_k + ρI) W (A_k + ρI) over some clients.
+
+    ``factor(P, y)`` makes G_k (C, C) of client k's probabilities at its own head, and its labels.
+    """
 
     def __init__(
         self,
         clients: Clients,
         network: DenseLayers,
         who: Sequence[int],
-        G: Sequence[F64],
+        heads: F64,
+        factor: Callable[[F64, Any], F64],
         damping: float,
         threads: int,
     ) -> None:
-        self.clients, self.network, self.who = clients, network, list(who)
-        self.G = [g + damping * np.eye(len(g)) for g in G]
         self.damping, self.threads = damping, threads
-        p = clients.shares[self.who]
+        p = clients.shares[list(who)]
         self.p = p / p.sum()
+        C, D = heads.shape[1:]
+        memory.need(8 * D * (int(clients.sizes[list(who)].sum()) + 3 * D), "the server's system")
+        self.rows: list[F64] = []  # X̃ of each client: to make them costs as much as a product
+        self.G: list[F64] = []
+        for k, W in zip(who, heads, strict=True):
+            X, y = rows_of(clients, network, k)
+            self.rows.append(X)
+            self.G.append(factor(class_probabilities(X, W), y) + damping * np.eye(C))
 
     def __call__(self, W: F64 | Callable[[int], F64]) -> F64:
         """The sum for one W (C, D), or for a W of each of the participants, by its number."""
@@ -99,39 +112,73 @@ class Quadratic:
 
         def work(first: int) -> Any:
             total: Any = 0.0
-            for i in range(first, min(first + TOGETHER, len(self.who))):
+            for i in range(first, min(first + TOGETHER, len(self.rows))):
                 total = total + self._one(i, each(i))
             return total
 
-        parts = on_threads(self.threads, work, range(0, len(self.who), TOGETHER))
+        parts = on_threads(self.threads, work, range(0, len(self.rows), TOGETHER))
         return np.asarray(sum(parts[1:], start=parts[0]))
 
     def _one(self, i: int, W: F64) -> F64:
-        X, _ = rows_of(self.clients, self.network, self.who[i])
+        X = self.rows[i]
         through = (W @ X.T) @ X / len(X) + self.damping * W
         return np.asarray(self.p[i] * self.G[i] @ through)
 
+    def precondition(self, R: F64) -> F64:
+        """Ḡ⁻¹ R Ā⁻¹ (C, D) with Ḡ = Σ p_k (G_k + ρI) and Ā = Σ p_k (A_k + ρI).
+
+        The inverse of this map where all A_k or all G_k are equal. Without damping every G_k
+        vanishes along 1, and R has no part there: Ḡ is made regular. Eigenvalues below rounding
+        count as rounding.
+        """
+        (v, U), (w, Q) = self._spectra
+        return np.asarray(U @ ((U.T @ R @ Q) / np.outer(v, w)) @ Q.T)
+
+    @cached_property
+    def _spectra(self) -> list[tuple[F64, F64]]:
+        """Eigenvalues and eigenvectors of Ḡ and of Ā."""
+        G = np.einsum("k,kij->ij", self.p, np.stack(self.G))
+        D = self.rows[0].shape[1]
+        upper = np.zeros((D, D), order="F")
+        for X, p in zip(self.rows, self.p, strict=True):
+            # C-contiguous rows go to Fortran's BLAS uncopied, as a transpose.
+            linalg.blas.dsyrk(p / len(X), X.T, beta=1.0, c=upper, overwrite_c=1)
+        upper[np.diag_indices(D)] += self.damping
+        if not self.damping:
+            G += np.trace(G) / len(G) ** 2
+        found = []
+        for M in (G, upper):
+            values, vectors = linalg.eigh(M, lower=False, check_finite=False)
+            floor = len(M) * np.finfo(float).eps * values[-1]
+            found.append((np.maximum(values, floor), vectors))
+        return found
+
 
 def conjugate_gradients(
-    operator: Callable[[F64], F64], residual: F64, tolerance: float, most: int
+    operator: Callable[[F64], F64],
+    precondition: Callable[[F64], F64],
+    residual: F64,
+    tolerance: float,
+    most: int,
 ) -> tuple[F64, int, float]:
     """V with operator(V) = ``residual``; the iterations and the relative residual at the end.
 
     Hestenes and Stiefel, 1952. ``operator`` is symmetric and positive semidefinite, ``residual`` in
-    its range.
+    its range; ``precondition`` is symmetric and positive definite there. The end does not depend on
+    it: the plain residual is at most ``tolerance`` times the first.
     """
     V, first = np.zeros_like(residual), float(np.linalg.norm(residual))
-    r, p = residual.copy(), residual.copy()
-    square, done = first**2, 0
-    while done < most and square > (tolerance * first) ** 2:
+    r, p, before, left, done = residual.copy(), np.zeros_like(residual), 1.0, first, 0
+    while done < most and left > tolerance * first:
+        z = precondition(r)
+        along = float(np.vdot(r, z))
+        p = z + (along / before if done else 0.0) * p
         Ap = operator(p)
         curvature = float(np.vdot(p, Ap))
         if curvature <= 0.0:  # the rest lies in the null space, up to rounding
             break
-        step = square / curvature
-        V += step * p
-        r -= step * Ap
-        before, square = square, float(np.vdot(r, r))
-        p = r + (square / before) * p
+        V += along / curvature * p
+        r -= along / curvature * Ap
+        before, left = along, float(np.linalg.norm(r))
         done += 1
-    return V, done, (square**0.5 / first if first else 0.0)
+    return V, done, (left / first if first else 0.0)
