@@ -219,6 +219,26 @@ def test_a_description_that_is_wrong_is_refused(described, line, error):
         read(described(line)).cells  # noqa: B018
 
 
+def test_a_study_may_be_like_another_with_other_keys(described, tmp_path):
+    whole = read(described())
+    (tmp_path / "more.toml").write_text(
+        'clients = 3\n[study]\nlike = "small"\ntitle = "More"\n[[split]]\nalpha = [1, 2]\n'
+    )
+    more = read(tmp_path / "more.toml")
+    assert (more.name, more.title, more.shown) == ("more", "More", whole.shown)
+    assert list(more.tree) == list(whole.tree)
+    assert {**more.tree, "clients": 6, "split": whole.tree["split"]} == whole.tree
+    assert [c.setting.get("alpha") for c in more.cells] == [1, 1, 2, 2] * 2
+    (tmp_path / "shipped.toml").write_text('[study]\nlike = "deepafl-table14"\n')
+    assert read(tmp_path / "shipped.toml").tree == find("deepafl-table14").tree
+    (tmp_path / "small.toml").write_text('[study]\nlike = "more"\n')
+    with pytest.raises(UsageError, match=r"is like 'small', which is like it in turn"):
+        read(tmp_path / "small.toml")
+    (tmp_path / "small.toml").write_text('[study]\nlike = "afl-tabel1"\n')
+    with pytest.raises(UsageError, match=r"no study; did you mean 'afl-table1'"):
+        read(tmp_path / "small.toml")
+
+
 def test_a_name_that_is_no_study_is_refused():
     with pytest.raises(UsageError, match=r"no study 'nothing'.*--list"):
         find("nothing")

@@ -23,6 +23,7 @@ from .layout import StudyFolder
 
 SECTION = "study"  # the TOML table that does not hold options
 TEXTS = ("title", "shows", "needs")
+LIKE = "like"  # in the section: another study, whose keys stand where this one has none
 SHOWN = [f.name for f in fields(TableOptions) if f.name in (
     "rows", "columns", "value", "stat", "layers", "published")]  # fmt: skip
 SHIPPED = Path(__file__).parent / "shipped"
@@ -161,8 +162,10 @@ def _order(name: str) -> list[Any]:
     return [int(one) if one.isdigit() else one for one in re.split(r"(\d+)", name)]
 
 
-def read(path: Path) -> Study:
-    """A study from a TOML file.
+def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
+    """A study from a TOML file, with the keys of the study that it is like, where it has none.
+
+    ``followed``: the files of studies that are like this one.
 
     Raises:
         UsageError: a key that is not an option, or a study without options. InvalidDataError:
@@ -172,17 +175,36 @@ def read(path: Path) -> Study:
     section = tree.pop(SECTION, {})
     if not isinstance(section, Mapping):
         raise InvalidDataError(f"{path}: expected a table [{SECTION}], found {section!r}")
-    told = {known_key(path, k, (*TEXTS, *SHOWN), f"[{SECTION}]"): v for k, v in section.items()}
+    told = {
+        known_key(path, k, (*TEXTS, *SHOWN, LIKE), f"[{SECTION}]"): v for k, v in section.items()
+    }
     for key, value in told.items():
         if not isinstance(value, str):
             raise InvalidDataError(f"{path}: {key} in [{SECTION}] is a text; found {value!r}")
     TableOptions(**{k: v for k, v in told.items() if k in SHOWN})
     names = option_names(tree)
     known = _absolute(_known(path, tree, names))
+    texts = {k: v for k, v in told.items() if k in TEXTS}
+    shown = {k: v for k, v in told.items() if k in SHOWN}
+    if LIKE in told:
+        base = _like(path, told[LIKE], followed)
+        texts, shown = {**base.texts, **texts}, {**base.shown, **shown}
+        known = {**base.tree, **known}
     if not known:
         raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
-    texts = {k: v for k, v in told.items() if k in TEXTS}
-    return Study(path.stem, texts, {k: v for k, v in told.items() if k in SHOWN}, known)
+    return Study(path.stem, texts, shown, known)
+
+
+def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
+    """The study that the one in ``path`` is like: a file beside it, or a shipped one."""
+    places = (path.with_name(f"{name}.toml"), SHIPPED / f"{name}.toml")
+    place = next((one for one in places if one.is_file()), None)
+    if place is None:
+        near = known_near(name, shipped_names())
+        raise UsageError(f"{path} is like {name!r}, which is no study{near}")
+    if place in (*followed, path):
+        raise UsageError(f"{path} is like {name!r}, which is like it in turn")
+    return read(place, (*followed, path))
 
 
 def of_folder(folder: Path) -> Study:
