@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+from scipy.linalg.blas import dgemm
 from scipy.sparse import csr_matrix
 
 from ..arrays import F64
@@ -72,19 +73,18 @@ class Dense:
     def forward(self, V: F64) -> F64:
         out = self._buffers("scores", len(self.values), V.shape[1])
         for at in range(0, len(out), FEW):
-            np.matmul(self.values[at : at + FEW], V[:-1], out=out[at : at + FEW])
+            few = slice(at, at + FEW)
+            dgemm(1.0, V[:-1].T, self.values[few].T, c=out[few].T, overwrite_c=True)
         out += self._one * V[-1]
         return out
 
     def backward(self, R: F64, total: F64) -> None:
-        some, part = (self._buffers(n, self.columns - 1, R.shape[1]) for n in ("some", "part"))
         for at in range(0, len(R), FEW):
-            np.matmul(self.values[at : at + FEW].T, R[at : at + FEW], out=part if at else some)
-            if at:
-                some += part
-        if len(R):
-            total[:-1] += some
-            total[-1] += self._one * R.sum(axis=0)
+            few = slice(at, at + FEW)
+            dgemm(
+                1.0, R[few].T, self.values[few].T, 1.0, total[:-1].T, trans_b=True, overwrite_c=True
+            )
+        total[-1] += self._one * (np.ones(len(R)) @ R)
 
 
 class Coded:

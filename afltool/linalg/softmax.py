@@ -16,6 +16,7 @@ from scipy import linalg
 
 from ..arrays import F64
 from ..errors import NumericalError
+from ..once import Once
 from .cholesky import cholesky_in_place
 from .designs import Design
 from .fixedpoint import EXACT_FLOAT64, LARGEST
@@ -23,6 +24,8 @@ from .triangle import pack, unpack_transposed
 
 BITS = 24  # of probabilities and losses: an error of 6e-8 each
 LARGEST_SHIFT = 1000  # of weights: 2^1024 is no float64
+KEPT_SIDE = 4096  # of a factor that is kept as LAPACK wants it, 128 MB
+FEW_CLASSES = 32  # up to which the largest score of a row is found faster in a transposed copy
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST << BITS)  # whose residuals times features stay below 2^53
 
 
@@ -44,43 +47,50 @@ def scores(designs: Iterable[Design], V: F64) -> F64:
     """Φ V (n, C) of parts of one Φ; exact products of rounded weights in fixed point."""
     out, prepared = [], None
     for design in designs:
-        prepared = prepared or _prepared(design, V)
-        out.append(design.forward(prepared[0]) * prepared[1])
+        if prepared is None:
+            prepared = _prepared(design, V)
+        out.append(design.forward(prepared).copy())
     return np.concatenate(out)
 
 
-def _prepared(design: Design, V: F64) -> tuple[F64, float]:
-    """What Φ̂ is multiplied with, and what turns the product into scores."""
+def _prepared(design: Design, V: F64) -> F64:
+    """The weights by which Φ̂ gives scores; a power of 2 leaves products of integers exact."""
     if design.bits is None:
-        return V, 1.0
+        return V
     rounded, s = exact_weights(V, design.reach)
-    return rounded, 2.0 ** -(s + design.bits)
+    return np.ldexp(rounded, -(s + design.bits))
 
 
-def softmax_in_place(S: F64) -> tuple[F64, F64]:
-    """softmax(S) row by row (n, C), in the memory of S, and log Σ exp(S) (n,)."""
-    top = S.max(axis=1, keepdims=True)
+def softmax_in_place(S: F64, unit: float = 1.0) -> tuple[F64, F64]:
+    """unit · softmax(S) row by row (n, C), in the memory of S, and log Σ exp(S) (n,).
+
+    ``unit``: a power of 2, which changes no digit.
+    """
+    columns = S.T if S.shape[1] > FEW_CLASSES else np.ascontiguousarray(S.T)
+    top = columns.max(axis=0)[:, None]
     S -= top
     np.exp(S, out=S)
     Z = S.sum(axis=1, keepdims=True)
-    S /= Z
+    S /= Z / unit
     return S, (np.log(Z) + top)[:, 0]
 
 
-def residual_and_loss(S: F64, y: NDArray[np.int64], smoothing: float = 0.0) -> tuple[F64, F64]:
-    """softmax(S) − Y (n, C) and each row's loss −Σ_c Y_c log P_c (n,); S is overwritten.
+def residual_and_loss(
+    S: F64, y: NDArray[np.int64], smoothing: float = 0.0, unit: float = 1.0
+) -> tuple[F64, F64]:
+    """softmax(S) − Y (n, C) and each row's loss −Σ_c Y_c log P_c (n,), both times ``unit``.
 
-    Y is one-hot, or (1 − ε) one-hot + ε/C with ``smoothing`` ε.
+    Y is one-hot, or (1 − ε) one-hot + ε/C with ``smoothing`` ε. S, C-ordered, is overwritten.
     """
-    at = np.arange(len(y)), y
-    wanted = S[at]
+    flat, at = S.reshape(-1), np.arange(len(y)) * S.shape[1] + y
+    wanted = flat[at]
     if smoothing:
         wanted = (1.0 - smoothing) * wanted + smoothing * S.mean(axis=1)
-    P, log_sum = softmax_in_place(S)
+    P, log_sum = softmax_in_place(S, unit)
     if smoothing:
-        P -= smoothing / S.shape[1]
-    P[at] -= 1.0 - smoothing
-    return P, log_sum - wanted
+        P -= unit * (smoothing / S.shape[1])
+    flat[at] -= unit * (1.0 - smoothing)
+    return P, unit * (log_sum - wanted)
 
 
 def gradient_and_loss(
@@ -94,14 +104,13 @@ def gradient_and_loss(
     """
     prepared, whole, total = None, True, _Sums(V.shape)
     for design, y in parts:
-        prepared = prepared or _prepared(design, V)
+        if prepared is None:
+            prepared = _prepared(design, V)
         whole = design.bits is not None
-        S = design.forward(prepared[0])
-        S *= prepared[1]
-        R, losses = residual_and_loss(S, y, smoothing)
+        unit = 2.0**BITS if whole else 1.0
+        R, losses = residual_and_loss(design.forward(prepared), y, smoothing, unit)
         if whole:
             for a in (R, losses):
-                a *= 2.0**BITS
                 np.rint(a, out=a)
             total.make_room(len(y))
         design.backward(R, total.gradient)
@@ -138,6 +147,9 @@ class _Sums:
         return self._moved
 
 
+_upper_once = Once(unpack_transposed)  # every round solves with one factor
+
+
 class Bound:
     """B = ½G + diag(penalty), factored once: B ⊗ I is above the Hessian everywhere.
 
@@ -165,7 +177,8 @@ class Bound:
 
     def solve(self, H: F64) -> F64:
         """B⁻¹ H (D, C); 2 D² C operations."""
-        W: F64 = linalg.cho_solve((unpack_transposed(self.factor), False), H, check_finite=False)
+        upper = (_upper_once if len(H) <= KEPT_SIDE else unpack_transposed)(self.factor)
+        W: F64 = linalg.cho_solve((upper, False), H, check_finite=False)
         return W
 
     def step(self, V: F64, gradient: F64) -> F64:
