@@ -7,7 +7,7 @@ work; the call raises `StoppedError` when a signal has come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -19,27 +19,19 @@ class Task(Protocol):
 
     def advance(self, n: int = 1) -> None: ...
 
-
-class Reporter(Protocol):
-    """Shows progress; gets a title, the total number of units and their name."""
-
-    def start(self, title: str, total: int, unit: str, done: int) -> Task: ...
-
-    def finish(self, task: Task) -> None: ...
+    def finish(self) -> None: ...
 
 
 class _Silent:
-    def advance(self, n: int = 1) -> None:
-        pass
+    def __init__(self, title: str, total: int, unit: str, done: int) -> None: ...
 
-    def start(self, title: str, total: int, unit: str, done: int) -> Task:
-        return self
+    def advance(self, n: int = 1) -> None: ...
 
-    def finish(self, task: Task) -> None:
-        pass
+    def finish(self) -> None: ...
 
 
-_reporter: Reporter = _Silent()
+Reporter = Callable[[str, int, str, int], Task]  # title, number of units, their name, units done
+_reporter: Reporter = _Silent
 _stop_reason: str | None = None
 
 
@@ -52,11 +44,11 @@ def set_reporter(reporter: Reporter) -> None:
 @contextmanager
 def task(title: str, total: int, unit: str, done: int = 0) -> Iterator[Task]:
     """Announce ``total`` units of work, ``done`` of them from an earlier run."""
-    current = _reporter.start(title, total, unit, done)
+    current = _reporter(title, total, unit, done)
     try:
         yield current
     finally:
-        _reporter.finish(current)
+        current.finish()
 
 
 def request_stop(reason: str) -> None:

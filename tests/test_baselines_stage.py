@@ -177,12 +177,12 @@ def stopped_after(monkeypatch):
             if Stopping.left == 0:
                 progress.request_stop("a test")
 
-        def finish(self, task):
+        def finish(self):
             pass
 
     reporter = Stopping()
     before = progress._reporter
-    progress.set_reporter(reporter)
+    progress.set_reporter(reporter.start)
 
     def stop_after(rounds):
         Stopping.left = rounds

@@ -34,7 +34,7 @@ def set_up(quiet: bool, verbose: bool) -> None:
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(level)
     if not quiet:
-        progress.set_reporter(_Bar() if sys.stderr.isatty() else _Lines())
+        progress.set_reporter(_Bar if sys.stderr.isatty() else _Lines)
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, _ask_to_stop)
 
@@ -127,15 +127,6 @@ def _stop(message: str, code: int) -> None:
 class _Lines:
     """Without a terminal: a plain line every few seconds, and one at the end of slow work."""
 
-    def start(self, title: str, total: int, unit: str, done: int) -> progress.Task:
-        return _LineTask(title, total, unit, done)
-
-    def finish(self, task: progress.Task) -> None:
-        if isinstance(task, _LineTask) and task.shown:
-            task.line()
-
-
-class _LineTask:
     def __init__(self, title: str, total: int, unit: str, done: int) -> None:
         self.title, self.total, self.unit = title, total, unit
         self.begun_with = self.done = done
@@ -145,9 +136,13 @@ class _LineTask:
     def advance(self, n: int = 1) -> None:
         self.done += n
         if time.monotonic() - self.last >= PLAIN_SECONDS:
-            self.line()
+            self._line()
 
-    def line(self) -> None:
+    def finish(self) -> None:
+        if self.shown:
+            self._line()
+
+    def _line(self) -> None:
         now = time.monotonic()
         rate = (self.done - self.begun_with) / max(now - self.begun, 1e-9)
         left = (self.total - self.done) / rate if rate else float("inf")
@@ -162,40 +157,28 @@ class _LineTask:
 class _Bar:
     """On a terminal: rich's bar with rate and time left."""
 
-    def start(self, title: str, total: int, unit: str, done: int) -> progress.Task:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+    def __init__(self, title: str, total: int, unit: str, done: int) -> None:
+        from rich import progress as of_rich
 
         from ..report.terminal import on_stderr
 
-        bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
+        self.bar = of_rich.Progress(
+            of_rich.TextColumn("{task.description}"),
+            of_rich.BarColumn(),
+            of_rich.MofNCompleteColumn(),
+            of_rich.TextColumn("{task.fields[rate]}"),
+            of_rich.TimeRemainingColumn(),
             console=on_stderr(),
             transient=True,
         )
-        bar.start()
-        return _BarTask(bar, bar.add_task(shown(title), total=total, completed=done, rate=""), unit)
-
-    def finish(self, task: progress.Task) -> None:
-        if isinstance(task, _BarTask):
-            task.bar.stop()
-
-
-class _BarTask:
-    def __init__(self, bar: Any, number: Any, unit: str) -> None:
-        self.bar, self.number, self.unit = bar, number, unit
-        self.begun, self.count = time.monotonic(), 0
+        self.bar.start()
+        self.number = self.bar.add_task(shown(title), total=total, completed=done, rate="")
+        self.unit, self.begun, self.count = unit, time.monotonic(), 0
 
     def advance(self, n: int = 1) -> None:
         self.count += n
         rate = self.count / max(time.monotonic() - self.begun, 1e-9)
         self.bar.update(self.number, advance=n, rate=f"{rate:.1f} {self.unit}/s")
+
+    def finish(self) -> None:
+        self.bar.stop()
