@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..heads import OPTIONS
+from ._console import is_quiet
 from ._options import starting_with
 from ._streams import print_json as print_json
 from ._streams import say as say
@@ -52,6 +54,19 @@ def show(path: Path, as_json: bool) -> None:
     from ..stages.inspect import info
 
     print_json(info(path))
+
+
+def show_folder(
+    folder: Path, summary: str, as_json: bool, print_summary: Callable[[dict[str, Any]], None]
+) -> None:
+    """The result of a command that fills a folder, and on stderr what its summary says."""
+    found = json.loads((folder / summary).read_text())
+    if as_json:
+        print_json({"path": str(folder), **found})
+        return
+    if not is_quiet():
+        print_summary(found)
+    say(folder)
 
 
 def print_field(found: dict[str, Any], name: str, source: Path) -> None:

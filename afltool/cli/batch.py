@@ -40,34 +40,44 @@ def slurm(
     as_json: Json = False,
 ) -> None:
     """Write the job scripts of a run into RUN/slurm; --submit also starts them."""
+    check_submit(print_, submit)
+    where = make_site(of_site, site)
+    run = RunConfig(**{**({} if config is None else read_config(config)), **options})
     from ..engines import slurm as engine
+
+    if print_:
+        show_scripts(engine.script_texts(run, where, out), as_json)
+    else:
+        submitted(engine.prepare(run, where, out), out, submit, as_json)
+
+
+def check_submit(print_: bool, submit: bool) -> None:
+    """Refuse both, and jobs where they cannot be started."""
+    from ..engines.slurm import check_submitting
 
     if print_ and submit:
         raise UsageError("give --print or --submit, not both")
     if submit:
-        engine.check_submitting()
-    where = make_site(of_site, site)
-    run = RunConfig(**{**({} if config is None else read_config(config)), **options})
-    if print_:
-        texts = engine.script_texts(run, where, out)
-        print_json(texts) if as_json else say_lines(all_of(texts))
-        return
-    script = engine.prepare(run, where, out)
-    submitted(script, out, engine.submit(script) if submit else None, as_json)
+        check_submitting()
 
 
-def submitted(script: Path, out: Path, said: list[str] | None, as_json: bool) -> None:
-    """Print where scripts are, and what was ``said`` when they were started, if they were."""
+def submitted(script: Path, out: Path, submit: bool, as_json: bool) -> None:
+    """Say where the scripts of ``out`` are, or start them and say what sbatch answered."""
+    from ..engines.slurm import submit as start
+
+    said = start(script) if submit else []
     if as_json:
-        print_json({"path": str(out), "script": str(script), "submitted": said or []})
+        print_json({"path": str(out), "script": str(script), "submitted": said})
         return
-    for line in said or []:
+    for line in said:
         tell(line)
-    say(script if said is None else out)
+    say(out if submit else script)
 
 
-def all_of(texts: dict[str, str]) -> str:
-    return "\n".join(f"##### {name}\n{text}" for name, text in texts.items())
+def show_scripts(texts: dict[str, str], as_json: bool) -> None:
+    """Scripts by name, one after the other."""
+    whole = "\n".join(f"##### {name}\n{text}" for name, text in texts.items())
+    print_json(texts) if as_json else say_lines(whole)
 
 
 def status(

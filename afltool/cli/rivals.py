@@ -11,10 +11,8 @@ from typer.core import TyperGroup
 
 from ..baselines import METHODS, method_class
 from ..options.baseline import BaselineOptions
-from ._console import is_quiet
 from ._options import add, parameters
-from ._streams import say
-from ._types import Json, Overwrite, print_json
+from ._types import Json, Overwrite, show_folder
 
 
 class _Methods(TyperGroup):
@@ -58,20 +56,12 @@ def _baseline_command(name: str) -> Any:
         overwrite: Overwrite = False,
         as_json: Json = False,
     ) -> None:
-        import json
-
         from ..report.tables import print_baseline
         from ..stages.baseline import baseline as stage
         from ..store.folders import BaselineFolder
 
         folder = stage(name, features, out, settings=settings, overwrite=overwrite, **options)
-        summary = json.loads((folder / BaselineFolder.SUMMARY).read_text())
-        if as_json:
-            print_json({"path": str(folder), **summary})
-            return
-        if not is_quiet():
-            print_baseline(summary)
-        say(folder)
+        show_folder(folder, BaselineFolder.SUMMARY, as_json, print_baseline)
 
     baseline.__doc__ = _says(name)
     return baseline

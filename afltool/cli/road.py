@@ -8,14 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from ..heads import OPTIONS
-from ..options.export import ExportOptions
-from ..options.predict import PredictOptions
-from ..options.solving import EvaluateOptions, SolveOptions
+from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
-from ._console import is_quiet
 from ._options import add, of_heads, of_run, parameters
 from ._streams import say
-from ._types import HeadSpec, Json, Out, Overwrite, print_json, show
+from ._types import HeadSpec, Json, Out, Overwrite, print_json, show, show_folder
 
 Files = Annotated[list[Path], typer.Argument(help="files, folders, quoted globs, - for stdin")]
 
@@ -187,8 +184,6 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Carry out every stage on this machine; keep the files that are finished and valid."""
-    import json
-
     from ..report.tables import print_summary
     from ..runs.config import RunConfig, read_config
     from ..runs.layout import RunFolder
@@ -196,13 +191,7 @@ def run(
 
     given = {**({} if config is None else read_config(config)), **options}
     folder = stage(RunConfig(**given), out, overwrite=overwrite)
-    summary = json.loads((folder / RunFolder.SUMMARY).read_text())
-    if as_json:
-        print_json({"path": str(folder), **summary})
-    else:
-        if not is_quiet():
-            print_summary(summary)
-        say(folder)
+    show_folder(folder, RunFolder.SUMMARY, as_json, print_summary)
 
 
 def predict(

@@ -13,7 +13,7 @@ from ..options.study import StudyOptions, TableOptions
 from ._options import add, of_run, parameters
 from ._streams import say, say_lines
 from ._types import Json, Overwrite, print_json
-from .batch import all_of, submitted
+from .batch import check_submit, show_scripts, submitted
 
 
 def add_to(app: typer.Typer) -> None:
@@ -91,14 +91,9 @@ def study(
 def _check_slurm(slurm: bool, submit: bool, print_: bool, o: StudyOptions) -> None:
     if not slurm:
         raise UsageError("--submit, --site and the options of a cluster belong to --slurm")
-    if submit and print_:
-        raise UsageError("give --print or --submit, not both")
     if o.only is not None or o.prepare:
         raise UsageError("--slurm is for all cells: leave --only and --prepare out")
-    if submit:
-        from ..engines.slurm import check_submitting
-
-        check_submitting()
+    check_submit(print_, submit)
 
 
 def _site(given: dict[str, Any], file: Path | None) -> Site:
@@ -110,15 +105,12 @@ def _jobs(
     wanted: Any, out: Path, most: int, site: Site, print_: bool, submit: bool, as_json: bool
 ) -> None:
     """Write the job scripts of a study, or print them; with ``submit`` also start them."""
-    from ..engines.slurm import submit as start
     from ..studies import jobs
 
     if print_:
-        texts = jobs.script_texts(wanted, site, out)
-        print_json(texts) if as_json else say_lines(all_of(texts))
-        return
-    script = jobs.prepare(wanted, site, out, most=most)
-    submitted(script, out, start(script) if submit else None, as_json)
+        show_scripts(jobs.script_texts(wanted, site, out), as_json)
+    else:
+        submitted(jobs.prepare(wanted, site, out, most=most), out, submit, as_json)
 
 
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a study")]
