@@ -54,22 +54,24 @@ SHARES = [
 def test_shares_of_rfc_9591():
     assert shamir.evaluate([SECRET, COEFFICIENT], 3, ED25519_ORDER) == SHARES
     for i, j in itertools.permutations(range(3), 2):
-        found = shamir.join({i + 1: SHARES[i], j + 1: SHARES[j]}, ED25519_ORDER)
-        assert found == SECRET
+        factors = shamir.weights([i + 1, j + 1], ED25519_ORDER)
+        assert shamir.join(factors, [SHARES[i], SHARES[j]], ED25519_ORDER) == SECRET
 
 
 def test_shares_of_wikipedias_example():
     assert shamir.evaluate([1234, 166, 94], 6, 1613) == [1494, 329, 965, 176, 1188, 775]
-    assert shamir.join({2: 329, 4: 176, 5: 1188}, 1613) == 1234
+    factors = shamir.weights([2, 4, 5], 1613)
+    assert shamir.join(factors, [329, 176, 1188], 1613) == 1234
 
 
 @given(st.integers(0, 2**256 - 1), st.integers(1, 6), st.integers(0, 4), st.randoms())
 def test_any_threshold_of_the_shares_gives_the_secret(secret, threshold, more, random):
     shares = shamir.split(secret, threshold, threshold + more)
     places = random.sample(range(1, threshold + more + 1), threshold)
-    assert shamir.join({x: shares[x - 1] for x in places}) == secret
+    chosen = [shares[x - 1] for x in places]
+    assert shamir.join(shamir.weights(places), chosen) == secret
     if threshold > 1:  # one fewer gives something else (but for chance, 2^-256)
-        assert shamir.join({x: shares[x - 1] for x in places[:-1]}) != secret
+        assert shamir.join(shamir.weights(places[:-1]), chosen[:-1]) != secret
 
 
 def test_fewer_shares_than_the_threshold_tell_nothing():

@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .. import inputs
 from ..digest import Digest, canonical_json
-from ..errors import CorruptFileError, InputError, UsageError
-from ..inputs import meant
+from ..errors import CorruptFileError, UsageError
 from ..store import headers
 from ..store.atomic import write_text
 
@@ -122,18 +122,7 @@ def read(path: Path, kind: str, pattern: Mapping[str, Any]) -> Message:
 
 def parse(path: Path) -> Any:
     """JSON of a file; refused if it is too large, ambiguous (a key twice) or not JSON."""
-    try:
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path} is not a regular file; expected a message of afltool")
-        if path.stat().st_size > LARGEST_MESSAGE:
-            raise CorruptFileError(
-                f"{path} has more than {LARGEST_MESSAGE} bytes: no message is so large"
-            )
-        text = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}: {meant(path)}") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    text = inputs.read_text(path, "a message of afltool", LARGEST_MESSAGE)
     try:
         return json.loads(text, object_pairs_hook=_once, parse_float=_none, parse_constant=_none)
     except (ValueError, RecursionError) as error:

@@ -12,7 +12,7 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -138,17 +138,7 @@ class Offers:
     @classmethod
     def load(cls, roster: Roster, paths: Iterable[str | Path]) -> Offers:
         """Read offers and check each; at least as many as the threshold are needed."""
-        found: dict[str, msg.Message] = {}
-        for path in msg.files(paths):
-            offer = msg.read(path, "offer", PATTERN)
-            roster.check_message(str(path), offer)
-            _check_offer(roster, str(path), offer)
-            known = found.setdefault(offer.body["member"], offer)
-            if known != offer:
-                raise MismatchError(
-                    f"{path}: {offer.body['member']!r} has made two different offers; ask which "
-                    "one holds, all members must use the same"
-                )
+        found = roster.collect(paths, "offer", PATTERN, partial(_check_offer, roster))
         if len(found) < roster.threshold:
             raise MismatchError(
                 f"{len(found)} of {len(roster.members)} members have made an offer, at least "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,17 +130,11 @@ def reveal(request: Request, me: Identity) -> msg.Message:
 
 def load_reveals(request: Request, paths: Iterable[str | Path]) -> dict[str, msg.Message]:
     """Reveals by member, each checked: signature, round, request, every share."""
-    found: dict[str, msg.Message] = {}
-    for path in msg.files(paths):
-        message = msg.read(path, "reveal", REVEAL)
-        request.offers.roster.check_message(str(path), message)
-        _check_reveal(str(path), request, message)
-        if found.setdefault(message.body["member"], message) != message:
-            raise MismatchError(f"{path}: {message.body['member']!r} has made two reveals")
-    return found
+    roster = request.offers.roster
+    return roster.collect(paths, "reveal", REVEAL, partial(_check_reveal, request))
 
 
-def _check_reveal(where: str, request: Request, message: msg.Message) -> None:
+def _check_reveal(request: Request, where: str, message: msg.Message) -> None:
     body, name = message.body, message.body["member"]
     _same(f"{where} of {name!r}", body, request.offers)
     if body["request"] != request.digest():
@@ -173,7 +168,7 @@ def secrets_of(request: Request, reveals: Mapping[str, msg.Message]) -> dict[str
     for giver in request.offers.by_member:
         kind = "self" if giver in request.seals else "mask"
         values = [int(reveals[holder].body["shares"][giver][kind], 16) for holder in holders]
-        secret = sum(w * y for w, y in zip(factors, values, strict=True)) % shamir.PRIME
+        secret = shamir.join(factors, values)
         found[giver] = _checked(roster, request.offers, giver, kind, secret)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -136,6 +136,26 @@ class Roster:
                 f"{self.digest()[:12]}: it is of another round, or its maker holds another roster"
             )
         return member.check(where, message)
+
+    def collect(
+        self,
+        paths: Iterable[str | Path],
+        kind: str,
+        pattern: Mapping[str, Any],
+        check: Callable[[str, msg.Message], None],
+    ) -> dict[str, msg.Message]:
+        """The messages of a round by member, each checked; refused where a member made two."""
+        found: dict[str, msg.Message] = {}
+        for path in msg.files(paths):
+            message = self.check_message(str(path), msg.read(path, kind, pattern))
+            check(str(path), message)
+            member = message.body["member"]
+            if found.setdefault(member, message) != message:
+                raise MismatchError(
+                    f"{path}: {member!r} has made two different {kind}s; ask which one holds, all "
+                    "members must use the same"
+                )
+        return found
 
     def check_head(self, where: str, binding: Mapping[str, Any]) -> None:
         """Refuse statistics that were gathered for another head or phase than the roster's."""

@@ -7,7 +7,7 @@ tested with the numbers of RFC 9591, appendix E.1.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 PRIME = 2**256 + 297  # the smallest prime above 2^256, so that any 32 bytes are a secret
 
@@ -49,11 +49,10 @@ def weights(places: Sequence[int], prime: int = PRIME) -> list[int]:
     return found
 
 
-def join(shares: Mapping[int, int], prime: int = PRIME) -> int:
-    """The secret from shares by their places; with too few or wrong shares, a meaningless number.
+def join(factors: Sequence[int], shares: Sequence[int], prime: int = PRIME) -> int:
+    """The secret from shares and the `weights` of their places; of wrong or too few a wrong one.
 
-    >>> join({1: 1494, 2: 329, 3: 965}, prime=1613)
+    >>> join(weights([1, 2, 3], 1613), [1494, 329, 965], 1613)
     1234
     """
-    factors = weights(list(shares), prime)
-    return sum(w * y for w, y in zip(factors, shares.values(), strict=True)) % prime
+    return sum(w * y for w, y in zip(factors, shares, strict=True)) % prime
