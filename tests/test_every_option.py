@@ -24,11 +24,14 @@ from afltool.errors import UsageError
 from afltool.extraction.asked import Asked
 from afltool.heads import OPTIONS, make_head
 from afltool.options import checked
-from afltool.options.export import ExportOptions
 from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from afltool.options.partition import PartitionOptions
-from afltool.options.predict import PredictOptions
-from afltool.options.solving import EvaluateOptions, SolveOptions
+from afltool.options.solving import (
+    EvaluateOptions,
+    ExportOptions,
+    PredictOptions,
+    SolveOptions,
+)
 from afltool.options.statistics import AggregateOptions, LocalStatsOptions
 from afltool.runs import pipeline
 from afltool.runs.config import FIELDS, HERE, PARTS, OwnOptions, RunConfig, named_fields

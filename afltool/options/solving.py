@@ -1,10 +1,12 @@
-"""Options of solve and evaluate; those of a head are in `afltool.heads`."""
+"""Options of solve, evaluate, predict and export; those of a head are in `afltool.heads`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import UsageError
+from .features import NetworkOptions, WeightsOptions
 from .fields import Options, option
 
 
@@ -75,3 +77,41 @@ class EvaluateOptions(Options):
         None, "write the wrongly predicted rows, with their scores, to this .csv or .parquet",
         in_run=False,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions(NetworkOptions):
+    """What is predicted; of images, where the weights of the head's backbone come from."""
+
+    scores: bool = option(False, "add a column with the score of each class")
+    top: int = option(
+        1, "number of classes to give for each row, by the highest scores", at_least=1,
+        at_most=100_000,
+    )  # fmt: skip
+    on_error: str = option(
+        "stop", "what to do with an image that cannot be used; row writes a row that says why",
+        choices=("stop", "row"), in_result=False,
+    )  # fmt: skip
+    data_root: Path | None = option(
+        None,
+        "folder that the paths in a table are relative to",
+        unset="the table's own",
+    )
+    path_column: str = option("path", "column of a table whose values are the images' paths")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(WeightsOptions):
+    """What goes into the file, and what is said beside it."""
+
+    with_backbone: bool = option(
+        False, "put in the network and the preprocessing: the file then takes pictures"
+    )
+    card: Path | None = option(None, "also write a model card, Markdown, to this file")
+    metrics: Path | None = option(
+        None, "what evaluate -o wrote for this head; its figures go on the card"
+    )
+
+    def check(self) -> None:
+        if self.metrics is not None and self.card is None:
+            raise UsageError("--metrics FILE goes on the model card: give --card FILE, too")

@@ -13,7 +13,7 @@ from ..errors import MismatchError, OutputExistsError
 from ..exporting import Format, format_of
 from ..heads.base import Head
 from ..options import made, takes
-from ..options.export import ExportOptions
+from ..options.solving import ExportOptions
 from ..report.card import card
 from ..report.evaluations import OF_HEAD, check_evaluation
 from ..store.atomic import write_bytes, write_text

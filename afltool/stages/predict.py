@@ -22,7 +22,7 @@ from ..extraction.scoring import (
     network_of,
 )
 from ..options import made, takes
-from ..options.predict import PredictOptions
+from ..options.solving import PredictOptions
 from ..store.heads import load_solved_head
 from ..store.rows import RowWriter, check_rows, writing_rows
 
