@@ -23,15 +23,21 @@ def of_weights(sums: Sums, phi: Array, y: Labels, classes: int) -> dict[str, Arr
     return {GRAM: sums.gram(phi), CROSS: sums.classes(phi, y, classes)}
 
 
-def of_decoder(sums: Sums, state: State) -> dict[str, Array]:
-    """ΦᵀΦ_0 (d_Φ, d_Φ) and ‖Φ_0‖²; the server solves Q_t of (88) from them."""
-    energy = sums.energy(state[PHI0])
-    return {RECONSTRUCTION: sums.between(state[PHI], state[PHI0]), ENERGY: energy}
+def of_state(
+    o: DeepAFLOptions, sums: Sums, state: State, P: Array | None, y: Labels, classes: int
+) -> dict[str, Array]:
+    """`of_weights`; for (88) also ΦᵀΦ_0 (d_Φ, d_Φ) and ‖Φ_0‖², from which the server solves Q_t.
 
-
-def of_movement(sums: Sums, state: State, P: Array, y: Labels, classes: int) -> dict[str, Array]:
-    """Φᵀ P and PᵀY, from which the server computes ΦᵀΦ and ΦᵀY; see `incremental`."""
-    return {MOVED: sums.between(state[PHI], P), CROSS: sums.classes(P, y, classes)}
+    ``P``: the factor of the rows' change Φ_t − Φ_{t−1} = P Uᵀ, None for t = 0. With --incremental
+    it gives Φᵀ P and PᵀY instead; see `incremental`.
+    """
+    phi = state[PHI]
+    if P is not None and o.incremental:
+        return {MOVED: sums.between(phi, P), CROSS: sums.classes(P, y, classes)}
+    found = of_weights(sums, phi, y, classes)
+    if o.reconstruction:
+        found |= {RECONSTRUCTION: sums.between(phi, state[PHI0]), ENERGY: sums.energy(state[PHI0])}
+    return found
 
 
 def of_block(

@@ -22,9 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...arrays import F64, Array
 from ...errors import MismatchError, UsageError
 from ...linalg.fixedpoint import Rows
@@ -35,7 +32,7 @@ from ..options import FIXED
 from . import gathering, incremental
 from .fixed import FixedLayers, FixedSums
 from .learned import JOINT, Learned
-from .network import PHI, Layers, State
+from .network import PHI, Layers
 from .options import DeepAFLOptions
 from .replay import direct_mse, replayed
 from .solving import Facts, advance
@@ -80,27 +77,19 @@ class DeepAFLHead(Head):
         self, blocks: Iterable[Block], before: Carried, after: Carried
     ) -> Iterator[Mapping[str, Array]]:
         """The sums of each block; the rows' new state is put into ``after``."""
-        learned, now = self.learned, self.learned.layers(self.options)
+        o, learned, sums, network = self.options, self.learned, self.sums, self.network
+        now, classes = learned.layers(o), self._bound()[1]
         weights = str(self.phase()).startswith("weights")
         begin = now - (weights and now > 0)
-        key = self.network.key(begin, learned)
+        key = network.key(begin, learned)
         for number, (X, y) in enumerate(blocks):
-            state = before.take(key, number, len(y)) or self.network.at(X, begin, learned)
-            P = self.network.step(state, begin, learned) if begin < now else None
-            yield self._of_weights(state, P, y) if weights else self._of_block(state, y)
+            state = before.take(key, number, len(y)) or network.at(X, begin, learned)
+            P = network.step(state, begin, learned) if begin < now else None
+            if weights:
+                yield gathering.of_state(o, sums, state, P, y, classes)
+            else:
+                yield gathering.of_block(network, sums, learned, state, y, classes)
             after.put(number, state)
-
-    def _of_weights(self, state: State, P: Array | None, y: NDArray[np.int64]) -> dict[str, Array]:
-        """``P``: the factor of the rows' change Φ_t − Φ_{t−1} = P Uᵀ; None for t = 0."""
-        o, (_, classes) = self.options, self._bound()
-        if P is not None and o.incremental:
-            return gathering.of_movement(self.sums, state, P, y, classes)
-        found = gathering.of_weights(self.sums, state[PHI], y, classes)
-        return found | gathering.of_decoder(self.sums, state) if o.reconstruction else found
-
-    def _of_block(self, state: State, y: NDArray[np.int64]) -> dict[str, Array]:
-        classes = self._bound()[1]
-        return gathering.of_block(self.network, self.sums, self.learned, state, y, classes)
 
     def shapes(self, bits: int | None) -> dict[str, Shape]:
         return gathering.shapes(self.options, self.learned, self._bound()[1], self.sums.kind)

@@ -196,7 +196,8 @@ class SafleHead(Head):
                 f"this head lacks its thresholds ({self.options.thresholds}): give the head file "
                 "that `afltool head` wrote"
             )
-        return th.even(self.options, self._bound()[0])
+        o, (dim, _) = self.options, self._bound()
+        return cd.even_thresholds(*o.range(), o.bucketing, o.buckets, dim)
 
     # ------------------------------------------------------------ solving
 

@@ -29,30 +29,19 @@ def of_counts(counts: NDArray[np.int64], bits: int | None, options: SafleOptions
 
 def of_source(source: Source, options: SafleOptions) -> F64:
     """Thresholds (d, T) from the file of --thresholds: those of a head, or quantiles of rows."""
-    return _of_head(source, options) if source.kind == "head" else _of_rows(source, options)
-
-
-def even(options: SafleOptions, dim: int) -> F64:
-    """Even steps over range:LO:HI, the same for every feature: (d, T)."""
-    return cd.even_thresholds(*options.range(), options.bucketing, options.buckets, dim)
-
-
-def _of_head(source: Source, options: SafleOptions) -> F64:
-    found = np.asarray(source.arrays.get("thresholds", np.empty((0, 0))), dtype=np.float64)
-    if found.ndim != 2 or found.shape[1] != each(options):
-        raise MismatchError(
-            f"that head has {found.shape[-1]} thresholds a feature; --bucketing "
-            f"{options.bucketing} with --buckets {options.buckets} needs {each(options)}"
-        )
-    return found
-
-
-def _of_rows(source: Source, options: SafleOptions) -> F64:
+    if source.kind == "head":
+        found = np.asarray(source.arrays.get("thresholds", np.empty((0, 0))), dtype=np.float64)
+        if found.ndim != 2 or found.shape[1] != each(options):
+            raise MismatchError(
+                f"that head has {found.shape[-1]} thresholds a feature; --bucketing "
+                f"{options.bucketing} with --buckets {options.buckets} needs {each(options)}"
+            )
+        return found
     counts, bits = None, None
     for X in source.blocks:
         bits = X.bits if isinstance(X, FixedPoint) else None
-        found = cd.histogram(X)
-        counts = found if counts is None else counts + found
+        of_block = cd.histogram(X)
+        counts = of_block if counts is None else counts + of_block
     if counts is None:
         raise InvalidDataError("the file for --thresholds has no rows")
     return of_counts(counts, bits, options)
