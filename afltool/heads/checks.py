@@ -1,8 +1,7 @@
-"""What stages ask of any head: other options at the solve, whether a total fits, probabilities."""
+"""What stages ask of any head: who takes part, other options at the solve, whether a total fits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from copy import copy
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -12,27 +11,57 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..linalg import softmax as sm
+from ..options import flag
+from ..options.statistics import LocalStatsOptions
+from ..partitions.drawing import draw_clients
+from ..partitions.rows import Assignment
 from ..statistics import Statistics
 from .base import Head, Shape, number_kind
 
 H = TypeVar("H", bound=Head)
 
 
+def check_participation(head: Head, o: LocalStatsOptions) -> None:
+    """Refuse a draw of clients for a head that needs the same ones in every round.
+
+    So is a second draw in a layer, for a head whose layers have one sum.
+    """
+    needing, share = head.options.same_clients(), o.participation
+    if share < 1 and o.participation_kind == "inconsistent" and head.options.turns() == 1:
+        raise UsageError(
+            f"--participation-kind {o.participation_kind} is for heads with two sums a layer, "
+            f"such as deepafl; this {head.name} head has one: leave it out"
+        )
+    if share < 1 and needing is not None:
+        raise UsageError(
+            f"this {head.name} head needs the same clients in every round; found --participation "
+            f"{share:g}: leave it out, or begin a head without {flag(needing)}"
+        )
+
+
+def drawn_clients(head: Head, dealt: Assignment, o: LocalStatsOptions) -> list[int]:
+    """The clients that take part in the head's next phase."""
+    phase, seed = str(head.phase()), o.participation_seed or 0
+    turn = head.options.turn_of(phase) * (o.participation_kind == "inconsistent")
+    return draw_clients(dealt.held_out, o.participation, seed, head.options.draw_of(phase), turn)
+
+
 def with_options(head: H, **changes: Any) -> H:
     """The same head with other values of options on which the statistics do not depend."""
+    may = head.options.changeable()
     unknown = sorted(set(changes) - {f.name for f in fields(head.options)})
     if unknown:
         raise UsageError(
-            f"the head {head.name!r} has no option --{unknown[0].replace('_', '-')}; `solve` "
-            f"can change {_flags(head.options.changeable()) or 'none'} of it"
+            f"the head {head.name!r} has no option {flag(unknown[0])}; `solve` can change "
+            f"{', '.join(map(flag, sorted(may))) or 'none'} of it"
         )
-    fixed = sorted(set(changes) - head.options.changeable())
-    if fixed:
+    if fixed := sorted(set(changes) - may):
         raise UsageError(
-            f"the head {head.name!r} fixes --{fixed[0].replace('_', '-')} before its first "
-            "round (it is part of what the federation agreed on); start from another head"
+            f"the head {head.name!r} fixes {flag(fixed[0])} before its first round (it is part of "
+            "what the federation agreed on); start from another head"
         )
     other = copy(head)
+
     other.options = replace(head.options, **changes)
     return other
 
@@ -68,10 +97,6 @@ def probabilities(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float64
     0 to 1, and their sum need not be 1.
     """
     return sm.softmax_in_place(scores.copy())[0] if head.log_probabilities else None
-
-
-def _flags(names: Iterable[str]) -> str:
-    return ", ".join("--" + name.replace("_", "-") for name in sorted(names))
 
 
 def _said(found: Shape | None) -> str:

@@ -6,7 +6,7 @@ from ..differences import difference
 from ..errors import InputError, MismatchError, UsageError
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
-from ..heads.participation import check_participation
+from ..heads.checks import check_participation
 from ..inputs import meant
 from ..options.features import ExtractOptions
 from ..stages.extract import check_extraction

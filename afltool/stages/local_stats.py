@@ -20,7 +20,7 @@ from ..differences import difference
 from ..digest import Digest
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..heads.base import Block, Head, binding
-from ..heads.participation import check_participation, drawn_clients
+from ..heads.checks import check_participation, drawn_clients
 from ..names import file_of_name, file_of_number, numbered
 from ..options import made, takes
 from ..options.statistics import LocalStatsOptions
