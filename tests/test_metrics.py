@@ -11,7 +11,6 @@ from scipy.stats import binom
 from sklearn.calibration import calibration_curve
 
 from afltool.errors import UsageError
-from afltool.metrics.compare import mcnemar
 from afltool.metrics.figures import (
     BINS,
     FIGURES,
@@ -22,7 +21,7 @@ from afltool.metrics.figures import (
     reliability,
     roc,
 )
-from afltool.metrics.intervals import intervals, resampled
+from afltool.metrics.intervals import intervals, mcnemar, resampled
 
 
 def scored(n=200, classes=3, seed=0, probabilities=True, ties=False):

@@ -1,8 +1,9 @@
-"""Bootstrap intervals: a figure of many samples drawn with replacement from rows or groups."""
+"""How sure a figure is: its interval over samples of the rows, and a test between two heads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,3 +44,19 @@ def intervals(
         ends = np.quantile(known, LEVELS) if len(known) else [np.nan] * 2
         found[name] = (float(ends[0]), float(ends[1]))
     return found
+
+
+def mcnemar(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, Any]:
+    """McNemar's exact test: are two heads right on the same rows equally often?
+
+    ``first``, ``second`` bool (n,): whether each head is right. Take the rows where only one head
+    is right. If both heads are equally good, the number of these rows where the first one is right
+    follows Binomial(rows, ½); the p-value is two-sided. McNemar, Psychometrika 12, 1947.
+    """
+    from scipy.stats import binomtest
+
+    only_first = int(np.count_nonzero(first & ~second))
+    only_second = int(np.count_nonzero(second & ~first))
+    differ = only_first + only_second
+    p = binomtest(only_first, differ).pvalue if differ else 1.0
+    return {"only_this": only_first, "only_other": only_second, "p_value": float(p)}

@@ -14,9 +14,9 @@ from ..errors import UsageError
 from ..heads.base import Head, round_features
 from ..heads.checks import probabilities
 from ..linalg.fixedpoint import Rows
-from ..metrics.compare import mcnemar
 from ..metrics.counts import Metrics, score_metrics
 from ..metrics.figures import FIGURES, figure_names
+from ..metrics.intervals import mcnemar
 from ..metrics.kept import WRONG, Kept
 from ..metrics.separability import Separability
 from ..metrics.summary import by_part, curves, summary
