@@ -46,10 +46,10 @@ def extract(
 
 
 def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
+    from ..extraction.asked import Asked
     from ..report.tables import print_nodes
-    from ..stages.nodes import list_nodes
 
-    rows = list_nodes(options)
+    rows = Asked(options).nodes()
     if as_json:
         print_json(rows)
     else:

@@ -34,10 +34,11 @@ def open_parquet(path: Path, keys: Keys) -> Embeddings:
     except pyarrow.ArrowException as error:
         raise ValueError(str(error)) from error
     width = 0 if first is None else _matrix(path, first, None).shape[1]
+    rows_at_once = max(1, base.BLOCK_BYTES // (8 * max(1, width)))
 
     def blocks() -> Iterator[Array]:
         with _parquet_file(path) as file:
-            for batch in file.iter_batches(_batch_rows(width), columns=columns):
+            for batch in file.iter_batches(rows_at_once, columns=columns):
                 yield _matrix(path, batch, width)
 
     return Embeddings((rows, width), np.dtype("f8"), blocks, y, row_ids)
@@ -49,10 +50,6 @@ def _parquet_file(path: Path, texts: list[str] | None = None) -> Any:
     return parquet.ParquetFile(
         path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=texts or []
     )
-
-
-def _batch_rows(width: int) -> int:
-    return max(1, base.BLOCK_BYTES // (8 * max(1, width)))
 
 
 def _feature_columns(path: Path, schema: Any, pyarrow: Any, keys: Keys) -> list[str]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -65,16 +64,11 @@ def check_slurm(config: RunConfig) -> None:
 def check_array(step: Step, site: Site) -> None:
     """Refuse an array of more tasks than Slurm takes."""
     if step.tasks > site.max_array:
+        other = "smaller --shards" if step.stage == "extract" else "larger --clients-per-task"
         raise UsageError(
             f"{step.name} would be an array of {step.tasks} tasks; Slurm takes {site.max_array} "
-            f"here (--max-array): choose a {_remedies(step)}"
+            f"here (--max-array): choose a {other}"
         )
-
-
-def _remedies(step: Step) -> str:
-    if step.stage == "extract":
-        return "smaller --shards"
-    return "larger --clients-per-task"
 
 
 def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
@@ -97,7 +91,9 @@ def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
             link_file(given, path, kind)
     if config.first_head is None:
         make_head_file(own.head, place.first_head, options=config.all_head_options())
-    _remove_scripts(place / RunFolder.SLURM, keep=texts)
+    for old in (place / RunFolder.SLURM).glob("*.sh"):
+        if old.name not in texts:  # of a step that this run no longer has
+            old.unlink()
     for name, text in texts.items():
         write_text(text, place / RunFolder.SLURM / name, overwrite=True)
     _write_plan(steps(config, site), place / RunFolder.PLAN)
@@ -142,13 +138,6 @@ def _keep_options(config: RunConfig, place: Path) -> None:
 
 def _plain(options: dict[str, object]) -> dict[str, object]:
     return {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
-
-
-def _remove_scripts(place: Path, keep: Sequence[str] | dict[str, str]) -> None:
-    """Steps that this run no longer has."""
-    for old in place.glob("*.sh"):
-        if old.name not in keep:
-            old.unlink()
 
 
 def _write_plan(planned: list[Step], place: Path) -> None:

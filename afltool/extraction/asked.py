@@ -71,6 +71,20 @@ class Asked:
         found = preprocessing_for(o.preprocess, o.backbone, o.weights, o.image_size)
         return found.at(o.seen.outer(found.crop))
 
+    def nodes(self) -> list[dict[str, Any]]:
+        """The layers that give features, in the order they run, and the `penultimate`.
+
+        Each with ``name``, ``layer`` (its class), ``width`` (features of one image once pooled),
+        ``output`` (channels and positions, or tokens and width), ``place`` (its number of how many)
+        and ``stages``: what `--node stages` takes of it, or None. No image and no weights are read;
+        layers that run more than once or behind the classifier are left out. Nodes of the traced
+        graph that are no layers are not listed.
+        """
+        from ..backbones import nodes_of
+
+        side = self.given.seen.inner(self.preprocessing().crop)
+        return nodes_of(self.given.backbone, side)
+
     def check(self, here: bool) -> None:
         """Refuse names that do not exist and files that are missing; no image is read.
 

@@ -241,16 +241,9 @@ class _Run:
         make = partial(evaluate, heads[-1], test, **how)
         return self.shared.metrics(key, make, head=heads[-1], features=test)
 
-    def told(
-        self, head: Head, metrics: dict[str, Any], uploads: list[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
-        """The rounds of the last head's report, with what was measured beside it."""
+    def summary(self, head: Head, metrics: dict[str, Any], uploads: list[dict[str, Any]]) -> None:
         rounds = told(head, metrics.get("rounds", []), uploads)
         write_rounds(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
-        return rounds
-
-    def summary(self, head: Head, metrics: dict[str, Any], uploads: list[dict[str, Any]]) -> None:
-        rounds = self.told(head, metrics, uploads)
         last = read_header(self.folder.total(1), "statistics")
         found = {
             "top1": metrics["top1"],

@@ -11,7 +11,7 @@ from ..linalg.fixedpoint import real
 from ..options import made, takes
 from ..options.features import ConvertOptions
 from ..store.feature_writer import writing_features
-from ..store.features import Features, open_features
+from ..store.features import open_features
 from ..store.provenance import provenance
 from ..store.recipes import recipe, up_to_date
 
@@ -40,8 +40,10 @@ def convert(
     with open_features(path, labelled=False) as rows:
         if out.exists() and out.samefile(path):
             raise UsageError(f"{out} is what is to be converted: choose another -o")
-        space = {**rows.header["space"], "dtype": dtype, "fraction_bits": bits}
-        made_by = recipe("convert", {"space": space}, {"features": rows.header["digest"]})
+        given, digest = rows.header["space"], rows.header["digest"]
+        space = {**given, "dtype": dtype, "fraction_bits": bits}
+        before = {"digest": digest, **{k: given[k] for k in ("dtype", "fraction_bits")}}
+        made_by = recipe("convert", {"space": space}, {"features": digest})
         if up_to_date(out, made_by, overwrite):
             return out
         header = {
@@ -49,7 +51,7 @@ def convert(
             "provenance": provenance(converted=rows.header["provenance"]),
             "space": space,
             "classes": rows.header["classes"],
-            "source": {**rows.header["source"], "converted_from": _origin(rows)},
+            "source": {**rows.header["source"], "converted_from": before},
         }
         with writing_features(out, rows.dim, dtype, bits, expect_rows=len(rows)) as writer:
             with progress.task("convert", len(rows), "rows") as task:
@@ -62,13 +64,3 @@ def convert(
                     progress.stop_point()
             writer.finish(rows.given_labels, rows.row_ids, header)
     return out
-
-
-def _origin(rows: Features) -> dict[str, Any]:
-    """What was converted: digest and number format."""
-    space = rows.header["space"]
-    return {
-        "digest": rows.header["digest"],
-        "dtype": space["dtype"],
-        "fraction_bits": space["fraction_bits"],
-    }

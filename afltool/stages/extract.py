@@ -70,9 +70,8 @@ def extract(
         raise UsageError(
             f"--shard {o.shard}: {n} images make at most {n} shards with an image each"
         )
-    job = _Job(asked, dataset, indices, preprocessing, made_by)
-    job.load()
-    job.run(path)
+    network = Network.load(o, preprocessing)
+    _Job(asked, dataset, indices, network, made_by).run(path)
     return path
 
 
@@ -94,13 +93,9 @@ class _Job:
     asked: Asked
     dataset: ImageDataset
     indices: range
-    preprocessing: Any
+    network: Network
     made_by: dict[str, Any]
     skipped: dict[int, str] = field(default_factory=dict)
-
-    def load(self) -> None:
-        """Build the network on its device."""
-        self.network = Network.load(self.asked.given, self.preprocessing)
 
     def run(self, path: Path) -> None:
         """Extract every image not yet in the partial file, and finish the file."""

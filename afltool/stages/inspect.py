@@ -12,6 +12,7 @@ import numpy as np
 from .. import progress
 from ..errors import InputError, UsageError
 from ..heads import make_options
+from ..partitions import summary
 from ..privacy import messages
 from ..privacy.differential import account
 from ..statistics import Context, Statistics
@@ -94,16 +95,14 @@ def _features(path: Path, header: dict[str, Any]) -> dict[str, Any]:
 
 def _partition(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     p = load_partition(path)
-    clients, classes = len(p.names), len(p.classes)
-    counts = np.zeros((clients, classes), dtype=np.int64)
-    np.add.at(counts, (p.client, p.effective_labels), 1)
+    s = summary(p.client, p.effective_labels, len(p.names), len(p.classes))
     return {
         "rows": len(p.row_ids),
-        "clients": clients,
+        "clients": len(p.names),
         "scheme": header["scheme"],
-        "rows_per_client": counts.sum(axis=1).tolist(),
-        "classes_per_client": (counts > 0).sum(axis=1).tolist(),
-        "empty_clients": int((counts.sum(axis=1) == 0).sum()),
+        "rows_per_client": s.counts.sum(axis=1).tolist(),
+        "classes_per_client": s.classes_per_client.tolist(),
+        "empty_clients": s.empty_clients,
         "held_out": header["held_out"],
         "names": list(p.names),
         "classes": list(p.classes),
