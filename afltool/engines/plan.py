@@ -7,9 +7,7 @@ scripts.py); files that only jobs read lie in slurm/parts.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..options import Options, flag
 from ..runs.before import client_count, holds_clients_out
@@ -91,13 +89,9 @@ def _call(stage: str, *words: str) -> str:
 
 def _options(options: Options) -> list[str]:
     """``--name value`` for each option that a script has to give."""
-    return _words(options.told())
-
-
-def _words(values: Mapping[str, Any]) -> list[str]:
     return [
         flag(name) if one is True else f"{flag(name)} {shlex.quote(str(one))}"
-        for name, value in values.items()
+        for name, value in options.told().items()
         for one in (value if isinstance(value, tuple) else (value,))
     ]
 

@@ -43,9 +43,7 @@ Rows = FixedPoint | NDArray[np.float32] | NDArray[np.float64]
 
 def real(X: Rows) -> NDArray[np.float64]:
     """The rows as float64 (n, d), exactly."""
-    if isinstance(X, FixedPoint):
-        return np.multiply(X.values, 2.0**-X.bits, dtype=np.float64)
-    return np.asarray(X, dtype=np.float64)
+    return rows_as(X, "float64")
 
 
 def rows_as(X: Rows, kind: str) -> NDArray[Any]:

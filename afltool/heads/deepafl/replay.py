@@ -49,25 +49,18 @@ class Replay:
         return slice(start, start + self.hidden)
 
     def of(self, phase: str, known: Learned) -> Statistics:
-        """The sums that the clients would send in a phase."""
+        """The sums that the clients would send in a phase, given W_t (d_Φ, C) and perhaps Q_t."""
+        first = slice(0, self.width)
         if phase.startswith("weights"):
-            return self._of_weights(phase)
-        return self._of_block(phase, known)
-
-    def _of_weights(self, phase: str) -> Statistics:
-        arrays = {GRAM: pack(self.G), CROSS: self.H}
-        if self.decoded:
-            first = slice(0, self.width)
-            arrays[RECONSTRUCTION] = self.P[first].T.copy()
-            arrays[ENERGY] = np.array([np.trace(self.S[first, first])])
-        return replace(self.total, phase=phase, arrays=arrays)
-
-    def _of_block(self, phase: str, known: Learned) -> Statistics:
-        """For Ω_{t+1}, given W_t (d_Φ, C) and perhaps Q_t."""
-        F = self.at(len(known.blocks))
-        arrays = {GRAM: pack(self.S[F, F]), CROSS: self.C[F] - self.P[F] @ known.weights[-1]}
-        if self.decoded:
-            arrays[RECONSTRUCTION] = self.S[F, : self.width] - self.P[F] @ known.decoders[-1]
+            arrays = {GRAM: pack(self.G), CROSS: self.H}
+            if self.decoded:
+                arrays[RECONSTRUCTION] = self.P[first].T.copy()
+                arrays[ENERGY] = np.array([np.trace(self.S[first, first])])
+        else:
+            F = self.at(len(known.blocks))
+            arrays = {GRAM: pack(self.S[F, F]), CROSS: self.C[F] - self.P[F] @ known.weights[-1]}
+            if self.decoded:
+                arrays[RECONSTRUCTION] = self.S[F, first] - self.P[F] @ known.decoders[-1]
         return replace(self.total, phase=phase, arrays=arrays)
 
     def advance(self, t: int, omega: LowRank) -> None:
@@ -94,7 +87,9 @@ def replayed(
     o, known = replace(o, single_round=False), Learned()
     state = Replay(total, o)
     held = None if validation is None else Replay(validation, o)
-    while (phase := known.phase(o)) is not None and not _ended(o, known, phase):
+    while (phase := known.phase(o)) is not None:
+        if phase.startswith("block") and known.chosen(o) is not None:
+            return  # --patience ends the network at the last W_t
         begun, t = time.perf_counter(), len(known.blocks)
         sums = state.of(phase, known)
         seen = None
@@ -106,11 +101,6 @@ def replayed(
             for one in (state, held):
                 if one is not None:
                     one.advance(t, known.blocks[-1])
-
-
-def _ended(o: DeepAFLOptions, known: Learned, phase: str) -> bool:
-    """Whether --patience ends the network at the last W_t."""
-    return phase.startswith("block") and known.chosen(o) is not None
 
 
 def direct_mse(total: Statistics, ridge: float) -> float:

@@ -18,7 +18,6 @@ from ...linalg.fixedpoint import Rows, real
 from ...statistics import Statistics
 from ..base import Block, Gathered, Head, expect_shape
 from ..carried import Carried
-from .options import NetworkHeadOptions
 
 NOT_SUMS = "a network is trained by gradients (afltool baseline … --hidden), not solved from sums"
 
@@ -28,7 +27,6 @@ class NetworkHead(Head):
 
     name = "network"
     log_probabilities = True
-    options: NetworkHeadOptions
     layers: tuple[tuple[Array, Array], ...] = ()
 
     def phase(self) -> str | None:

@@ -33,7 +33,10 @@ class CountedSystem:
         if self.raw and np.issubdtype(self.arrays["gram"].dtype, np.integer):
             self.bits = total.context.space.get("fraction_bits")
         codes = self.arrays["labels"].reshape(-1, classes).astype(np.float64)
-        self.H: F64 = np.vstack([self._cross(), codes]) if self.raw else codes
+        self.H: F64 = codes
+        if self.raw:
+            cross = rr.cross_matrix(self.arrays["cross"], self.bits)
+            self.H = np.vstack([cross, codes])
 
     def solve(
         self, ridge: str | float, linear_ridge: float, held: Callable[[F64], float] | None
@@ -71,9 +74,6 @@ class CountedSystem:
             G = rr.gram_matrix(self.arrays["gram"], self.bits)
             square += float((x * (G @ x)).sum()) + 2.0 * float((w * (self._sums() @ x)).sum())
         return float(self.rows - 2.0 * (W * self.H).sum() + square) / self.rows
-
-    def _cross(self) -> F64:
-        return rr.cross_matrix(self.arrays["cross"], self.bits)
 
     def _sums(self) -> F64:
         """Φᵀx (D, d). The sum of code 0 is that of all rows minus those of the other codes."""
