@@ -148,8 +148,13 @@ def write_records(
         pd.DataFrame(list(records)) if columns is None else pd.DataFrame(records, columns=columns)
     )
     check_table(path)
+    return write_frame(frame, path, overwrite)
+
+
+def write_frame(frame: Any, path: Path, overwrite: bool = False, quoting: Any = 0) -> Path:
+    """A table of pandas as parquet or, with `csv`'s ``quoting``, as CSV."""
     if path.suffix != ".parquet":
-        return write_text(frame.to_csv(index=False), path, overwrite)
+        return write_text(frame.to_csv(index=False, quoting=quoting), path, overwrite)
     try:
         return write_bytes(frame.to_parquet(index=False), path, overwrite)
     except ImportError:

@@ -18,7 +18,8 @@ from ..options import made, takes
 from ..options.partition import PartitionOptions
 from ..partitions import assign, canonical_order, summary
 from ..partitions.rows import Partition
-from ..store.atomic import write_bytes
+from ..report.rounds import write_frame
+from ..store.atomic import write_text
 from ..store.features import open_features
 from ..store.partitions import load_partition, save_partition
 from ..store.recipes import recipe, up_to_date
@@ -99,6 +100,8 @@ def describe(path: str | Path) -> dict[str, Any]:
 def export(path: str | Path, table: str | Path, *, overwrite: bool = False) -> Path:
     """Write the assignment as CSV, parquet or JSON: row, client, label, held_out."""
     p, table = load_partition(Path(path)), Path(table)
+    if table.suffix not in (".csv", ".parquet", ".json"):
+        raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
     frame = pd.DataFrame(
         {
             "row": _row_texts(Path(path), p),
@@ -107,21 +110,12 @@ def export(path: str | Path, table: str | Path, *, overwrite: bool = False) -> P
             "held_out": p.held_out[p.client],
         }
     )
+    if table.suffix == ".json":
+        return write_text(frame.to_json(orient="records"), table, overwrite)
     # Python's csv module leaves a lone carriage return without quotes, which would end the row.
     returns = any("\r" in text for text in {*p.names, *frame["row"]})
-    quoting: Any = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
-    writers: dict[str, Any] = {
-        ".csv": lambda: frame.to_csv(index=False, quoting=quoting).encode(),
-        ".parquet": lambda: frame.to_parquet(index=False),
-        ".json": lambda: frame.to_json(orient="records").encode(),
-    }
-    if table.suffix not in writers:
-        raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
-    try:
-        data: bytes = writers[table.suffix]()
-        return write_bytes(data, table, overwrite)
-    except ImportError:
-        raise UsageError("writing parquet needs pyarrow: pip install 'afltool[import]'") from None
+    quoting = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
+    return write_frame(frame, table, overwrite, quoting)
 
 
 def _row_texts(path: Path, p: Partition) -> list[str]:
