@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..differences import difference
-from ..errors import InputError, MismatchError, UsageError
+from ..errors import InputError, UsageError
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
 from ..heads.checks import check_participation
 from ..inputs import meant
 from ..options.features import ExtractOptions
 from ..stages.extract import check_extraction
+from ..store.features import check_alike
 from ..store.hdf5 import read_header
 from ..store.heads import head_from
 from ..store.partitions import load_partition
@@ -69,15 +69,8 @@ def check_exchange(config: RunConfig) -> None:
 def check_given_features(config: RunConfig) -> None:
     """Given features are feature files, and those of the test fit those of the training."""
     train, test = config.own.train_features, config.own.test_features
-    if train is None or test is None:
-        return
-    ours, theirs = (
-        {key: header[key] for key in ("space", "classes")}
-        for header in (read_header(train, "features"), read_header(test, "features"))
-    )
-    where = difference(ours, theirs)
-    if where:
-        raise MismatchError(f"the test features {test} do not fit {train}: {where}")
+    if train is not None and test is not None:
+        check_alike(train, test)
 
 
 def check_partition(config: RunConfig) -> None:

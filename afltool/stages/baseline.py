@@ -30,7 +30,7 @@ from ..baselines.summary import summarise
 from ..baselines.tuning import candidates, choose_rate, curvature, stability
 from ..differences import difference
 from ..digest import canonical_json
-from ..errors import MismatchError, OutputExistsError, UsageError
+from ..errors import OutputExistsError, UsageError
 from ..inputs import distinct_files
 from ..linalg.fixedpoint import rows_as
 from ..options import made, takes
@@ -39,7 +39,7 @@ from ..report.rounds import write_rounds
 from ..report.tables import write_json
 from ..statistics import Context
 from ..store.checkpoints import load_checkpoint, save_checkpoint
-from ..store.features import Features, open_features
+from ..store.features import Features, check_alike, open_features
 from ..store.folders import BaselineFolder
 from ..store.heads import save_head
 from ..store.partitions import partition_of
@@ -70,7 +70,7 @@ def baseline(
     o, out = made(BaselineOptions, options), Path(out)
     wanted = make_settings(method, settings, o.preset)
     with open_features(Path(features)) as rows, open_features(o.test) as test:
-        _check_test(rows, test)
+        check_alike(rows.path, test.path)
         job = _Job(method, wanted, o, out, rows, test)
         if up_to_date(out / HEAD, job.recipe(), overwrite):
             return out
@@ -78,18 +78,6 @@ def baseline(
             (out / CHECKPOINT).unlink(missing_ok=True)
         job.run()
     return out
-
-
-def _check_test(rows: Features, test: Features) -> None:
-    ours, theirs = (
-        {"space": f.header["space"], "classes": f.header["classes"]} for f in (rows, test)
-    )
-    where = difference(ours, theirs)
-    if where:
-        raise MismatchError(
-            f"{test.path} does not fit {rows.path}: {where}; extract both with the same backbone "
-            "and options"
-        )
 
 
 @dataclass

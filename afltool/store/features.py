@@ -15,13 +15,14 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from ..differences import difference
 from ..digest import Digest
-from ..errors import CorruptFileError, UsageError
+from ..errors import CorruptFileError, MismatchError, UsageError
 from ..linalg.fixedpoint import FixedPoint, Rows
 from ..partitions.rows import rows_digest
 from . import schema, workspace
 from .arrays import damage_as_error, get_array
-from .hdf5 import Header, check_digest, reading
+from .hdf5 import Header, check_digest, read_header, reading
 from .members import checked_dataset
 
 Labels = NDArray[np.int64]
@@ -185,6 +186,19 @@ def verify_features(path: Path) -> Header:
         for _ in features.stored_blocks():
             pass
         return features.header
+
+
+def check_alike(train: Path, test: Path) -> None:
+    """Refuse with `MismatchError` test features of another space, or of other classes."""
+    ours, theirs = (
+        {key: header[key] for key in ("space", "classes")}
+        for header in (read_header(train, "features"), read_header(test, "features"))
+    )
+    if where := difference(ours, theirs):
+        raise MismatchError(
+            f"the test features {test} do not fit {train}: {where}; extract both with the same "
+            "backbone and options"
+        )
 
 
 @contextmanager
