@@ -35,17 +35,14 @@ def info(path: str | Path) -> dict[str, Any]:
     if described := messages.describe(path):
         return described
     header = read_header(path)
-    checked = "header only; afltool verify reads the rows" if _large(header) else "all"
-    header = header if _large(header) else verify(path)
+    large = header["kind"] == "features"
+    checked = "header only; afltool verify reads the rows" if large else "all"
+    header = header if large else verify(path)
     common = {"path": str(path), "kind": header["kind"], "digest": header["digest"]}
     with damage_as_error(path):
         more = _BY_KIND[header["kind"]](path, header)
     ends = {k: header[k] for k in ("recipe", "provenance")}
     return {**common, "bytes": path.stat().st_size, "checked": checked, **more, **ends}
-
-
-def _large(header: dict[str, Any]) -> bool:
-    return bool(header["kind"] == "features")
 
 
 def field(found: dict[str, Any], name: str, source: Path) -> Any:
@@ -115,7 +112,7 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     with reading(path, "statistics") as (file, _):
         counts = get_array(path, file, schema.CLASS_COUNTS)
         arrays = describe_additive(path, file)
-    clients = clients_of(header)
+    clients, context = clients_of(header), context_of(header)
     gammas = Statistics("", {}, counts, clients=clients).gammas
     found = {
         "phase": header["phase"],
@@ -129,41 +126,36 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "client_names": [who.name for who in sorted(clients)],
         "rows_per_client": [clients[who].rows for who in sorted(clients)],
         "gammas": {f"{g:g}": n for g, n in sorted(gammas.items())},
-        "context": context_of(header).as_dict(),
+        "context": context.as_dict(),
     }
-    against = _compared(context_of(header), found["stored_bytes"], len(clients))
-    found |= {"compared_with": against} if against else {}
-    if len(clients) == 1:
-        found |= _figures(context_of(header), path)
-    noise = context_of(header).noise
-    if noise:
-        found["privacy"] = account(noise, len(clients))
+    found |= _of_head(context, path, found["stored_bytes"], len(clients))
+    if context.noise:
+        found["privacy"] = account(context.noise, len(clients))
     elif len(clients) == 1:
-        dim = context_of(header).space["dim"] if "gram" in arrays else None
+        dim = context.space["dim"] if "gram" in arrays else None
         found["reveals"] = what_it_reveals(found["rows"], counts, dim)
     return found
 
 
-def _compared(context: Context, stored: int, clients: int) -> dict[str, Any]:
-    """What the head compares such statistics with: bytes, and how many times those in the file."""
+def _of_head(context: Context, path: Path, stored: int, clients: int) -> dict[str, Any]:
+    """What the head tells of such statistics.
+
+    That is what it compares them with, in bytes and how many times those in the file, and figures
+    of the sums of one client, such as how many of its counts are 0.
+    """
     binding, dim = context.head, context.space.get("dim")
-    if "options" not in binding or dim is None:
+    if "options" not in binding:
         return {}
-    options = make_options(binding["name"], binding["options"])
-    against = options.yardsticks(binding["phase"], dim, clients)
-    return {
+    options, phase = make_options(binding["name"], binding["options"]), binding["phase"]
+    against = {} if dim is None else options.yardsticks(phase, dim, clients)
+    compared = {
         name: {"bytes": size, "times": round(size / max(stored, 1), 2)}
         for name, size in against.items()
     }
-
-
-def _figures(context: Context, path: Path) -> dict[str, float]:
-    """What the head tells of the sums of one client, such as how many of its counts are 0."""
-    binding = context.head
-    if "options" not in binding:
-        return {}
-    options = make_options(binding["name"], binding["options"])
-    return options.figures(binding["phase"], lambda: load_statistics(path).arrays)
+    found: dict[str, Any] = {"compared_with": compared} if compared else {}
+    if clients == 1:
+        found |= options.figures(phase, lambda: load_statistics(path).arrays)
+    return found
 
 
 def _masked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
@@ -186,7 +178,9 @@ def what_it_reveals(rows: int, counts: Any, dim: int | None) -> str:
 
     ``dim``: number of features whose gram is among them; None without one.
     """
-    present = int((np.asarray(counts) > 0).sum())
+    present, alone = (
+        int(found.sum()) for found in (np.asarray(counts) > 0, np.asarray(counts) == 1)
+    )
     text = (
         f"A receiver learns the exact number of rows ({rows}) and of rows per class "
         f"({present} classes present), "
@@ -194,11 +188,9 @@ def what_it_reveals(rows: int, counts: Any, dim: int | None) -> str:
     if rows == 0:
         return "Nothing but that this client has no rows."
     if dim is None:
-        alone = int((np.asarray(counts) == 1).sum())
         text += f"and the sums over rows that the arrays hold. {alone} classes have a single row. "
         return text + "Statistics are not private: --min-rows keeps small clients back."
     text += "the mean feature vector of each of these classes, and all second moments. "
-    alone = int((np.asarray(counts) == 1).sum())
     if alone:
         have = "has" if alone == 1 else "have"
         text += f"{alone} of the classes {have} a single row: its features can be read off. "
