@@ -17,6 +17,9 @@ found (with numbers and the path) and what to try, in one short paragraph.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class AflError(Exception):
     """Base of all errors that carry a message for the user; ``exit_code`` is the shell's status."""
@@ -70,3 +73,13 @@ class StoppedError(AflError):
     """A signal asked for a stop; what is done is kept and the same command goes on from there."""
 
     exit_code = 75
+
+
+@contextmanager
+def naming(path: object, kind: type[AflError] = InvalidDataError) -> Iterator[None]:
+    """Inside, the message of an error of this kind begins with the path of the file."""
+    try:
+        yield
+    except kind as error:
+        error.args = (f"{path}: {error}", *error.args[1:])
+        raise

@@ -13,7 +13,7 @@ from typing import Any
 from .. import progress
 from ..clients import Client, ClientId
 from ..digest import Digest
-from ..errors import AflError, InputError, MismatchError, UsageError
+from ..errors import AflError, InputError, MismatchError, UsageError, naming
 from ..options import made, takes
 from ..options.statistics import AggregateOptions
 from ..statistics import Statistics, Sum
@@ -180,7 +180,7 @@ def _total(plus: Sequence[_Item], minus: Sequence[_Item], repeats: bool) -> Stat
     items = [*plus, *minus]
     total: Sum | None = None
     for number, part in enumerate(_parts(items)):
-        with _named(items[number].path):
+        with naming(items[number].path, AflError):
             if total is None:
                 total = Sum(part, repeats)
             else:
@@ -196,20 +196,6 @@ def _parts(items: Sequence[_Item]) -> Iterator[Statistics]:
             yield load_statistics(item.path)
             task.advance()
             progress.stop_point()
-
-
-class _named:
-    """Put the path of the file in front of an error's message."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, AflError) and error.args:
-            error.args = (f"{self.path}: {error.args[0]}",)
 
 
 def _recipe(plus: Sequence[_Item], minus: Sequence[_Item], law: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
-from ..errors import InvalidDataError, UsageError
+from ..errors import UsageError, naming
 from ..linalg.fixedpoint import real
 from ..options import made, takes
 from ..options.features import ConvertOptions
@@ -56,10 +56,8 @@ def convert(
         with writing_features(out, rows.dim, dtype, bits, expect_rows=len(rows)) as writer:
             with progress.task("convert", len(rows), "rows") as task:
                 for _, X in rows.blocks():
-                    try:
+                    with naming(path):
                         writer.append(real(X))
-                    except InvalidDataError as error:
-                        raise InvalidDataError(f"{path}: {error}") from None
                     task.advance(len(X))
                     progress.stop_point()
             writer.finish(rows.given_labels, rows.row_ids, header)

@@ -14,14 +14,15 @@ from ..digest import file_sha256
 from ..embeddings import imported_space, open_embeddings
 from ..embeddings.base import MOST_FEATURES, Embeddings, Keys
 from ..embeddings.labels import MOST_FILE_ROWS, read_labels
-from ..errors import InvalidDataError, UsageError
+from ..errors import InvalidDataError, UsageError, naming
 from ..options import made, takes
 from ..options.features import ImportOptions
-from ..store.feature_writer import FeatureWriter, writing_features
+from ..store.feature_writer import writing_features
 from ..store.provenance import provenance
 from ..store.recipes import recipe, up_to_date
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
+BLOCK = 4096  # rows converted at a time
 
 
 @takes(ImportOptions)
@@ -72,7 +73,10 @@ def import_embeddings(
     with writing_features(out, x.shape[1], o.dtype, o.bits, expect_rows=len(x)) as writer:
         with progress.task("import", len(x), "rows") as task:
             for rows in x.blocks():
-                _append(path, writer, rows)
+                for start in range(0, len(rows), BLOCK):
+                    part = np.asarray(rows[start : start + BLOCK], dtype=np.float64)
+                    with naming(path):
+                        writer.append(part)
                 task.advance(len(rows))
                 progress.stop_point()
         writer.finish(y, ids, header)
@@ -83,17 +87,6 @@ def _class_names(given: Path | tuple[str, ...] | None) -> tuple[str, ...] | None
     from ..datasets import read_classes
 
     return read_classes(given) if isinstance(given, Path) else given
-
-
-BLOCK = 4096  # rows converted at a time
-
-
-def _append(path: Path, writer: FeatureWriter, rows: NDArray[Any]) -> None:
-    try:
-        for start in range(0, len(rows), BLOCK):
-            writer.append(np.asarray(rows[start : start + BLOCK], dtype=np.float64))
-    except InvalidDataError as error:
-        raise InvalidDataError(f"{path}: {error}") from None
 
 
 def _labels(path: Path, x: Embeddings, labels: str | Path | None) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 from ..clients import same_source, sources_of
 from ..differences import difference
-from ..errors import InputError, InvalidDataError, MismatchError
+from ..errors import InputError, MismatchError, naming
 from ..heads import make_head
 from ..heads.base import Head, binding, note_round
 from ..heads.checks import check_total, with_options
@@ -126,11 +126,8 @@ def _beside(total: Path) -> Path | None:
 
 
 def _check_arrays(head: Head, statistics: Statistics, path: Path) -> None:
-    with damage_as_error(path):
-        try:
-            check_total(head, statistics)
-        except InvalidDataError as error:
-            raise InvalidDataError(f"{path}: {error}") from None
+    with damage_as_error(path), naming(path):
+        check_total(head, statistics)
 
 
 def _say_one_class(statistics: Statistics, path: Path) -> None:

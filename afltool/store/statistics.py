@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..arrays import Array
 from ..clients import Client, ClientId
 from ..digest import canonical_json, narrowest
-from ..errors import CorruptFileError, InvalidDataError
+from ..errors import CorruptFileError, InvalidDataError, naming
 from ..heads import conditions
 from ..statistics import MOST_ROWS, Context, Statistics
 from . import hdf5, schema, workspace
@@ -65,10 +65,8 @@ def load_statistics(path: Path) -> Statistics:
     """Read a statistics file: its digest is checked, and whether any rows can have such sums."""
     s = workspace.known(path, Statistics) or _read(path)
     _check_counts(path, s)
-    try:
+    with naming(path):
         conditions.check(s)
-    except InvalidDataError as error:
-        raise InvalidDataError(f"{path}: {error}") from None
     return s
 
 
