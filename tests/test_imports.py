@@ -203,20 +203,25 @@ def test_files_without_usable_embeddings_say_why(tmp_path, name, write, error, m
 
 PEAK = """
 import re, sys, afltool
-afltool.import_embeddings(sys.argv[1], sys.argv[2])
+labels = sys.argv[3] if len(sys.argv) > 3 else None
+afltool.import_embeddings(sys.argv[1], sys.argv[2], labels=labels)
 print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet"])
 def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
     """200 MB of numbers more may cost what labels and row ids take."""
     peaks = []
     for n in (5_000, 105_000):
         x = np.random.default_rng(n).normal(size=(n, 512)).astype(np.float32)
-        y, path = np.arange(n) % 7, tmp_path / f"{n}{suffix}"
-        if suffix == ".npz":
+        y, path, labels = np.arange(n) % 7, tmp_path / f"{n}{suffix}", []
+        if suffix == ".npy":
+            labels = [tmp_path / "y.npy"]
+            np.save(path, x)
+            np.save(labels[0], y)
+        elif suffix == ".npz":
             np.savez(path, x=x, y=y)
         else:
             kind = pa.list_(pa.float32(), 512)
@@ -224,7 +229,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
             assert table.schema.field("x").type == kind
             parquet.write_table(table, path, row_group_size=10_000)
         done = subprocess.run(
-            [sys.executable, "-c", PEAK, path, path.with_suffix(".h5")],
+            [sys.executable, "-c", PEAK, path, path.with_suffix(".h5"), *labels],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
         peaks.append(float(done.stdout))

@@ -41,11 +41,15 @@ def open_npy(path: Path, keys: Keys) -> Embeddings:
     """The array of a .npy file as features."""
     if keys != Keys():
         raise UsageError(f"{path} holds one array without a name: leave --x and --y out")
-    x = map_npy(path)
+    x, header = map_npy(path), _checked_header(path)
 
     def blocks() -> Iterator[Array]:
-        for part in slices(len(x), x.nbytes // len(x)):
-            yield np.asarray(x[part])
+        if header.fortran:
+            yield from (np.asarray(x[part]) for part in slices(len(x), x.nbytes // len(x)))
+            return
+        with path.open("rb") as file:  # pages of a mapped file would count as memory
+            file.seek(header.start)
+            yield from _rows(file, header)
 
     return Embeddings(x.shape, x.dtype, blocks)
 
@@ -53,13 +57,26 @@ def open_npy(path: Path, keys: Keys) -> Embeddings:
 def map_npy(path: Path) -> Array:
     """The array of a .npy file, mapped into memory."""
     with readable(path):
-        with path.open("rb") as file:
-            header = _header(file, path.stem)
-        _check_size(path.stem, header, os.path.getsize(path))
+        header = _checked_header(path)
         order: Literal["C", "F"] = "F" if header.fortran else "C"
         if header.size == 0:
             return np.empty(header.shape, header.dtype)
         return np.memmap(path, header.dtype, "r", header.start, header.shape, order)
+
+
+def _checked_header(path: Path) -> _Header:
+    with path.open("rb") as file:
+        header = _header(file, path.stem)
+    _check_size(path.stem, header, os.path.getsize(path))
+    return header
+
+
+def _rows(file: IO[bytes], header: _Header) -> Iterator[Array]:
+    """The rows of an array in C's order in blocks, from where the file is."""
+    row = header.size // header.shape[0]
+    for part in slices(header.shape[0], row):
+        data = file.read((part.stop - part.start) * row)
+        yield np.frombuffer(data, header.dtype).reshape(-1, *header.shape[1:])
 
 
 def open_npz(path: Path, keys: Keys) -> Embeddings:
@@ -85,10 +102,7 @@ def open_npz(path: Path, keys: Keys) -> Embeddings:
             if columns:
                 yield header.array(file.read(header.size))
             else:
-                row = header.size // header.shape[0]
-                for part in slices(header.shape[0], row):
-                    data = file.read((part.stop - part.start) * row)
-                    yield np.frombuffer(data, header.dtype).reshape(-1, *header.shape[1:])
+                yield from _rows(file, header)
             file.read(1)  # the end: the archive's checksum is compared
 
     return Embeddings(header.shape, header.dtype, blocks, y, row_ids)
