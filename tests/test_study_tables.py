@@ -118,6 +118,11 @@ def test_holes_are_marked(copied):
     assert sum("(2 of 3, failed)" in one for one in shown) == 1
     assert any("1 of 12 cells failed" in n and "(out of memory)" in n for n in made.notes)
     assert "1 of 12 cells have not been run." in made.notes
+    why = StudyFolder.FAILED  # a reason that differs in numbers alone is said once
+    (folder.cell(second.key) / why).write_text("19.6 GB are free\n")
+    folder.cell(first.key).mkdir()
+    (folder.cell(first.key) / why).write_text("18.21 GB are free\n")
+    assert any("(18.21 GB are free)" in n and "19.6" not in n for n in table(copied).notes)
     assert shown_entry(Entry(holes=["failed"]), "top1", "mean") == "failed"
     assert shown_entry(Entry(holes=["missing"]), "top1", "mean") == "–"
 
@@ -266,6 +271,15 @@ def test_published_rows_are_marked_and_come_last():
     of_files = [Record({"head": "AFL", "alpha": 0.1}, {"top1": 0.7})]
     assert beside("afl-1", of_files, ["alpha"]) == []
     assert beside("afl-1:cifar10", of_files, ["alpha"]) == beside("afl-1", ours, ["alpha"])
+
+
+def test_published_rows_have_options_that_given_features_do_not_tell(done):
+    asked = {"rows": "head,backbone", "columns": "", "where": ("alpha=1", "head=AFL")}
+    with pytest.raises(UsageError, match="no cell has the option 'backbone'"):
+        table(done, TableOptions(**asked))
+    made = table(done, TableOptions(**asked, published="safle-3:cifar10"))
+    names = [made.row_names[r] for r in made.rows]
+    assert {"AFL", "AFL, vit_b_16 (published)", "SAFLe, resnet18 (published)"} <= set(names)
 
 
 def test_results_of_another_method_stand_beside(done, tmp_path):

@@ -107,7 +107,8 @@ def _svg(series: Any, x: str) -> bytes:
 
 def _published(name: str) -> list[list[str]]:
     rows = [["method", "data", "setting", "figure", "value"]]
-    for one in published(name):
+    of = name.partition(":")[2]  # the data set, where it is said
+    for one in (one for one in published(name) if of in ("", one.axes["data"])):
         rest = {k: v for k, v in one.axes.items() if k not in ("head", "data")}
         setting = ", ".join(f"{k.replace('_', '-')} = {v}" for k, v in rest.items())
         for figure, value in one.figures.items() or [("", 0.0)]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,21 +55,27 @@ def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[lis
     Names from the study that no cell has are left out, because the study may run on other data.
     """
     known = {name for record in ours for name in record.axes}
+    of_rows = known | _of_papers(told(study, given).published or "")
     shown = study.shown.get("columns")
     wanted = found_by.varied(study) if shown is None else names_of(shown)
     rows = names_of(given.rows) or [
-        one for one in names_of(study.shown.get("rows")) or ["head"] if one in known
+        one for one in names_of(study.shown.get("rows")) or ["head"] if one in of_rows
     ]
     columns = names_of(given.columns)
     if given.columns is None:
         columns = [name for name in wanted if name in known and name not in rows]
     for name in (*rows, *columns):
-        if name not in known:
+        if name not in of_rows:
             raise UsageError(
                 f"no cell has the option {name.replace('_', '-')!r}; there are "
                 f"{', '.join(sorted(one.replace('_', '-') for one in known))}"
             )
     return rows, columns
+
+
+def _of_papers(name: str) -> set[str]:
+    """Options of the published figures that stand beside given features, as ``safle-3:cifar10``."""
+    return {axis for one in published(name) for axis in one.axes} if ":" in name else set()
 
 
 def numbers(text: str | None) -> list[int]:
@@ -96,14 +103,18 @@ def notes(
     """Notes for the reader: equal totals, missing results, the source of published figures."""
     found = found_by.equal_totals(study, folder)
     names = names_of_cells(study.cells)
-    failed, missing = [], 0
+    missing = 0
+    failed: dict[str, list[str]] = {}
     for cell in study.cells:
         if finished(folder, cell) is None:
             why = failure(folder, cell)
             missing += why is None
-            failed += [] if why is None else [f"{names[cell.key]} ({why})"]
+            if why is not None:  # reasons that differ in numbers alone, such as free memory
+                failed.setdefault(re.sub(r"[\d.]+", "", why), []).extend([why, names[cell.key]])
     if failed:
-        found.append(f"{len(failed)} of {len(study.cells)} cells failed: {'; '.join(failed)}.")
+        count = sum(len(one) // 2 for one in failed.values())
+        told_of = [f"{', '.join(one[1::2])} ({one[0]})" for one in failed.values()]
+        found.append(f"{count} of {len(study.cells)} cells failed: {'; '.join(told_of)}.")
     if missing:
         found.append(f"{missing} of {len(study.cells)} cells have not been run.")
     if papers:
