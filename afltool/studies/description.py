@@ -138,8 +138,8 @@ def find(spec: str) -> Study:
         return read(SHIPPED / f"{spec}.toml")
     near = known_near(spec, names)
     raise UsageError(
-        f"there is no study {spec!r}{near}; give a TOML file, the folder of a study, or one of "
-        "afltool study --list"
+        f"there is no study {spec!r}: give a TOML file, the folder of a study, or one of afltool "
+        f"study --list{near}"
     )
 
 
