@@ -24,6 +24,7 @@ from ..store.tables import column_by_row
 
 log = logging.getLogger("afltool")
 PARTS = ("train", "test")
+Mine = dict[str, NDArray[np.bool_]]  # which rows are a part's, by its name
 
 
 @takes(SplitOptions)
@@ -47,42 +48,37 @@ def split(
     path = Path(features)
     folder = path.parent if out is None else Path(out)
     o = made(SplitOptions, options)
-    places = tuple(folder / f"{path.stem}-{part}.h5" for part in PARTS)
+    places = {part: folder / f"{path.stem}-{part}.h5" for part in PARTS}
     with open_features(path) as rows:
+        dtype = rows.header["space"]["dtype"]
         order = rows.by_id  # the same for any order of the file
-        groups = _groups(rows, o, order)
+        groups = None
+        if o.group is not None:
+            of_rows = column_by_row("--group", o.group, rows.row_ids)
+            groups = [of_rows[i] for i in order]
         wanted = {part: _recipe(rows, o, groups, part) for part in PARTS}
-        todo = {
-            part: place
-            for part, place in zip(PARTS, places, strict=True)
-            if not up_to_date(place, wanted[part], overwrite)
-        }
         for_test = np.empty(len(rows), bool)
         for_test[order] = _for_testing(rows.labels[order], o, groups)
         in_groups = None if groups is None else _counted(groups, for_test[order])
-        _check(path, for_test, in_groups)
-        _say(rows, for_test, in_groups)
+        mine = {"train": ~for_test, "test": for_test}
+        _check(path, mine, in_groups)
+        _say(rows, mine, in_groups)
         with ExitStack() as files:
             writers = {
-                part: files.enter_context(_writing(place, rows, for_test == (part == "test")))
-                for part, place in todo.items()
+                part: files.enter_context(
+                    writing_features(
+                        place, rows.dim, dtype, rows.bits, expect_rows=int(mine[part].sum())
+                    )
+                )
+                for part, place in places.items()
+                if not up_to_date(place, wanted[part], overwrite)
             }
             if writers:
-                _copy(rows, for_test, writers)
+                _copy(rows, mine, writers)
             for part, writer in writers.items():
-                mine = for_test == (part == "test")
-                writer.finish(
-                    rows.labels[mine], rows.row_ids[mine], _header(rows, wanted[part], part)
-                )
-    return places[0], places[1]
-
-
-def _groups(rows: Features, o: SplitOptions, order: NDArray[np.intp]) -> list[str] | None:
-    """The group of each row in canonical order; None where rows are drawn one by one."""
-    if o.group is None:
-        return None
-    found = column_by_row("--group", o.group, rows.row_ids)
-    return [found[i] for i in order]
+                labels, ids = rows.labels[mine[part]], rows.row_ids[mine[part]]
+                writer.finish(labels, ids, _header(rows, wanted[part], part))
+    return places["train"], places["test"]
 
 
 def _for_testing(
@@ -108,9 +104,9 @@ def _counted(groups: list[str], for_test: NDArray[np.bool_]) -> tuple[int, int]:
     return len(mine), len(set(groups))
 
 
-def _check(path: Path, for_test: NDArray[np.bool_], groups: tuple[int, int] | None) -> None:
+def _check(path: Path, mine: Mine, groups: tuple[int, int] | None) -> None:
     """Both parts have rows."""
-    n, test = len(for_test), int(for_test.sum())
+    n, test = len(mine["test"]), int(mine["test"].sum())
     if not 0 < test < n:
         what = f"{n} rows" if groups is None else f"{n} rows in {groups[1]} groups"
         empty = "training" if test else "testing"
@@ -120,15 +116,13 @@ def _check(path: Path, for_test: NDArray[np.bool_], groups: tuple[int, int] | No
         )
 
 
-def _say(rows: Features, for_test: NDArray[np.bool_], groups: tuple[int, int] | None) -> None:
+def _say(rows: Features, mine: Mine, groups: tuple[int, int] | None) -> None:
     """How many rows are for testing, and what classes a part lacks."""
-    n, test = len(rows), int(for_test.sum())
+    n, test = len(rows), int(mine["test"].sum())
     inside = "" if groups is None else f", {groups[0]} of {groups[1]} groups"
     log.info("split: %d of %d rows (%.2f %%) are for testing%s", test, n, 100 * test / n, inside)
-    counts = {
-        part: np.bincount(rows.labels[for_test == (part == "test")], minlength=len(rows.classes))
-        for part in PARTS
-    }
+    classes = len(rows.classes)
+    counts = {part: np.bincount(rows.labels[at], minlength=classes) for part, at in mine.items()}
     every = counts["train"] + counts["test"]
     for part in PARTS:
         lacks = np.flatnonzero((counts[part] == 0) & (every > 0))
@@ -139,20 +133,12 @@ def _say(rows: Features, for_test: NDArray[np.bool_], groups: tuple[int, int] | 
             )  # fmt: skip
 
 
-def _writing(place: Path, rows: Features, mine: NDArray[np.bool_]) -> Any:
-    space = rows.header["space"]
-    return writing_features(
-        place, rows.dim, space["dtype"], space["fraction_bits"], expect_rows=int(mine.sum())
-    )
-
-
-def _copy(rows: Features, for_test: NDArray[np.bool_], writers: dict[str, FeatureWriter]) -> None:
+def _copy(rows: Features, mine: Mine, writers: dict[str, FeatureWriter]) -> None:
     """Every row into its part, as it is stored; the pass compares the digest of the whole."""
     with progress.task("split", len(rows), "rows") as task:
         for start, values in rows.stored_blocks():
-            here = for_test[start : start + len(values)]
             for part, writer in writers.items():
-                writer.append_values(values[here == (part == "test")])
+                writer.append_values(values[mine[part][start : start + len(values)]])
             task.advance(len(values))
             progress.stop_point()
 
