@@ -242,9 +242,10 @@ def test_a_head_that_is_not_solved_is_refused(road, tmp_path, cli):
 
 @pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime", "safetensors"])
 def test_a_missing_package_is_named_before_any_work(road, tmp_path, cli, monkeypatch, package):
-    module = exporting.safetensors_files if package == "safetensors" else onnx_files
     here = {name: find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime", "safetensors")}
-    monkeypatch.setattr(module, "find_spec", lambda name: here[name] if name != package else None)
+    monkeypatch.setattr(
+        exporting, "find_spec", lambda name: here[name] if name != package else None
+    )
     end = "safetensors" if package == "safetensors" else "onnx"
     done = cli("export", tmp_path / "none.h5", "-o", tmp_path / f"m.{end}")
     assert done.exit_code == USAGE

@@ -1,12 +1,13 @@
 """What `export` writes: a model with its metadata, packed as a file of another program's format.
 
 To add a format: a module here with ``pack(model)`` and ``run(data, model, given)``, and its line in
-`FORMATS`.
+`FORMATS`, with the packages that it needs.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
     from ..arrays import Array
     from .model import Model
 
-#: The end of a file's name, and the module that packs it.
-FORMATS = {".onnx": "onnx_files", ".pt2": "pt2_files", ".safetensors": "safetensors_files"}
+#: The end of a file's name, the module that packs it, and the packages of the extra that it needs.
+FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
+    ".onnx": ("onnx_files", ("onnx", "onnxscript", "onnxruntime")),
+    ".pt2": ("pt2_files", ()),
+    ".safetensors": ("safetensors_files", ("safetensors",)),
+}
 
 
 class Format(Protocol):
     """One kind of file."""
-
-    def need(self) -> None:
-        """Refuse, with what to install, where a package is missing."""
-        ...
 
     def pack(self, model: Model) -> bytes:
         """The file."""
@@ -37,14 +38,15 @@ class Format(Protocol):
 
 
 def format_of(path: Path) -> Format:
-    """The format that a file's name ends with; `UsageError` names those that exist."""
-    module = FORMATS.get(path.suffix.lower())
-    if module is None:
+    """The format that a file's name ends with.
+
+    `UsageError` names those that exist, or what to install where a package is missing.
+    """
+    if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
+    module, packages = FORMATS[path.suffix.lower()]
+    for package in packages:
+        if find_spec(package) is None:
+            raise UsageError(f"this file needs {package}: pip install 'afltool[export]'")
     found: Any = import_module(f".{module}", __name__)
     return cast(Format, found)
-
-
-def missing(package: str) -> UsageError:
-    """What is said where a package of the extra is not installed."""
-    return UsageError(f"this file needs {package}: pip install 'afltool[export]'")

@@ -5,22 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from importlib.util import find_spec
 from typing import Any
 
 from ..arrays import Array
 from ..errors import UsageError
-from . import missing
 from .model import KEY, Model
 
 OPSET = 18
 MOST = 2**31 - 2**20  # bytes that one protobuf message holds, with some room for the graph
-
-
-def need() -> None:
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        if find_spec(package) is None:
-            raise missing(package)
 
 
 def pack(model: Model) -> bytes:

@@ -9,10 +9,6 @@ from ..arrays import Array
 from .model import KEY, Model
 
 
-def need() -> None:
-    """PyTorch is always here."""
-
-
 def pack(model: Model) -> bytes:
     """A traced program with its weights; the metadata is its extra file."""
     import torch

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -17,13 +16,7 @@ from torch import Tensor, nn
 
 from ..arrays import Array
 from ..errors import NumericalError
-from . import missing
 from .model import KEY, Model
-
-
-def need() -> None:
-    if find_spec("safetensors") is None:
-        raise missing("safetensors")
 
 
 def pack(model: Model) -> bytes:

@@ -40,7 +40,6 @@ def export(head: str | Path, out: str | Path, *, overwrite: bool = False, **opti
     """
     o, out = made(ExportOptions, options), Path(out)
     packer = format_of(out)
-    packer.need()
     for path in (out, o.card):
         if path is not None:
             check_output(path)
