@@ -38,24 +38,15 @@ class RunFolder:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
+        self.options = self.root / self.OPTIONS
+        self.clients = self.root / self.CLIENTS
+        self.first_head = self.root / self.FIRST_HEAD
 
     def __truediv__(self, name: str) -> Path:
         return self.root / name
 
-    @property
-    def options(self) -> Path:
-        return self.root / self.OPTIONS
-
     def features(self, split: str) -> Path:
         return self.root / self.FEATURES.format(split=split)
-
-    @property
-    def clients(self) -> Path:
-        return self.root / self.CLIENTS
-
-    @property
-    def first_head(self) -> Path:
-        return self.root / self.FIRST_HEAD
 
     def stats(self, number: int) -> Path:
         return self.root / self.STATS.format(suffix=self.suffix(number))
