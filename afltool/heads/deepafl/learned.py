@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -83,15 +83,22 @@ class Learned:
 
     def arrays(self) -> dict[str, Array]:
         """Everything, by name."""
-        found: dict[str, Array] = {f"weights-{t}": W for t, W in enumerate(self.weights)}
-        found |= {f"decoder-{t}": Q for t, Q in enumerate(self.decoders)}
-        for t, block in enumerate(self.blocks, start=1):
-            found[f"block-{t}-left"] = block.Z
-            if block.U is not None:
-                found[f"block-{t}-right"] = block.U
-        if len(self.errors):
-            found[ERRORS] = self.errors
+        found = {name: a for name, a, _ in self._named(0, 0)}
         return {**found, **incremental.to_arrays(self.kept)}
+
+    def _named(self, phi: int, hidden: int) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
+        """Name, array and wanted shape of all but ``kept``, for widths d_Φ and d_F."""
+        for t, W in enumerate(self.weights):
+            yield f"weights-{t}", W, (phi, self.classes)
+        for t, Q in enumerate(self.decoders):
+            yield f"decoder-{t}", Q, (phi, phi)
+        for t, block in enumerate(self.blocks, start=1):
+            rank = phi if block.U is None else block.U.shape[-1]
+            yield f"block-{t}-left", block.Z, (hidden, rank)
+            if block.U is not None:
+                yield f"block-{t}-right", block.U, (phi, rank)
+        if self.errors.shape != NO_ERRORS.shape:
+            yield ERRORS, self.errors, (len(self.weights),)
 
     @classmethod
     def of(cls, phase: str | None, arrays: Mapping[str, Array], o: DeepAFLOptions) -> Learned:
@@ -126,18 +133,8 @@ class Learned:
 
     def _check_shapes(self, o: DeepAFLOptions) -> None:
         """Refuse arrays of a file whose widths are not those of the options."""
-        phi, hidden = o.widths
-        for t, W in enumerate(self.weights):
-            expect_shape(f"weights-{t}", W, (phi, self.classes))
-        for t, Q in enumerate(self.decoders):
-            expect_shape(f"decoder-{t}", Q, (phi, phi))
-        for t, block in enumerate(self.blocks, start=1):
-            rank = phi if block.U is None else block.U.shape[-1]
-            expect_shape(f"block-{t}-left", block.Z, (hidden, rank))
-            if block.U is not None:
-                expect_shape(f"block-{t}-right", block.U, (phi, rank))
-        if self.errors.shape != NO_ERRORS.shape:
-            expect_shape(ERRORS, self.errors, (len(self.weights),))
+        for name, array, shape in self._named(*o.widths):
+            expect_shape(name, array, shape)
         if o.incremental and self.weights and not self.finished:
             if incremental.TRAINED not in self.kept:
                 raise InvalidDataError("the head lacks the sums that --incremental builds on")

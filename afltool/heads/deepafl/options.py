@@ -42,10 +42,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 PAPER = "paper"  # of a run: the preset of its data set, else that of the released script
 
 
-def _unset(name: str) -> str:
-    return f"{DEFAULTS[name]}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class DeepAFLOptions(HeadOptions):
     """Options of the deep residual analytic network (DeepAFL).
@@ -55,7 +51,7 @@ class DeepAFLOptions(HeadOptions):
     """
 
     layers: int | None = option(
-        None, "number of residual layers T", at_least=0, unset=_unset("layers")
+        None, "number of residual layers T", at_least=0, unset=str(DEFAULTS["layers"])
     )
     width: int = option(1024, "both widths, d_Φ and d_F", at_least=1)
     feature_width: int | None = option(
@@ -64,17 +60,19 @@ class DeepAFLOptions(HeadOptions):
     hidden_width: int | None = option(
         None, "width d_F of σ(Φ_t B_t)", at_least=1, unset="the value of --width"
     )
-    ridge: str | float | None = ridge_option(None, "ridge λ of every W_t", unset=_unset("ridge"))
+    ridge: str | float | None = ridge_option(
+        None, "ridge λ of every W_t", unset=str(DEFAULTS["ridge"])
+    )
     block_ridge: float | None = option(
         None, "ridge of every Ω_t, the paper's γ", at_least=0, at_solve=True,
-        unset=_unset("block_ridge"),
+        unset=str(DEFAULTS["block_ridge"]),
     )  # fmt: skip
     gamma: float = gamma_option()
     activation: str | None = option(
-        None, "σ of the layers", choices=ACTIVATIONS, unset=_unset("activation")
+        None, "σ of the layers", choices=ACTIVATIONS, unset=str(DEFAULTS["activation"])
     )
     phi0_activation: str | None = option(
-        None, "σ of Φ_0", choices=ACTIVATIONS, unset=_unset("phi0_activation")
+        None, "σ of Φ_0", choices=ACTIVATIONS, unset=str(DEFAULTS["phi0_activation"])
     )
     seed: int = seed_option("the random projections A and B_t, which are never stored or sent")
     projection: str = option(

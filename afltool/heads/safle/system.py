@@ -13,7 +13,7 @@ from ...linalg import ridge as rr
 from ...linalg.counts import fill_lower, quadratic
 from ...linalg.ridge_choice import FactoredSystem, choose
 from ...statistics import Statistics
-from ..least_squares import ridges_of
+from ..least_squares import fraction_bits, ridges_of
 
 MIN_NORM_SIDE = 4096  # an eigendecomposition of this side takes about a minute on two cores
 START = 0.1  # of the mean diagonal N/V, where the search for a ridge starts
@@ -29,9 +29,7 @@ class CountedSystem:
         groups, self.size, classes = self.arrays["labels"].shape
         self.raw = len(self.arrays["cross"]) if "cross" in self.arrays else 0
         self.side = self.raw + groups * self.size
-        self.bits: int | None = None
-        if self.raw and np.issubdtype(self.arrays["gram"].dtype, np.integer):
-            self.bits = total.context.space.get("fraction_bits")
+        self.bits = fraction_bits(total) if self.raw else None
         codes = self.arrays["labels"].reshape(-1, classes).astype(np.float64)
         self.H: F64 = codes
         if self.raw:
