@@ -13,8 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from scipy.special import log_ndtr
-
 from ..errors import UsageError
 
 PRECISION = 1e-10  # relative, of a calibration; errs towards more noise
@@ -26,6 +24,8 @@ def gaussian_delta(epsilon: float, multiplier: float) -> float:
     >>> round(gaussian_delta(0.0, 1.0), 4)
     0.3829
     """
+    from scipy.special import log_ndtr  # `solve` imports this module, mostly without noise
+
     near, far = 0.5 / multiplier, epsilon * multiplier
     first, second = log_ndtr(near - far), epsilon + log_ndtr(-near - far)
     return float(-math.exp(first) * math.expm1(second - first)) if second < first else 0.0

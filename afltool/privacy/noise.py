@@ -20,7 +20,6 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from ..arrays import F64, I64
 from ..errors import NumericalError
@@ -73,6 +72,8 @@ def _drawn(draw: Callable[[Bits, int, float], I64], bits: Bits, n: int, sigma: f
 
 
 def _rounded(bits: Bits, n: int, sigma: float) -> I64:
+    from scipy.special import ndtri  # as in `accountant`
+
     parts = [np.rint(sigma * ndtri(bits.uniforms(m))).astype(np.int64) for m in _blocks(n)]
     return np.concatenate([np.empty(0, np.int64), *parts])
 

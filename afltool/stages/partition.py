@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ..digest import file_sha256
@@ -102,6 +101,8 @@ def export(path: str | Path, table: str | Path, *, overwrite: bool = False) -> P
     p, table = load_partition(Path(path)), Path(table)
     if table.suffix not in (".csv", ".parquet", ".json"):
         raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
+    import pandas as pd  # a third of a second, for an export only
+
     frame = pd.DataFrame(
         {
             "row": _row_texts(Path(path), p),
