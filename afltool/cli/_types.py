@@ -1,17 +1,20 @@
-"""Parameters that commands share besides the options of stages: outputs and their display."""
+"""What commands share besides the options of stages: outputs, their display, passing on."""
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..heads import OPTIONS
+from ..options import Options
 from ._console import is_quiet
-from ._options import starting_with
+from ._options import KEYWORD_ONLY, add, starting_with
 from ._streams import print_json as print_json
 from ._streams import say as say
 
@@ -54,6 +57,50 @@ def show(path: Path, as_json: bool) -> None:
     from ..stages.inspect import info
 
     print_json(info(path))
+
+
+def passing(
+    app: typer.Typer,
+    name: str,
+    stage: str,
+    given: tuple[str, Any, str],
+    says: str,
+    options: type[Options] = Options,
+    out: Any = Out,
+    has_json: bool = True,
+) -> None:
+    """Add a command that passes its argument, --out and options on, and shows what this makes.
+
+    ``stage``: MODULE:FUNCTION below `afltool.stages`; ``given``: name, type and help of the
+    argument; ``out``: how --out is declared; ``has_json``: whether there is a --json.
+    """
+
+    def run(files: dict[str, Any], options: dict[str, Any], overwrite: bool) -> Any:
+        module, function = stage.split(":")
+        made = getattr(import_module(f"..stages.{module}", __package__), function)
+        return made(*files.values(), overwrite=overwrite, **options)
+
+    def with_json(
+        files: dict[str, Any],
+        options: dict[str, Any],
+        overwrite: Overwrite = False,
+        as_json: Json = False,
+    ) -> None:
+        show(run(files, options, overwrite), as_json)
+
+    def without(
+        files: dict[str, Any], options: dict[str, Any], overwrite: Overwrite = False
+    ) -> None:
+        found = run(files, options, overwrite)
+        for path in found if isinstance(found, list) else [found]:
+            say(path)
+
+    argument, kind, about = given
+    described = {argument: Annotated[kind, typer.Argument(help=about)], "out": out}
+    files = [inspect.Parameter(k, KEYWORD_ONLY, annotation=v) for k, v in described.items()]
+    function: Any = with_json if has_json else without
+    function.__doc__ = says
+    add(app, name, function, files=files, options=options)
 
 
 def show_folder(

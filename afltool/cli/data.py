@@ -10,15 +10,27 @@ import typer
 from ..options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from ..options.partition import PartitionOptions
 from ._options import add
-from ._types import Json, Out, Overwrite, print_json, show, show_all
+from ._types import Json, Overwrite, passing, print_json, show, show_all
 
 
 def add_to(app: typer.Typer) -> None:
     add(app, "extract", extract, options=ExtractOptions)
-    add(app, "import", import_, options=ImportOptions)
-    add(app, "convert", convert, options=ConvertOptions)
+    passing(
+        app, "import", "imports:import_embeddings",
+        ("embeddings", Path, ".npz, .parquet or .safetensors with x and y, or .npy with --labels"),
+        "Make a feature file of embeddings that another program made.", ImportOptions,
+    )  # fmt: skip
+    passing(
+        app, "convert", "convert:convert", ("features", Path, "a feature file"),
+        "Write a feature file in another number format; fewer bits make smaller statistics.",
+        ConvertOptions,
+    )  # fmt: skip
     add(app, "split", split, options=SplitOptions)
-    add(app, "merge", merge)
+    passing(
+        app, "merge", "merge:merge",
+        ("shards", list[Path], "files, folders, globs, or - for stdin"),
+        "Put the shards of one extraction together; the file equals one made without shards.",
+    )  # fmt: skip
     add(app, "partition", partition, options=PartitionOptions)
 
 
@@ -54,47 +66,6 @@ def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
         print_json(rows)
     else:
         print_nodes(rows)
-
-
-def merge(
-    shards: Annotated[list[Path], typer.Argument(help="files, folders, globs, or - for stdin")],
-    out: Out,
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Put the shards of one extraction together; the file equals one made without shards."""
-    from ..stages.merge import merge as stage
-
-    show(stage(shards, out, overwrite=overwrite), as_json)
-
-
-def import_(
-    embeddings: Annotated[
-        Path,
-        typer.Argument(help=".npz, .parquet or .safetensors with x and y, or .npy with --labels"),
-    ],
-    out: Out,
-    options: dict[str, Any],
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Make a feature file of embeddings that another program made."""
-    from ..stages.imports import import_embeddings
-
-    show(import_embeddings(embeddings, out, overwrite=overwrite, **options), as_json)
-
-
-def convert(
-    features: Annotated[Path, typer.Argument(help="a feature file")],
-    out: Out,
-    options: dict[str, Any],
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Write a feature file in another number format; fewer bits make smaller statistics."""
-    from ..stages.convert import convert as stage
-
-    show(stage(features, out, overwrite=overwrite, **options), as_json)
 
 
 def split(

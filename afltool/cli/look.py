@@ -8,27 +8,51 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError, UsageError
+from ..options import Options
 from ..options.pictures import PartitionPictureOptions, RocOptions
 from ..options.study import PictureOptions
 from ._options import add
 from ._streams import say, tell
-from ._types import FieldName, Json, Overwrite, print_field, print_json
+from ._types import FieldName, Json, Overwrite, passing, print_field, print_json
 
-plot = typer.Typer(
-    no_args_is_help=True,
-    help="Draw pictures: partition, confusion, reliability, roc, ridge-path, rounds, study.",
-)
 Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf file")]
+# Pictures of one file each: what they show, what the file is, their options.
+PICTURES: dict[str, tuple[str, str, type[Options]]] = {
+    "confusion": (
+        "Draw the confusion matrix of an evaluation.",
+        "what evaluate wrote with -o (JSON)", Options,
+    ),
+    "reliability": (
+        "Draw the accuracy of a head by its confidence, and the number of rows by confidence.",
+        "what evaluate --metrics ece wrote with -o (JSON)", Options,
+    ),
+    "roc": (
+        "Draw ROC curves: for two classes the second one's, else each class against the rest.",
+        "what evaluate --metrics auc wrote with -o (JSON)", RocOptions,
+    ),
+    "ridge-path": (
+        "Draw the error estimates along a ridge path, and the ridge that was chosen.",
+        "a head solved with --ridge auto or a path", Options,
+    ),
+}  # fmt: skip
 
 
 def add_to(app: typer.Typer) -> None:
     add(app, "info", info)
     add(app, "verify", verify)
-    add(plot, "partition", plot_partition, options=PartitionPictureOptions)
-    add(plot, "confusion", plot_confusion)
-    add(plot, "reliability", plot_reliability)
-    add(plot, "roc", plot_roc, options=RocOptions)
-    add(plot, "ridge-path", plot_ridge_path)
+    plot = typer.Typer(
+        no_args_is_help=True,
+        help="Draw pictures: partition, confusion, reliability, roc, ridge-path, rounds, study.",
+    )
+    passing(
+        plot, "partition", "pictures:partition_picture",
+        ("files", list[Path], "a partition file; several are drawn side by side"),
+        "Draw a partition: rows by client and class, client sizes, their cumulative share.",
+        PartitionPictureOptions, Picture, has_json=False,
+    )  # fmt: skip
+    for name, (says, file, options) in PICTURES.items():
+        stage = f"pictures:{name.replace('-', '_')}_picture"
+        passing(plot, name, stage, ("file", Path, file), says, options, Picture, has_json=False)
     add(plot, "rounds", plot_rounds)
     add(plot, "study", plot_study, options=PictureOptions)
     app.add_typer(plot, name="plot")
@@ -82,65 +106,6 @@ def verify(
     damaged = sum(not one["intact"] for one in found)
     if damaged:
         raise InputError(f"{damaged} of {len(found)} files cannot be used")
-
-
-def plot_partition(
-    files: Annotated[
-        list[Path], typer.Argument(help="a partition file; several are drawn side by side")
-    ],
-    out: Picture,
-    options: dict[str, Any],
-    overwrite: Overwrite = False,
-) -> None:
-    """Draw a partition: rows by client and class, client sizes, their cumulative share."""
-    from ..stages.pictures import partition_picture
-
-    say(partition_picture(files, out, overwrite=overwrite, **options))
-
-
-def plot_confusion(
-    file: Annotated[Path, typer.Argument(help="what evaluate wrote with -o (JSON)")],
-    out: Picture,
-    overwrite: Overwrite = False,
-) -> None:
-    """Draw the confusion matrix of an evaluation."""
-    from ..stages.pictures import confusion_picture
-
-    say(confusion_picture(file, out, overwrite=overwrite))
-
-
-def plot_reliability(
-    file: Annotated[Path, typer.Argument(help="what evaluate --metrics ece wrote with -o (JSON)")],
-    out: Picture,
-    overwrite: Overwrite = False,
-) -> None:
-    """Draw the accuracy of a head by its confidence, and the number of rows by confidence."""
-    from ..stages.pictures import reliability_picture
-
-    say(reliability_picture(file, out, overwrite=overwrite))
-
-
-def plot_roc(
-    file: Annotated[Path, typer.Argument(help="what evaluate --metrics auc wrote with -o (JSON)")],
-    out: Picture,
-    options: dict[str, Any],
-    overwrite: Overwrite = False,
-) -> None:
-    """Draw ROC curves: for two classes the second one's, else each class against the rest."""
-    from ..stages.pictures import roc_picture
-
-    say(roc_picture(file, out, overwrite=overwrite, **options))
-
-
-def plot_ridge_path(
-    file: Annotated[Path, typer.Argument(help="a head solved with --ridge auto or a path")],
-    out: Picture,
-    overwrite: Overwrite = False,
-) -> None:
-    """Draw the error estimates along a ridge path, and the ridge that was chosen."""
-    from ..stages.pictures import ridge_path_picture
-
-    say(ridge_path_picture(file, out, overwrite=overwrite))
 
 
 Runs = Annotated[

@@ -10,7 +10,7 @@ import typer
 from ..options.privacy import KeysOptions, MemberOptions, RevealOptions, RosterOptions
 from ._options import add
 from ._streams import say
-from ._types import Out, Overwrite
+from ._types import passing
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,18 +19,30 @@ def add_to(app: typer.Typer) -> None:
     )
     add(keys, "new", keys_new, options=KeysOptions)
     app.add_typer(keys, name="keys")
-    add(app, "roster", roster, options=RosterOptions)
+    passing(
+        app, "roster", "keys:roster",
+        ("public", list[Path], "public files NAME.pub, or their folder"),
+        "Write the roster of a round, on which all members agree: members, threshold, head.",
+        RosterOptions, has_json=False,
+    )  # fmt: skip
     mask = typer.Typer(
         no_args_is_help=True,
         help="Steps of a round under masks, in which the server learns the sum alone.",
     )
-    add(mask, "offer", mask_offer, options=MemberOptions)
-    add(mask, "reveal", mask_reveal, options=RevealOptions)
+    passing(
+        mask, "offer", "masks:mask_offer", ("roster", Path, "roster of the round"),
+        "Before a round: draw new secrets, and write the offer, which the others need to mask.",
+        MemberOptions, Folder, has_json=False,
+    )  # fmt: skip
+    passing(
+        mask, "reveal", "masks:mask_reveal", ("request", Path, "the request that aggregate wrote"),
+        "After a round: answer the server's request; a member answers one request a round.",
+        RevealOptions, Folder, has_json=False,
+    )  # fmt: skip
     app.add_typer(mask, name="mask")
 
 
 Folder = Annotated[Path, typer.Option("--out", "-o", help="folder for the result")]
-RosterFile = Annotated[Path, typer.Argument(help="roster of the round")]
 
 
 def keys_new(
@@ -41,42 +53,5 @@ def keys_new(
     """Make a key pair for each name: NAME.key stays private, NAME.pub goes to the others."""
     from ..stages.keys import keys
 
-    _print(keys(names, out, **options))
-
-
-def roster(
-    public: Annotated[list[Path], typer.Argument(help="public files NAME.pub, or their folder")],
-    out: Out,
-    options: dict[str, Any],
-    overwrite: Overwrite = False,
-) -> None:
-    """Write the roster of a round, on which all members agree: members, threshold, head."""
-    from ..stages.keys import roster as stage
-
-    _print([stage(public, out, overwrite=overwrite, **options)])
-
-
-def mask_offer(
-    roster: RosterFile, out: Folder, options: dict[str, Any], overwrite: Overwrite = False
-) -> None:
-    """Before a round: draw new secrets, and write the offer, which the others need to mask."""
-    from ..stages.masks import mask_offer as stage
-
-    _print(stage(roster, out, overwrite=overwrite, **options))
-
-
-def mask_reveal(
-    request: Annotated[Path, typer.Argument(help="the request that aggregate wrote")],
-    out: Folder,
-    options: dict[str, Any],
-    overwrite: Overwrite = False,
-) -> None:
-    """After a round: answer the server's request; a member answers one request a round."""
-    from ..stages.masks import mask_reveal as stage
-
-    _print(stage(request, out, overwrite=overwrite, **options))
-
-
-def _print(paths: list[Path]) -> None:
-    for path in paths:
+    for path in keys(names, out, **options):
         say(path)

@@ -12,9 +12,7 @@ from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, So
 from ..options.statistics import AggregateOptions, LocalStatsOptions
 from ._options import add, of_heads, of_run, parameters
 from ._streams import say
-from ._types import HeadSpec, Json, Out, Overwrite, print_json, show, show_folder
-
-Files = Annotated[list[Path], typer.Argument(help="files, folders, quoted globs, - for stdin")]
+from ._types import HeadSpec, Json, Out, Overwrite, passing, print_json, show, show_folder
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,7 +25,12 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(heads, name="head")
     at_solve = of_heads(at_solve=True)
     add(app, "local-stats", local_stats, options=LocalStatsOptions, head_options=of_heads())
-    add(app, "aggregate", aggregate, options=AggregateOptions)
+    passing(
+        app, "aggregate", "aggregate:aggregate",
+        ("files", list[Path], "files, folders, quoted globs, - for stdin"),
+        "Add statistics up, in any order and grouping; totals can be added, too.",
+        AggregateOptions,
+    )  # fmt: skip
     add(app, "solve", solve, options=SolveOptions, head_options=at_solve)
     add(app, "evaluate", evaluate, options=EvaluateOptions)
     add(app, "export", export, options=ExportOptions)
@@ -61,19 +64,6 @@ def local_stats(
 
     path = stage(features, head, out, head_options=head_options, overwrite=overwrite, **options)
     show(path, as_json)
-
-
-def aggregate(
-    files: Files,
-    out: Out,
-    options: dict[str, Any],
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Add statistics up, in any order and grouping; totals can be added, too."""
-    from ..stages.aggregate import aggregate as stage
-
-    show(stage(files, out, overwrite=overwrite, **options), as_json)
 
 
 def solve(
