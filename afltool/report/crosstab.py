@@ -6,8 +6,6 @@ the table are averaged; they may differ in seeds only.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -270,13 +268,20 @@ def _tex(text: str) -> str:
 
 def as_csv(table: Crosstab) -> str:
     """One line an entry: row, column, figure, middle, deviation, how many seeds, in plain units."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["kind", "row", "column", "figure", "statistic", "value", "spread", "count",
-                     "lacking"])  # fmt: skip
-    for one in as_records(table):
-        writer.writerow(["" if v is None else v for v in one.values()])
-    return out.getvalue()
+    import pandas as pd
+
+    columns = [
+        "kind",
+        "row",
+        "column",
+        "figure",
+        "statistic",
+        "value",
+        "spread",
+        "count",
+        "lacking",
+    ]
+    return pd.DataFrame(as_records(table), columns=columns).to_csv(index=False)
 
 
 def as_records(table: Crosstab) -> list[dict[str, Any]]:
