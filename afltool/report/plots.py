@@ -11,8 +11,17 @@ import numpy as np
 
 from ..arrays import F64
 from ..errors import InvalidDataError
-from .by_class import Counts, checked_counts, class_ticks, pale_to_dark
-from .figure import BLUE, GREY, ORANGE, figure, plain
+from .figure import (
+    BLUE,
+    GREY,
+    ORANGE,
+    Counts,
+    checked_counts,
+    class_ticks,
+    figure,
+    pale_to_dark,
+    plain,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
