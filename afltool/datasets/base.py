@@ -202,16 +202,6 @@ def make_dataset(
     )
 
 
-def make_unlabelled(
-    name: str, split: str, row_ids: NDArray[np.bytes_], source: str, pictures: Pictures
-) -> ImageDataset:
-    """A data set of images without labels, of which there is at least one."""
-    names.check_text("data set", name)
-    places = np.arange(len(row_ids), dtype=np.int64)
-    sha = digest("unlabelled", split, source)
-    return ImageDataset(name, split, (), row_ids, None, sha, pictures, places)
-
-
 def relabel(name: str, labels: Labels, classes: Sequence[str], wanted: Sequence[str]) -> Labels:
     """Labels that point into ``wanted`` instead of ``classes``; each class must be among them."""
     number = {label: i for i, label in enumerate(wanted)}

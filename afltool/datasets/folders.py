@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError, InvalidDataError
-from .base import SPLITS, DatasetRequest, ImageDataset, make_dataset, make_unlabelled, shorten
+from ..names import check_text
+from .base import SPLITS, DatasetRequest, ImageDataset, digest, make_dataset, shorten
 from .pictures import FilePictures
 
 #: What counts as an image file, whatever the case of its letters.
@@ -179,8 +180,10 @@ def from_files(name: str, split: str, files: list[Listed], root: Path) -> ImageD
         raise InvalidDataError(
             f"{name}: expected images, found none. Images end in {' '.join(EXTENSIONS)}."
         )
+    check_text("data set", name)
     source, pictures = _pictures(sorted(files), root)
-    return make_unlabelled(name, split, pictures.paths, source, pictures)
+    places, sha = np.arange(len(files), dtype=np.int64), digest("unlabelled", split, source)
+    return ImageDataset(name, split, (), pictures.paths, None, sha, pictures, places)
 
 
 def _pictures(files: list[Listed], root: Path) -> tuple[str, FilePictures]:
