@@ -94,3 +94,8 @@ def same(a: Statistics, b: Statistics) -> bool:
 def sums(head: Head, X: Rows, y: NDArray[np.int64]) -> Statistics:
     """The statistics of some rows, in one block."""
     return head.gather([(X, y)])[0]
+
+
+def dense(omega):
+    """Ω itself (d_F, d_Φ), of its thin factors."""
+    return omega.Z if omega.U is None else omega.Z @ omega.U.T

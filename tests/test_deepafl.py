@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import sums
+from problems import dense, sums
 
 from afltool import memory
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
@@ -121,8 +121,8 @@ def test_theorem_1_the_weights_do_not_depend_on_the_partition(pooled, scheme, cl
     for mine, theirs in zip(head.learned.weights, whole.learned.weights, strict=True):
         assert np.abs(mine - theirs).max() < 1e-7 * np.abs(theirs).max()
     for ours, others in zip(head.learned.blocks, whole.learned.blocks, strict=True):
-        gap = np.abs(ours.dense() - others.dense()).max()
-        assert gap < 1e-7 * np.abs(others.dense()).max()
+        gap = np.abs(dense(ours) - dense(others)).max()
+        assert gap < 1e-7 * np.abs(dense(others)).max()
 
 
 @pytest.mark.parametrize(("scheme", "clients", "more"), SCHEMES)
@@ -234,20 +234,20 @@ def test_ablations_are_what_they_say():
         return activate("gelu", projection("linear-uniform", 0, t + 1, 12, 12)(source))
 
     no_skip = fitted(X, y, no_skip=True)
-    assert np.allclose(phi(no_skip, 1), hidden(phi0, 0) @ no_skip.learned.blocks[0].dense())
+    assert np.allclose(phi(no_skip, 1), hidden(phi0, 0) @ dense(no_skip.learned.blocks[0]))
     F, W = hidden(phi0, 0), no_skip.learned.weights[0]
     system = np.kron(W @ W.T, F.T @ F) + 0.1 * np.eye(12 * 12)  # vec Ω of min ‖Y − FΩW‖² + γ‖Ω‖²
     target = (F.T @ np.eye(C)[y] @ W.T).reshape(-1, order="F")
     omega = np.linalg.solve(system, target).reshape(12, 12, order="F")
-    assert np.allclose(no_skip.learned.blocks[0].dense(), omega, rtol=1e-7, atol=1e-9)
+    assert np.allclose(dense(no_skip.learned.blocks[0]), omega, rtol=1e-7, atol=1e-9)
     identity = fitted(X, y, identity_projection=True)
-    step = activate("gelu", phi0.copy()) @ identity.learned.blocks[0].dense()
+    step = activate("gelu", phi0.copy()) @ dense(identity.learned.blocks[0])
     assert np.allclose(phi(identity, 1), phi0 + step)
     omega = fitted(X, y, identity_omega=True)
     assert np.allclose(phi(omega, 1), phi0 + hidden(phi0, 0))
     assert [r["phase"] for r in omega.report["phases"]] == [f"weights-{t}" for t in range(4)]
     variant = fitted(X, y, from_phi0=True)
-    first, second, _ = (omega.dense() for omega in variant.learned.blocks)
+    first, second, _ = (dense(omega) for omega in variant.learned.blocks)
     step = hidden(phi0, 0) @ first + hidden(phi0, 1) @ second
     assert np.allclose(phi(variant, 2), phi0 + step)
 
@@ -397,7 +397,7 @@ def test_the_single_round_form_is_the_layer_wise_one():
     for one, other in zip(once.learned.weights, layered.learned.weights, strict=True):
         assert np.abs(one - other).max() < 1e-8 * np.abs(other).max()
     for one, other in zip(once.learned.blocks, layered.learned.blocks, strict=True):
-        assert np.allclose(one.dense(), other.dense(), rtol=1e-8, atol=1e-8)
+        assert np.allclose(dense(one), dense(other), rtol=1e-8, atol=1e-8)
     assert np.allclose(once.scores(X), layered.scores(X), rtol=1e-8, atol=1e-8)
     Z = head.network.all_layers(X)
     direct = np.linalg.solve(Z.T @ Z + np.eye(Z.shape[1]), Z.T @ np.eye(C)[y])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from federations import Federation
+from problems import dense
 from rounds_under_masks import Round, digest
 from test_conditions import labelled
 from threadpoolctl import threadpool_limits
@@ -173,7 +174,7 @@ def test_rows_are_as_near_to_real_ones_as_the_stated_errors_add_up_to(way):
         if o.identity_omega:
             moved = hidden
         else:
-            moved = hidden @ np.abs(head.learned.blocks[t].dense()) + unit * (1 / 2 + 1e-3)
+            moved = hidden @ np.abs(dense(head.learned.blocks[t])) + unit * (1 / 2 + 1e-3)
         error = moved if o.no_skip else error + moved
         found = head.network.at(X, t + 1, head.learned)["phi"] * unit
         wanted = exact.network.at(X, t + 1, exact.learned)["phi"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import dense
 from scipy import linalg
 
 from afltool.linalg.sandwich import EPS, low_rank, reconstructing
@@ -42,7 +43,7 @@ def eigen_form(Pi, Upsilon, W, gamma):
 
 
 def both(Pi, Upsilon, W, gamma):
-    return [eigen_form(Pi, Upsilon, W, gamma), low_rank(Pi, Upsilon, W, gamma).dense()]
+    return [eigen_form(Pi, Upsilon, W, gamma), dense(low_rank(Pi, Upsilon, W, gamma))]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -81,8 +82,8 @@ def test_without_a_ridge_it_is_the_minimum_norm_solution(ranks):
 
 def test_the_ridge_going_to_zero_leads_there():
     _, _, W, Pi, Upsilon = problem(40, 7, 5, 3)
-    limit = low_rank(Pi, Upsilon, W, 0.0).dense()
-    gaps = [np.abs(low_rank(Pi, Upsilon, W, g).dense() - limit).max() for g in (1e-2, 1e-4, 1e-6)]
+    limit = dense(low_rank(Pi, Upsilon, W, 0.0))
+    gaps = [np.abs(dense(low_rank(Pi, Upsilon, W, g)) - limit).max() for g in (1e-2, 1e-4, 1e-6)]
     assert gaps[0] > 50 * gaps[1] > 2500 * gaps[2] > 0
 
 
@@ -97,7 +98,7 @@ def test_the_factors_are_thin_and_orthonormal_on_the_right():
 def test_weights_of_zero_give_no_layer():
     _, _, W, Pi, Upsilon = problem(40, 7, 5, 3)
     for gamma in (0.0, 0.1):
-        assert not low_rank(Pi, Upsilon, 0 * W, gamma).dense().any()
+        assert not dense(low_rank(Pi, Upsilon, 0 * W, gamma)).any()
 
 
 def test_badly_scaled_hidden_features():
@@ -105,7 +106,7 @@ def test_badly_scaled_hidden_features():
     F = F * np.logspace(0, -6, 7)
     Pi, Upsilon = F.T @ F, F.T @ R
     found = low_rank(Pi, Upsilon, W, 1e-8)
-    assert np.allclose(found.dense(), eigen_form(Pi, Upsilon, W, 1e-8), rtol=1e-5, atol=1e-7)
+    assert np.allclose(dense(found), eigen_form(Pi, Upsilon, W, 1e-8), rtol=1e-5, atol=1e-7)
 
 
 def reconstruction_problem(shape, seed=0, rank_f=None):
@@ -124,7 +125,7 @@ def stacked(F, R, W, E, Q, share):
 
 
 def solved_88(F, R, W, E, Q, share, gamma):
-    return reconstructing(F.T @ F, (F.T @ R, W), (F.T @ E, Q), share, gamma).dense()
+    return dense(reconstructing(F.T @ F, (F.T @ R, W), (F.T @ E, Q), share, gamma))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -171,5 +172,5 @@ def test_nothing_near_the_solution_of_the_reconstruction_objective_is_better(
 
 def test_the_reconstruction_objective_with_no_weight_is_the_plain_one():
     F, R, W, E, Q = reconstruction_problem((40, 7, 5, 3))
-    plain = low_rank(F.T @ F, F.T @ R, W, 0.1).dense()
+    plain = dense(low_rank(F.T @ F, F.T @ R, W, 0.1))
     assert np.allclose(solved_88(F, R, W, E, Q, 0.0, 0.1), plain, rtol=1e-9, atol=1e-12)

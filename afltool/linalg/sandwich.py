@@ -31,10 +31,6 @@ class LowRank:
     Z: F64
     U: F64 | None = None
 
-    def dense(self) -> F64:
-        """Ω itself, (d_F, d_Φ)."""
-        return self.Z if self.U is None else product(self.Z, self.U.T)
-
     def times(self, W: F64) -> F64:
         """Ω W (d_F, C)."""
         return product(self.Z, W if self.U is None else product(self.U.T, W))
