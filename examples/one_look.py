@@ -73,7 +73,7 @@ def ridges(fitted: Fitted) -> None:
     """A ridge of each class: the least squared error of its column on the held-out rows."""
     fitted.say(f"one ridge, {fitted.ridge:.3g}", *fitted.scores())
     tried = np.geomspace(fitted.ridge / 100, fitted.ridge * 100, 17)
-    kept, whole = (Problem(sums, intercept=True) for sums in (fitted.kept, fitted.whole))
+    kept, whole = (Problem.of(sums, intercept=True) for sums in (fitted.kept, fitted.whole))
     every = np.stack([kept.with_intercept(kept.system.spectral.weights(r)) for r in tried])
     rows = real(fitted.data.X[fitted.apart])
     scores = rows @ every[:, :-1] + every[:, -1:]

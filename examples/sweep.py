@@ -153,7 +153,7 @@ class Sums:
 
 def ridge_by_factors(head: Head, kept: Statistics, held: Statistics) -> float:
     """The ridge that held-out clients choose, one Cholesky factorisation a trial."""
-    problem = Problem(kept, head.options.intercept)
+    problem = Problem.of(kept, head.options.intercept)
     H, side = problem.H, len(problem.G)
     start = 10 ** round(np.log10(1e-3 * np.trace(problem.G) / side))
     system = FactoredSystem(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import memory
-from ..arrays import F64
+from ..arrays import F64, Array
 from ..errors import InvalidDataError, NumericalError
 from ..linalg import ridge as rr
 from ..linalg.group_ridges import choose_each
@@ -21,9 +21,7 @@ from .slice_ridges import as_text, of_slices, several_slices
 
 
 class Problem:
-    """The problem of a total's `GRAM` and `CROSS` in float64, centred when there is an intercept.
-
-    Raises `InvalidDataError` when the total has no rows.
+    """One least-squares problem in float64, centred when there is an intercept.
 
     ``standardise``: the problem of the features divided by their standard deviations s. The sums
     determine s: diag(G)/N are the second moments, and the columns of H add up to Σx. A ridge λ then
@@ -32,17 +30,10 @@ class Problem:
     """
 
     def __init__(
-        self, total: Statistics, intercept: bool = False, standardise: bool = False,
-        ridges: F64 | None = None,
+        self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
+        standardise: bool = False, ridges: F64 | None = None,
     ):  # fmt: skip
-        if total.rows == 0:
-            raise InvalidDataError(
-                f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
-            )
-        self.rows, self.means = total.rows, None
-        rows, bits = total.rows, fraction_bits(total)
-        G = rr.gram_matrix(total.arrays[GRAM], bits)
-        H = rr.cross_matrix(total.arrays[CROSS], bits)
+        self.rows, self.means = rows, None
         self.spread: F64 | None = None
         sums = H.sum(axis=1)
         self.target = float(rows)  # ‖Y‖² of one-hot labels
@@ -51,7 +42,7 @@ class Problem:
         if intercept:
             self.G, self.H, mean_x, mean_y = rr.centred(G, H, rows)
             self.means = (mean_x, mean_y)
-            self.target -= float((total.class_counts.astype(float) ** 2).sum()) / rows
+            self.target -= float((class_counts.astype(float) ** 2).sum()) / rows
             self.outside = 1.0
         if standardise:
             means = 0.0 if intercept else sums / rows
@@ -63,6 +54,21 @@ class Problem:
             self.G = self.G / self.spread[:, None]
             self.G /= self.spread
             self.H = self.H / self.spread[:, None]
+
+    @classmethod
+    def of(
+        cls, total: Statistics, intercept: bool = False, standardise: bool = False,
+        ridges: F64 | None = None,
+    ) -> Problem:  # fmt: skip
+        """The problem in a total's `GRAM` and `CROSS`; `InvalidDataError` when it has no rows."""
+        if total.rows == 0:
+            raise InvalidDataError(
+                f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
+            )
+        bits = fraction_bits(total)
+        G = rr.gram_matrix(total.arrays[GRAM], bits)
+        H = rr.cross_matrix(total.arrays[CROSS], bits)
+        return cls(G, H, total.rows, total.class_counts, intercept, standardise, ridges)
 
     @cached_property
     def system(self) -> SpectralSystem:
@@ -111,7 +117,7 @@ def fit(
         ridge = 1.0
         named, searched = best_of_slices(options, total, validation)
     ridges = None if named is None else of_slices(named, total.context.space)
-    problem = Problem(total, options.intercept, options.standardise, ridges)
+    problem = Problem.of(total, options.intercept, options.standardise, ridges)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
     choice = chosen_ridge(ridge, problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)
@@ -131,7 +137,7 @@ def best_of_slices(
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """The ridge of each slice by name, from the best common one on, and what the report says."""
     slices = several_slices(total.context.space, str(options.ridge))
-    problem = Problem(total, options.intercept, options.standardise)
+    problem = Problem.of(total, options.intercept, options.standardise)
     common = chosen_ridge("auto", problem, validation)
     grid = rr.auto_grid(problem.system.spectral)
     found = choose_each(
@@ -181,7 +187,7 @@ def held_out(validation: Statistics, problem: Problem) -> Callable[[F64], float]
     """The held-out clients' squared error a row as a function of the problem's weights W."""
     if validation.rows == 0:
         raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
-    theirs = Problem(validation)
+    theirs = Problem.of(validation)
     return lambda W: theirs.squared_error(problem.with_intercept(W)) / theirs.rows
 
 

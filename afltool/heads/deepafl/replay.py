@@ -105,5 +105,5 @@ def replayed(
 
 def direct_mse(total: Statistics, ridge: float) -> float:
     """Training error of a plain ridge on Z, from the same sums; the network has to be better."""
-    problem = Problem(total)
+    problem = Problem.of(total)
     return problem.squared_error(cholesky_solve(problem.G, problem.H, ridge)) / total.rows

@@ -65,7 +65,7 @@ def solve_weights(
     """W_t = (G + λI)⁻¹ H (13), and the decoder Q_t = (G + λI)⁻¹ ΦᵀΦ_0 of (88)."""
     side = len(total.arrays[CROSS])
     memory.need(8 * 5 * side * side, f"the weights of {side} features")
-    problem = Problem(total)
+    problem = Problem.of(total)
     choice = chosen_ridge(o.lam, problem, None if isinstance(o.lam, float) else validation)
     facts: Facts = {"features": side}
     if choice.ridge > 0 and not choice.path:
