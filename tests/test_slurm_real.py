@@ -26,8 +26,8 @@ import afltool
 from afltool.runs.config import RunConfig
 from afltool.store.heads import load_head
 from afltool.studies.description import find
-from afltool.studies.execution import finished
 from afltool.studies.layout import StudyFolder
+from afltool.studies.results import finished
 
 pytestmark = pytest.mark.slow
 

@@ -32,8 +32,9 @@ from afltool.studies import execution, grid, times
 from afltool.studies.axes import axes_of
 from afltool.studies.cells import own_names
 from afltool.studies.description import find, read, shipped_names
-from afltool.studies.execution import check_heads, finished, names_of_cells, study
+from afltool.studies.execution import check_heads, study
 from afltool.studies.layout import StudyFolder
+from afltool.studies.results import finished, names_of_cells
 from afltool.studies.said import listed, script, status
 
 GRID = """

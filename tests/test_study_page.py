@@ -14,11 +14,12 @@ from afltool.errors import UsageError
 from afltool.options.study import TableOptions
 from afltool.report.page import text
 from afltool.studies.description import find, read
-from afltool.studies.execution import finished, study
+from afltool.studies.execution import study
 from afltool.studies.layout import StudyFolder
 from afltool.studies.pages import report
 from afltool.studies.pictures import lines_of, series_of, study_picture
 from afltool.studies.records import records
+from afltool.studies.results import finished
 from afltool.studies.tables import table
 
 pytest.importorskip("matplotlib")

@@ -16,8 +16,9 @@ from afltool.options.study import TableOptions
 from afltool.report.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
 from afltool.report.published import TABLE, beside, names, published
 from afltool.studies.description import find, read, shipped_names
-from afltool.studies.execution import finished, study
+from afltool.studies.execution import study
 from afltool.studies.layout import StudyFolder
+from afltool.studies.results import finished
 from afltool.studies.tables import table
 
 TEXT = """

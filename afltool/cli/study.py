@@ -153,7 +153,7 @@ def report(
 
 def _list(found: list[dict[str, Any]]) -> str:
     """What is said of each study; times only of settings that have been timed on this machine."""
-    from ..studies.execution import duration
+    from ..studies.times import duration
 
     lines = []
     for one in found:

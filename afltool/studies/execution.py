@@ -28,14 +28,14 @@ from ..stages.extract import extract
 from ..stages.partition import partition
 from ..stages.solve import solve
 from ..store.atomic import write_text
-from ..store.folders import SUMMARY, BaselineFolder
+from ..store.folders import SUMMARY
 from ..store.hdf5 import read_header
 from ..store.outputs import make_folder
 from . import times
-from .axes import changed_default
-from .cells import BASELINE, LABEL, OF_BASELINE, Cell
+from .cells import OF_BASELINE, Cell
 from .description import Study
 from .layout import StudyFolder
+from .results import finished, names_of_cells, outdated
 
 log = logging.getLogger("afltool.studies")
 MOST_KILLED = 2  # processes that may die in a cell before the study leaves the cell out
@@ -72,7 +72,7 @@ def study(
     todo = [cell for cell in cells if finished(folder, cell) is None]
     log.info(
         "study %s: %d cells, %d done, %d to do%s", wanted.name, len(cells),
-        len(cells) - len(todo), len(todo), _estimate(folder, cells, todo),
+        len(cells) - len(todo), len(todo), times.of_rest(folder, cells, todo),
     )  # fmt: skip
     failures = work.all(cells)
     times.note(work.took)
@@ -90,7 +90,7 @@ def check_size(wanted: Study, folder: StudyFolder, most: int) -> None:
     """Refuse a study of more cells than ``most``, before anything is begun."""
     if wanted.count() > most:
         raise UsageError(
-            f"the study {wanted.name} has {wanted.count():,} cells{_how_long(wanted, folder)}; "
+            f"the study {wanted.name} has {wanted.count():,} cells{times.of_all(wanted, folder)}; "
             f"--most {wanted.count()} starts it, more options make it smaller"
         )
 
@@ -258,126 +258,6 @@ def _why(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"out of memory ({error})" if str(error) else "out of memory"
     return str(error) or type(error).__name__
-
-
-# ------------------------------------------------------------ finished cells
-
-
-def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
-    """The summary of a cell if its folder has the head of the summary; otherwise None.
-
-    It is None, too, where a default has changed since the cell was made; see `changed_default`.
-    """
-    found = _kept(folder, cell)
-    return found if found is not None and changed_default(cell, found) is None else None
-
-
-def outdated(folder: StudyFolder, cell: Cell) -> str | None:
-    """Which default has changed since the cell was made, if one has."""
-    with distinct_files():  # looking at an output is not reading it
-        found = _kept(folder, cell)
-    return None if found is None else changed_default(cell, found)
-
-
-def _kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
-    place = folder.cell(cell.key)
-    if not (place / SUMMARY).is_file():
-        return None
-    try:
-        found = read_json(place / SUMMARY, "a summary")
-        head = place / BaselineFolder.HEAD
-        if cell.method is None:
-            head = RunFolder(place).head(len(found["bytes_per_client"]))
-        intact = read_header(head, "head")["digest"] == found["head_digest"]
-    except (AflError, KeyError, TypeError):
-        return None
-    return found if intact and is_whole(found) else None
-
-
-#: The entries that tables and pages take from the summary of a run or a baseline.
-NUMBERS = ("top1", "n", "seconds", "upload_bytes", "download_bytes")
-
-
-def is_whole(found: Mapping[str, Any]) -> bool:
-    """Whether a summary still has the figures, digests and versions with which it was written."""
-    digests, needed = found.get("digests"), {"train", "test", "partition", "head"}
-    rounds = found.get("rounds")
-    return (
-        all(type(found.get(name)) in (int, float) for name in NUMBERS)
-        and isinstance(digests, dict)
-        and digests.keys() >= needed | ({"total", "first_head"} if "stages" in found else set())
-        and all(isinstance(one, str) for one in digests.values())
-        and isinstance(found.get("versions"), dict)
-        and isinstance(rounds, list)
-        and all(isinstance(one, dict) and isinstance(one.get("phase"), str) for one in rounds)
-    )
-
-
-def failure(folder: StudyFolder, cell: Cell) -> str | None:
-    """Why a cell has no result, if it was tried."""
-    place = folder.cell(cell.key) / StudyFolder.FAILED
-    return place.read_text("utf-8", "replace").strip() if place.is_file() else None
-
-
-def names_of_cells(cells: list[Cell]) -> dict[str, str]:
-    """Names for people, by key: the label and the options that differ among its cells."""
-    found: dict[str, str] = {}
-    for label in dict.fromkeys(cell.label for cell in cells):
-        alike = [cell for cell in cells if cell.label == label]
-        axes = varying(alike)
-        for cell in alike:
-            told = [f"{n.replace('_', '-')} {cell.setting[n]}" for n in axes if n in cell.setting]
-            found[cell.key] = ", ".join([label, *told])
-    return found
-
-
-def varying(cells: list[Cell]) -> list[str]:
-    """Names of the options that are not equal in all cells."""
-    names = dict.fromkeys(name for cell in cells for name in cell.setting)
-    return [
-        name
-        for name in names
-        if name not in (LABEL, "head", BASELINE)
-        and len({str(cell.setting.get(name)) for cell in cells}) > 1
-    ]
-
-
-# ------------------------------------------------------------ how long
-
-
-def _estimate(folder: StudyFolder, cells: list[Cell], todo: list[Cell]) -> str:
-    """The time that the remaining cells will take, as such cells took here, or by the mean."""
-    count, seconds = times.expected(todo)
-    if todo and count == len(todo):
-        return f", about {duration(seconds)}, as such cells took here before"
-    known = [found["seconds"] for c in cells if (found := finished(folder, c)) is not None]
-    if not known or not todo:
-        return ""
-    each = sum(known) / len(known)
-    return f", about {duration(each * len(todo))} ({each:.1f} s a cell so far)"
-
-
-def _how_long(wanted: Study, folder: StudyFolder) -> str:
-    """The same for a study with too many cells, from any finished cells in its folder."""
-    known = []
-    for place in folder.root.glob(f"{StudyFolder.CELLS}/*/{SUMMARY}"):
-        with suppress(AflError, KeyError, TypeError):
-            known.append(float(read_json(place, "a summary")["seconds"]))
-    if not known:
-        return " (how long one takes is not known here: try --seeds 1, or fix an option)"
-    each = sum(known) / len(known)
-    return f", about {duration(each * wanted.count())} at {each:.1f} s a cell"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words.
-
-    >>> duration(5.4), duration(7500)
-    ('5 s', '2.1 h')
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 # ------------------------------------------------------------ solved alone

@@ -20,10 +20,11 @@ from ..store.outputs import check_output
 from . import records as found_by
 from .cells import Cell, line
 from .description import Study, of_folder
-from .execution import duration, failure, finished, names_of_cells
 from .layout import StudyFolder
 from .pictures import lines_of, series_of
+from .results import failure, finished, names_of_cells
 from .tables import numbers, table, told
+from .times import duration
 
 
 def report(

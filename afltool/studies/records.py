@@ -14,8 +14,8 @@ from ..store.tables import read_columns
 from .axes import axes_of
 from .cells import SEED, SEEDS, Cell
 from .description import Study, option_names
-from .execution import failure, finished, varying
 from .layout import StudyFolder
+from .results import failure, finished, varying
 from .times import own_seconds
 
 

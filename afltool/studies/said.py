@@ -11,8 +11,8 @@ from typing import Any
 from . import jobs, times
 from .cells import line
 from .description import SHIPPED, Study, of_folder, read, shipped_names
-from .execution import failure, finished, names_of_cells
 from .layout import StudyFolder
+from .results import failure, finished, names_of_cells
 
 
 def script(study: Study, folder: StudyFolder) -> str:

@@ -19,8 +19,8 @@ from . import records as found_by
 from .axes import axes_of
 from .cells import SEEDS
 from .description import Study, of_folder
-from .execution import failure, finished, names_of_cells
 from .layout import StudyFolder
+from .results import failure, finished, names_of_cells
 
 
 def told(study: Study, given: TableOptions) -> TableOptions:

@@ -1,6 +1,7 @@
-"""How long cells have taken on this machine, kept in the store beside the features: for estimates.
+"""How long cells take: by those of the study, or by such cells on this machine before.
 
-The file is a convenience. If it is lost or damaged, estimates are, and nothing else.
+The latter are kept in the store beside the features. The file is a convenience: if it is lost or
+damaged, estimates are, and nothing else.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ from ..inputs import distinct_files, read_json
 from ..options.features import ExtractOptions
 from ..options.partition import PartitionOptions
 from ..store.atomic import write_text
+from ..store.folders import SUMMARY
 from .axes import resolved
 from .cells import SEEDS, Cell, features_of
+from .description import Study
+from .layout import StudyFolder
+from .results import finished
 
 FILE = "seconds-of-cells.json"  # by kind of cell: [seconds, cells]
 OF_FEATURES = "extract", "features"  # stages of a run that make features, or take given ones
@@ -62,6 +67,41 @@ def expected(cells: Iterable[Cell]) -> tuple[int, float]:
             if kind in known:
                 count, sum_ = count + 1, sum_ + known[kind][0] / known[kind][1]
     return count, sum_
+
+
+def of_rest(folder: StudyFolder, cells: list[Cell], todo: list[Cell]) -> str:
+    """The time that the remaining cells will take, as such cells took here, or by the mean."""
+    count, seconds = expected(todo)
+    if todo and count == len(todo):
+        return f", about {duration(seconds)}, as such cells took here before"
+    known = [found["seconds"] for c in cells if (found := finished(folder, c)) is not None]
+    if not known or not todo:
+        return ""
+    each = sum(known) / len(known)
+    return f", about {duration(each * len(todo))} ({each:.1f} s a cell so far)"
+
+
+def of_all(wanted: Study, folder: StudyFolder) -> str:
+    """The same for a study with too many cells, from any finished cells in its folder."""
+    known = []
+    for place in folder.root.glob(f"{StudyFolder.CELLS}/*/{SUMMARY}"):
+        with suppress(AflError, KeyError, TypeError):
+            known.append(float(read_json(place, "a summary")["seconds"]))
+    if not known:
+        return " (how long one takes is not known here: try --seeds 1, or fix an option)"
+    each = sum(known) / len(known)
+    return f", about {duration(each * wanted.count())} at {each:.1f} s a cell"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(5.4), duration(7500)
+    ('5 s', '2.1 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _by_store(cells: Iterable[tuple[Cell, float]]) -> dict[Path, list[tuple[str, float]]]:
