@@ -11,18 +11,8 @@ import numpy as np
 
 from ..arrays import F64
 from ..partitions import mean_total_variation
-from .figure import (
-    BLUE,
-    GREY,
-    ORANGE,
-    PALE,
-    Counts,
-    checked_counts,
-    class_ticks,
-    figure,
-    pale_to_dark,
-    plain,
-)
+from .by_class import Counts, checked_counts, class_ticks, pale_to_dark
+from .figure import BLUE, GREY, ORANGE, PALE, figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import UsageError
-from .figure import BLUE, Counts, checked_counts, class_ticks, figure, pale_to_dark, plain
+from .by_class import Counts, checked_counts, class_ticks, pale_to_dark
+from .figure import BLUE, figure, plain
 from .partition_picture import binned, client_order
 from .series import MM, POINT
 

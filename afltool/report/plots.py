@@ -11,17 +11,8 @@ import numpy as np
 
 from ..arrays import F64
 from ..errors import InvalidDataError
-from .figure import (
-    BLUE,
-    GREY,
-    ORANGE,
-    Counts,
-    checked_counts,
-    class_ticks,
-    figure,
-    pale_to_dark,
-    plain,
-)
+from .by_class import Counts, checked_counts, class_ticks, pale_to_dark
+from .figure import BLUE, GREY, ORANGE, figure, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,57 @@
+"""What pictures of classes share: colours of counts, ticks with class names, checked counts.
+
+Colours and the maps of one hue read the same with any colour vision. No picture changes
+matplotlib's global state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidDataError
+from .figure import short_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Counts = npt.NDArray[np.integer[Any]]
+
+_LABELS = 120  # up to so many classes every name can be read
+
+
+def checked_counts(counts: Counts, class_names: Sequence[str], name: str) -> Counts:
+    counts = np.asarray(counts)
+    if counts.ndim != 2 or not counts.size or counts.shape[1] != len(class_names):
+        raise InvalidDataError(
+            f"{name}: expected a matrix with {len(class_names)} columns, one per class name, found "
+            f"shape {counts.shape}"
+        )
+    if counts.dtype.kind not in "iu" or counts.min() < 0:
+        raise InvalidDataError(
+            f"{name}: expected counts, found {counts.dtype} with minimum {counts.min()}"
+        )
+    return counts.astype(np.int64)
+
+
+def class_ticks(axes: Axes, class_names: Sequence[str], which: str) -> None:
+    """Every name up to 120 classes, every n-th of more, so that no two names overlap."""
+    step = -(-len(class_names) // _LABELS)
+    places = np.arange(0, len(class_names), step)
+    names = [short_name(name) for name in class_names[::step]]
+    size = float(np.clip(660 / len(places), 4.5, 9))
+    if "y" in which:
+        axes.set_yticks(places, names, fontsize=size)
+    if "x" in which:
+        axes.set_xticks(places, names, fontsize=size, rotation=90)
+
+
+def pale_to_dark(start: float = 0.0) -> Any:
+    """One hue from white (or, from ``start``, from pale) to dark: more is darker in grey too."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    whole = LinearSegmentedColormap.from_list("whole", ["#FFFFFF", "#A9CCE8", "#3A87BF", "#06203F"])
+    return LinearSegmentedColormap.from_list("paper", whole(np.linspace(start, 1, 256)))
