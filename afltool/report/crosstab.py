@@ -270,17 +270,8 @@ def as_csv(table: Crosstab) -> str:
     """One line an entry: row, column, figure, middle, deviation, how many seeds, in plain units."""
     import pandas as pd
 
-    columns = [
-        "kind",
-        "row",
-        "column",
-        "figure",
-        "statistic",
-        "value",
-        "spread",
-        "count",
-        "lacking",
-    ]
+    columns = ["kind", "row", "column", "figure", "statistic", "value", "spread", "count",
+               "lacking"]  # fmt: skip
     return pd.DataFrame(as_records(table), columns=columns).to_csv(index=False)
 
 
