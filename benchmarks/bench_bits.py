@@ -18,12 +18,9 @@ import numpy as np
 import torch
 from measure import machine
 
-from afltool.backbones import (
-    infer,
-    load_backbone,
-    paper_preprocessing,
-    prepare_for_inference,
-)
+from afltool.backbones.inference import infer, prepare_for_inference
+from afltool.backbones.models import load_backbone
+from afltool.backbones.preprocessing import paper_preprocessing
 from afltool.datasets import open_dataset
 from afltool.linalg.fixedpoint import encode
 

@@ -26,7 +26,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision import datasets, transforms
 
 import afltool
-from afltool.backbones import load_backbone, prepare_for_inference
+from afltool.backbones.inference import prepare_for_inference
+from afltool.backbones.models import load_backbone
 from afltool.memory import keep_freed
 
 ROUNDS = 3

@@ -126,7 +126,8 @@ def steps(head: str, image: str) -> None:
 
     _, header = load_solved_head(Path(head))
     lap("import afltool, read the head")
-    from afltool.backbones import load_backbone, prepare_for_inference
+    from afltool.backbones.inference import prepare_for_inference
+    from afltool.backbones.models import load_backbone
 
     asked = space.options_for(header["space"], weights="random")
     made = load_backbone(asked.backbone, weights="random", image_size=asked.image_size or 224)

@@ -165,7 +165,9 @@ def covariances(spec: str, split: str, limit: int | None, size: int, out: Path) 
     """Covariances over positions of the last stage, as OUT.npz for `afltool import`."""
     import torch
 
-    from afltool.backbones import load_backbone, paper_preprocessing, prepare_for_inference
+    from afltool.backbones.inference import prepare_for_inference
+    from afltool.backbones.models import load_backbone
+    from afltool.backbones.preprocessing import paper_preprocessing
     from afltool.datasets import open_dataset
 
     dataset = open_dataset(spec, split, data_root=None, limit=limit)

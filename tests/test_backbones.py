@@ -17,22 +17,19 @@ from torch import nn
 from torchvision import models, transforms
 from torchvision.models.feature_extraction import create_feature_extractor
 
-from afltool.backbones import (
+from afltool.backbones import families, from_torchvision, sources
+from afltool.backbones.families import preprocessing_for
+from afltool.backbones.inference import (
     default_batch_size,
-    families,
     fold_batch_norm,
-    from_torchvision,
     infer,
-    load_backbone,
-    paper_preprocessing,
     prepare_for_inference,
-    preprocessing_for,
     resolve_device,
-    sources,
-    weights_identity,
 )
+from afltool.backbones.models import load_backbone, weights_identity
 from afltool.backbones.nodes import cut_classifier
 from afltool.backbones.pooling import form_of, pooled, poolings_of
+from afltool.backbones.preprocessing import paper_preprocessing
 from afltool.backbones.weights_files import digest_of_state
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
 from afltool.options.features import ExtractOptions

@@ -13,7 +13,7 @@ from conftest import installed
 from PIL import Image
 
 import afltool
-from afltool.backbones import load_backbone
+from afltool.backbones.models import load_backbone
 from afltool.datasets import open_dataset
 from afltool.errors import MismatchError
 from afltool.heads import make_head

@@ -7,9 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from afltool.backbones import Preprocessing, paper_preprocessing
 from afltool.backbones.graph import Prepared
-from afltool.backbones.preprocessing import synthetic_picture
+from afltool.backbones.preprocessing import Preprocessing, paper_preprocessing, synthetic_picture
 from afltool.errors import UsageError
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

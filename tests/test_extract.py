@@ -19,7 +19,7 @@ from torchvision import transforms
 
 import afltool
 from afltool import progress
-from afltool.backbones import load_backbone
+from afltool.backbones.models import load_backbone
 from afltool.datasets import CorruptImageError
 from afltool.errors import (
     InputError,
@@ -270,10 +270,10 @@ def test_what_was_done_is_written_down(images, tmp_path):
 
 
 def test_features_beyond_the_range_name_the_images(images, tmp_path, monkeypatch):
-    from afltool import backbones
+    from afltool.backbones import inference
 
-    infer = backbones.infer
-    monkeypatch.setattr(backbones, "start_inference", lambda *args: lambda: infer(*args) * 1e4)
+    start = inference.start_inference
+    monkeypatch.setattr(inference, "start_inference", lambda *args: lambda: start(*args)() * 1e4)
     message = r"images .*train/circle/0000\.png to .*--fraction-bits \d+ would hold it"
     with pytest.raises(InvalidDataError, match=message):
         extract(images, tmp_path / "a.h5")
@@ -434,9 +434,9 @@ def test_tasks_of_a_job_make_the_shards_of_the_whole(images, tmp_path, monkeypat
 
 def scarce_memory(monkeypatch, most, error=torch.OutOfMemoryError):
     """A device that takes ``most`` images at a time; the sizes that were tried."""
-    from afltool import backbones
+    from afltool.backbones import inference
 
-    start, tried = backbones.start_inference, []
+    start, tried = inference.start_inference, []
 
     def limited(module, batch, *more):
         tried.append(len(batch))
@@ -444,7 +444,7 @@ def scarce_memory(monkeypatch, most, error=torch.OutOfMemoryError):
             raise error("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return start(module, batch, *more)
 
-    monkeypatch.setattr(backbones, "start_inference", limited)
+    monkeypatch.setattr(inference, "start_inference", limited)
     return tried
 
 
@@ -465,9 +465,9 @@ def test_a_full_device_halves_the_batch_says_so_and_writes_it_down(
 
 
 def test_memory_that_fills_up_later_is_told_from_which_image_on(images, tmp_path, monkeypatch):
-    from afltool import backbones
+    from afltool.backbones import inference
 
-    start, calls = backbones.start_inference, []
+    start, calls = inference.start_inference, []
 
     def filling(module, batch, *more):
         calls.append(len(batch))
@@ -475,7 +475,7 @@ def test_memory_that_fills_up_later_is_told_from_which_image_on(images, tmp_path
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return start(module, batch, *more)
 
-    monkeypatch.setattr(backbones, "start_inference", filling)
+    monkeypatch.setattr(inference, "start_inference", filling)
     path = extract(images, tmp_path / "a.h5")
     assert afltool.info(path)["provenance"]["batch_sizes"] == [[0, 8], [32, 4]]
 

@@ -120,14 +120,14 @@ PEAK = 'int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 FLAT = f"""
 import re, sys
 import afltool, torch
-from afltool import backbones
-from afltool.backbones import Backbone
+from afltool.backbones import models
+from afltool.backbones.models import Backbone
 
 flat = torch.nn.Flatten()
-backbones.load_backbone = lambda name, **o: Backbone(name, "random:0", "0" * 64, "all", 3072, 32, flat)
+models.load_backbone = lambda name, **o: Backbone(name, "random:0", "0" * 64, "all", 3072, 32, flat)
 afltool.extract("resnet18", sys.argv[1], "train", sys.argv[2], weights="random", image_size=32)
 print({PEAK})
-"""  # noqa: E501
+"""
 
 
 def test_memory_does_not_grow_with_the_images(tmp_path):
@@ -158,14 +158,14 @@ def linked_images(folder, classes, per_class):
 STARTED = f"""
 import re, sys, time
 import afltool, torch, torchvision
-from afltool import backbones
+from afltool.backbones import inference
 
 def started(*args):
     print(time.process_time() - begun, {PEAK})
     sys.stdout.flush()
     raise KeyboardInterrupt
 
-backbones.start_inference = started
+inference.start_inference = started
 begun = time.process_time()
 try:
     afltool.extract("resnet18", sys.argv[1], "train", sys.argv[2], weights="random", image_size=32)

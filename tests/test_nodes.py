@@ -14,7 +14,7 @@ from torchvision.models import VisionTransformer
 from torchvision.models.feature_extraction import create_feature_extractor
 
 import afltool
-from afltool.backbones import load_backbone
+from afltool.backbones.models import load_backbone
 from afltool.backbones.nodes import cut_at, cut_classifier
 from afltool.backbones.stages import stage_nodes
 from afltool.errors import InvalidDataError, MismatchError, UsageError

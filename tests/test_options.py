@@ -110,7 +110,8 @@ def test_a_function_shows_the_options_that_it_takes():
 
 def test_names_that_are_declared_are_those_that_exist():
     """The declarations are light to import, so they cannot ask the modules that do the work."""
-    from afltool import backbones, datasets
+    from afltool import datasets
+    from afltool.backbones.inference import PRECISIONS
     from afltool.partitions import schemes
     from afltool.store import schema
 
@@ -118,7 +119,7 @@ def test_names_that_are_declared_are_those_that_exist():
     assert declared["dtype"]["choices"] == tuple(schema.FEATURE_TYPES)
     assert declared["split"]["choices"] == tuple(datasets.SPLITS)
     precision = ExtractOptions.__dataclass_fields__["precision"].metadata["choices"]
-    assert set(precision) == set(backbones.PRECISIONS)
+    assert set(precision) == set(PRECISIONS)
     assert all(callable(schemes.scheme(name)) for name in SCHEMES)
     for one in DATASETS:
         module = import_module(f"afltool.datasets.{one.module}")

@@ -8,7 +8,9 @@ import torch
 from helpers_images import patterns
 from PIL import Image
 
-from afltool.backbones import infer, load_backbone, paper_preprocessing, prepare_for_inference
+from afltool.backbones.inference import infer, prepare_for_inference
+from afltool.backbones.models import load_backbone
+from afltool.backbones.preprocessing import paper_preprocessing
 from afltool.linalg.fixedpoint import encode
 
 SIZE, N = 64, 24
@@ -108,12 +110,12 @@ def test_a_gpu_in_fp32_differs_by_last_bits(resnet18, pixels, reference):
 def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path):
     """Runs where there is CUDA: pinned batches, copies in the background, full memory halved."""
     import afltool
-    from afltool import backbones
+    from afltool.backbones import inference
 
     options = {"weights": "random", "image_size": 32, "precision": precision, "limit": 200}
     whole = afltool.extract("resnet18", "digits", "test", tmp_path / "a.h5", device="cuda",
                             batch_size=64, **options)  # fmt: skip
-    start = backbones.start_inference
+    start = inference.start_inference
 
     def limited(module, batch, *more):
         if len(batch) > 16:
@@ -121,7 +123,7 @@ def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path
         return start(module, batch, *more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backbones, "start_inference", limited)
+        patch.setattr(inference, "start_inference", limited)
         halved = afltool.extract("resnet18", "digits", "test", tmp_path / "b.h5", device="cuda",
                                  batch_size=64, **options)  # fmt: skip
     assert afltool.info(halved)["provenance"]["batch_size"] == 16

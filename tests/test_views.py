@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from torchvision.transforms import functional
 
 import afltool
-from afltool.backbones import load_backbone
+from afltool.backbones.models import load_backbone
 from afltool.errors import MismatchError, UsageError
 from afltool.extraction.network import Network
 from afltool.extraction.space import options_for, preprocessing_of, space_of

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..arrays import Array
-from ..backbones import infer
 from ..backbones.graph import as_extracted
+from ..backbones.inference import infer
 from ..errors import InvalidDataError, NumericalError
 from ..extraction.network import Network
 from ..heads.base import Head

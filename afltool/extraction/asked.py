@@ -65,7 +65,7 @@ class Asked:
 
     def preprocessing(self) -> Any:
         """How images are prepared; views may be cut from larger squares than the network sees."""
-        from ..backbones import preprocessing_for
+        from ..backbones.families import preprocessing_for
 
         o = self.given
         found = preprocessing_for(o.preprocess, o.backbone, o.weights, o.image_size)
@@ -80,7 +80,7 @@ class Asked:
         layers that run more than once or behind the classifier are left out. Nodes of the traced
         graph that are no layers are not listed.
         """
-        from ..backbones import nodes_of
+        from ..backbones.listing import nodes_of
 
         side = self.given.seen.inner(self.preprocessing().crop)
         return nodes_of(self.given.backbone, side)
@@ -90,7 +90,8 @@ class Asked:
 
         ``here``: the data set and the device are on this machine, so they are checked, too.
         """
-        from ..backbones import check_backbone, load_backbone, resolve_device
+        from ..backbones.inference import resolve_device
+        from ..backbones.models import check_backbone, load_backbone
         from ..options.datasets import check_dataset_name
 
         o = self.given
@@ -123,7 +124,7 @@ class Asked:
         return {"node": nodes[0] if len(nodes) == 1 else nodes} if nodes else {}
 
     def recipe(self) -> dict[str, Any]:
-        from ..backbones import weights_identity
+        from ..backbones.models import weights_identity
 
         dataset, o = self.dataset(), self.given
         options = {
@@ -136,7 +137,7 @@ class Asked:
 
     def states(self) -> list[Any]:
         """File states that show, at little cost, whether data and weights have changed."""
-        from ..backbones import weights_state
+        from ..backbones.families import weights_state
         from ..datasets import dataset_state, default_data_root
 
         o = self.given

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from ..backbones import Backbone, Preprocessing
+    from ..backbones.models import Backbone
+    from ..backbones.preprocessing import Preprocessing
     from ..datasets.base import Pictures
 
 log = logging.getLogger("afltool")
@@ -61,13 +62,9 @@ class Network:
     @classmethod
     def load(cls, o: ExtractOptions, preprocessing: Preprocessing) -> Self:
         """Build the network that ``o`` asks for, on its device, and choose the batch."""
-        from ..backbones import (
-            default_batch_size,
-            load_backbone,
-            over_views,
-            prepare_for_inference,
-            resolve_device,
-        )
+        from ..backbones.inference import default_batch_size, prepare_for_inference, resolve_device
+        from ..backbones.models import load_backbone
+        from ..backbones.slices import over_views
 
         side, device = o.seen.inner(preprocessing.crop), resolve_device(o.device)
         batch = step = o.batch_size or default_batch_size(device)
@@ -128,7 +125,7 @@ class Network:
 
         When the device's memory is full, the step size is halved for the rest of the run.
         """
-        from ..backbones import free_memory, is_out_of_memory
+        from ..backbones.inference import free_memory, is_out_of_memory
 
         while True:
             try:
@@ -151,7 +148,7 @@ class Network:
         """
         import torch
 
-        from ..backbones import arithmetic
+        from ..backbones.inference import arithmetic
 
         steps = [partial(self._one_step, batch, k) for k in range(0, self.batch, self.step)]
         if not self.steady or self.device != "cpu":
@@ -171,7 +168,7 @@ class Network:
     def _one_step(self, batch: Batch, start: int) -> Callable[[], NDArray[np.float32]]:
         import torch
 
-        from ..backbones import start_inference
+        from ..backbones.inference import start_inference
 
         images = batch.pixels[start : start + self.step]
         if len(images) < self.step:

@@ -17,7 +17,7 @@ from ..options.nodes import Node
 from ..options.views import parse_views
 
 if TYPE_CHECKING:
-    from ..backbones import Preprocessing
+    from ..backbones.preprocessing import Preprocessing
     from .network import Network
 
 _OUTPUT = "output of "  # of a node that --node named; see `afltool.backbones.nodes`
@@ -75,7 +75,7 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
 
 def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:
     """The value of ``--node``, reconstructed from a space."""
-    from ..backbones import AVERAGED
+    from ..backbones.pooling import AVERAGED
 
     if "slices" in space:
         slices = [Node(str(one["name"]), None, float(one["scale"])) for one in space["slices"]]
@@ -91,7 +91,7 @@ def preprocessing_of(space: Mapping[str, Any]) -> Preprocessing:
     Raises:
         CorruptFileError: the entry is not a possible preprocessing.
     """
-    from ..backbones import Preprocessing
+    from ..backbones.preprocessing import Preprocessing
 
     described = space.get("preprocessing")
     try:
