@@ -24,7 +24,7 @@ from measure import alternately, machine
 from afltool.baselines import make_settings
 from afltool.baselines.clients import Clients, dealt
 from afltool.baselines.runner import Run
-from afltool.partitions import assign
+from afltool.partitions.dealing import assign
 
 BATCH = 64
 CORES = len(os.sched_getaffinity(0))

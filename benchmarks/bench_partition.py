@@ -15,7 +15,8 @@ import numpy as np
 from measure import machine
 
 from afltool.errors import AflError
-from afltool.partitions import assign, summary
+from afltool.partitions.dealing import assign
+from afltool.partitions.summaries import summary
 
 
 def _cases(clients: int, user: np.ndarray) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from afltool.heads import make_options
 from afltool.heads.base import Head, Source, binding
 from afltool.heads.safle.head import SafleHead
 from afltool.linalg.counts import with_margins
-from afltool.partitions import assign
+from afltool.partitions.dealing import assign
 from afltool.statistics import Context, Statistics
 from afltool.store import sparse
 from afltool.store.features import Features, open_features

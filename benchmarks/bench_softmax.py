@@ -36,7 +36,7 @@ from afltool.heads.base import Head, binding
 from afltool.heads.carried import Carried, Remembered
 from afltool.linalg import softmax as sm
 from afltool.linalg.fixedpoint import FixedPoint, Rows
-from afltool.partitions import assign
+from afltool.partitions.dealing import assign
 from afltool.statistics import Context, Statistics
 from afltool.store.features import open_features
 from afltool.store.statistics import save_statistics

@@ -14,7 +14,7 @@ from afltool.heads import make_head
 from afltool.heads.base import Head, binding
 from afltool.heads.carried import Carried, Remembered
 from afltool.linalg.fixedpoint import FixedPoint, Rows, encode, real
-from afltool.partitions import assign
+from afltool.partitions.dealing import assign
 from afltool.statistics import Context, Statistics, total
 from afltool.store.features import Features
 from afltool.store.statistics import save_statistics

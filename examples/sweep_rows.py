@@ -10,7 +10,7 @@ import numpy as np
 from one_head import Data
 
 from afltool.linalg.fixedpoint import FixedPoint
-from afltool.partitions import assign
+from afltool.partitions.dealing import assign
 from afltool.store.features import open_features
 
 

@@ -112,7 +112,9 @@ def test_imports_point_downwards():
 def test_the_check_sees_imports_wherever_they_are():
     """The premise: relative and absolute imports, at the top, in functions and for types only."""
     assert ("errors", "AflError") in {(t, n) for t, n, _ in ours("store.heads")}
-    assert ("backbones.models", "load_backbone") in {(t, n) for t, n, _ in ours("extraction.network")}
+    assert ("backbones.models", "load_backbone") in {
+        (t, n) for t, n, _ in ours("extraction.network")
+    }
     assert ("store.schema", "schema") in {(t, n) for t, n, _ in ours("store.hdf5")}
     assert any(name == "torch" for name, _ in foreign("extraction.network"))
 

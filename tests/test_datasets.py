@@ -34,17 +34,9 @@ from helpers_images import (
 )
 from PIL import Image
 
-from afltool.datasets import (
-    CorruptImageError,
-    ImageDataset,
-    cifar,
-    default_data_root,
-    fashion_mnist,
-    open_dataset,
-    read_checksums,
-    read_classes,
-    tiny_imagenet,
-)
+from afltool.datasets import cifar, fashion_mnist, open_dataset, read_classes, tiny_imagenet
+from afltool.datasets.base import CorruptImageError, ImageDataset
+from afltool.datasets.files import default_data_root, read_checksums
 from afltool.datasets.pictures import decode
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
 

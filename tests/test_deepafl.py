@@ -18,7 +18,7 @@ from afltool.heads.checks import with_options
 from afltool.heads.deepafl.options import PRESETS
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
-from afltool.partitions import assign
+from afltool.partitions.dealing import assign
 from afltool.statistics import Sum
 
 C, D = 4, 6

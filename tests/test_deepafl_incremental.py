@@ -17,7 +17,7 @@ from afltool.cli.app import app
 from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import make_head
-from afltool.partitions import assign
+from afltool.partitions.dealing import assign
 from afltool.statistics import Sum
 
 C, D = 4, 6

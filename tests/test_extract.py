@@ -20,7 +20,7 @@ from torchvision import transforms
 import afltool
 from afltool import progress
 from afltool.backbones.models import load_backbone
-from afltool.datasets import CorruptImageError
+from afltool.datasets.base import CorruptImageError
 from afltool.errors import (
     InputError,
     InvalidDataError,

@@ -18,7 +18,9 @@ from PIL import Image, features
 
 import afltool
 from afltool import inputs
-from afltool.datasets import CorruptImageError, open_dataset, read_checksums, read_classes
+from afltool.datasets import open_dataset, read_classes
+from afltool.datasets.base import CorruptImageError
+from afltool.datasets.files import read_checksums
 from afltool.datasets.folders import EXTENSIONS
 from afltool.datasets.pictures import FORMATS, decode
 from afltool.embeddings.labels import read_labels

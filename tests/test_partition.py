@@ -15,14 +15,9 @@ from hypothesis import strategies as st
 
 from afltool.errors import InvalidDataError, NumericalError, UsageError
 from afltool.options.partition import SCHEMES
-from afltool.partitions import (
-    assign,
-    canonical_order,
-    dealing,
-    mean_total_variation,
-    summaries,
-    summary,
-)
+from afltool.partitions import dealing, summaries
+from afltool.partitions.dealing import assign, canonical_order
+from afltool.partitions.summaries import mean_total_variation, summary
 
 SIMULATED: dict[str, dict[str, Any]] = {
     "iid": {},

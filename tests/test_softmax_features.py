@@ -28,7 +28,7 @@ from afltool.heads.random_features.options import RandomFeaturesOptions
 from afltool.heads.tabled import table
 from afltool.linalg import codes as cd
 from afltool.linalg.fixedpoint import FixedPoint, real
-from afltool.partitions import assign
+from afltool.partitions.dealing import assign
 from afltool.runs.config import RunConfig
 from afltool.statistics import Context, total
 from afltool.store.heads import load_head

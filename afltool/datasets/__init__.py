@@ -16,20 +16,8 @@ from .. import inputs
 from ..digest import file_state
 from ..errors import InvalidDataError, UsageError
 from ..options.datasets import DATASETS, DatasetName, named
-from .base import SPLITS, CorruptImageError, DatasetRequest, ImageDataset
-from .files import default_data_root, read_checksums
-
-__all__ = [
-    "DATASETS",
-    "SPLITS",
-    "CorruptImageError",
-    "ImageDataset",
-    "dataset_state",
-    "default_data_root",
-    "open_dataset",
-    "read_checksums",
-    "read_classes",
-]
+from .base import SPLITS, DatasetRequest, ImageDataset
+from .files import default_data_root
 
 MOST_CLASSES = 1_000_000  # in a class list
 

@@ -11,7 +11,7 @@ from ..store.recipes import recipe
 from .answers import answer_key
 
 if TYPE_CHECKING:
-    from ..datasets import ImageDataset
+    from ..datasets.base import ImageDataset
 
 
 #: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
@@ -58,7 +58,7 @@ class Asked:
         return read_classes(given) if isinstance(given, Path) else given
 
     def stated(self) -> dict[str, str] | None:
-        from ..datasets import read_checksums
+        from ..datasets.files import read_checksums
 
         given = self.given.checksums
         return None if given is None else read_checksums(given)
@@ -138,7 +138,8 @@ class Asked:
     def states(self) -> list[Any]:
         """File states that show, at little cost, whether data and weights have changed."""
         from ..backbones.families import weights_state
-        from ..datasets import dataset_state, default_data_root
+        from ..datasets import dataset_state
+        from ..datasets.files import default_data_root
 
         o = self.given
         data = dataset_state(o.data, o.data_root or default_data_root())

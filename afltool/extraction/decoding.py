@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..datasets import CorruptImageError
+from ..datasets.base import CorruptImageError
 from ..errors import AflError, InputError
 
 if TYPE_CHECKING:

@@ -86,7 +86,7 @@ class Network:
 
     def decode(self, pictures: Pictures, index: int) -> torch.Tensor:
         """A picture as the network sees it, before it is normalised."""
-        from ..datasets import CorruptImageError
+        from ..datasets.base import CorruptImageError
 
         picture = pictures.load(index)
         try:

@@ -17,18 +17,3 @@ Sources: He et al., "AFL: A Single-Round Analytic Approach for Federated Learnin
 Models", CVPR 2025 (section 4.1 and table 2: α, s, IID); Tang et al., "DeepAFL: Deep Analytic
 Federated Learning", ICLR 2026 (appendix E.2); Bacellar et al., "SAFLe", CVPR 2026 (section 4).
 """
-
-from __future__ import annotations
-
-from .dealing import assign, canonical_order
-from .rows import Assignment
-from .summaries import Summary, mean_total_variation, summary
-
-__all__ = [
-    "Assignment",
-    "Summary",
-    "assign",
-    "canonical_order",
-    "mean_total_variation",
-    "summary",
-]

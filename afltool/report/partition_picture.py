@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..arrays import F64
-from ..partitions import mean_total_variation
+from ..partitions.summaries import mean_total_variation
 from .by_class import Counts, checked_counts, class_ticks, pale_to_dark
 from .figure import BLUE, GREY, ORANGE, PALE, figure, plain
 

@@ -30,7 +30,7 @@ from ..store.recipes import up_to_date
 if TYPE_CHECKING:
     import torch
 
-    from ..datasets import ImageDataset
+    from ..datasets.base import ImageDataset
 
 log = logging.getLogger("afltool")
 COMMIT_SECONDS = 5.0

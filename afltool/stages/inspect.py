@@ -12,7 +12,7 @@ import numpy as np
 from .. import progress
 from ..errors import InputError, UsageError
 from ..heads import make_options
-from ..partitions import summary
+from ..partitions.summaries import summary
 from ..privacy import messages
 from ..privacy.differential import account
 from ..statistics import Context, Statistics

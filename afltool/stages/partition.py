@@ -15,8 +15,9 @@ from ..digest import file_sha256
 from ..errors import InvalidDataError, UsageError
 from ..options import made, takes
 from ..options.partition import PartitionOptions
-from ..partitions import assign, canonical_order, summary
+from ..partitions.dealing import assign, canonical_order
 from ..partitions.rows import Partition
+from ..partitions.summaries import summary
 from ..report.rounds import write_frame
 from ..store.atomic import write_text
 from ..store.features import open_features
@@ -33,7 +34,7 @@ def partition(
     overwrite: bool = False,
     **options: Any,
 ) -> Path:
-    """Deal the rows of a feature file to clients; see `afltool.partitions.assign` for the schemes.
+    """Deal the rows of a feature file to clients; see `partitions.dealing.assign` for the schemes.
 
     ``table``: for the schemes by-attribute and file, a CSV, parquet or JSON table with a column
     ``row`` (row ids) and the column named by ``column`` (for file: ``client``). A table of images,

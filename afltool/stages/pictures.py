@@ -12,8 +12,8 @@ from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
 from ..options import made, takes
 from ..options.pictures import PAGE_MM, PartitionPictureOptions, RocOptions
-from ..partitions import summary
 from ..partitions.rows import Partition
+from ..partitions.summaries import summary
 from ..report.compared import plot_compared
 from ..report.curves import plot_reliability, plot_roc
 from ..report.evaluations import (
