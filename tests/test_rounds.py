@@ -366,6 +366,20 @@ def each_round(data, tmp_path_factory):
     return folder, done
 
 
+def test_a_head_is_evaluated_if_it_holds_a_round_that_is_not_known(data, each_round, monkeypatch):
+    """Held-out clients chose few layers for the last head; the one before it holds the others."""
+    from afltool.stages import evaluate as stage
+
+    heads = [each_round[0] / f"05-head{'' if n == 1 else f'-{n}'}.h5" for n in range(1, 14)]
+    seen, scored = [], stage._score
+    monkeypatch.setattr(stage, "_score", lambda *args: seen.append(args[1]) or scored(*args))
+    asked = {"each_round": True, "earlier": tuple(heads[:-1])}
+    found = afltool.evaluate(heads[-1], data / "test.h5", **asked)
+    assert seen == [heads[12], heads[11]]
+    after = [one["phase"] for one in found["rounds"] if "top1" in one]
+    assert after == [f"weights-{t}" for t in range(6)]
+
+
 def test_a_run_tells_every_round(data, each_round):
     folder, done = each_round
     summary = json.loads((folder / "summary.json").read_text())

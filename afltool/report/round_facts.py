@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
 from ..heads.base import Head
 from ..metrics.counts import Metrics
 from ..metrics.separability import MEASURES, Separability
@@ -60,23 +59,22 @@ def accuracies(counted: Mapping[str, Metrics]) -> dict[str, Round]:
 
 
 def after_each_round(
-    heads: Sequence[Path], ask: Callable[[Path], dict[str, Any]]
+    heads: Sequence[Path],
+    ask: Callable[[Path], dict[str, Any]],
+    rounds_in: Callable[[Path], set[str]],
 ) -> dict[str, Any]:
     """Metrics of the last head, with the accuracies after every round.
 
-    ``ask`` evaluates a head file with the rounds that it holds. The last file may hold all rounds
-    or only its own. Another file, in any order, is evaluated if the accuracy of its last round is
-    not known yet.
+    ``ask`` evaluates a head file with the rounds that it holds, which ``rounds_in`` names. The last
+    file may hold all rounds or only its own. Another file, in any order, is evaluated if it holds a
+    round whose accuracy is not known yet.
     """
     metrics = ask(heads[-1])
     known = _known(metrics["rounds"])
     for path in sorted(heads[:-1], key=lambda path: len(_phases(path)), reverse=True):
-        if (phases := _phases(path)) and phases[-1] in known:
+        if rounds_in(path) <= known.keys():
             continue
-        try:
-            earlier = _known(ask(path)["rounds"])
-        except UsageError:  # this head is not solved, so no earlier one is
-            break
+        earlier = _known(ask(path)["rounds"])
         known = {**{name: {**one, "kept": False} for name, one in earlier.items()}, **known}
     return {**metrics, "rounds": rounds_of(load_head(heads[-1])[0], known)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def evaluate(
         def one(path: Path) -> dict[str, Any]:
             return evaluate(path, features, **(alone if path == last else {"each_round": True}))
 
-        return after_each_round([*o.earlier, last], one)
+        with open_features(Path(features)) as rows:
+            return after_each_round([*o.earlier, last], one, partial(_rounds_in, rows))
     names = _figures(o)
     if o.errors is not None:
         check_table(o.errors)
@@ -124,6 +126,13 @@ def _check_figures(head: Head, names: Sequence[str]) -> None:
             f"--metrics {needed[0]} needs probabilities; a {head.name} head gives least-squares "
             "scores, which are none: leave it out, or train --head softmax"
         )
+
+
+def _rounds_in(rows: Features, path: Path) -> set[str]:
+    """The rounds that a head file can be evaluated after: those that it scores one row with."""
+    head, header = load_head(path)
+    check_fits(path, header, rows)
+    return {name for name, _ in head.round_scores(rows.rows(0, 1))}
 
 
 def _other(path: Path, rows: Features) -> tuple[Head, Kept]:
