@@ -571,7 +571,7 @@ def test_tiny_imagenet_is_fetched_checked_and_unpacked_whole(tmp_path, published
 def test_tiny_imagenet_offline_says_what_to_fetch_and_where(tmp_path, monkeypatch):
     from torchvision.datasets import utils
 
-    def refuse(*args):
+    def refuse(*args, **named):
         raise URLError("Name or service not known")
 
     monkeypatch.setattr(utils, "download_url", refuse)

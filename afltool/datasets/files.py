@@ -111,31 +111,14 @@ def stated_md5(checksums: Mapping[str, str], path: Path) -> str:
     )
 
 
-def fetch(url: str, root: Path, archive: str, md5: str, what: str) -> None:
+def fetch(url: str, root: Path, archive: str, md5: str, what: str, unpack: bool = True) -> None:
     """Download ``archive`` into ``root`` (unless it is there), check its MD5 and unpack it."""
     from torchvision.datasets import utils
 
-    unpack: Callable[..., None] = utils.download_and_extract_archive
-    with inputs.downloading(f"{what}, and {archive}", _by_hand(root, archive, md5)):
-        unpack(url, download_root=str(root), filename=archive, md5=md5)
-
-
-def download(url: str, root: Path, archive: str, md5: str, what: str) -> None:
-    """Download ``archive`` into ``root`` unless it is there, and check its MD5."""
-    from torchvision.datasets import utils
-
-    place = root / archive
-    if place.is_file() and not utils.check_integrity(str(place), md5):
-        raise CorruptFileError(
-            f"{place}: expected the MD5 {md5}, found another ({place.stat().st_size:,} bytes). "
-            "Delete the file and fetch it again."
-        )
-    with inputs.downloading(f"{what}, and {archive}", _by_hand(root, archive, md5)):
-        utils.download_url(url, str(root), archive, md5)
-
-
-def _by_hand(root: Path, archive: str, md5: str) -> str:
-    return (
+    advice = (
         f"Fetch {archive} (MD5 {md5}) on a machine with internet and put it into {root}; it is "
         "unpacked from there. Another folder is named with --data-root or $AFLTOOL_DATA."
     )
+    get: Callable[..., None] = utils.download_and_extract_archive if unpack else utils.download_url
+    with inputs.downloading(f"{what}, and {archive}", advice):
+        get(url, str(root), filename=archive, md5=md5)
