@@ -139,11 +139,7 @@ class Offers:
     def load(cls, roster: Roster, paths: Iterable[str | Path]) -> Offers:
         """Read offers and check each; at least as many as the threshold are needed."""
         found = roster.collect(paths, "offer", PATTERN, partial(_check_offer, roster))
-        if len(found) < roster.threshold:
-            raise MismatchError(
-                f"{len(found)} of {len(roster.members)} members have made an offer, at least "
-                f"{roster.threshold} must: {', '.join(missing(roster, found))} have not"
-            )
+        roster.check_enough(found, roster.names(), "made an offer")
         return cls(roster, dict(sorted(found.items())))
 
     def digest(self) -> str:

@@ -53,12 +53,8 @@ class Request:
                 )
             if name != seal.body["member"] or name not in offers.by_member:
                 raise MismatchError(f"{where} is of {seal.body['member']!r}, who made no offer")
-        if len(seals) < roster.threshold:
-            raise MismatchError(
-                f"{len(seals)} of {len(offers.by_member)} members have sent a masked file, at "
-                f"least {roster.threshold} must: the sum of fewer must stay secret. Missing: "
-                f"{', '.join(repr(n) for n in offers.by_member if n not in seals)}"
-            )
+        why = ": the sum of fewer must stay secret"
+        roster.check_enough(seals, offers.by_member, "sent a masked file", why)
         return cls(offers, dict(sorted(seals.items())))
 
     @property
@@ -156,12 +152,7 @@ def _check_reveal(request: Request, where: str, message: msg.Message) -> None:
 def secrets_of(request: Request, reveals: Mapping[str, msg.Message]) -> dict[str, bytes]:
     """The secrets that the shares give, each compared with its member's commitment."""
     roster = request.offers.roster
-    if len(reveals) < roster.threshold:
-        raise MismatchError(
-            f"{len(reveals)} of {len(request.seals)} members have answered, at least "
-            f"{roster.threshold} must. Missing: "
-            f"{', '.join(repr(n) for n in request.seals if n not in reveals)}"
-        )
+    roster.check_enough(reveals, request.seals, "answered")
     holders = sorted(reveals)[: roster.threshold]
     factors = shamir.weights([roster.place(name) for name in holders])
     found = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -136,6 +136,16 @@ class Roster:
                 f"{self.digest()[:12]}: it is of another round, or its maker holds another roster"
             )
         return member.check(where, message)
+
+    def check_enough(
+        self, found: Collection[str], asked: Collection[str], have: str, why: str = ""
+    ) -> None:
+        """Refuse fewer members than the threshold; ``have``: what they have done."""
+        if len(found) < self.threshold:
+            raise MismatchError(
+                f"{len(found)} of {len(asked)} members have {have}, at least {self.threshold} "
+                f"must{why}. Missing: {', '.join(repr(n) for n in asked if n not in found)}"
+            )
 
     def collect(
         self,
