@@ -9,7 +9,6 @@ array.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -28,6 +27,7 @@ from ..arrays import Array
 from ..errors import InputError
 from ..heads.carried import Carried
 from .atomic import replacing
+from .outputs import why_not_written
 
 log = logging.getLogger("afltool")
 ArrayPlace = dict[str, Any]  # at, shape, dtype, sha256
@@ -135,9 +135,7 @@ class CarriedFile:
             raise self._unwritable(error) from None
 
     def _unwritable(self, error: OSError) -> InputError:
-        why = error.strerror or str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            why = "no space left on the disk; free some space, or leave --cache out"
+        why = why_not_written(error, "leave --cache out")
         return InputError(f"cannot write {self.path}: {why}")
 
 

@@ -95,6 +95,13 @@ def _reason(path: Path, error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def why_not_written(error: OSError, instead: str) -> str:
+    """Why the system did not take bytes; of a full disk also what helps ``instead``."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"no space left on the disk; free some space, or {instead}"
+    return error.strerror or str(error)
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and those above it; `InputError` where that is not possible."""
     try:

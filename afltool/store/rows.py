@@ -187,7 +187,7 @@ def writing_rows(
     kind = "text" if spool != path else FORMATS[suffix]
     there = path.exists() and not overwrite
     with (
-        replacing(spool, kind, go_on=_finds(note, key)) as place,
+        replacing(spool, kind, go_on=lambda at: _committed(at, note, key) is not None) as place,
         os.fdopen(place, "r+b", closefd=False) as file,
         path.open("rb") if there and spool == path else nullcontext() as before,
     ):
@@ -216,10 +216,6 @@ def _forget(note: Path) -> None:
     with suppress(OSError, ValueError, TypeError, AttributeError):
         if {"key", "done", "size", "sha256"} <= json.loads(note.read_text("utf-8")).keys():
             note.unlink()
-
-
-def _finds(note: Path, key: str) -> Callable[[Path], bool]:
-    return lambda partial: _committed(partial, note, key) is not None
 
 
 def _committed(partial: Path, note: Path, key: str) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ Nobody else can open it, so its bytes are not compared with checksums.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from ..arrays import Array
 from ..errors import InputError
 from ..heads.carried import Carried
 from .atomic import unnamed
+from .outputs import why_not_written
 
 Place = tuple[int, int]  # first byte, bytes
 
@@ -82,9 +82,7 @@ class Scratch:
                 done = os.pwrite(self._file, left, at)
                 left, at = left[done:], at + done
         except OSError as error:
-            why = error.strerror or str(error)
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                why = "no space left on the disk; free some space, or give the run more --memory"
+            why = why_not_written(error, "give the run more --memory")
             raise InputError(f"cannot put rows aside in {self.folder}: {why}") from None
 
 
