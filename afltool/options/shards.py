@@ -44,11 +44,8 @@ def shard_of_job(environ: Mapping[str, str]) -> tuple[int, int]:
     >>> shard_of_job({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"})
     (1, 4)
     """
-    names = {
-        name: f"SLURM_{name}"
-        for name in ("ARRAY_TASK_ID", "ARRAY_TASK_COUNT", "ARRAY_TASK_MIN", "ARRAY_TASK_STEP")
-    }
-    has_array, has_tasks = names["ARRAY_TASK_ID"] in environ, "SLURM_PROCID" in environ
+    array = "SLURM_ARRAY_TASK_"
+    has_array, has_tasks = f"{array}ID" in environ, "SLURM_PROCID" in environ
     if not has_array and not has_tasks:
         raise UsageError(
             "--shard slurm: expected SLURM_ARRAY_TASK_ID (sbatch --array) or SLURM_PROCID (srun), "
@@ -56,13 +53,12 @@ def shard_of_job(environ: Mapping[str, str]) -> tuple[int, int]:
         )
     part, parts = 0, 1
     if has_array:
-        number, count = (_whole(environ, names[n]) for n in ("ARRAY_TASK_ID", "ARRAY_TASK_COUNT"))
-        first = _whole(environ, names["ARRAY_TASK_MIN"], 0)
-        part, odd = divmod(number - first, _whole(environ, names["ARRAY_TASK_STEP"], 1) or 1)
-        parts = count
+        number, parts = _whole(environ, f"{array}ID"), _whole(environ, f"{array}COUNT")
+        first = _whole(environ, f"{array}MIN", 0)
+        part, odd = divmod(number - first, _whole(environ, f"{array}STEP", 1) or 1)
         if odd or not 0 <= part < parts:
             raise UsageError(
-                f"--shard slurm: task {number} of {count} array tasks from {first} on has no place "
+                f"--shard slurm: task {number} of {parts} array tasks from {first} on has no place "
                 "among them; number them without gaps (--array=0-7), or give I/N"
             )
     if has_tasks:
