@@ -26,16 +26,14 @@ class Backbone:
     """A feature extractor.
 
     Attributes:
-        name: as it was asked for. weights: their name: ``ResNet18_Weights.IMAGENET1K_V1``,
-        ``random:0``,
-            ``file:NAME``.
+        name: as it was asked for.
+        weights: their name: ``ResNet18_Weights.IMAGENET1K_V1``, ``random:0``, ``file:NAME``.
         weights_digest: SHA-256 (hex) over the state dict without the classifier.
         node: where the features come from, such as ``input of fc`` or ``output of layer3, averaged
-        over
-            positions``.
+            over positions``.
         dim: features per image.
         slices: the columns of each node, if there are several nodes, or one with a pooling or scale
-        of its own.
+            of its own.
         image_size: the side of the images with which it was tested.
         module: in eval mode, without gradients; ``(n, 3, s, s)`` float32 to ``(n, dim)``.
     """

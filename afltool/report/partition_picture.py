@@ -99,20 +99,21 @@ def _heat_map(axes: Axes, legend: Axes, counts: Counts) -> None:
     means, wide, high = binned(counts)
     positive = means[means > 0]
     low, top = (positive.min(), positive.max()) if positive.size else (1.0, 1.0)
-    image = axes.imshow(
-        np.ma.masked_equal(means.T, 0),
-        cmap=pale_to_dark(0.2),
-        norm=LogNorm(min(low, 1.0), max(top, 10.0)),
-        aspect="auto",
-        interpolation="nearest",
-        extent=(-0.5, counts.shape[0] - 0.5, counts.shape[1] - 0.5, -0.5),
-    )
+    image = coloured(axes, means, counts.shape, LogNorm(min(low, 1.0), max(top, 10.0)))
     unit = "rows (white: none)"
     if wide * high > 1:
         unit = f"rows, mean over {wide} clients × {high} classes (white: none)"
     bar = axes.figure.colorbar(image, cax=legend, format=FuncFormatter(lambda x, _: f"{x:,g}"))
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
     bar.set_label(unit, fontsize=8)
+
+
+def coloured(axes: Axes, means: F64, shape: tuple[int, ...], norm: Any) -> Any:
+    """``means`` as colours over as many clients and classes as ``shape`` says; white is 0."""
+    return axes.imshow(
+        np.ma.masked_equal(means.T, 0), cmap=pale_to_dark(0.2), norm=norm, aspect="auto",
+        interpolation="nearest", extent=(-0.5, shape[0] - 0.5, shape[1] - 0.5, -0.5),
+    )  # fmt: skip
 
 
 def binned(counts: Counts) -> tuple[F64, int, int]:

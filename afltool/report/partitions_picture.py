@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import UsageError
-from .by_class import Counts, checked_counts, class_ticks, pale_to_dark
+from .by_class import Counts, checked_counts, class_ticks
 from .figure import BLUE, figure, plain
-from .partition_picture import binned, client_order
+from .partition_picture import binned, client_order, coloured
 from .series import MM, POINT
 
 if TYPE_CHECKING:
@@ -57,14 +57,17 @@ def plot_partitions(
     wide = width_mm / MM
     alike = len({tuple(one.class_names) for one in panels}) == 1
     with figure(path, wide, min(0.45 * wide, 1.1 * wide / len(panels)) + 1.6, overwrite) as drawn:
+        from matplotlib.colors import LogNorm
+
         grid = drawn.add_gridspec(2, len(panels), height_ratios=(2.2, 1))
-        norm = _norm(found)
+        norm = LogNorm(1.0, max(10.0, *(float(counts.max()) for counts in found)))
         above: list[Axes] = []
         below: list[Axes] = []
         for i, (one, counts) in enumerate(zip(panels, found, strict=True)):
             counts, order = client_order(counts)
             cells = drawn.add_subplot(grid[0, i])
-            image = _cells(cells, counts, norm)
+            cells.tick_params(labelsize=POINT, labelbottom=False)
+            image = coloured(cells, binned(counts)[0], counts.shape, norm)
             sizes = drawn.add_subplot(grid[1, i], sharey=below[0] if below else None)
             _sizes(sizes, counts)
             letters = max(12, int(width_mm / len(panels) / 2))
@@ -81,22 +84,6 @@ def plot_partitions(
         bar.set_label("rows (white: none)", fontsize=POINT)
         bar.ax.tick_params(labelsize=POINT)
     return Path(path)
-
-
-def _norm(found: Sequence[Counts]) -> Any:
-    """One logarithmic scale for all panels."""
-    from matplotlib.colors import LogNorm
-
-    return LogNorm(1.0, max(10.0, *(float(counts.max()) for counts in found)))
-
-
-def _cells(axes: Axes, counts: Counts, norm: Any) -> Any:
-    clients, classes = counts.shape
-    axes.tick_params(labelsize=POINT, labelbottom=False)
-    return axes.imshow(
-        np.ma.masked_equal(binned(counts)[0].T, 0), cmap=pale_to_dark(0.2), norm=norm,
-        aspect="auto", interpolation="nearest", extent=(-0.5, clients - 0.5, classes - 0.5, -0.5),
-    )  # fmt: skip
 
 
 def _class_axis(axes: Axes, names: Sequence[str], first: bool) -> None:
