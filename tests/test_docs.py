@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 from pathlib import Path
 
 from conftest import command_of
@@ -41,6 +42,24 @@ def test_readme_and_recipes_name_only_commands_and_options_that_exist():
     named = set(re.findall(r"`?afltool ([a-z][a-z-]+)", text)) - {"over"}
     assert named <= commands
     assert {"extract", "partition", "local-stats", "aggregate", "solve", "evaluate"} <= named
+
+
+def test_the_commands_of_the_results_can_be_given():
+    from afltool.cli.app import app
+    from afltool.studies.description import shipped_names
+
+    text = (ROOT / "docs" / "results" / "README.md").read_text()
+    lines = re.findall(r"^(study|afltool) (.*)$", text, re.M)
+    assert len(lines) > 10
+    for start, rest in lines:
+        words = shlex.split(rest, comments=True)
+        if start == "study":  # SET NAME OPTIONS, as the function of the page takes them
+            assert words[1] in shipped_names()
+            words = ["study", *words[1:], "-o", words[0]]
+        command = command_of(app)
+        while hasattr(command, "commands"):
+            command, words = command.commands[words[0]], words[1:]
+        command.make_context("given", words)
 
 
 def test_every_format_name_is_documented():
