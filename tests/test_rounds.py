@@ -380,6 +380,14 @@ def test_a_head_is_evaluated_if_it_holds_a_round_that_is_not_known(data, each_ro
     assert after == [f"weights-{t}" for t in range(6)]
 
 
+def test_an_evaluation_stops_when_it_is_asked_to(data, each_round, monkeypatch):
+    from afltool import progress
+
+    monkeypatch.setattr(progress, "_stop_reason", "SIGTERM")
+    with pytest.raises(afltool.errors.StoppedError, match="stopped on SIGTERM"):
+        afltool.evaluate(each_round[0] / "05-head-13.h5", data / "test.h5")
+
+
 def test_a_run_tells_every_round(data, each_round):
     folder, done = each_round
     summary = json.loads((folder / "summary.json").read_text())

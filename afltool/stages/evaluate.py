@@ -158,6 +158,7 @@ def _score(
     none = Metrics(np.zeros((len(rows.classes),) * 2, dtype=np.int64), 0)
     with progress.task("evaluate", len(rows), "rows") as task:
         for start, X in rows.blocks():
+            progress.stop_point()
             y = rows.labels[start : start + len(X)]
             found = solved.round_scores(X) if each_round else [("", solved.scores(X))]
             S = None
