@@ -22,7 +22,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ HEADS: list[tuple[str, str, Options]] = [
     ("Fed3R", "discriminant", {"rule": "fed3r"}),
 ]
 ONE_SHOT = ("fedlpa", "fedfisher")
+RATES = ("papers'", "chosen")
 SHOWN = {
     "last": "last round",
     "held_out": "by held-out clients",
@@ -193,7 +194,7 @@ def row_of_head(title: str, seed: int, place: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------- all cells, the table
 
 
-def cells(plan: Plan, only: str, make: bool) -> Iterator[dict[str, Any]]:
+def cells(plan: Plan, only: str, rates: Sequence[str], make: bool) -> Iterator[dict[str, Any]]:
     """A row for each cell: made where it is not there, unless ``make`` is off."""
     for title, name, options in HEADS:
         for seed in range(plan.seeds):
@@ -203,10 +204,10 @@ def cells(plan: Plan, only: str, make: bool) -> Iterator[dict[str, Any]]:
             if place.exists():
                 yield row_of_head(title, seed, place)
     for title, method, given in RIVALS:
-        for rate in ("papers'", "chosen"):
+        for rate in RATES:
             for seed in range(plan.seeds):
                 folder = plan.cell(title, rate, seed)
-                if make and title.startswith(only):
+                if make and title.startswith(only) and rate in rates:
                     folder = rival(plan, title, method, given, rate, seed)
                 if (folder / "head.h5").exists():
                     yield row_of_rival(title, rate, seed, folder)
@@ -255,6 +256,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--alpha", type=float, default=0.1)
     parser.add_argument("--only", default="", help="methods whose title begins with this text")
+    parser.add_argument("--rates", nargs="+", choices=RATES, default=RATES, help="of rivals")
     parser.add_argument("--table", action="store_true", help="of the cells that are there")
     return parser.parse_args()
 
@@ -265,7 +267,7 @@ def main() -> None:
     plan = Plan(given.out, given.train, given.test, given.rounds, lr_rounds, given.seeds,
                 given.clients, given.alpha)  # fmt: skip
     rows = []
-    for row in cells(plan, given.only, make=not given.table):
+    for row in cells(plan, given.only, given.rates, make=not given.table):
         rows.append(row)
         lr = "" if row["lr"] is None else f" at η {row['lr']:g}"
         print(f"{row['method']}{lr}, seed {row['seed']}: {row['last']:.2%}", flush=True)
