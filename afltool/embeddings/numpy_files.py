@@ -41,17 +41,18 @@ def open_npy(path: Path, keys: Keys) -> Embeddings:
     """The array of a .npy file as features."""
     if keys != Keys():
         raise UsageError(f"{path} holds one array without a name: leave --x and --y out")
-    x, header = map_npy(path), _checked_header(path)
+    header = _checked_header(path)
 
     def blocks() -> Iterator[Array]:
         if header.fortran:
+            x = map_npy(path)
             yield from (np.asarray(x[part]) for part in slices(len(x), x.nbytes // len(x)))
             return
         with path.open("rb") as file:  # pages of a mapped file would count as memory
             file.seek(header.start)
             yield from _rows(file, header)
 
-    return Embeddings(x.shape, x.dtype, blocks)
+    return Embeddings(header.shape, header.dtype, blocks)
 
 
 def map_npy(path: Path) -> Array:
