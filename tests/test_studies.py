@@ -18,7 +18,6 @@ import afltool
 from afltool.baselines import METHODS, method_class
 from afltool.errors import (
     IncompleteError,
-    MismatchError,
     NumericalError,
     OutputExistsError,
     UsageError,
@@ -304,9 +303,7 @@ def test_one_gather_serves_every_ridge_and_gamma(described, tmp_path, monkeypatc
     """Cells that differ in what only solves use have the sums of one gather, and equal digests."""
     text, sums = OF_HEADS[head]
     wanted = read(described(f'{SHARING}[[method]]\nhead = "{head}"\n{text}'))
-    job = sys.modules["afltool.stages.local_stats"]._Job
-    real, made = job.sum_of, []
-    monkeypatch.setattr(job, "sum_of", lambda self, which: made.append(1) or real(self, which))
+    made = count_sums(monkeypatch)
     at = StudyFolder(study(wanted, tmp_path / "S"))
     assert len(made) == sums
     monkeypatch.undo()
@@ -321,13 +318,79 @@ def test_one_gather_serves_every_ridge_and_gamma(described, tmp_path, monkeypatc
             assert found[0].get("clients") == found[1].get("clients")
 
 
-def test_sums_of_other_rows_are_not_taken_over(road, tmp_path):
-    other = afltool.partition(road.train, tmp_path / "other.h5", alpha=9, clients=6)
+def count_sums(monkeypatch):
+    """A list that grows by one whenever sums are computed from rows."""
+    job = sys.modules["afltool.stages.local_stats"]._Job
+    real, made = job.sum_of, []
+    monkeypatch.setattr(job, "sum_of", lambda self, which: made.append(1) or real(self, which))
+    return made
+
+
+def test_sums_are_taken_over_for_the_same_rows_whoever_owns_them(road, tmp_path, monkeypatch):
+    made, known = count_sums(monkeypatch), {}
     head = afltool.head("linear", tmp_path / "head0.h5", options={"ridge": 3})
-    with pytest.raises(MismatchError, match=r"total\.h5 has other sums than these: "):
-        afltool.local_stats(
-            road.train, head, tmp_path / "t.h5", partition=other, sum=True, known=(None, road.total)
-        )
+
+    def total(name, **dealing):
+        dealt = afltool.partition(road.train, tmp_path / f"p-{name}.h5", **dealing)
+        out = tmp_path / f"{name}.h5"
+        how = {"held_out": tmp_path / f"h-{name}.h5"} if "held_out" in dealing else {}
+        afltool.local_stats(road.train, head, out, partition=dealt, sum=True, known=known, **how)
+        return read_header(out)
+
+    first, second = total("a", alpha=0.1, clients=6), total("b", scheme="iid", clients=9)
+    assert len(made) == 1
+    assert first["digest"] == second["digest"]
+    assert [len(one["clients"]["names"]) for one in (first, second)] == [6, 9]
+    third = total("c", alpha=0.1, clients=6, held_out=0.5)
+    fourth = total("d", alpha=0.1, clients=6, label_noise=0.2)
+    assert len(made) == 4
+    assert len({one["digest"] for one in (first, third, fourth)}) == 3
+    (tmp_path / "a.h5").unlink()
+    assert total("e", alpha=1, clients=6)["digest"] == first["digest"]
+    assert len(made) == 5
+
+
+DEEP = """
+train-features = "{train}"
+test-features = "{test}"
+clients = 6
+alpha = [0.1, 9]
+head = "deepafl"
+layers = 1
+width = 8
+each-round = true
+"""
+
+
+@pytest.mark.parametrize("kept", ["all", "last"])
+def test_partitions_of_a_deep_head_share_its_sums(described, tmp_path, monkeypatch, kept):
+    """One gather in each round; the rounds that one cell keeps for the other are then removed."""
+    wanted = read(described(f'{DEEP}keep-rounds = "{kept}"\n'))
+    made, at = count_sums(monkeypatch), StudyFolder(study(wanted, tmp_path / "S"))
+    assert len(made) == 3
+    cells = [RunFolder(at.cell(cell.key)) for cell in wanted.cells]
+    assert [one.total(1).exists() for one in cells] == [kept == "all"] * 2
+    heads, totals = (
+        {read_header(where(one, 3))["digest"] for one in cells}
+        for where in (RunFolder.head, RunFolder.total)
+    )
+    assert len(heads) == len(totals) == 1
+    alone = RunFolder(tmp_path / "alone")
+    afltool.run(wanted.cells[1].config, alone.root)
+    for place in (RunFolder.total, RunFolder.head):
+        assert read_header(place(alone, 3))["digest"] == read_header(place(cells[1], 3))["digest"]
+
+
+def test_a_deep_cell_of_another_partition_goes_on_after_an_interruption(described, tmp_path):
+    """Its heads remember its own clients, and not those of the cell that was solved first."""
+    wanted = read(described(DEEP))
+    at = StudyFolder(study(wanted, tmp_path / "S"))
+    second = RunFolder(at.cell(wanted.cells[1].key))
+    before = read_header(second.head(3))["digest"]
+    for path in (second.head(3), second.total(3), second.head(2), second / RunFolder.SUMMARY):
+        path.unlink()
+    study(wanted, at.root)
+    assert read_header(second.head(3))["digest"] == before
 
 
 PAIRWISE = """

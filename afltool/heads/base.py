@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from typing import Any, ClassVar, Self
 
@@ -221,6 +221,21 @@ def binding(head: Head) -> dict[str, Any]:
         "phase": head.phase(),
         "digest": head.digest(),
     }
+
+
+def sums_of(head: Head) -> str:
+    """A digest of what the sums of the next phase depend on.
+
+    Not γ, nor an option that only `absorb` uses: what earlier solves made of it is in the arrays.
+    Nor who may take part.
+    """
+    at_solve = {f.name for f in fields(head.options) if f.metadata.get("at_solve")}
+    options = {k: v for k, v in _but_gamma(head.options).items() if k not in at_solve}
+    digest = Digest().json("of", [head.name, head.phase(), options])
+    for name, array in sorted(head.arrays().items()):
+        if name not in head.not_in_digest:
+            digest.array(name, array, array_kind(array))
+    return digest.hex()
 
 
 def round_features(head: Head, X: Rows) -> Iterator[tuple[str, Array]]:

@@ -25,7 +25,7 @@ from ..stages.aggregate import aggregate
 from ..stages.evaluate import evaluate
 from ..stages.extract import extract
 from ..stages.head import head as make_head_file
-from ..stages.local_stats import Known, local_stats
+from ..stages.local_stats import local_stats
 from ..stages.partition import partition
 from ..stages.solve import solve
 from ..store.atomic import link_or_copy, write_text
@@ -37,7 +37,7 @@ from ..store.workspace import forget, working
 from .before import check_before, holds_clients_out
 from .config import KEEP_LAST, RunConfig
 from .layout import RunFolder
-from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key, sums_key
+from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key
 from .thinned import finished_round, remove_rounds
 from .told import costs, exchange_of, made_with, of_report
 
@@ -89,8 +89,16 @@ class _Run:
         self.summary(load_head(heads[-1])[0], metrics, uploads)
         self.keep_options()
         if self.config.here.keep_rounds == KEEP_LAST:
-            remove_rounds(self.folder, len(heads))
+            self.remove_rounds(len(heads))
         return self.folder.root
+
+    def remove_rounds(self, last: int) -> None:
+        self.shared.remove_rounds(self.folder, last)
+        if last > 1:
+            log.info(
+                "the heads and totals of rounds 1 to %d are removed (--keep-rounds last); what was "
+                "measured after each of them is in %s", last - 1, RunFolder.SUMMARY,
+            )  # fmt: skip
 
     def keep_options(self) -> None:
         text = self.config.with_absolute_paths().to_toml()
@@ -183,16 +191,11 @@ class _Run:
         self, train: Path, clients: Path, head: Path, number: int, held: Path | None
     ) -> None:
         w, total, each = self.overwrite, self.folder.total(number), self.folder.stats(number)
-        options = {**vars(self.config.local_stats), "partition": clients}
+        options: dict[str, Any] = {**vars(self.config.local_stats), "partition": clients}
         if not self.config.own.keep_clients:
-            how = vars(self.config.local_stats)
-            key = partial(sums_key, train, clients, head, how, held is not None)
-            options |= {"sum": True, "held_out": held}
-
-            def sums(known: Known) -> Path:
-                return local_stats(train, head, total, overwrite=w, known=known, **options)
-
-            self.timed("local-stats", lambda: self.shared.sums(key, (held, total), sums))
+            options |= {"sum": True, "held_out": held, "known": self.shared.sums}
+            sums = partial(local_stats, train, head, total, overwrite=w, **options)
+            self.timed("local-stats", sums)
             return
         work = partial(local_stats, train, head, each, overwrite=w, **options)
         self.timed("local-stats", work)
@@ -215,7 +218,7 @@ class _Run:
         how = {**vars(self.config.solve), "head": head, "validate": held}
         place = self.folder.head(number)
         make = partial(solve, total, place, overwrite=self.overwrite, **how)
-        key = partial(head_key, total, held, vars(self.config.solve))
+        key = partial(head_key, head, total, held, vars(self.config.solve))
         return self.shared.file(key, place, "head", make)
 
     def measure(self, heads: list[Path], train: Path, test: Path) -> dict[str, Any]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..digest import Digest, array_kind, canonical_json
-from ..stages.local_stats import NOT_KNOWN, Known
+from ..digest import canonical_json
+from ..stages.local_stats import Known
 from ..store.atomic import link_or_copy
 from ..store.hdf5 import read_header
 from ..store.heads import load_head
+from .layout import RunFolder
+from .thinned import remove_rounds
 
 Value = TypeVar("Value")
 
@@ -27,6 +29,9 @@ class Shared:
     def __init__(self) -> None:
         self._files: dict[object, Path] = {}
         self._values: dict[object, Any] = {}
+        self.sums: Known | None = {}  # see `local_stats`
+        self._keeping = False
+        self._kept: list[tuple[RunFolder, int]] = []
 
     def _name(self, key: Callable[[], Any]) -> object:
         """What a file or figure is known by."""
@@ -41,18 +46,6 @@ class Shared:
         if known is not None and known.exists() and not place.exists():
             return link_or_copy(known, place, kind)
         self._files[name] = made = make()
-        return made
-
-    def sums(self, key: Callable[[], Any], paths: Known, make: Callable[[Known], Path]) -> Path:
-        """Sums, which ``make`` computes or takes over from files of equal sums.
-
-        ``paths``: where they are written; see `local_stats` for the order.
-        """
-        name = self._name(key)
-        known: Known = self._values.get(name, NOT_KNOWN)
-        there = all(path is None or path.exists() for path in known)
-        made = make(known if there else NOT_KNOWN)
-        self._values.setdefault(name, paths)
         return made
 
     def value(self, key: Callable[[], Any], make: Callable[[], Value]) -> Value:
@@ -70,9 +63,31 @@ class Shared:
         found = self.value(key, make)
         return {**found, **{k: {**found[k], "path": str(path)} for k, path in paths.items()}}
 
+    @contextmanager
+    def rounds_kept(self) -> Iterator[None]:
+        """In this block one run keeps its rounds to the end, so that others take over its sums."""
+        self._keeping = True
+        try:
+            yield
+        finally:
+            self._keeping = False
+            while self._kept:
+                remove_rounds(*self._kept.pop())
+
+    def remove_rounds(self, folder: RunFolder, last: int) -> None:
+        """What `--keep-rounds last` removes, now or at the end of `rounds_kept`."""
+        if self._keeping and not self._kept:
+            self._kept.append((folder, last))
+        else:
+            remove_rounds(folder, last)
+
 
 class Alone(Shared):
     """A run that shares nothing; no key is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums = None
 
     def _name(self, key: Callable[[], Any]) -> object:
         return object()
@@ -83,31 +98,16 @@ def extract_key(split: str, options: Mapping[str, Any]) -> list[Any]:
     return ["extract", split, _texts({**options, "split": split})]
 
 
-def sums_key(
-    train: Path, clients: Path, head: Path, options: Mapping[str, Any], holds_out: bool
-) -> list[Any]:
-    """Everything that the sums for a head depend on: not γ, nor what only its solves use.
+def head_key(start: Path, total: Path, held: Path | None, options: Mapping[str, Any]) -> list[Any]:
+    """Everything that a solved head depends on, from the headers of the sums.
 
-    What earlier solves have made of these options is in the head's arrays.
+    Also the clients, if heads of this kind remember them for later rounds.
     """
-    start, state = load_head(head)[0], Digest()
-    for name, array in sorted(start.arrays().items()):
-        state.array(name, array, array_kind(array))
-    solving = {f.name for f in fields(start.options) if f.metadata.get("at_solve")}
-    kept = {k: v for k, v in start.options.as_dict().items() if k not in {*solving, "gamma"}}
-    of_files = [
-        read_header(train, "features")["digest"], read_header(clients, "partition")["digest"]
-    ]  # fmt: skip
-    how = _texts({k: v for k, v in options.items() if k not in ("partition", "cache")})
-    return ["sums", of_files, start.name, start.phase(), kept, state.hex(), how, holds_out]
-
-
-def head_key(total: Path, held: Path | None, options: Mapping[str, Any]) -> list[Any]:
-    """Everything that a solved head depends on, from the headers of the sums."""
-    header = read_header(total, "statistics")
+    header, remembers = read_header(total, "statistics"), load_head(start)[0].not_in_digest
     gammas = sorted(Counter(header["clients"]["gamma"]).items())
+    who = header["clients"] if remembers else None
     of_held = None if held is None else read_header(held, "statistics")["digest"]
-    return ["head", header["digest"], header["context"], gammas, of_held, _texts(options)]
+    return ["head", header["digest"], header["context"], gammas, who, of_held, _texts(options)]
 
 
 def partition_key(train: Path, options: Mapping[str, Any]) -> list[Any]:

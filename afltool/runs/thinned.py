@@ -25,11 +25,6 @@ def remove_rounds(folder: RunFolder, last: int) -> None:
         for path in (folder.head(number), folder.total(number), folder.held_out(number)):
             with writer_errors(path), suppress(FileNotFoundError):
                 path.unlink()
-    if last > 1:
-        log.info(
-            "the heads and totals of rounds 1 to %d are removed (--keep-rounds last); what was "
-            "measured after each of them is in %s", last - 1, RunFolder.SUMMARY,
-        )  # fmt: skip
 
 
 def last_round(folder: RunFolder, first_head: Path) -> int | None:

@@ -16,10 +16,9 @@ from typing import Any
 
 from .. import progress
 from ..clients import Client, ClientId
-from ..differences import difference
 from ..digest import Digest
-from ..errors import InvalidDataError, MismatchError, UsageError
-from ..heads.base import Block, Head, binding
+from ..errors import InvalidDataError, UsageError
+from ..heads.base import Block, Head, binding, sums_of
 from ..heads.checks import check_participation, drawn_clients
 from ..names import file_of_name, file_of_number, numbered
 from ..options import made, takes
@@ -40,8 +39,7 @@ from ..store.statistics import load_statistics, save_statistics
 from ..store.workspace import InWorkspace
 
 log = logging.getLogger("afltool")
-Known = tuple[Path | None, Path | None]  # sums of the held-out clients, and of the others
-NOT_KNOWN: Known = (None, None)
+Known = dict[str, tuple[Path, str]]  # files of sums and their digests, by what is summed
 
 
 @takes(LocalStatsOptions)
@@ -52,7 +50,7 @@ def local_stats(
     *,
     head_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-    known: Known = NOT_KNOWN,
+    known: Known | None = None,
     **options: Any,
 ) -> Path:
     """Compute statistics of simulated clients (``partition``) or of one real silo (``client``).
@@ -63,8 +61,9 @@ def local_stats(
     ``head`` is a head file or a head's name with ``head_options``. Files that are there and were
     made of the same inputs are kept. ``cache``: a folder for what rows become in a head of many
     rounds, so that the next round starts there and not from the features. ``known``: with ``sum``,
-    files with the sums of the same rows for a head that differs only in what `solve` may change or
-    in γ: their arrays are taken over. Returns ``out``; of a silo the file in that folder.
+    files of sums: where one is of the same rows, whoever owns them, for a head that differs only in
+    γ or in what `solve` may change, its arrays are taken over; new files are added. Returns
+    ``out``; of a silo the file in that folder.
     """
     out, o = Path(out), made(LocalStatsOptions, options)
     with open_features(Path(features)) as rows:
@@ -130,7 +129,7 @@ class _Job:
     overwrite: bool
     protection: Protection
     between: InWorkspace | CarriedFile  # what rounds leave for the next one
-    known: Known
+    known: Known | None
 
     def __post_init__(self) -> None:
         c = self.clients
@@ -162,16 +161,18 @@ class _Job:
                 "for their sum"
             )
         kept = [k for k in chosen if not self.dealt.held_out[k]]
-        of_held, of_kept = self.known
-        for clients, path, like in (  # what others wait for comes last
-            (held, held_out, of_held), (kept, out, of_kept),
-        ):  # fmt: skip
-            made_by = self.recipe(clients)
-            if path is not None and not up_to_date(path, made_by, self.overwrite):
+        for clients, path in ((held, held_out), (kept, out)):  # what others wait for comes last
+            if path is None:
+                continue
+            made_by, content = self.recipe(clients), self.content(clients)
+            if not up_to_date(path, made_by, self.overwrite):
                 begun = time.perf_counter()
-                found = self.sum_of(clients) if like is None else self.taken(like, clients)
+                found = self.taken(content, clients)
+                found = self.sum_of(clients) if found is None else found
                 took = round(time.perf_counter() - begun, 3) if self.partition else None
                 save_statistics(path, found, made_by, self.head_file, took)
+            if self.known is not None and self._of(content) is None:
+                self.known[content] = path, read_header(path, "statistics")["digest"]
         return out
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
@@ -239,22 +240,31 @@ class _Job:
             blocks = self.clients.pooled(clients, task)
             return self.gathered(blocks, clients, "held out" if held_out else "kept")
 
-    def taken(self, like: Path, clients: Sequence[int]) -> Statistics:
-        """The sums of the same rows from the file ``like``, for this head and its γ.
+    def content(self, clients: Sequence[int]) -> str:
+        """Everything that the pooled sums depend on, as a digest; '' where none is known.
 
-        Raises `MismatchError` where that file is of other rows, clients or another phase.
+        Which rows are summed, not whose they are: a row counts once for any client.
         """
-        mine, theirs = self.recipe(clients), read_header(like, "statistics")["recipe"]
-        found = load_statistics(like)
-        ours, others = (
-            {"clients": made["options"]["clients"], "phase": phase}
-            | {k: made["inputs"][k] for k in ("features", "space", "partition")}
-            for made, phase in ((mine, self.head.phase()), (theirs, found.phase))
-        )
-        where = difference(ours, others)
-        if where:
-            raise MismatchError(f"{like} has other sums than these: {where}")
-        return replace(found, context=self.context, clients=self.who(clients))
+        if self.known is None:
+            return ""
+        rows = self.clients.marked(clients)
+        digest = Digest().json("of", [self.rows.header["digest"], sums_of(self.head)])
+        digest.array("rows", rows.astype("u1"), "|u1")
+        return digest.array("labels", self.dealt.effective_labels[rows], "<i8").hex()
+
+    def taken(self, content: str, clients: Sequence[int]) -> Statistics | None:
+        """The known sums of this content, for this head, its γ and these clients; None: unknown."""
+        path = self._of(content)
+        if path is None:
+            return None
+        return replace(load_statistics(path), context=self.context, clients=self.who(clients))
+
+    def _of(self, content: str) -> Path | None:
+        """The file with the known sums of this content, unless it is gone or another one now."""
+        path, digest = (self.known or {}).get(content, (None, ""))
+        if path is None or not path.exists():
+            return None
+        return path if read_header(path, "statistics")["digest"] == digest else None
 
     def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:
         """The clients by name, with what is recorded of each."""

@@ -22,7 +22,7 @@ from ..options import flag
 from ..options.baseline import BaselineOptions
 from ..options.features import ExtractOptions
 from ..options.partition import PartitionOptions
-from ..runs.config import FIELDS, RunConfig
+from ..runs.config import FIELDS, KEEP_LAST, RunConfig, named_fields
 from ..store.hdf5 import read_header
 from .layout import StudyFolder
 
@@ -30,6 +30,7 @@ LABEL, BASELINE, SEED = "label", "baseline", "seed"  # keys of a study that are 
 #: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
 OF_BASELINE = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
+OF_PARTITION = {"partition", *(name for part, name, _ in named_fields() if part == "partition")}
 _KEY = 16  # digits of the names of cells
 
 
@@ -82,6 +83,21 @@ class Cell:
         return [one for one in before if one], [
             "baseline", self.method, str(train), *told, "-o", str(own)
         ]  # fmt: skip
+
+    @property
+    def thinned(self) -> bool:
+        """Whether its run removes all rounds but the last one."""
+        return self.method is None and self.config.here.keep_rounds == KEEP_LAST
+
+    def together(self) -> str:
+        """What it has in common with cells that can take over the sums of its rounds.
+
+        All its options but those of the partition, if its run removes its rounds at the end.
+        """
+        if not self.thinned:
+            return self.key
+        given = self.config.given()
+        return str({k: _meaning(k, v) for k, v in given.items() if k not in OF_PARTITION})
 
     def files(self, folder: StudyFolder) -> tuple[Path, Path, Path]:
         """Train and test features and partition of a baseline."""

@@ -22,7 +22,7 @@ from ..options.shards import parse_shard
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file, run
 from ..runs.shared import Shared, extract_key, partition_key
-from ..runs.thinned import last_round
+from ..runs.thinned import last_round, remove_rounds
 from ..stages.baseline import baseline
 from ..stages.extract import extract
 from ..stages.partition import partition
@@ -116,6 +116,7 @@ class _Execution:
     def __init__(self, folder: StudyFolder, total: int, names: Mapping[str, str]) -> None:
         self.folder, self.total, self.names, self.shared = folder, total, names, Shared()
         self.took: list[tuple[Cell, float]] = []
+        self.number = 0  # of the cell that is tried
 
     def prepare(self, cells: list[Cell]) -> None:
         """Make the features of the cells, and the partitions of baselines; all that can be made.
@@ -146,34 +147,50 @@ class _Execution:
                 self.shared.value(key, partial(extract, **options))
 
     def all(self, cells: list[Cell]) -> list[str]:
-        """Carry out every cell; returns the failed ones by name, with the reason."""
+        """Carry out every cell; returns the failed ones by name, with the reason.
+
+        Cells that can take over one another's rounds come one after another.
+        """
+        together: dict[str, list[Cell]] = {}
+        for cell in cells:
+            together.setdefault(cell.together(), []).append(cell)
         failures: list[str] = []
-        for number, cell in enumerate(cells, 1):
-            if finished(self.folder, cell) is not None:
-                continue
-            progress.stop_point()
-            name, begun = self.names[cell.key], time.perf_counter()
-            place = self.folder.cell(cell.key) / StudyFolder.FAILED
-            try:
-                with distinct_files(), _quiet(), _begun(place.with_name(StudyFolder.BEGUN)):
-                    found = self.one(cell)
-            except StoppedError:
-                raise
-            except (AflError, MemoryError, OSError) as error:
-                why = _why(error)
-                log.error("[%d/%d] %s failed: %s", number, self.total, name, why)
-                failures.append(f"{name} ({why})")
-                make_folder(place.parent)
-                write_text(why + "\n", place, overwrite=True)
-                continue
-            with suppress(FileNotFoundError):
-                place.unlink()
-            self.took.append((cell, times.own_seconds(found)))
-            log.info(
-                "[%d/%d] %s: top-1 %.2f %% (%.1f s)", number, self.total, name,
-                100 * found["top1"], time.perf_counter() - begun,
-            )  # fmt: skip
+        for group in together.values():
+            with self.shared.rounds_kept():
+                failures += filter(None, map(self.tried, group))
         return failures
+
+    def tried(self, cell: Cell) -> str | None:
+        """Carry out a cell, unless it is finished; returns its name and the reason if it fails."""
+        self.number += 1
+        found = finished(self.folder, cell)
+        if found is not None:
+            own = RunFolder(self.folder.cell(cell.key))
+            if cell.thinned and own.head(1).exists():  # left by a process that was killed
+                remove_rounds(own, len(found["bytes_per_client"]))
+            return None
+        progress.stop_point()
+        name, begun = self.names[cell.key], time.perf_counter()
+        place = self.folder.cell(cell.key) / StudyFolder.FAILED
+        try:
+            with distinct_files(), _quiet(), _begun(place.with_name(StudyFolder.BEGUN)):
+                found = self.one(cell)
+        except StoppedError:
+            raise
+        except (AflError, MemoryError, OSError) as error:
+            why = _why(error)
+            log.error("[%d/%d] %s failed: %s", self.number, self.total, name, why)
+            make_folder(place.parent)
+            write_text(why + "\n", place, overwrite=True)
+            return f"{name} ({why})"
+        with suppress(FileNotFoundError):
+            place.unlink()
+        self.took.append((cell, times.own_seconds(found)))
+        log.info(
+            "[%d/%d] %s: top-1 %.2f %% (%.1f s)", self.number, self.total, name,
+            100 * found["top1"], time.perf_counter() - begun,
+        )  # fmt: skip
+        return None
 
     def one(self, cell: Cell) -> dict[str, Any]:
         out = self.folder.cell(cell.key)
