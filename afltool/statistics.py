@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -48,9 +48,9 @@ class Statistics:
 
     - associative      (a + b) + c = a + (b + c)
     - commutative      a + b = b + a
-    - zero             a + a.zero() = a
     - pooling          statistics(rows of a and b together) = a + b
-    - subtraction      (a + b) − b = a, and a − a = a.zero() exactly
+    - subtraction      (a + b) − b = a
+    - zero             a − a is exactly 0, and a + (b − b) = a
 
     Adding what does not belong together (another context, phase or shape; a client that is already
     in it, or its rows) raises `MismatchError` naming what differs, integer overflow
@@ -94,13 +94,6 @@ class Statistics:
     def payload_bytes(self) -> int:
         """Bytes of the arrays in the types that files hold them in, before any compression."""
         return sum(a.size * np.dtype(narrowest(a)).itemsize for a in self.arrays.values())
-
-    def zero(self) -> Statistics:
-        """The neutral element beside these statistics: no rows, no clients."""
-        arrays = {name: np.zeros_like(a) for name, a in self.arrays.items()}
-        return replace(
-            self, arrays=arrays, class_counts=np.zeros_like(self.class_counts), clients={}
-        )
 
     def __add__(self, other: Statistics) -> Statistics:
         return Sum(self).add(other).result()
@@ -255,15 +248,6 @@ class Sum:
         if (self._counts < other.class_counts).any():
             worst = int((self._counts - other.class_counts).argmin())
             raise MismatchError(f"more rows would be subtracted than there are in class {worst}")
-
-
-def total(parts: Iterable[Statistics]) -> Statistics:
-    """Sum of one or more statistics; the parts are consumed one at a time."""
-    iterator = iter(parts)
-    result = Sum(next(iterator))
-    for part in iterator:
-        result.add(part)
-    return result.result()
 
 
 def _largest(a: Array) -> int:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ from afltool.heads import make_head
 from afltool.heads.checks import with_options
 from afltool.linalg.fixedpoint import FixedPoint, real
 from afltool.privacy.differential import Noise, clip_rows, with_ridge
-from afltool.statistics import Context, Statistics, total
+from afltool.statistics import Context, Statistics
 from afltool.store.features import open_features
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
@@ -50,7 +52,7 @@ def of_clients(head, X: FixedPoint, y: np.ndarray, context: Context, clients: in
 
 def noisy_total(parts: list[Statistics], made: Noise, seed: int) -> Statistics:
     rng = np.random.default_rng([seed, 99])
-    return total(made.added(part, rng.bytes(32)) for part in parts)
+    return reduce(add, (made.added(part, rng.bytes(32)) for part in parts))
 
 
 def accuracy(head, summed: Statistics, X: np.ndarray, y: np.ndarray) -> tuple[float, float]:

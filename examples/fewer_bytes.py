@@ -22,6 +22,8 @@ import argparse
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +38,7 @@ from afltool.linalg.fixedpoint import LARGEST, FixedPoint, encode, real
 from afltool.linalg.ridge import gram_matrix
 from afltool.linalg.ridge_choice import choose
 from afltool.linalg.triangle import pack
-from afltool.statistics import Statistics, total
+from afltool.statistics import Statistics
 from afltool.store.features import open_features
 
 F64 = NDArray[np.float64]
@@ -133,7 +135,7 @@ def low_rank(data: Data, rank: int) -> tuple[float, float, float]:
             small = {**found.arrays, GRAM: pack(np.rint(inside).astype(np.int64))}
             sent.append(bytes_of(replace(found, arrays=small)) + 4 * numbers)
     scale = 4.0 ** -int(data.space["fraction_bits"])
-    validation, theirs = total(held), total(kept)
+    validation, theirs = reduce(add, held), reduce(add, kept)
     choice = chosen_ridge("auto", problem := of(sums[0] * scale, theirs, data), validation)
     held_top1 = right(problem.with_intercept(choice.weights()), data.X, data.y,
                       np.flatnonzero(data.held_out[data.client]))  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from afltool.heads.base import Head, binding
 from afltool.heads.carried import Carried, Remembered
 from afltool.linalg.fixedpoint import FixedPoint, Rows, encode, real
 from afltool.partitions.dealing import assign
-from afltool.statistics import Context, Statistics, total
+from afltool.statistics import Context, Statistics
 from afltool.store.features import Features
 from afltool.store.statistics import save_statistics
 
@@ -117,7 +119,7 @@ def weigh(data: Data, name: str, options: Options, rounds: int) -> dict[str, Any
                 sent.append(save_statistics(path, parts[-1], {}).stat().st_size)
             found.append(float(np.mean(sent)))
             if number + 1 < rounds:
-                head = head.absorb(total(parts))
+                head = head.absorb(reduce(add, parts))
     return {"bytes_by_round": found}
 
 

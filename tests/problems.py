@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 from hypothesis import strategies as st
@@ -89,6 +92,11 @@ def same(a: Statistics, b: Statistics) -> bool:
         and dict(a.clients) == dict(b.clients)
         and all(np.array_equal(a.arrays[k], b.arrays[k]) for k in a.arrays)
     )
+
+
+def total(parts: Iterable[Statistics]) -> Statistics:
+    """The sum of one or more statistics."""
+    return reduce(add, parts)
 
 
 def sums(head: Head, X: Rows, y: NDArray[np.int64]) -> Statistics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from federations import Federation
-from problems import dense
+from problems import dense, total
 from rounds_under_masks import Round, digest
 from test_conditions import labelled
 from threadpoolctl import threadpool_limits
@@ -24,7 +24,7 @@ from afltool.heads.tabled import FINER, table
 from afltool.linalg.fixedpoint import FixedPoint, encode
 from afltool.linalg.sandwich import LowRank
 from afltool.linalg.triangle import unpack
-from afltool.statistics import Statistics, total
+from afltool.statistics import Statistics
 
 C, D, BITS = 4, 6, 9
 WAYS = {

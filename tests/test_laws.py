@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import row_sets, same, statistics_of
+from problems import row_sets, same, statistics_of, total
 
 from afltool.clients import Client, ClientId
 from afltool.differences import difference
 from afltool.errors import MismatchError, NumericalError
-from afltool.statistics import Statistics, Sum, total
+from afltool.statistics import Statistics, Sum
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -42,9 +42,12 @@ def test_commutative(rows, seed):
 @fast
 @given(row_sets(), st.integers(0, 99))
 def test_zero(rows, seed):
-    a, _, _ = thirds(rows, seed)
-    assert same(a + a.zero(), a)
-    assert same(a.zero() + a, a)
+    a, b, _ = thirds(rows, seed)
+    zero = b - b
+    assert (zero.rows, zero.clients) == (0, {})
+    assert not any(array.any() for array in zero.arrays.values())
+    assert same(a + zero, a)
+    assert same(zero + a, a)
 
 
 @fast

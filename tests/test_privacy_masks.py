@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from federations import HEAD, Federation, statistics_of
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import total
 from scipy.stats import chisquare
 
 from afltool.errors import (
@@ -28,7 +29,7 @@ from afltool.errors import (
 from afltool.privacy import identity, masking, messages, reveal, roster, shamir
 from afltool.privacy.offers import PATTERN, Offers
 from afltool.privacy.streams import CHUNK, TOGETHER, add_streams
-from afltool.statistics import Statistics, total
+from afltool.statistics import Statistics
 from afltool.store import headers
 from afltool.store.atomic import write_once
 
@@ -237,7 +238,7 @@ def test_streams_go_on_over_arrays_and_blocks_and_cancel():
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
-def test_streams_together_are_those_one_after_the_other(threads):
+def test_streams_together_are_those_one_after_the_other(threads, monkeypatch):
     """Parts begin in the middle of a stream; arrays end anywhere, also within a block."""
     rng = np.random.default_rng(0)
     sizes = (3, 0, 4 * CHUNK + 5, 1, CHUNK - 1)
@@ -246,7 +247,8 @@ def test_streams_together_are_those_one_after_the_other(threads):
     keys = [bytes([k % 256, k // 256]) * 16 for k in range(TOGETHER + 3)]
     for k, key in enumerate(keys):
         add_streams([(key, k % 3 == 0)], one)
-    add_streams([(key, k % 3 == 0) for k, key in enumerate(keys)], other, threads)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(threads))
+    add_streams([(key, k % 3 == 0) for k, key in enumerate(keys)], other)
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
 

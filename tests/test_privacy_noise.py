@@ -9,13 +9,14 @@ import pytest
 from federations import statistics_of
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import total
 from scipy import integrate, stats
 
 from afltool.errors import NumericalError, UsageError
 from afltool.linalg.fixedpoint import FixedPoint
 from afltool.privacy import accountant, differential, noise
 from afltool.privacy.differential import Noise
-from afltool.statistics import Context, total
+from afltool.statistics import Context
 
 KEY = bytes(range(32))
 

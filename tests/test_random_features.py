@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import sums
+from problems import sums, total
 from sklearn.linear_model import Ridge
 
 from afltool import memory
@@ -15,7 +15,7 @@ from afltool.heads import make_head
 from afltool.heads.projections import projection
 from afltool.linalg.fixedpoint import FixedPoint, encode
 from afltool.linalg.triangle import unpack
-from afltool.statistics import Context, total
+from afltool.statistics import Context
 
 C, D, WIDTH = 3, 5, 20
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import sums
+from problems import sums, total
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import afltool
@@ -20,7 +20,7 @@ from afltool.heads.checks import check_total, with_options
 from afltool.heads.safle import head as module
 from afltool.linalg import ridge_choice
 from afltool.linalg.fixedpoint import FixedPoint, real
-from afltool.statistics import Context, total
+from afltool.statistics import Context
 
 CLASSES, DIM = 3, 6
 PLAIN = {"thresholds": "range:-2:2", "buckets": 4, "experts": 7, "ridge": 3.0}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import sums
+from problems import sums, total
 from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
@@ -22,7 +22,7 @@ from afltool.heads.checks import with_options
 from afltool.linalg import softmax as sm
 from afltool.linalg.designs import Coded, Dense
 from afltool.linalg.fixedpoint import LARGEST, FixedPoint, real
-from afltool.statistics import Context, total
+from afltool.statistics import Context
 
 
 def rows(n=200, d=6, classes=4, seed=0):

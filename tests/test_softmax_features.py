@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import sums
+from problems import sums, total
 from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
@@ -30,7 +30,7 @@ from afltool.linalg import codes as cd
 from afltool.linalg.fixedpoint import FixedPoint, real
 from afltool.partitions.dealing import assign
 from afltool.runs.config import RunConfig
-from afltool.statistics import Context, total
+from afltool.statistics import Context
 from afltool.store.heads import load_head
 
 DIM, CLASSES = 6, 4

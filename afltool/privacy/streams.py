@@ -20,18 +20,16 @@ BLOCK = 8  # numbers of a block of ChaCha20, the unit of its counter
 _ZEROS = memoryview(bytes(8 * CHUNK))
 
 
-def add_streams(
-    streams: Sequence[Stream], arrays: Sequence[Words], threads: int | None = None
-) -> None:
+def add_streams(streams: Sequence[Stream], arrays: Sequence[Words]) -> None:
     """Add or subtract streams, 8 bytes a number, to flat arrays in place, modulo 2^64.
 
     A stream goes on from one array to the next, so the order of the arrays matters. All streams are
-    added in one pass over the arrays; the sum does not depend on ``threads``. Each thread takes a
-    part of the numbers and begins every stream there, by ChaCha20's counter: neither OpenSSL nor
-    NumPy holds the interpreter while it computes.
+    added in one pass over the arrays. Each thread takes a part of the numbers and begins every
+    stream there, by ChaCha20's counter: neither OpenSSL nor NumPy holds the interpreter while it
+    computes. The sum does not depend on the number of threads.
     """
     count = sum(len(array) for array in arrays)
-    parts = min(threads or len(os.sched_getaffinity(0)), -(-count // CHUNK))
+    parts = min(len(os.sched_getaffinity(0)), -(-count // CHUNK))
     if parts <= 1:
         _add_part(streams, arrays, 0, count)
         return
