@@ -170,8 +170,11 @@ def test_a_fixed_solve_is_close_to_a_real_one():
     assert np.abs(found[0] - found[1]).max() < 0.2
 
 
-def test_fixed_needs_fixed_point_rows():
+@pytest.mark.parametrize(
+    ("name", "more"), [("random-features", {}), ("softmax", {"features": "random"})]
+)
+def test_fixed_needs_fixed_point_rows(name, more):
     X, y = rows()
-    head = make_head("random-features", {"width": 8, "compute": "fixed"}).bind(D, C)
+    head = make_head(name, {"width": 8, "compute": "fixed", **more}).bind(D, C)
     with pytest.raises(UsageError, match="int16 features"):
         sums(head, X, y)

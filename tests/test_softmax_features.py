@@ -23,7 +23,7 @@ from afltool.heads.base import binding
 from afltool.heads.checks import with_options
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
-from afltool.heads.random_features.fixed import FixedLift
+from afltool.heads.random_features.lift import Lift, fixed_lift
 from afltool.heads.random_features.options import RandomFeaturesOptions
 from afltool.heads.tabled import table
 from afltool.linalg import codes as cd
@@ -368,7 +368,7 @@ def test_options_are_those_that_the_wrapped_head_lends(features):
 def test_lifted_rows_are_the_random_features_rounded(activation, kind):
     X, _ = rows()
     options = RandomFeaturesOptions(width=15, activation=activation, projection=kind)
-    lift = FixedLift(options, DIM, 9)
+    lift = fixed_lift(options, DIM, 9)
     made = projection(kind, 0, 0, DIM, 15)
     z = real(X) @ made.A.astype(float) + (0 if made.a is None else made.a)
     found, wanted = lift(X.values) / 512, activate(activation, z)
@@ -397,8 +397,8 @@ def test_random_features_beyond_the_fixed_point_are_refused_never_clipped():
     X = FixedPoint(np.full((2, DIM), 32767, np.int16), 9)
     wide = RandomFeaturesOptions(width=40, activation="relu", projection="gaussian", seed=1)
     with pytest.raises(InvalidDataError, match=r"before --activation relu is beyond ±64"):
-        FixedLift(wide, DIM, 9)(X.values)
-    assert np.abs(FixedLift(replace(wide, activation="tanh"), DIM, 9)(X.values)).max() == 512
+        fixed_lift(wide, DIM, 9)(X.values)
+    assert np.abs(fixed_lift(replace(wide, activation="tanh"), DIM, 9)(X.values)).max() == 512
     with pytest.raises(InvalidDataError, match="--fraction-bits 14 or fewer"):
         table("tanh", 15)
 
@@ -478,10 +478,8 @@ def test_a_cache_of_random_features_changes_the_work_and_nothing_else(files, tmp
     options = {"features": "random", "width": 20, "rounds": 3, "clients": 5}
     plain = carried_out(files, tmp_path / "plain", **options)
     lifted = []
-    lift = FixedLift.__call__
-    monkeypatch.setattr(
-        FixedLift, "__call__", lambda self, X: lifted.append(len(X)) or lift(self, X)
-    )
+    lift = Lift.__call__
+    monkeypatch.setattr(Lift, "__call__", lambda self, X: lifted.append(len(X)) or lift(self, X))
     cached = carried_out(files, tmp_path / "cached", cache=tmp_path / "cache", **options)
     assert sum(lifted) == 2 * 400 + 100  # the gram, the first gradient, the test rows
     assert len(list((tmp_path / "cache").iterdir())) == 1

@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError
-from ..linalg.fixedpoint import LARGEST
+from ..errors import InvalidDataError, UsageError
+from ..linalg.fixedpoint import LARGEST, FixedPoint, Rows
 from ..linalg.gram import product
 from ..linalg.softmax import exact_weights
 from .projections import Projection, activate
@@ -75,6 +75,16 @@ class Tabled:
         place += reach
         # The places are within the table; NumPy would copy ``out`` in its mode that checks them.
         np.take(self.table, place.astype(np.int32), out=out, mode="clip")
+
+
+def in_fixed_point(X: Rows) -> FixedPoint:
+    """The rows of a head with --compute fixed; `UsageError` where they are not in fixed point."""
+    if not isinstance(X, FixedPoint):
+        raise UsageError(
+            f"--compute fixed needs int16 features; these are {X.dtype}: take --compute "
+            "float32 or float64, or extract with --dtype int16"
+        )
+    return X
 
 
 def activated(values: Whole, activation: str, bits: int) -> Whole:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...arrays import F64, Array
-from ...errors import InvalidDataError, UsageError
+from ...errors import InvalidDataError
 from ...linalg.fixedpoint import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
 from ...linalg.gram import gram_and_cross, product, real_cross
 from ...linalg.sandwich import LowRank
@@ -29,7 +29,7 @@ from ...statistics import Statistics
 from ..gathered import CROSS, GRAM
 from ..kept import Kept
 from ..projections import projection
-from ..tabled import Tabled, activated
+from ..tabled import Tabled, activated, in_fixed_point
 from .learned import Learned
 from .network import OF_LABELS, PHI, Layers, State
 from .options import CASCADE, DeepAFLOptions
@@ -67,12 +67,8 @@ class FixedLayers(Layers):
         return self._made(stream, fan_in, fan_out, given)
 
     def _first(self, X: Rows) -> Array:
-        if not isinstance(X, FixedPoint):
-            raise UsageError(
-                f"--compute fixed needs int16 features; these are {X.dtype}: take --compute "
-                "float32 or float64, or extract with --dtype int16"
-            )
-        return self.random(0, X.dim, self.options.widths[0], X.bits)(X.values)
+        rows = in_fixed_point(X)
+        return self.random(0, rows.dim, self.options.widths[0], rows.bits)(rows.values)
 
     def hidden(self, state: State, t: int) -> Array:
         o, source = self.options, self.source(state)

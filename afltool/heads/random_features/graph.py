@@ -10,8 +10,8 @@ from ...errors import UsageError
 from ..graphs import Affine, Drawn, Looked
 from ..options import FIXED
 from ..projections import projection
-from .fixed import FixedLift
 from .head import RandomFeaturesHead
+from .lift import fixed_lift
 from .options import RandomFeaturesOptions
 
 
@@ -38,7 +38,7 @@ class FixedLifted(nn.Module):
 
     def __init__(self, options: RandomFeaturesOptions, dim: int, bits: int) -> None:
         super().__init__()
-        self.looked = Looked(FixedLift(options, dim, bits))
+        self.looked = Looked(fixed_lift(options, dim, bits))
         self.bits, self.with_linear = bits, options.with_linear
 
     def forward(self, x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...arrays import Array
 from ...errors import UsageError
 from ...linalg import gram
-from ...linalg.fixedpoint import Rows, real, rows_as
+from ...linalg.fixedpoint import FixedPoint, Rows, real
 from ...linalg.triangle import length
 from ...statistics import Statistics
 from ..base import Block, Gathered, Head, Shape, Source, add_up, expect_shape
@@ -24,8 +24,7 @@ from ..carried import NOTHING, Carried
 from ..gathered import CROSS, GRAM, PHASE
 from ..least_squares import fit
 from ..options import FIXED
-from ..projections import Projections
-from .fixed import FixedFeatures
+from .lift import Lift
 from .options import RandomFeaturesOptions
 
 
@@ -45,15 +44,14 @@ class RandomFeaturesHead(Head):
         super().__init__(options, sources)
         self.weights: NDArray[np.float64] | None = None
         self._lift = Lift(options)
-        self._fixed = FixedFeatures(options) if options.compute == FIXED else None
 
     def phase(self) -> str | None:
         return PHASE if self.weights is None else None
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """gram and cross of the lifted rows: integers, or float64 sums of products."""
-        if self._fixed is not None:
-            lifted = ((self._fixed.features(X), y) for X, y in blocks)
+        if self.options.compute == FIXED:
+            lifted = ((self._features(X), y) for X, y in blocks)
             G, H = gram.Products.over(lifted, self._bound()[1], self.options.intercept)
             return {GRAM: G, CROSS: H}, NOTHING
         return add_up(self._products(X, y) for X, y in blocks), NOTHING
@@ -66,7 +64,7 @@ class RandomFeaturesHead(Head):
         """Those of `gather`; this draws no random numbers."""
         o, (dim, classes) = self.options, self._bound()
         side = o.width + o.with_linear * dim + o.intercept
-        kind = "f" if self._fixed is None else "i"
+        kind = "i" if o.compute == FIXED else "f"
         return {GRAM: ((length(side),), kind), CROSS: ((side, classes), kind)}
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> RandomFeaturesHead:
@@ -105,27 +103,15 @@ class RandomFeaturesHead(Head):
 
     def lift(self, X: Rows) -> Array:
         """Φ = [σ(XA + a), X if asked, 1 if asked] (n, D), in the compute type; fixed: float64."""
-        o = self.options
-        if self._fixed is not None:
-            rows = real(self._fixed.features(X))
-            parts = [rows]
-        else:
-            rows = rows_as(X, o.compute)
-            parts = [self._lift(rows), *([rows] if o.with_linear else [])]
-        parts += [np.ones((len(rows), 1), rows.dtype)] if o.intercept else []
-        return np.hstack(parts) if len(parts) > 1 else parts[0]
+        found = self._features(X)
+        phi = real(found) if isinstance(found, FixedPoint) else found
+        one = np.ones((len(phi), 1), phi.dtype)
+        return np.hstack([phi, one]) if self.options.intercept else phi
 
-
-class Lift:
-    """X ↦ σ(XA + a): rows (n, d) of a compute type → (n, width) of the same."""
-
-    def __init__(self, options: RandomFeaturesOptions) -> None:
-        self._options = options
-        self._random = Projections(options.projection, options.seed)
-
-    def __call__(self, rows: Array) -> Array:
-        o = self._options
-        return self._random(0, rows.shape[1], o.width)(rows, o.activation)
+    def _features(self, X: Rows) -> Rows:
+        """Φ without the constant, in the compute type."""
+        rows = self._lift.rows(X)
+        return self._lift.beside(self._lift(rows), rows)
 
 
 HEAD = RandomFeaturesHead

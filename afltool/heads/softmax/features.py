@@ -18,7 +18,7 @@ from ...digest import Digest
 from ...linalg import codes as cd
 from ...linalg import ridge as rr
 from ...linalg.designs import Buffers, Coded, Dense, Design
-from ...linalg.fixedpoint import FixedPoint, Rows, real, rows_as
+from ...linalg.fixedpoint import FixedPoint, Rows, real
 from ...statistics import Statistics
 from ..base import Block, Head, Source
 from ..gathered import CROSS, GRAM
@@ -26,8 +26,7 @@ from ..least_squares import fraction_bits
 from ..linear.head import LinearHead
 from ..linear.options import LinearOptions
 from ..options import HeadOptions
-from ..random_features.fixed import FixedFeatures
-from ..random_features.head import Lift
+from ..random_features.lift import Lift
 from ..random_features.options import RandomFeaturesOptions
 from ..safle.head import HISTOGRAM, SafleHead
 from ..safle.options import FEDERATED, SafleOptions
@@ -135,7 +134,6 @@ class RandomFeatures(SoftmaxFeatures):
         self.options = options
         self.key = Digest().json(LIFTED, options.as_dict()).hex()
         self._lift = Lift(options)
-        self._fixed = FixedFeatures(options)
 
     def bind(self, dim: int, classes: int) -> Self:
         return super().bind(self.columns(dim) - 1, classes)
@@ -149,13 +147,10 @@ class RandomFeatures(SoftmaxFeatures):
     def lifted(
         self, X: Rows, carried: Mapping[str, Array] | None = None
     ) -> tuple[Lifted, dict[str, Array]]:
-        o = self.options
-        if isinstance(X, FixedPoint) and o.compute != "float32":
-            new = self._fixed.lift(X) if carried is None else carried[LIFTED]
-            return self._fixed.beside(new, X), {LIFTED: new}
-        rows = rows_as(X, o.compute)
+        exact = isinstance(X, FixedPoint) and self.options.compute != "float32"
+        rows = X if exact else self._lift.rows(X)
         new = self._lift(rows) if carried is None else carried[LIFTED]
-        return np.hstack([new, rows]) if o.with_linear else new, {LIFTED: new}
+        return self._lift.beside(new, rows), {LIFTED: new}
 
 
 class CodedFeatures(SoftmaxFeatures):
