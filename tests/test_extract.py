@@ -231,6 +231,18 @@ def test_the_store_answers_the_second_time_and_knows_what_changes_a_feature(
     assert extract(images, None, batch_size=4) == first, "a batch size is recorded, not a key"
 
 
+def test_a_file_beside_a_store_is_a_link_to_the_features_in_it(images, tmp_path, monkeypatch):
+    store, file = tmp_path / "store", tmp_path / "new" / "a.h5"
+    assert extract(images, file, store=store) == file
+    kept = next(store.glob("*.h5"))
+    assert kept.samefile(file)
+    monkeypatch.setattr(stage._Job, "run", None)  # a second extraction would fail
+    assert extract(images, tmp_path / "b.h5", store=store).samefile(kept)
+    assert extract(images, file, store=store) == file
+    with pytest.raises(OutputExistsError, match="made differently"):
+        extract(images, file, store=store, seed=1)
+
+
 def test_a_table_is_answered_by_the_columns_that_were_asked_for(tmp_path):
     """One table, two columns of labels: two files in the store."""
     write_imagefolder(tmp_path, ("ape", "bee"), per_class=2, splits=("all",), size=8)

@@ -250,7 +250,7 @@ def test_a_name_that_is_no_study_is_refused():
 def test_a_cell_is_what_its_printed_command_makes_alone(done, tmp_path, cli):
     wanted, at = done
     alone = StudyFolder(tmp_path / "alone")
-    lines = [one for one in script(wanted, alone).splitlines() if not one.startswith("#")]
+    lines = [one for one in script(wanted.cells, alone).splitlines() if not one.startswith("#")]
     assert len([one for one in lines if " -o " in one]) == len(lines)
     for one in lines:
         made = cli(*shlex.split(one)[1:])
@@ -261,10 +261,29 @@ def test_a_cell_is_what_its_printed_command_makes_alone(done, tmp_path, cli):
         assert here["top1"] == there["top1"]
 
 
+def test_printed_lines_extract_into_the_store_before_all_cells(tmp_path, cli):
+    path = tmp_path / "images.toml"
+    path.write_text(
+        'data = "digits"\nbackbone = "resnet18"\nseed = [0, 1]\n[[method]]\nhead = "linear"\n'
+        '[[method]]\nbaseline = "fedavg"\n'
+    )
+    asked = [path, "-o", tmp_path / "S", "--store", tmp_path / "kept", "--print"]
+    lines = cli("study", *asked).stdout.splitlines()
+    words = [shlex.split(one)[1:] for one in lines if not one.startswith("#")]
+    assert [one[0] for one in words] == [
+        *["extract"] * 2, *["partition"] * 2, *["run", "baseline"] * 2, "study"
+    ]  # fmt: skip
+    assert all(str(tmp_path / "kept") in one for one in words if one[0] in ("extract", "run"))
+    few = cli("study", *asked, "--only", "linear-*").stdout.splitlines()
+    kinds = [shlex.split(one)[1] for one in few if not one.startswith("#")]
+    assert kinds == ["extract", "extract", "run", "run", "study"]
+    assert "--only" in few[-1]
+
+
 def test_linked_files_are_those_that_the_stages_would_make(done, cli):
     wanted, at = done
     before = {p: p.stat().st_mtime_ns for p in at.rglob("*.h5")}
-    for one in script(wanted, StudyFolder(at)).splitlines():
+    for one in script(wanted.cells, StudyFolder(at)).splitlines():
         if not one.startswith("#"):
             assert cli(*shlex.split(one)[1:]).exit_code == 0
     assert {p: p.stat().st_mtime_ns for p in at.rglob("*.h5")} == before
@@ -474,7 +493,7 @@ keep-rounds = "last"
         heads = sorted(p.name for p in folder.cell(cell.key).glob("05-*"))
         assert heads == ["05-head-3.h5"]
         assert "keep_rounds" not in axes_of(cell)
-    assert "--keep-rounds last" in script(wanted, folder)
+    assert "--keep-rounds last" in script(wanted.cells, folder)
     caplog.set_level("INFO")
     assert check_heads(folder, wanted.cells) == 2
     assert "2 cells kept their last round alone and cannot be checked" in caplog.text
@@ -644,6 +663,9 @@ def test_the_command_carries_out_prints_and_goes_on(described, tmp_path, cli):
     assert shown.exit_code == 0
     assert not at.exists()
     assert "# 4 cells, in any order" in shown.stdout
+    assert shlex.split(shown.stdout.splitlines()[-1]) == [
+        "afltool", "study", *map(str, [path, "--clients", 4, "--seeds", 1, "--out", at])
+    ]  # fmt: skip
     made = cli("study", path, "-o", at, *few)
     assert (made.exit_code, made.stdout) == (0, f"{at}\n")
     assert "[4/4] FedAvg, 2 rounds, scheme iid: top-1" in made.stderr

@@ -61,6 +61,8 @@ def study(
 ) -> None:
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
     from ..studies import description
+    from ..studies.cells import words
+    from ..studies.execution import part_of
     from ..studies.execution import study as stage
     from ..studies.layout import StudyFolder
     from ..studies.said import listed, script
@@ -82,7 +84,8 @@ def study(
         _jobs(wanted, out, o.most, _site(of_site, site), print_, submit, as_json)
         return
     if print_:
-        say_lines(script(wanted, StudyFolder(out)))
+        again = ["study", spec, *words({**options, **o.chosen(), "out": out})]
+        say_lines(script(part_of(wanted.cells, o.only), StudyFolder(out), again))
         return
     folder = stage(wanted, out, most=o.most, check=check, only=o.only, prepare=o.prepare)
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)

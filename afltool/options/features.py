@@ -156,8 +156,9 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         None, "file of md5sum lines, used instead of the published checksums", in_result=False
     )
     store: Path | None = option(
-        None, "folder of kept features", unset="$AFLTOOL_STORE, else ./afl-store", in_result=False
-    )
+        None, "folder of kept features; extract -o FILE then makes FILE a link to those in it",
+        unset="$AFLTOOL_STORE, else ./afl-store", in_result=False,
+    )  # fmt: skip
     skip_corrupt: bool = option(False, "leave out images that cannot be read, and count them")
     unlabelled: bool = option(
         False, "without labels, for predict: folders of images at any depth, tables without label",

@@ -23,6 +23,7 @@ from ..options import made, takes
 from ..options.features import ExtractOptions
 from ..options.shards import parse_shard
 from ..store import schema
+from ..store.atomic import link_or_copy
 from ..store.feature_writer import FeatureWriter, writing_features
 from ..store.provenance import provenance
 from ..store.recipes import up_to_date
@@ -51,16 +52,19 @@ def extract(
     ``options`` are the other fields of `ExtractOptions`; ``classes`` may be the names themselves.
     ``node`` chooses other places in the network (see `afltool.backbones.nodes.cut_at`). Without
     ``out`` the file lies in the store (``store``, else $AFLTOOL_STORE, else ./afl-store) under a
-    key of everything that changes a feature, and is made once. ``shard`` 'I/N' extracts part I of
-    N (see `merge`); 'slurm' takes I and N from the job. ``skip_corrupt`` leaves out images that
-    cannot be read and counts them; otherwise the first one ends the run. ``plain`` gives the bits
-    of a plain PyTorch loop over the same batches: no batch norm folded, no channels-last.
+    key of everything that changes a feature, and is made once; with both ``out`` and ``store``,
+    ``out`` is a link to it. ``shard`` 'I/N' extracts part I of N (see `merge`); 'slurm' takes I and
+    N from the job. ``skip_corrupt`` leaves out images that cannot be read and counts them;
+    otherwise the first one ends the run. ``plain`` gives the bits of a plain PyTorch loop over the
+    same batches: no batch norm folded, no channels-last.
     """
     o = made(ExtractOptions, {"backbone": backbone, "data": data, "split": split, **options})
     asked = Asked(o, *parse_shard(o.shard))
     path, made_by = in_store(asked) if out is None else (Path(out), asked.recipe())
     if up_to_date(path, made_by, overwrite):
         return path
+    if out is not None and o.store is not None:
+        return link_or_copy(extract(**vars(o)), path, "features")
     # Only now, so that an answer from the store needs neither the images nor PyTorch.
     dataset, preprocessing = asked.dataset(), asked.preprocessing()
     n = len(dataset)

@@ -171,6 +171,7 @@ def link_or_copy(source: Path, path: Path, kind: str) -> Path:
     try:
         with suppress(FileNotFoundError):
             partial.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)
         os.link(source, partial)
         os.replace(partial, path)
         return path

@@ -17,6 +17,7 @@ from ..baselines import make_settings, preset_of
 from ..baselines.settings import Settings
 from ..digest import Digest, file_sha256, file_state
 from ..errors import UsageError
+from ..extraction.kept import store_folder
 from ..heads import OPTIONS
 from ..options import flag
 from ..options.baseline import BaselineOptions
@@ -77,7 +78,7 @@ class Cell:
         if self.method is None:
             return [], ["run", *words(self.config.given()), "-o", str(own)]
         train, test, clients = self.files(folder)
-        before = [*self._extractions(folder), self._dealing(train, clients)]
+        before = [*self.extractions(folder), self._dealing(train, clients)]
         files = {"partition": clients, "test": test}
         told = words({**files, **self.settings})
         return [one for one in before if one], [
@@ -116,11 +117,13 @@ class Cell:
         dealt = {k: _meaning(k, v) for k, v in vars(self.config.partition).items()}
         return train, test, folder.clients(Digest().json("clients", [of_rows, dealt]).hex()[:_KEY])
 
-    def _extractions(self, folder: StudyFolder) -> list[list[str]]:
+    def extractions(self, folder: StudyFolder) -> list[list[str]]:
+        """The commands that put its features into the store, where `run` finds them, too."""
         extract = self.config.extract
         if extract is None:
             return []
         told = {k: v for k, v in extract.chosen().items() if k != "split"}
+        told["store"] = store_folder(extract)
         paths = dict(zip(("train", "test"), self.files(folder), strict=False))
         return [
             ["extract", *words({**told, "split": split}), "-o", str(path)]

@@ -9,22 +9,28 @@ from pathlib import Path
 from typing import Any
 
 from . import jobs, times
-from .cells import line
-from .description import SHIPPED, Study, of_folder, read, shipped_names
+from .cells import Cell, line
+from .description import SHIPPED, of_folder, read, shipped_names
 from .layout import StudyFolder
 from .results import failure, finished, names_of_cells
 
 
-def script(study: Study, folder: StudyFolder) -> str:
-    """The study as a shell script: first the shared work, then one line per cell, in any order."""
+def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None) -> str:
+    """The cells as a shell script: first the shared work, then one line per cell, in any order.
+
+    ``last``: the command that takes over their results.
+    """
     before: dict[str, None] = {}
     own: list[str] = []
-    for cell in study.cells:
+    for cell in cells:
         needed, command = cell.commands(folder)
-        before |= dict.fromkeys(map(line, needed))
+        before |= dict.fromkeys(map(line, [*cell.extractions(folder), *needed]))
         own.append(line(command))
-    head = ["# these first, in this order", *before] if before else []
-    return "\n".join([*head, f"# {len(own)} cells, in any order", *own]) + "\n"
+    text = ["# these first, in this order", *before] if before else []
+    text += [f"# {len(own)} cells, in any order", *own]
+    if last is not None:
+        text += ["# last: takes over what is done, for table, report and status", line(last)]
+    return "\n".join(text) + "\n"
 
 
 def listed(
