@@ -1,4 +1,4 @@
-"""Progress of long work, and requests to stop it.
+"""Progress of long work, what is told of it, and requests to stop it.
 
 A stage opens ``task(...)`` and advances it. The command line shows the task as a bar or as plain
 lines; in a library nothing is shown. A stage calls ``stop_point()`` where it can end without losing
@@ -7,11 +7,14 @@ work; the call raises `StoppedError` when a signal has come.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from .errors import StoppedError
+
+log = logging.getLogger("afltool")  # what a person is told; the command line shows it on stderr
 
 
 class Task(Protocol):

@@ -9,12 +9,12 @@ divides the KL distances by their sum over clients; the L2 distances are taken a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..options import option
+from ..progress import log
 from .base import Method
 from .settings import Settings
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-log = logging.getLogger("afltool")
 DISTANCES = ("kl", "l2")
 
 

@@ -7,7 +7,6 @@ split.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..options.features import ExtractOptions
+from ..progress import log
 from .decoding import Batch, Decoder
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ..backbones.preprocessing import Preprocessing
     from ..datasets.base import Pictures
 
-log = logging.getLogger("afltool")
 #: Images in a step of the network where the batch may not change the last bits.
 STEADY_STEP = {"cpu": 16}
 STEADY_STEP_ELSEWHERE = 64

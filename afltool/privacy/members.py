@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from ..differences import difference
 from ..errors import AflError, InputError, MismatchError
 from ..heads import conditions
 from ..options.privacy import SummingOptions
+from ..progress import log
 from ..statistics import Statistics
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
@@ -25,8 +25,6 @@ from .offers import Offers, missing
 from .reveal import Request, load_reveals, secrets_of
 from .roster import Roster
 from .sealing import check_seal
-
-log = logging.getLogger("afltool")
 
 
 def check_members(roster: Roster, paths: Iterable[Path]) -> None:

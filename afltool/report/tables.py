@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ from typing import Any
 from rich.table import Table
 
 from ..metrics.separability import MEASURES
+from ..progress import log
 from ..shown import byte_text
 from ..store.atomic import write_text
 from .rounds import rounds_table
 from .terminal import add_row, cell, on_stderr, on_stdout
 
-log = logging.getLogger("afltool")
 PATH_COLUMNS = ("ridge", "gcv", "validation_mse", "training_mse", "degrees_of_freedom")
 MOST_PARTS = 30  # sites or groups that are shown; --json has all of them
 SHOWN = 12  # entries of a long list that are shown; --json has all of them

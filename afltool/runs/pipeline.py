@@ -6,7 +6,6 @@ What is done and valid is kept; the same command goes on where another one stopp
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +17,7 @@ from ..errors import OutputExistsError
 from ..heads.base import Head
 from ..inputs import distinct_files
 from ..options import flag
+from ..progress import log
 from ..report.round_facts import last_separability, told
 from ..report.rounds import write_rounds
 from ..report.tables import write_confusion, write_json
@@ -40,8 +40,6 @@ from .layout import RunFolder
 from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key
 from .thinned import finished_round, remove_rounds
 from .told import costs, exchange_of, made_with, of_report
-
-log = logging.getLogger("afltool")
 
 
 def run(

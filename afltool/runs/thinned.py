@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from pathlib import Path
 
 from ..errors import AflError, OutputExistsError
 from ..inputs import distinct_files, read_json
 from ..options import flag
+from ..progress import log
 from ..store.outputs import writer_errors
 from ..store.recipes import usable
 from .config import FIELDS, KEEP_LAST, RunConfig
 from .layout import RunFolder
 from .told import digests, resolved
 
-log = logging.getLogger("afltool")
 MEASURED = (RunFolder.METRICS, RunFolder.CONFUSION, RunFolder.ROUNDS)
 
 

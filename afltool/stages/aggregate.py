@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from ..digest import Digest
 from ..errors import AflError, InputError, MismatchError, UsageError, naming
 from ..options import made, takes
 from ..options.statistics import AggregateOptions
+from ..progress import log
 from ..statistics import Statistics, Sum
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
@@ -23,7 +23,6 @@ from ..store.listing import expand, files_of_clients
 from ..store.recipes import recipe, up_to_date
 from ..store.statistics import clients_of, load_statistics, save_statistics
 
-log = logging.getLogger("afltool")
 Paths = Sequence[str | Path]
 
 

@@ -10,7 +10,6 @@ checkpoint.h5      while it runs: what the same command goes on from
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from collections.abc import Mapping
@@ -35,6 +34,7 @@ from ..inputs import distinct_files
 from ..linalg.fixedpoint import rows_as
 from ..options import made, takes
 from ..options.baseline import BaselineOptions
+from ..progress import log
 from ..report.rounds import write_rounds
 from ..report.tables import write_json
 from ..statistics import Context
@@ -46,7 +46,6 @@ from ..store.partitions import partition_of
 from ..store.provenance import versions
 from ..store.recipes import recipe, up_to_date
 
-log = logging.getLogger("afltool")
 CHECKPOINT_SECONDS = 60.0
 HEAD, HELD_OUT_HEAD = BaselineFolder.HEAD, BaselineFolder.HELD_OUT_HEAD
 CHECKPOINT, RATES = BaselineFolder.CHECKPOINT, BaselineFolder.RATES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from ..exporting import Format, format_of
 from ..heads.base import Head
 from ..options import made, takes
 from ..options.solving import ExportOptions
+from ..progress import log
 from ..report.card import card
 from ..report.evaluations import OF_HEAD, check_evaluation
 from ..store.atomic import write_bytes, write_text
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..exporting.model import Model
     from ..exporting.trial import Trial
     from ..extraction.network import Network
-
-log = logging.getLogger("afltool")
 
 
 @takes(ExportOptions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from ..extraction.space import space_of
 from ..options import made, takes
 from ..options.features import ExtractOptions
 from ..options.shards import parse_shard
+from ..progress import log
 from ..store import schema
 from ..store.atomic import link_or_copy
 from ..store.feature_writer import FeatureWriter, writing_features
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from ..datasets.base import ImageDataset
 
-log = logging.getLogger("afltool")
 COMMIT_SECONDS = 5.0
 
 

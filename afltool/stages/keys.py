@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,8 @@ from ..privacy.protection import key_of, passphrase
 from ..privacy.roster import Roster
 from ..privacy.roster import load as load_roster
 from ..privacy.roster import save as save_roster
+from ..progress import log
 from ..store.heads import head_from
-
-log = logging.getLogger("afltool")
 
 
 @takes(KeysOptions)

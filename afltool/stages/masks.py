@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from ..privacy.protection import keys_in, passphrase
 from ..privacy.reveal import Request
 from ..privacy.reveal import reveal as reveal_shares
 from ..privacy.roster import load as load_roster
-
-log = logging.getLogger("afltool")
+from ..progress import log
 
 
 @takes(MemberOptions)

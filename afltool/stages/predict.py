@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,10 +22,10 @@ from ..extraction.scoring import (
 )
 from ..options import made, takes
 from ..options.solving import PredictOptions
+from ..progress import log
 from ..store.heads import load_solved_head
 from ..store.rows import RowWriter, check_rows, writing_rows
 
-log = logging.getLogger("afltool")
 COMMIT_SECONDS = 5.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from ..heads.checks import check_total, with_options
 from ..options import made, takes
 from ..options.solving import SolveOptions
 from ..privacy.differential import ridge_by, with_ridge
+from ..progress import log
 from ..statistics import Statistics
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
@@ -28,7 +28,6 @@ from ..store.heads import load_head, save_head
 from ..store.recipes import recipe, up_to_date
 from ..store.statistics import load_statistics
 
-log = logging.getLogger("afltool")
 POOLED = ("scipy.linalg", "torch")  # which bring a pool of threads when they are loaded
 
 

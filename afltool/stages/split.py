@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,13 @@ from ..errors import InvalidDataError
 from ..options import made, takes
 from ..options.features import SplitOptions
 from ..partitions.cutting import groups_for_testing, rows_for_testing
+from ..progress import log
 from ..store.feature_writer import FeatureWriter, writing_features
 from ..store.features import Features, open_features
 from ..store.provenance import provenance
 from ..store.recipes import recipe, up_to_date
 from ..store.tables import column_by_row
 
-log = logging.getLogger("afltool")
 PARTS = ("train", "test")
 Mine = dict[str, NDArray[np.bool_]]  # which rows are a part's, by its name
 

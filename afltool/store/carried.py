@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -26,10 +25,10 @@ import numpy as np
 from ..arrays import Array
 from ..errors import InputError
 from ..heads.carried import Carried
+from ..progress import log
 from .atomic import replacing
 from .outputs import why_not_written
 
-log = logging.getLogger("afltool")
 ArrayPlace = dict[str, Any]  # at, shape, dtype, sha256
 SUFFIX = ".rows"
 TAIL = 32 + 8  # SHA-256 of the index, its length

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import Any
 from ..digest import canonical_json
 from ..errors import InputError
 from ..heads.base import Shape
+from ..progress import log
 from ..shown import byte_text
 from .atomic import free_space, need_space
 from .hdf5 import LEAST_BYTES
 
-log = logging.getLogger("afltool")
 FILE_BYTES = 16 << 10  # at most, of a client file beside arrays, classes and space
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,8 +15,8 @@ from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
 from ..inputs import meant
+from ..progress import log
 
-log = logging.getLogger("afltool")
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
 
 SUFFIXES = (".csv", ".parquet", ".json")  # of what can be read

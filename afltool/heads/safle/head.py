@@ -11,7 +11,6 @@ Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
@@ -24,6 +23,7 @@ from ...arrays import Array
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...linalg import codes as cd
 from ...linalg.fixedpoint import Rows, real
+from ...progress import log
 from ...statistics import Statistics
 from ..base import Block, Gathered, Head, Source, add_up, expect_shape
 from ..carried import NOTHING, Carried
@@ -32,7 +32,6 @@ from .counting import Collector
 from .options import BYTES_A_PAIR, DEFAULT_SIDE, FEDERATED, SafleOptions
 from .system import CountedSystem
 
-log = logging.getLogger("afltool")
 HISTOGRAM, CODES = "histogram", "codes"
 
 
