@@ -206,6 +206,6 @@ def test_activations_are_those_of_the_heads(name, dtype):
 def test_a_head_without_a_graph_is_refused(monkeypatch):
     from afltool.heads.linear import graph as module
 
-    monkeypatch.delattr(module, "GRAPH")
+    monkeypatch.delattr(module, "graph")
     with pytest.raises(UsageError, match="a linear head cannot be exported"):
         graph_of(solved("linear", BITS), BITS)

@@ -2,7 +2,7 @@
 
 To add a head: a folder here with ``options.py`` (``OPTIONS``, a class derived from
 `options.HeadOptions`) and ``head.py`` (``HEAD``, a class derived from `base.Head`), or one module
-with both; and its line in `HEADS`. What `export` writes of it is in ``graph.py`` (``GRAPH``, see
+with both; and its line in `HEADS`. What `export` writes of it is in ``graph.py`` (``graph``, see
 `graphs`); a head without one cannot be exported.
 """
 

@@ -1,6 +1,6 @@
 """What the graphs of solved heads have in common: PyTorch modules that give the head's scores.
 
-A head's folder has ``graph.py`` with ``GRAPH(head, bits)``, a module that takes rows (n, d) float64
+A head's folder has ``graph.py`` with ``graph(head, bits)``, a module that takes rows (n, d) float64
 to scores (n, C) float64; ``bits`` are the fraction bits of fixed-point features, None for float32.
 The rows are in the space's number format already: `Classifier` rounds them.
 
@@ -35,9 +35,9 @@ def graph_of(head: Head, bits: int | None) -> nn.Module:
     module = import_module((HEADS | TRAINED)[head.name], package)
     if hasattr(module, "__path__") and find_spec(f"{module.__name__}.graph") is not None:
         module = import_module(".graph", module.__name__)
-    if not hasattr(module, "GRAPH"):
+    if not hasattr(module, "graph"):
         raise UsageError(f"a {head.name} head cannot be exported: it has no graph")
-    found: nn.Module = module.GRAPH(head, bits)
+    found: nn.Module = module.graph(head, bits)
     return found
 
 

@@ -170,6 +170,3 @@ def graph(head: DeepAFLHead, bits: int | None) -> nn.Module:
     if bits is None:
         raise UsageError("--compute fixed needs int16 features; those of this head are float32")
     return FixedDeep(head, head.network, bits)
-
-
-GRAPH = graph

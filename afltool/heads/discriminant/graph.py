@@ -84,6 +84,3 @@ def graph(head: DiscriminantHead, bits: int | None) -> nn.Module:
     else:
         found = Quadratic(state["means"], state["factors"], shares)
     return found if counts.all() else Present(found, counts > 0)
-
-
-GRAPH = graph

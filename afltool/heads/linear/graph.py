@@ -12,6 +12,3 @@ def graph(head: LinearHead, bits: int | None) -> nn.Module:
     """x ↦ xW, with the intercept where there is one."""
     W = head.arrays()["weights"]
     return Affine(W[:-1], W[-1]) if head.options.intercept else Affine(W)
-
-
-GRAPH = graph

@@ -14,6 +14,3 @@ def graph(head: NetworkHead, bits: int | None) -> nn.Module:
     for W, b in head.layers:
         layers += [Affine(W.astype("f8"), b.astype("f8")), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
-
-
-GRAPH = graph

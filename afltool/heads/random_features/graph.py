@@ -68,6 +68,3 @@ def graph(head: RandomFeaturesHead, bits: int | None) -> nn.Module:
 class _Double(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.double()
-
-
-GRAPH = graph

@@ -62,6 +62,3 @@ def graph(head: SafleHead, bits: int | None) -> nn.Module:
     """The head's codes, its tables and, for a hybrid, its weights of the raw features."""
     tables = np.asarray(head.tables)
     return Tables(head.coder(), tables, head.linear, bits)
-
-
-GRAPH = graph

@@ -26,6 +26,3 @@ def graph(head: SoftmaxHead, bits: int | None) -> nn.Module:
         fixed = o.compute == "fixed" or (bits is not None and o.compute != "float32")
         return nn.Sequential(lifted(o, dim, bits, fixed), affine)
     return affine
-
-
-GRAPH = graph
