@@ -114,7 +114,7 @@ def test_the_suffix_says_the_format_and_equal_pictures_are_equal_bytes(
     first = plot_partition(counts(3, 2), names(2), path, "t").read_bytes()
     assert kind_of_bytes(first) == suffix.upper()
     path.unlink()
-    assert plot_partition(counts(3, 2), names(2), str(path), "t").read_bytes() == first
+    assert plot_partition(counts(3, 2), names(2), path, "t").read_bytes() == first
     assert plot_partition(counts(3, 2), names(2), path, "t").read_bytes() == first
 
 

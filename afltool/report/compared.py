@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ Round = Mapping[str, Any]
 
 def plot_compared(
     runs: Mapping[str, tuple[Sequence[Round], float]],
-    path: str | os.PathLike[str],
+    path: Path,
     overwrite: bool = False,
 ) -> Path:
     """Draw ``runs``: for each name its rounds and its final accuracy, a fraction.
@@ -44,7 +43,7 @@ def plot_compared(
             axes.spines[["top", "right"]].set_visible(False)
         by_round.set_ylabel("top-1, %")
         by_round.legend(frameon=False, fontsize=8)
-    return Path(path)
+    return path
 
 
 def _accuracies(rounds: Sequence[Round], end: float) -> tuple[Any, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ _WORST = 5  # of more curves so many are named: those with the smallest areas
 
 def plot_reliability(
     bins: Mapping[str, Numbers],
-    path: str | os.PathLike[str],
+    path: Path,
     title: str,
     note: str = "",
     overwrite: bool = False,
@@ -56,12 +55,12 @@ def plot_reliability(
             axes.grid(color="0.92")
             axes.set_axisbelow(True)
             axes.spines[["top", "right"]].set_visible(False)
-    return Path(path)
+    return path
 
 
 def plot_roc(
     curves: Mapping[str, Curve],
-    path: str | os.PathLike[str],
+    path: Path,
     title: str,
     note: str = "",
     overwrite: bool = False,
@@ -99,7 +98,7 @@ def plot_roc(
         axes.grid(color="0.92")
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    return Path(path)
+    return path
 
 
 def _curve(axes: Axes, one: Curve, **style: Any) -> None:

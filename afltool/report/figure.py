@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,14 +42,12 @@ def check_picture(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def figure(
-    path: str | os.PathLike[str], width: float, height: float, overwrite: bool = False
-) -> Iterator[Figure]:
+def figure(path: Path, width: float, height: float, overwrite: bool = False) -> Iterator[Figure]:
     """A figure to draw on, in inches; written to ``path`` when the block ends without an error.
 
     An existing other picture is replaced only with ``overwrite``; see `write_bytes`.
     """
-    check_picture(Path(path))
+    check_picture(path)
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -60,12 +57,12 @@ def figure(
         ) from error
     drawn = Figure(figsize=(width, height), layout="constrained")
     yield drawn
-    suffix, data = Path(path).suffix, io.BytesIO()
+    suffix, data = path.suffix, io.BytesIO()
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": "afltool"}):
         # Where the font lacks the script of a class name, boxes are drawn instead.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         drawn.savefig(data, format=suffix[1:], dpi=150, metadata=NO_DATE[suffix])
-    write_bytes(data.getvalue(), Path(path), overwrite)
+    write_bytes(data.getvalue(), path, overwrite)
 
 
 def plain(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ _CELLS = 1500  # more columns or rows than that fall between the pixels
 def plot_partition(
     counts: Counts,
     class_names: Sequence[str],
-    path: str | os.PathLike[str],
+    path: Path,
     title: str,
     overwrite: bool = False,
 ) -> Path:
@@ -50,7 +49,7 @@ def plot_partition(
         _cumulative_share(drawn.add_subplot(grid[1, 2]), counts)
         drawn.suptitle(plain(title), x=0.01, ha="left", fontsize=13, weight="bold")
         cells.set_title(_partition_line(counts), loc="left", fontsize=9, color=GREY)
-    return Path(path)
+    return path
 
 
 def _partition_line(counts: Counts) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,7 @@ class Panel:
 
 def plot_partitions(
     panels: Sequence[Panel],
-    path: str | os.PathLike[str],
+    path: Path,
     width_mm: float = 180.0,
     overwrite: bool = False,
 ) -> Path:
@@ -83,7 +82,7 @@ def plot_partitions(
         bar = drawn.colorbar(image, ax=above, fraction=0.05, pad=0.02, format="{x:,.0f}")
         bar.set_label("rows (white: none)", fontsize=POINT)
         bar.ax.tick_params(labelsize=POINT)
-    return Path(path)
+    return path
 
 
 def _class_axis(axes: Axes, names: Sequence[str], first: bool) -> None:

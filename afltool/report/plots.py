@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ _NUMBERS = 20  # up to so many classes a number fits into a cell of a confusion 
 def plot_confusion(
     confusion: Counts,
     class_names: Sequence[str],
-    path: str | os.PathLike[str],
+    path: Path,
     title: str,
     overwrite: bool = False,
 ) -> Path:
@@ -56,14 +55,14 @@ def plot_confusion(
         axes.set_title(
             f"{plain(title)}\ntop-1 {hits:.2%} of {rows.sum():,} rows", loc="left", fontsize=10
         )
-    return Path(path)
+    return path
 
 
 def plot_ridge_path(
     lambdas: Sequence[float] | F64,
     curves: Mapping[str, Sequence[float] | F64],
     chosen: Mapping[str, float],
-    path: str | os.PathLike[str],
+    path: Path,
     overwrite: bool = False,
 ) -> Path:
     """Draw each of ``curves`` over ``lambdas`` on a logarithmic axis, one panel a curve.
@@ -87,7 +86,7 @@ def plot_ridge_path(
         for axes, (name, values) in zip(panels, curves.items(), strict=True):
             _ridge_curve(axes, ridge, np.asarray(values, np.float64), name, chosen.get(name))
         panels[-1].set_xlabel("ridge λ")
-    return Path(path)
+    return path
 
 
 def _cell_numbers(axes: Axes, confusion: Counts, share: F64) -> None:

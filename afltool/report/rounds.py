@@ -7,7 +7,6 @@ it has; others are left out.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -166,7 +165,7 @@ def write_frame(frame: Any, path: Path, overwrite: bool = False, quoting: Any = 
 
 def plot_rounds(
     rounds: Sequence[Round],
-    path: str | os.PathLike[str],
+    path: Path,
     title: str = "",
     overwrite: bool = False,
 ) -> Path:
@@ -185,7 +184,7 @@ def plot_rounds(
         found[0].set_xlim(-1, max(len(rounds), 2))
         found[0].set_title(plain(title), loc="left", fontsize=10)
         _name_rounds(found[-1], [one["phase"] for one in rounds])
-    return Path(path)
+    return path
 
 
 def _has(rounds: Sequence[Round], name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ def plot_series(
     series: Sequence[Series],
     x_name: str,
     y: str,
-    path: str | os.PathLike[str],
+    path: Path,
     width_mm: float = 120,
     overwrite: bool = False,
 ) -> Path:
@@ -66,7 +65,7 @@ def plot_series(
         if len(series) > 1:
             columns = 2 if wide > 2.5 else 1
             drawn.legend(loc="outside lower center", fontsize=POINT, frameon=False, ncols=columns)
-    return Path(path)
+    return path
 
 
 def _legend_lines(series: Sequence[Series]) -> int:

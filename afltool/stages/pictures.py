@@ -80,8 +80,7 @@ def confusion_picture(path: str | Path, out: str | Path, *, overwrite: bool = Fa
     found = _metrics(Path(path))
     title = f"{found['head']['name']} head"
     confusion = np.array(found["confusion"], dtype=np.int64)
-    plot_confusion(confusion, list(found["per_class"]), Path(out), title, overwrite)
-    return Path(out)
+    return plot_confusion(confusion, list(found["per_class"]), Path(out), title, overwrite)
 
 
 def reliability_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
@@ -180,8 +179,8 @@ def ridge_path_picture(path: str | Path, out: str | Path, *, overwrite: bool = F
         if name in points[0]
     }
     by = "validation_mse" if "validation_mse" in points[0] else "gcv"
-    plot_ridge_path(lambdas, curves, {_CURVES[by]: head.report["ridge"]}, Path(out), overwrite)
-    return Path(out)
+    chosen = {_CURVES[by]: head.report["ridge"]}
+    return plot_ridge_path(lambdas, curves, chosen, Path(out), overwrite)
 
 
 def rounds_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
@@ -194,7 +193,7 @@ def rounds_picture(path: str | Path, out: str | Path, *, overwrite: bool = False
     rounds, title = _rounds_of_json(path) if _is_json(path) else _rounds_of_head(path)
     if not rounds:
         raise UsageError(f"{path} is before its first round: there is nothing to draw")
-    return plot_rounds(rounds, out, title, overwrite)
+    return plot_rounds(rounds, Path(out), title, overwrite)
 
 
 def compared_picture(
@@ -217,7 +216,7 @@ def compared_picture(
         name = str(path) if name in runs else name
         found = _json(_place(path), "")
         runs[name] = _rounds_of_json(path)[0] or _one_round(found), float(found["top1"])
-    return plot_compared(runs, out, overwrite)
+    return plot_compared(runs, Path(out), overwrite)
 
 
 def _one_round(summary: dict[str, Any]) -> list[dict[str, Any]]:
