@@ -8,12 +8,11 @@ here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..typed import typed
+from ..options import made_for
 from .settings import PRESETS, Settings
 
 if TYPE_CHECKING:
@@ -55,13 +54,6 @@ def make_settings(
     name: str, given: Mapping[str, Any] | None = None, preset: str | None = None
 ) -> Settings:
     """A method's settings: given options go before a paper's preset, that before the defaults."""
-    cls = method_class(name)
     of_preset = {} if preset is None else preset_of(name, preset)
-    known = {f.name: f.type for f in fields(cls.settings_class)}
-    unknown = sorted(set(given or {}) - known.keys())
-    if unknown:
-        raise UsageError(
-            f"the baseline {name!r} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}"
-        )
-    values = {k: typed(known[k], k, v) for k, v in (given or {}).items()}
-    return cls.settings_class(**{**of_preset, **values})
+    values = {**of_preset, **(given or {})}
+    return made_for(f"the baseline {name!r}", method_class(name).settings_class, values)

@@ -72,6 +72,7 @@ class Method:
     preset: ClassVar[Mapping[str, Any]] = {}  # settings in both papers, beside `settings.PRESETS`
     one_shot: ClassVar[bool] = False  # for a linear head
     pools: ClassVar[bool] = False  # the federation is one client
+    sends: ClassVar[bool] = True  # messages go between the clients and the server
 
     def __init__(
         self, settings: Any, clients: Clients, network: DenseLayers, threads: int = 1
@@ -118,11 +119,11 @@ class Method:
 
     def upload(self, round: int) -> int:
         """Numbers that one participant sends in a round."""
-        return self.network.size
+        return self.network.size * self.sends
 
     def download(self, round: int) -> int:
         """Numbers that one participant gets in a round."""
-        return self.network.size
+        return self.network.size * self.sends
 
     def notes(self) -> list[str]:
         """Warnings for the user before the first round."""

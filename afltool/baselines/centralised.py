@@ -10,9 +10,4 @@ class Centralised(Method):
 
     name = "centralised"
     pools = True
-
-    def upload(self, round: int) -> int:
-        return 0
-
-    def download(self, round: int) -> int:
-        return 0
+    sends = False

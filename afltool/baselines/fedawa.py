@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-STARTS = ("shares", "log-shares")
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedAWASettings(Settings):
@@ -33,7 +31,7 @@ class FedAWASettings(Settings):
     weight_step: float = option(0.001, "step of Adam on the weights' logits", at_least=0)
     weight_start: str = option(
         "shares", "start of the logits: p_k, as the authors' code, or log p_k, FedAvg's weights",
-        choices=STARTS,
+        choices=("shares", "log-shares"),
     )  # fmt: skip
 
 

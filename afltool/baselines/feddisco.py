@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-DISTANCES = ("kl", "l2")
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedDiscoSettings(Settings):
@@ -34,7 +32,7 @@ class FedDiscoSettings(Settings):
     distance: str = option(
         "kl",
         "of class shares from uniform; kl is divided by the sum over clients",
-        choices=DISTANCES,
+        choices=("kl", "l2"),
     )
 
 

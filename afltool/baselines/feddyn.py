@@ -22,8 +22,6 @@ from .base import DescentStep, Local, Method, average
 from .network import Tensor
 from .settings import Settings
 
-VARIANTS = ("paper", "authors", "pfllib")
-
 
 @dataclass(frozen=True, kw_only=True)
 class FedDynSettings(Settings):
@@ -33,7 +31,7 @@ class FedDynSettings(Settings):
     variant: str = option(
         "paper",
         "whose updates: authors weighs by rows, pfllib does not square the pull",
-        choices=VARIANTS,
+        choices=("paper", "authors", "pfllib"),
     )
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..arrays import F64
 
 FLOOR = 1e-6  # of the diagonal Fisher information, below which the average is kept
-APPROXIMATIONS = ("kfac", "diagonal")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,7 @@ class FedFisherSettings(CurvatureSettings):
 
     epochs: int = option(30, "local epochs", at_least=1, at_most=10**5)
     fisher: str = option(
-        "kfac", "which approximation of the Fisher information", choices=APPROXIMATIONS
+        "kfac", "which approximation of the Fisher information", choices=("kfac", "diagonal")
     )
 
 

@@ -35,6 +35,7 @@ class LocalOnly(Method):
 
     name = "local"
     settings_class = LocalSettings
+    sends = False
 
     def begin(self, weights: Tensor) -> None:
         self.memory["own"] = weights.repeat(len(self.clients), 1)
@@ -48,9 +49,3 @@ class LocalOnly(Method):
 
     def heads(self, weights: Tensor) -> Tensor:
         return self.memory["own"]
-
-    def upload(self, round: int) -> int:
-        return 0
-
-    def download(self, round: int) -> int:
-        return 0

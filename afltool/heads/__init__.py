@@ -9,12 +9,11 @@ with both; and its line in `HEADS`. What `export` writes of it is in ``graph.py`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..typed import typed
+from ..options import made_for
 from .options import HeadOptions
 
 if TYPE_CHECKING:
@@ -69,13 +68,7 @@ def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOpt
     """The options of the head called ``name``, checked; those not given keep their defaults."""
     _check_name(name)
     cls: type[HeadOptions] = _module(name, "options").OPTIONS
-    known = {f.name: f.type for f in fields(cls)}
-    unknown = sorted(set(options or {}) - known.keys())
-    if unknown:
-        raise UsageError(
-            f"the head {name!r} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}"
-        )
-    return cls(**{k: typed(known[k], k, v) for k, v in (options or {}).items()})
+    return made_for(f"the head {name!r}", cls, options or {})
 
 
 def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:

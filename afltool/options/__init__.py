@@ -6,6 +6,6 @@ all follow from these fields. To add an option: a line here, and its use in the 
 
 from __future__ import annotations
 
-from .fields import Options, checked, flag, given, help_of, made, option, takes
+from .fields import Options, checked, flag, given, help_of, made, made_for, option, takes
 
-__all__ = ["Options", "checked", "flag", "given", "help_of", "made", "option", "takes"]
+__all__ = ["Options", "checked", "flag", "given", "help_of", "made", "made_for", "option", "takes"]

@@ -210,6 +210,14 @@ def made(cls: type[Made], values: Mapping[str, Any]) -> Made:
     return cls(**known)
 
 
+def made_for(whose: str, cls: type[Made], values: Mapping[str, Any]) -> Made:
+    """The options of a head or a method from values by name; `UsageError` for one that it lacks."""
+    if strangers := sorted(values.keys() - given(cls, values).keys()):
+        known = ", ".join(sorted(f.name for f in fields(cls)))
+        raise UsageError(f"{whose} has no option {strangers[0]!r}; it has {known}")
+    return cls(**values)
+
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
