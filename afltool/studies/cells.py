@@ -13,8 +13,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..baselines import make_settings, preset_of
-from ..baselines.settings import Settings
+from ..baselines import make_settings, method_class, preset_of
 from ..digest import Digest, file_sha256, file_state
 from ..errors import UsageError
 from ..extraction.kept import store_folder
@@ -212,18 +211,11 @@ def own_names(method: str) -> dict[str, str]:
 
     It is the option's own name, or ``method-NAME`` if the partition has an option of that name.
     """
-    settings = {f.name for f in fields(_settings_class(method))}
+    settings = {f.name for f in fields(method_class(method).settings_class)}
     return {
         f"method_{name}" if name in _names(PartitionOptions) else name: name
         for name in settings | OF_BASELINE
     }
-
-
-@lru_cache
-def _settings_class(method: str) -> type[Settings]:
-    from ..baselines import method_class
-
-    return method_class(method).settings_class
 
 
 def _names(cls: type[Any]) -> set[str]:

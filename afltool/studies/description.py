@@ -30,9 +30,9 @@ SHIPPED = Path(__file__).parent / "shipped"
 MOST_CELLS = 10**6  # largest number of cells of a study
 EXPANDED = 10**4  # settings of a grid that is expanded to count its cells
 SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.type))
-IMAGES = frozenset(PARTS["extract"][1].get(f.name, f.name) for f in fields(PARTS["extract"][0]))
-DEALING = frozenset(
-    PARTS["partition"][1].get(f.name, f.name) for f in fields(PARTS["partition"][0])
+IMAGES, DEALING = (
+    frozenset(PARTS[part][1].get(f.name, f.name) for f in fields(PARTS[part][0]))
+    for part in ("extract", "partition")
 )
 
 
@@ -255,30 +255,12 @@ def _methods(tree: Mapping[str, Any]) -> Iterator[str]:
 
 def _known(path: Path, tree: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """The tree by the names of options; refuses a key that is not an option."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            found[key] = _known(path, value, names)
-        elif grid.is_union(value):
-            found[key] = [_known(path, one, names) for one in value]
-        else:
-            found[known_key(path, key, names, "a study")] = value
-    return found
+    return grid.rewritten(tree, lambda key, v: (known_key(path, key, names, "a study"), v))
 
 
 def _absolute(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The same tree with absolute paths and with values that JSON has."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            found[name] = _absolute(value)
-        elif grid.is_union(value):
-            found[name] = [_absolute(one) for one in value]
-        elif isinstance(value, (list, tuple)):
-            found[name] = [_leaf(name, one) for one in value]
-        else:
-            found[name] = _leaf(name, value)
-    return found
+    return grid.rewritten(tree, lambda name, value: (name, _leaf(name, value)))
 
 
 def _leaf(name: str, value: Any) -> Any:

@@ -77,30 +77,32 @@ def is_axis(name: str, value: Any, several: Collection[str]) -> bool:
     return name not in several or any(isinstance(one, list) for one in value)
 
 
+def rewritten(tree: Tree, change: Callable[[str, Any], tuple[str, Any] | None]) -> Setting:
+    """The tree with what ``change`` makes of the name and value of each option; None: left out."""
+    found: Setting = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            found[name] = rewritten(value, change)
+        elif is_union(value):
+            found[name] = [rewritten(one, change) for one in value]
+        elif (option := change(name, value)) is not None:
+            found[option[0]] = option[1]
+    return found
+
+
 def replaced(tree: Tree, given: Mapping[str, Any]) -> Setting:
     """The tree with the values of ``given`` for the options of these names, at every level.
 
     A name that is not in the tree is put at the top.
     """
-    found, met = _replaced(tree, given)
-    return {**found, **{name: value for name, value in given.items() if name not in met}}
-
-
-def _replaced(tree: Tree, given: Mapping[str, Any]) -> tuple[Setting, set[str]]:
-    found: Setting = {}
     met: set[str] = set()
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            found[name], inner = _replaced(value, given)
-            met |= inner
-        elif is_union(value):
-            parts = [_replaced(one, given) for one in value]
-            found[name] = [part for part, _ in parts]
-            met |= {one for _, inner in parts for one in inner}
-        else:
-            found[name] = given.get(name, value)
-            met |= {name} & given.keys()
-    return found, met
+
+    def change(name: str, value: Any) -> tuple[str, Any]:
+        met.add(name)
+        return name, given.get(name, value)
+
+    found = rewritten(tree, change)
+    return {**found, **{name: value for name, value in given.items() if name not in met}}
 
 
 def in_blocks(tree: Tree, name: str) -> bool:
@@ -180,12 +182,4 @@ def _values(value: Any) -> list[Any]:
 
 def without(tree: Tree, names: Collection[str]) -> Setting:
     """The tree without the options of these names, at every level."""
-    found: Setting = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            found[name] = without(value, names)
-        elif is_union(value):
-            found[name] = [without(one, names) for one in value]
-        elif name not in names:
-            found[name] = value
-    return found
+    return rewritten(tree, lambda name, value: None if name in names else (name, value))

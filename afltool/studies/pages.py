@@ -21,7 +21,7 @@ from . import records as found_by
 from .cells import Cell, line
 from .description import Study, of_folder
 from .layout import StudyFolder
-from .pictures import lines_of, series_of
+from .pictures import lines_of, series_of, words
 from .results import failure, finished, names_of_cells
 from .tables import numbers, table, told
 from .times import duration
@@ -84,15 +84,10 @@ def _pictures(study: Study, folder: StudyFolder, shown: TableOptions) -> dict[st
         if x not in UNITS and len(_numbers(found, x)) < 2:
             continue
         there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
-        series = series_of(there, x, "top1", _lines(there, x))
+        series = series_of(there, x, "top1", ["head"] if x in UNITS else lines_of(there, x))
         if any(one.x for one in series) and len(series) <= 12:
-            caption = f"top-1 against {UNITS[x][0] if x in UNITS else x.replace('_', '-')}"
-            drawn[caption] = _svg(series, x)
+            drawn[f"top-1 against {words(x)}"] = _svg(series, x)
     return drawn
-
-
-def _lines(found: Any, x: str) -> list[str]:
-    return ["head"] if x in UNITS else lines_of(found, x)
 
 
 def _numbers(found: Any, x: str) -> set[float]:
@@ -102,8 +97,7 @@ def _numbers(found: Any, x: str) -> set[float]:
 
 def _svg(series: Any, x: str) -> bytes:
     with tempfile.TemporaryDirectory() as scratch, distinct_files():
-        name = UNITS[x][0] if x in UNITS else x.replace("_", "-")
-        return plot_series(series, name, "top1", Path(scratch) / "p.svg").read_bytes()
+        return plot_series(series, words(x), "top1", Path(scratch) / "p.svg").read_bytes()
 
 
 def _published(name: str) -> list[list[str]]:

@@ -34,10 +34,11 @@ def study_picture(
     there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
     by = names_of(o.by) or lines_of(there, x)
     series = series_of(there or found, x, o.y, by)
-    return plot_series(series, _words(x), o.y, Path(out), o.width_mm, overwrite)
+    return plot_series(series, words(x), o.y, Path(out), o.width_mm, overwrite)
 
 
-def _words(name: str) -> str:
+def words(name: str) -> str:
+    """An option or a figure as people call it."""
     return UNITS[name][0] if name in UNITS else name.replace("_", "-")
 
 

@@ -39,7 +39,7 @@ def table(root: str | Path, given: TableOptions | None = None) -> Crosstab:
     ours = found_by.chosen(found_by.records(study, folder, numbers(o.layers)), o.where)
     rows, columns = axes(study, given or TableOptions(), ours)
     others = [one for text in o.also for one in found_by.also(text)]
-    papers = papers_of(o, ours, columns)
+    papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
     values = names_of(o.value) or ["top1"]
     stat = o.stat or "mean±sd"
     made = crosstab([*ours, *others, *papers], rows, columns, values, stat, SEEDS, study.title)
@@ -88,13 +88,6 @@ def numbers(text: str | None) -> list[int]:
         return [int(one) for one in (text or "").split(",") if one.strip()]
     except ValueError:
         raise UsageError(f"--layers is numbers such as 5,10,20; found {text!r}") from None
-
-
-def papers_of(o: TableOptions, ours: Sequence[Record], columns: Sequence[str]) -> list[Record]:
-    """Published figures that have a column of ours."""
-    if o.published in (None, "none"):
-        return []
-    return beside(str(o.published), ours, columns)
 
 
 def notes(
