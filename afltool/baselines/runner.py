@@ -133,7 +133,7 @@ class Run:
         if share == 1:
             return list(range(K))
         words = stream(self.settings.seed, Purpose.PARTICIPANTS, round)
-        drawn = permutation(words, K)[: max(1, round_half_up(share * K))]
+        drawn = permutation(words, K)[: max(1, int(share * K + 0.5))]
         return sorted(drawn.tolist())
 
     def _check_finite(self, number: int, weights: Tensor) -> None:
@@ -177,8 +177,3 @@ class Run:
 
 def _micro(seconds: float) -> float:
     return int(seconds * 1e6) / 1e6
-
-
-def round_half_up(x: float) -> int:
-    """The nearest whole number, halves upwards."""
-    return int(x + 0.5)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import platform
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -78,8 +77,3 @@ def _changes(states: Any) -> Iterator[int]:
     elif isinstance(states, list):
         for inner in states:
             yield from _changes(inner)
-
-
-def now_ns() -> int:
-    """The clock that file systems stamp with."""
-    return time.time_ns()

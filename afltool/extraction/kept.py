@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 from ..digest import Digest
 from ..options.features import ExtractOptions
-from .answers import now_ns, recall, remember
+from .answers import recall, remember
 from .asked import Asked
 
 
 def in_store(asked: Asked) -> tuple[Path, dict[str, Any]]:
     """The path of the features in the store, and their recipe."""
-    folder, begun, states = store_folder(asked.given), now_ns(), asked.states()
+    folder, begun = store_folder(asked.given), time.time_ns()  # the clock of file systems
+    states = asked.states()
     key = asked.key(states)
     made_by = recall(folder, key)
     if made_by is None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 
 Weights = NDArray[np.float64]
+Of = Callable[["Scored", Weights], float]  # of rows, weighted
 BINS = 15  # of the expected calibration error
 
 
@@ -148,16 +149,14 @@ def f1(rows: Scored, w: Weights) -> float:
     return _mean(f1_scores(rows.confusion(w)))
 
 
-def sensitivity(rows: Scored, w: Weights) -> float:
-    """For two classes the sensitivity of the second, otherwise the mean over classes."""
-    found = sensitivities(rows.confusion(w))
-    return float(found[1]) if rows.classes == 2 else _mean(found)
+def of_second_or_mean(each: Callable[[Scored, Weights], NDArray[np.float64]]) -> Of:
+    """A figure of each class as one number: of two classes the second's, otherwise the mean."""
 
+    def figure(rows: Scored, w: Weights) -> float:
+        found = each(rows, w)
+        return float(found[1]) if rows.classes == 2 else _mean(found)
 
-def specificity(rows: Scored, w: Weights) -> float:
-    """For two classes the specificity of the second, otherwise the mean over classes."""
-    found = specificities(rows.confusion(w))
-    return float(found[1]) if rows.classes == 2 else _mean(found)
+    return figure
 
 
 def areas(rows: Scored, w: Weights) -> NDArray[np.float64]:
@@ -176,12 +175,6 @@ def areas(rows: Scored, w: Weights) -> NDArray[np.float64]:
             below = np.cumsum(outside) - outside / 2
             found[k] = (inside * below).sum() / pairs
     return found
-
-
-def auc(rows: Scored, w: Weights) -> float:
-    """For two classes the area under the ROC curve, otherwise the mean over classes."""
-    found = areas(rows, w)
-    return float(found[1]) if rows.classes == 2 else _mean(found)
 
 
 def log_loss(rows: Scored, w: Weights) -> float:
@@ -238,7 +231,7 @@ def roc(rows: Scored, k: int) -> dict[str, list[float]]:
 class Figure:
     """A named figure; ``needs``: what it needs of the rows besides the predicted class."""
 
-    of: Callable[[Scored, Weights], float]
+    of: Of
     needs: str = ""  # "", "scores" or "probabilities"
 
 
@@ -246,9 +239,9 @@ FIGURES: dict[str, Figure] = {
     "accuracy": Figure(accuracy),
     "balanced-accuracy": Figure(balanced_accuracy),
     "f1": Figure(f1),
-    "auc": Figure(auc, "scores"),
-    "sensitivity": Figure(sensitivity),
-    "specificity": Figure(specificity),
+    "auc": Figure(of_second_or_mean(areas), "scores"),
+    "sensitivity": Figure(of_second_or_mean(lambda rows, w: sensitivities(rows.confusion(w)))),
+    "specificity": Figure(of_second_or_mean(lambda rows, w: specificities(rows.confusion(w)))),
     "log-loss": Figure(log_loss, "probabilities"),
     "ece": Figure(ece, "probabilities"),
 }

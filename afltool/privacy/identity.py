@@ -79,7 +79,7 @@ class Identity:
 
     def sign(self, body: msg.Body) -> msg.Message:
         """The body with this member's signature."""
-        return msg.Message(body, self.signing.sign(msg.signed_bytes(body)).hex())
+        return msg.Message(body, self.signing.sign(msg.Message(body).signed()).hex())
 
     def public(self) -> msg.Message:
         """The public file's message, signed by its own key."""

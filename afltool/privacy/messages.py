@@ -42,10 +42,13 @@ class Message:
         return digest_of(self.body)
 
     def signed(self) -> bytes:
-        """The text that is signed. The digest, which is of the same text, is computed with it."""
+        """The text that is signed; no other program signs texts with this beginning.
+
+        The digest, which is of the same text, is computed with it.
+        """
         text = canonical_json(self.body)
         vars(self)["_digest"] = _digest_of(text)  # the cached property: offers are long
-        return _signed(text)
+        return b"afltool message 1\n" + text.encode()
 
     def as_dict(self) -> dict[str, Any]:
         return {"afltool": VERSION, "body": dict(self.body), "signature": self.signature}
@@ -58,15 +61,6 @@ def digest_of(body: Body) -> str:
 
 def _digest_of(text: str) -> str:
     return Digest().text("message", text).hex()
-
-
-def signed_bytes(body: Body) -> bytes:
-    """The signed text; no other program signs texts with this beginning."""
-    return _signed(canonical_json(body))
-
-
-def _signed(text: str) -> bytes:
-    return b"afltool message 1\n" + text.encode()
 
 
 # ---------------------------------------------------------------- patterns of bodies

@@ -107,7 +107,7 @@ class Protection:
     @staticmethod
     def mark(me: Identity, made_by: Recipe) -> str:
         """A digest of a recipe under a client's key: others learn nothing from it."""
-        return derive(me.private_key("recipe"), _salt(made_by), "recipe").hex()
+        return derive(me.private_key("recipe"), _sha(canonical_json(made_by)), "recipe").hex()
 
     # ------------------------------------------------------------ files
 
@@ -179,10 +179,6 @@ def _hidden(statistics: Statistics) -> Statistics:
         who: replace(client, rows=None, source="") for who, client in statistics.clients.items()
     }
     return replace(statistics, clients=clients)
-
-
-def _salt(made_by: Recipe) -> bytes:
-    return _sha(canonical_json(made_by))
 
 
 def _sha(text: str) -> bytes:

@@ -47,7 +47,7 @@ def card(
 def _model(metadata: Mapping[str, Any]) -> dict[str, Any]:
     head, space = metadata["head"], metadata["space"]
     given = metadata["input"]
-    prepared = space["preprocessing"]
+    prepared = [f"{k} {v}" for k, v in (space["preprocessing"] or {}).items() if k != "fingerprint"]
     chosen = {k: v for k, v in head["options"].items() if v not in (None, False, "")}
     names = metadata["classes"]
     more = f" … ({len(names)} in all)" if len(names) > MANY else ""
@@ -61,15 +61,10 @@ def _model(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "Backbone": space["backbone"],
         "Digest of its weights": space["weights"] or "not known: features were imported",
         "Node": space["node"] or "not known",
-        "Preprocessing": "not known" if prepared is None else _prepared(prepared),
+        "Preprocessing": ", ".join(prepared) or "not known",
     }
     outputs = {f"Output {name}": what for name, what in metadata["outputs"].items()}
     return found | outputs
-
-
-def _prepared(p: Mapping[str, Any]) -> str:
-    known = [f"{k} {v}" for k, v in p.items() if k != "fingerprint"]
-    return ", ".join(known)
 
 
 def _data(metadata: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:

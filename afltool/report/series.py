@@ -50,9 +50,8 @@ def plot_series(
             f"{len(series)} lines cannot be told apart: at most {MOST_LINES}; choose by --where"
         )
     wide = width_mm / MM
-    with figure(
-        path, wide, max(0.62 * wide, 1.6) + 0.14 * _legend_lines(series), overwrite
-    ) as drawn:
+    legend = -(-len(series) // 2) if len(series) > 1 else 0  # lines of two names each
+    with figure(path, wide, max(0.62 * wide, 1.6) + 0.14 * legend, overwrite) as drawn:
         axes = drawn.add_subplot()
         places = _places(series)
         for number, one in enumerate(series):
@@ -66,10 +65,6 @@ def plot_series(
             columns = 2 if wide > 2.5 else 1
             drawn.legend(loc="outside lower center", fontsize=POINT, frameon=False, ncols=columns)
     return path
-
-
-def _legend_lines(series: Sequence[Series]) -> int:
-    return 0 if len(series) < 2 else -(-len(series) // 2)
 
 
 def _places(series: Sequence[Series]) -> Mapping[Any, float]:

@@ -39,7 +39,7 @@ from .config import KEEP_LAST, RunConfig
 from .layout import RunFolder
 from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key
 from .thinned import finished_round, remove_rounds
-from .told import costs, exchange_of, made_with, of_report
+from .told import costs, made_with
 
 
 def run(
@@ -164,7 +164,8 @@ class _Run:
                 "all clients take part in every round: they send only what changes of ΦᵀΦ "
                 "(--incremental); --full-gram sends all of it, as in the paper"
             )
-        self.exchange = exchange_of(load_head(start)[0])
+        # What clients send in later rounds: the option that they follow, or the phases' full sums.
+        self.exchange = load_head(start)[0].options.same_clients() or "full"
 
     def rounds(
         self, train: Path, clients: Path, head: Path
@@ -257,7 +258,7 @@ class _Run:
             "head_digest": metrics["head"]["digest"],
             "bytes_per_client": uploads,
             "exchange": self.exchange,
-            **of_report(head),
+            **{k: v for k, v in head.report.items() if k == "density"},  # tables show it
             **costs(uploads, self.stages),
             **made_with(self.config, self.folder, self.started_with, len(uploads)),
             "rounds": rounds,

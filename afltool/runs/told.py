@@ -7,7 +7,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..heads.base import Head
 from ..store.hdf5 import read_header
 from ..store.provenance import versions
 from .config import FIELDS, PARTS, RunConfig
@@ -35,11 +34,6 @@ def resolved(config: RunConfig, head: Path) -> dict[str, Any]:
     return found | {k: v for k, v in config.all_head_options().items() if k == PRESET}
 
 
-def exchange_of(head: Head) -> str:
-    """What clients send in later rounds: the option that they follow, or the phases' full sums."""
-    return head.options.same_clients() or "full"
-
-
 def plain(value: Any) -> Any:
     """A value as JSON has it: paths are texts, tuples lists."""
     if isinstance(value, (tuple, list)):
@@ -58,11 +52,6 @@ def digests(folder: RunFolder, first_head: Path, last: int) -> dict[str, str]:
         "head": (folder.head(last), "head"),
     }
     return {name: read_header(path, kind)["digest"] for name, (path, kind) in files.items()}
-
-
-def of_report(head: Head) -> dict[str, float]:
-    """Figures of a solved head's report that tables of studies show."""
-    return {name: head.report[name] for name in ("density",) if name in head.report}
 
 
 def costs(uploads: list[dict[str, Any]], stages: list[dict[str, Any]]) -> dict[str, Any]:

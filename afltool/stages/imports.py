@@ -44,6 +44,8 @@ def import_embeddings(
     'row/N', or the array (or column) ``row_ids`` of the file. With ``unlabelled`` labels need not
     be there and are not read into the feature file, whose rows can be predicted.
     """
+    from ..datasets import read_classes
+
     path, out = Path(embeddings), Path(out)
     o = made(ImportOptions, options)
     keys = Keys(o.x, o.y)
@@ -53,7 +55,8 @@ def import_embeddings(
     names: tuple[str, ...] = ()
     y: NDArray[np.int64] | None = None
     if given is not None:
-        names, y = _with_classes(path, given, _class_names(o.classes))
+        known = read_classes(o.classes) if isinstance(o.classes, Path) else o.classes
+        names, y = _with_classes(path, given, known)
     space = imported_space(o.backbone, x.shape[1], o.dtype, o.bits)
     digests = {"embeddings": file_sha256(path)}
     if o.labels is not None:
@@ -81,12 +84,6 @@ def import_embeddings(
                 progress.stop_point()
         writer.finish(y, ids, header)
     return out
-
-
-def _class_names(given: Path | tuple[str, ...] | None) -> tuple[str, ...] | None:
-    from ..datasets import read_classes
-
-    return read_classes(given) if isinstance(given, Path) else given
 
 
 def _labels(path: Path, x: Embeddings, labels: str | Path | None) -> NDArray[Any]:
