@@ -124,7 +124,7 @@ from afltool.backbones import models
 from afltool.backbones.models import Backbone
 
 flat = torch.nn.Flatten()
-models.load_backbone = lambda name, **o: Backbone(name, "random:0", "0" * 64, "all", 3072, 32, flat)
+models.load_backbone = lambda name, **o: Backbone(name, "random:0", "0" * 64, "all", 3072, flat)
 afltool.extract("resnet18", sys.argv[1], "train", sys.argv[2], weights="random", image_size=32)
 print({PEAK})
 """

@@ -34,7 +34,6 @@ class Backbone:
         dim: features per image.
         slices: the columns of each node, if there are several nodes, or one with a pooling or scale
             of its own.
-        image_size: the side of the images with which it was tested.
         module: in eval mode, without gradients; ``(n, 3, s, s)`` float32 to ``(n, dim)``.
     """
 
@@ -43,7 +42,6 @@ class Backbone:
     weights_digest: str
     node: str
     dim: int
-    image_size: int
     module: nn.Module = field(repr=False)
     slices: tuple[Slice, ...] = ()
 
@@ -96,11 +94,11 @@ def load_backbone(
         assert classifier is not None
         check_features(module, classifier, dim, name, image_size)
     if not nodes:
-        return Backbone(name, label, digest, f"input of {classifier}", dim, image_size, module)
+        return Backbone(name, label, digest, f"input of {classifier}", dim, module)
     cut, slices = cut_at(module, nodes, classifier, name, image_size)
     what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
     named = () if one_plain_place(tuple(nodes)) else tuple(slices)
-    return Backbone(name, label, digest, what, dim, image_size, cut.eval(), named)
+    return Backbone(name, label, digest, what, dim, cut.eval(), named)
 
 
 def _cut(module: nn.Module, name: str, required: bool) -> tuple[str | None, int]:

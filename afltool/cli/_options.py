@@ -72,7 +72,7 @@ def parameters(
             names.get(f.name, f.name),
             hints[f.name],
             typer.Option(
-                *_flags(f, names.get(f.name, f.name)),
+                flag(names.get(f.name, f.name)),
                 help=help_of(f, told.get(f.name)),
                 rich_help_panel=_heading(f, panel, rare),
                 autocompletion=_completion(f),
@@ -93,11 +93,6 @@ def _heading(f: Field[Any], panel: str | None, rare: bool) -> str | None:
     if not rare or f.metadata["common"]:
         return panel
     return f"{panel or 'Options'}{RARE}"
-
-
-def _flags(f: Field[Any], name: str) -> list[str]:
-    short = f.metadata.get("short")
-    return [flag(name), *([f"-{short}"] if short else [])]
 
 
 def _parameter(name: str, hint: Any, described: Any) -> inspect.Parameter:

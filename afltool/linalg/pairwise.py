@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 from scipy import linalg
 
@@ -51,11 +52,7 @@ def merge(u: Party, v: Party) -> Party:
 
 def fold(parties: Iterable[Party]) -> Party:
     """K parties one after another, (9)–(11): K−1 merges, O(K d³); any order gives the same."""
-    iterator = iter(parties)
-    total = next(iterator)
-    for one in iterator:
-        total = merge(total, one)
-    return total
+    return reduce(merge, parties)
 
 
 def without_gamma(total: Party) -> tuple[F64, F64]:

@@ -33,7 +33,6 @@ def option(
     examples: Sequence[str] = (),
     unit: str = "",
     unset: str = "",
-    short: str = "",
     names_file: bool = False,
     absolute: Callable[[str], str] | None = None,
     in_result: bool = True,
@@ -53,7 +52,6 @@ def option(
         examples: some values of a text, which the shell completes; others are allowed.
         unit: of a number, such as "rows"; shown behind the range.
         unset: what happens when the option is not given, where the default is None.
-        short: one letter, for ``-o``.
         names_file: a text that may name a file; it is then made absolute in run.toml. Fields of
             type Path always are.
         absolute: of a text with a path inside: the same text with that path made absolute.

@@ -170,13 +170,9 @@ def with_ridge(total: Statistics, given: Mapping[str, Any]) -> dict[str, Any]:
     if not total.context.noise or "ridge" in given:
         return dict(given)
     bits = total.context.space["fraction_bits"]
-    sigma = scaled_to_total(total.context.noise, len(total.clients))["gram"] * 4.0**-bits
-    return {**given, "ridge": adassp_ridge(unpack(total.arrays["gram"]) * 4.0**-bits, sigma)}
-
-
-def scaled_to_total(facts: Mapping[str, Any], clients: int) -> dict[str, float]:
-    """Standard deviation of the noise in a sum over ``clients`` clients, in integer units."""
-    return {name: sigma * math.sqrt(clients) for name, sigma in facts["sigma"].items()}
+    each = total.context.noise["sigma"]["gram"] * 4.0**-bits  # of one client's noise
+    G = unpack(total.arrays["gram"]) * 4.0**-bits
+    return {**given, "ridge": adassp_ridge(G, each * math.sqrt(len(total.clients)))}
 
 
 def ridge_by(total: Statistics, given: Mapping[str, Any]) -> dict[str, str]:

@@ -99,8 +99,8 @@ def crosstab(
     column_keys: dict[Key, str] = {}
     for value in values:
         for record in records:
-            row = (record.kind, *(_plain(record.axes.get(name)) for name in rows))
-            column = (value, *(_plain(record.axes.get(name)) for name in columns))
+            row = (record.kind, *(plain(record.axes.get(name)) for name in rows))
+            column = (value, *(plain(record.axes.get(name)) for name in columns))
             row_keys.setdefault(row, _row_name(record, rows))
             told = [_named(name, record.axes.get(name)) for name in columns]
             shown = ", ".join(filter(None, told)) or (UNITS[value][0] if len(values) == 1 else "")
@@ -134,7 +134,7 @@ def _check_alike(records: Sequence[Record], averaged: set[str]) -> None:
     for name in names:
         if name in averaged:
             continue
-        found = {_plain(record.axes.get(name)) for record in records}
+        found = {plain(record.axes.get(name)) for record in records}
         if len(found) > 1:
             told = ", ".join(sorted(map(str, found))[:5])
             raise UsageError(
@@ -143,7 +143,7 @@ def _check_alike(records: Sequence[Record], averaged: set[str]) -> None:
             )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value that compares: 1 and 1.0 are equal, and so are 0.1 and '0.1'."""
     if isinstance(value, bool) or value is None:
         return value
@@ -159,7 +159,7 @@ def _named(name: str, value: Any) -> str:
         return ""
     if name in ("head", "data", "backbone", "scheme"):
         return str(value)
-    shown = _plain(value)
+    shown = plain(value)
     return flag(name)[2:] if value is True else f"{flag(name)[2:]} = {shown}"
 
 

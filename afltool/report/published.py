@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..store.tables import read_columns
-from .crosstab import Record
+from .crosstab import Record, plain
 
 TABLE = Path(__file__).with_name("published.csv")
 COLUMNS = ("paper", "table", "setting", "method", "metric", "value")
@@ -115,16 +115,9 @@ def beside(name: str, ours: Sequence[Record], columns: Sequence[str]) -> list[Re
     """
     name, _, told = name.partition(":")
     there = {told or record.axes.get("data") for record in ours}
-    keys = {tuple(_text(r.axes.get(c)) for c in columns) for r in ours}
+    keys = {tuple(plain(r.axes.get(c)) for c in columns) for r in ours}
     return [
         one
         for one in published(name)
-        if one.axes["data"] in there and tuple(_text(one.axes.get(c)) for c in columns) in keys
+        if one.axes["data"] in there and tuple(plain(one.axes.get(c)) for c in columns) in keys
     ]
-
-
-def _text(value: Any) -> str:
-    try:
-        return f"{float(value):g}"
-    except (TypeError, ValueError):
-        return str(value)

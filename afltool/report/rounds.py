@@ -29,20 +29,11 @@ SHOWN = 25  # rows of the table that a person sees; CSV and JSON have them all
 TICKS = 14  # names of rounds that fit below a picture
 
 
-def _seconds(value: float) -> str:
-    return f"{value:.2f}"
+_seconds, _share, _number = "{:.2f}".format, "{:.2%}".format, "{:.4g}".format
 
 
 def _megabytes(value: float) -> str:
     return f"{value / 1e6:.3g}" if value < 1e9 else f"{value / 1e6:,.0f}"
-
-
-def _share(value: float) -> str:
-    return f"{value:.2%}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
 
 
 # Title and format of the figures that fit on a terminal; files have all figures.

@@ -48,11 +48,6 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
     return columns
 
 
-def read_header(table: Path) -> list[str]:
-    """The names of all columns of a table; it raises what `read_columns` raises."""
-    return _read(table, ())[0]
-
-
 def _read(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
     """The names of all columns, and those of ``names`` that are there."""
     readers: dict[str, Callable[[Path, Sequence[str]], tuple[list[str], Columns]]] = {
@@ -107,7 +102,7 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
 def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:
     """The one column of a table, other than ``name``, that holds every row id."""
     wanted = set(ids.tolist())
-    header = read_header(table)
+    header, _ = _read(table, ())
     found = {}
     for other in header:
         if other == name or header.count(other) > 1:
