@@ -214,6 +214,9 @@ def test_a_stopped_run_goes_on_to_the_same_bits(name, road, held_out, tmp_path, 
     assert not (out / "checkpoint.h5").exists()
     pairs = zip(summary(out)["rounds"], summary(whole)["rounds"], strict=True)
     assert all(a["top1"] == b["top1"] for a, b in pairs)
+    alone = summary(out).get("top1_by_client", {})
+    assert (len(alone) == summary(out)["clients"]) == (name == "local")
+    assert alone == summary(whole).get("top1_by_client", {})
 
 
 def test_a_checkpoint_of_another_run_is_refused(road, tmp_path, stopped_after, cli):

@@ -85,9 +85,11 @@ def test_it_comes_back_from_its_arrays():
 
 def test_a_solve_that_does_not_fit_is_refused(monkeypatch):
     X, y = rows()
+    head = make_head("random-features", {"width": WIDTH}).bind(D, C)
+    whole = replace(sums(head, X, y), context=Context({"fraction_bits": None}))
     monkeypatch.setattr(memory, "available", lambda: 1000)
     with pytest.raises(NumericalError, match="linear system of 20 unknowns needs about"):
-        solved(X, y)
+        head.absorb(whole)
 
 
 def test_it_needs_to_know_its_sizes():
@@ -178,3 +180,11 @@ def test_fixed_needs_fixed_point_rows(name, more):
     head = make_head(name, {"width": 8, "compute": "fixed", **more}).bind(D, C)
     with pytest.raises(UsageError, match="int16 features"):
         sums(head, X, y)
+
+
+def test_a_gram_beyond_the_memory_is_refused_before_rows_are_read(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 10**6)
+    head = make_head("random-features", {"width": 1000}).bind(D, C)
+    for ask in (lambda: head.options.check_room(D), lambda: head.gather(iter(()))):
+        with pytest.raises(NumericalError, match=r"gram of 1000 features needs .*smaller --width"):
+            ask()

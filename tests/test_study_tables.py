@@ -18,6 +18,7 @@ from afltool.report.published import TABLE, beside, names, published
 from afltool.studies.description import find, read, shipped_names
 from afltool.studies.execution import study
 from afltool.studies.layout import StudyFolder
+from afltool.studies.records import figures
 from afltool.studies.results import finished
 from afltool.studies.tables import table
 
@@ -153,6 +154,14 @@ def test_rounds_are_counted_up_to_the_layer(done):
     made = table(done, TableOptions(value="exchanges", stat="mean"))
     by_row = {made.row_names[r]: made.entries[r, made.columns[0]].values[0] for r in made.rows}
     assert by_row == {"AFL": 1, "Deep | 100%, layers = 0": 1, "Deep | 100%, layers = 1": 3}
+
+
+def test_who_trains_alone_has_no_rounds_of_communication():
+    alone = {"phase": "round-1", "upload_bytes": 0, "download_bytes": 0}
+    summary = {"seconds": 1.0, "stages": [], "rounds": [alone, alone]}
+    assert figures(summary)["exchanges"] == 0
+    summary["rounds"] = [alone, {**alone, "upload_bytes": 8}]
+    assert figures(summary)["exchanges"] == 1
 
 
 def test_several_figures_stand_side_by_side(done):

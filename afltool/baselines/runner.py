@@ -80,6 +80,7 @@ class Run:
         weights = first_weights(self.network, settings.seed, clients.X.dtype)
         self.method.begin(weights)
         self.state = State(weights, self.method.memory)
+        self._each: NDArray[np.float64] | None = None  # accuracies of the heads measured last
 
     @property
     def round(self) -> int:
@@ -155,11 +156,20 @@ class Run:
                 self.state.best = self.state.weights.clone()
             found["held_out_top1"] = value
         if self.test is not None:
-            each = self.accuracies(heads, self.test)
+            each = self._each = self.accuracies(heads, self.test)
             found["top1"] = float(each.mean())
             if len(heads) > 1:
                 found |= {"top1_max": float(each.max()), "top1_spread": float(each.std(ddof=1))}
         return found
+
+    def by_client(self) -> dict[str, float]:
+        """After the last round: the accuracy on the test rows of every client that has its own
+        head; none for a method with one head."""
+        heads = self.method.heads(self.state.weights)
+        if self.test is None or len(heads) != len(self.clients) or len(heads) == 1:
+            return {}
+        each = self.accuracies(heads, self.test) if self._each is None else self._each
+        return dict(zip(self.clients.names, each.tolist(), strict=True))
 
     def accuracies(self, heads: Tensor, rows: Measured) -> NDArray[np.float64]:
         """Share of rows that each of the heads (M, P) predicts, (M,)."""

@@ -11,17 +11,19 @@ ON_TEST = "chosen by the test rows themselves, as the papers do: too good by tha
 
 
 def summarise(method: str, run: Run, facts: dict[str, Any], n: int, clients: int) -> dict[str, Any]:
-    """The three accuracies, settings, sums over rounds, and the rounds themselves.
+    """The three accuracies, settings, sums over rounds, and the rounds themselves; by client, too,
+    where each has its own head.
 
     ``n`` test rows; ``clients`` in the partition, of which those without rows take no part.
     """
     rounds = run.state.rounds
-    last = rounds[-1]
+    last, alone = rounds[-1], run.by_client()
     return {
         "method": method,
         "top1": last["top1"],
         "n": n,
         "accuracies": accuracies(rounds),
+        **({"top1_by_client": alone} if alone else {}),
         "settings": run.settings.as_dict(),
         **facts,
         **run.method.facts,

@@ -51,7 +51,8 @@ def _is_deep(cell: Cell) -> bool:
 def figures(found: Mapping[str, Any]) -> dict[str, float]:
     """The figures of a summary that tables show; seconds without those of the features."""
     own = {k: found[k] for k in VALUES if isinstance(found.get(k), (int, float))}
-    own["exchanges"] = len(found.get("bytes_per_client") or found["rounds"])
+    sent = [one for one in found["rounds"] if one.get("upload_bytes") or one.get("download_bytes")]
+    own["exchanges"] = len(found.get("bytes_per_client") or sent)
     return {**own, "seconds": own_seconds(found)}
 
 

@@ -50,6 +50,7 @@ class RandomFeaturesHead(Head):
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """gram and cross of the lifted rows: integers, or float64 sums of products."""
+        self.options.check_room(self._bound()[0])
         if self.options.compute == FIXED:
             lifted = ((self._features(X), y) for X, y in blocks)
             G, H = gram.Products.over(lifted, self._bound()[1], self.options.intercept)

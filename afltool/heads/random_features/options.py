@@ -40,5 +40,12 @@ class RandomFeaturesOptions(LeastSquaresOptions):
         choices=(*COMPUTE, FIXED),
     )  # fmt: skip
 
+    def check_room(self, dim: int) -> None:
+        """Refuse a gram that does not fit: 16 bytes a pair, of a square and of two triangles."""
+        from ... import memory
+
+        side = self.width + self.with_linear * dim + self.intercept
+        memory.need(16 * side * side, f"the gram of {side} features", "take a smaller --width")
+
 
 OPTIONS = RandomFeaturesOptions
