@@ -56,7 +56,7 @@ def write(path, n=700, dtype="int16", key="", step=100, stop=None, commit=True):
     """A feature file written in steps; with ``stop`` it is given up after so many rows."""
     x, y, ids = rows(n)
     begun = None
-    with writing_features(path, D, dtype, 9 if dtype == "int16" else None, key, n) as writer:
+    with writing_features(path, header(dtype)["space"], key, n) as writer:
         begun = writer.rows
         for start in range(writer.rows, n, step):
             if stop is not None and start >= stop:
@@ -71,7 +71,7 @@ def write(path, n=700, dtype="int16", key="", step=100, stop=None, commit=True):
 @contextmanager
 def abandoned(path, key="k"):
     """A writer that is given up at the end of the block."""
-    with suppress(KeyboardInterrupt), writing_features(path, D, "int16", 9, key) as writer:
+    with suppress(KeyboardInterrupt), writing_features(path, header()["space"], key) as writer:
         yield writer
         raise KeyboardInterrupt
 
@@ -193,7 +193,7 @@ def test_a_damaged_partial_file_starts_anew(tmp_path, how):
 
 def test_a_bad_row_is_named_by_its_number_in_the_file(tmp_path):
     x, _, _ = rows(700)
-    with writing_features(tmp_path / "f.h5", D, "float32", None, "k") as writer:
+    with writing_features(tmp_path / "f.h5", header("float32")["space"], "k") as writer:
         writer.append(x[:300])
         x[320, 2] = np.nan
         with pytest.raises(InvalidDataError, match="row 320, feature 2 is nan"):
@@ -206,7 +206,7 @@ def test_a_bad_row_is_named_by_its_number_in_the_file(tmp_path):
 def test_two_writers_at_once_are_refused(tmp_path):
     path = tmp_path / "f.h5"
     x, y, ids = rows(300)
-    with writing_features(path, D, "int16", 9, "k") as writer:
+    with writing_features(path, header()["space"], "k") as writer:
         writer.append(x)
         for key in ("k", "other", ""):
             with pytest.raises(InputError, match="another process is writing it; wait"):
@@ -426,14 +426,12 @@ def test_features_of_any_shape_come_back(tmp_path_factory, n, d, dtype):
     path = tmp_path_factory.mktemp("f") / "f.h5"
     x = np.random.default_rng(n * d).integers(-(2**15) + 1, 2**15, (n, d)) / 512
     ids = np.array([f"é{i}".encode() for i in range(n)])
-    bits = 9 if dtype == "int16" else None
-    with writing_features(path, d, dtype, bits) as writer:
+    space = {**header(dtype)["space"], "dim": d}
+    with writing_features(path, space) as writer:
         writer.append(x)
-        writer.finish(
-            np.zeros(n, int), ids, {**header(dtype), "space": {**header(dtype)["space"], "dim": d}}
-        )
+        writer.finish(np.zeros(n, int), ids, {**header(dtype), "space": space})
     with open_features(path) as f:
-        assert np.array_equal(f.data[()] * 2.0 ** -(bits or 0), x)
+        assert np.array_equal(f.data[()] * 2.0 ** -(space["fraction_bits"] or 0), x)
         assert np.array_equal(f.row_ids, ids)
 
 
@@ -441,7 +439,7 @@ def test_row_ids_need_not_be_utf_8(tmp_path):
     """Row ids are file names, which are bytes."""
     x, y, ids = rows(3)
     ids = np.array([b"train/\xff\xfe.png", b"train/b.png", b"train/c.png"])
-    with writing_features(tmp_path / "f.h5", D, "int16", 9) as writer:
+    with writing_features(tmp_path / "f.h5", header()["space"]) as writer:
         writer.append(x)
         writer.finish(y, ids, header())
     assert verify(tmp_path / "f.h5")
@@ -468,7 +466,7 @@ def tiny(kind, path):
             np.array([b"b", b"a"]),
         )
         space = {"dim": 2, "dtype": "int16", "fraction_bits": 9}
-        with writing_features(path, 2, "int16", 9) as writer:
+        with writing_features(path, space) as writer:
             writer.append(x)
             writer.finish(y, ids, {**header(), "space": space})
     elif kind == "partition":

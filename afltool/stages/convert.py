@@ -12,7 +12,6 @@ from ..options import made, takes
 from ..options.features import ConvertOptions
 from ..store.feature_writer import writing_features
 from ..store.features import open_features
-from ..store.provenance import provenance
 from ..store.recipes import recipe, up_to_date
 
 
@@ -36,24 +35,18 @@ def convert(
     """
     path, out = Path(features), Path(out)
     o = made(ConvertOptions, options)
-    dtype, bits = o.dtype, o.bits
     with open_features(path, labelled=False) as rows:
         if out.exists() and out.samefile(path):
             raise UsageError(f"{out} is what is to be converted: choose another -o")
         given, digest = rows.header["space"], rows.header["digest"]
-        space = {**given, "dtype": dtype, "fraction_bits": bits}
+        space = {**given, "dtype": o.dtype, "fraction_bits": o.bits}
         before = {"digest": digest, **{k: given[k] for k in ("dtype", "fraction_bits")}}
         made_by = recipe("convert", {"space": space}, {"features": digest})
         if up_to_date(out, made_by, overwrite):
             return out
-        header = {
-            "recipe": made_by,
-            "provenance": provenance(converted=rows.header["provenance"]),
-            "space": space,
-            "classes": rows.header["classes"],
-            "source": {**rows.header["source"], "converted_from": before},
-        }
-        with writing_features(out, rows.dim, dtype, bits, expect_rows=len(rows)) as writer:
+        was = {"converted": rows.header["provenance"]}
+        header = rows.derived(made_by, was, space, converted_from=before)
+        with writing_features(out, space, expect_rows=len(rows)) as writer:
             with progress.task("convert", len(rows), "rows") as task:
                 for _, X in rows.blocks():
                     with naming(path):

@@ -104,7 +104,7 @@ class _Job:
         """Extract every image not yet in the partial file, and finish the file."""
         a, key = self.asked.given, Digest().json("recipe", self.made_by).hex()
         n = len(self.indices)
-        with writing_features(path, self.network.backbone.dim, a.dtype, a.bits, key, n) as writer:
+        with writing_features(path, space_of(self.network, a), key, n) as writer:
             if writer.state is not None:
                 self.skipped = dict(writer.state["skipped"])
                 self.network.steps = list(writer.state.get("steps", []))

@@ -73,7 +73,7 @@ def import_embeddings(
         "classes": list(names),
         "source": {"data": path.name, "input": digests["embeddings"]},
     }
-    with writing_features(out, x.shape[1], o.dtype, o.bits, expect_rows=len(x)) as writer:
+    with writing_features(out, space, expect_rows=len(x)) as writer:
         with progress.task("import", len(x), "rows") as task:
             for rows in x.blocks():
                 for start in range(0, len(rows), BLOCK):

@@ -15,10 +15,9 @@ from ..differences import difference
 from ..errors import MismatchError, UsageError
 from ..options.shards import parse_shard
 from ..store.feature_writer import writing_features
-from ..store.features import Features, open_features
+from ..store.features import open_features
 from ..store.hdf5 import read_header
 from ..store.listing import expand
-from ..store.provenance import provenance
 from ..store.recipes import up_to_date
 
 
@@ -36,18 +35,11 @@ def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fa
         return out
     with ExitStack() as stack:
         parts = [stack.enter_context(open_features(p, labelled=False)) for p in paths]
-        space = first["space"]
         total = sum(len(p) for p in parts)
-        header = {
-            "recipe": made_by,
-            "provenance": provenance(merged=len(parts), parts=first["provenance"]),
-            "space": space,
-            "classes": first["classes"],
-            "source": _source(parts),
-        }
-        with writing_features(
-            out, space["dim"], space["dtype"], space["fraction_bits"], expect_rows=total
-        ) as writer:
+        was = {"merged": len(parts), "parts": first["provenance"]}
+        skipped = [one for p in parts for one in p.header["source"]["skipped"]]
+        header = parts[0].derived(made_by, was, shard=None, skipped=skipped)
+        with writing_features(out, first["space"], expect_rows=total) as writer:
             with progress.task("merge", total, "rows") as task:
                 for part in parts:
                     for _, values in part.stored_blocks():
@@ -95,8 +87,3 @@ def _in_order(paths: Sequence[Path]) -> list[Path]:
             "again"
         )
     return [by_number[i] for i in sorted(by_number)]
-
-
-def _source(parts: Sequence[Features]) -> dict[str, Any]:
-    skipped = [one for p in parts for one in p.header["source"]["skipped"]]
-    return {**parts[0].header["source"], "shard": None, "skipped": skipped}

@@ -18,7 +18,6 @@ from ..partitions.cutting import groups_for_testing, rows_for_testing
 from ..progress import log
 from ..store.feature_writer import FeatureWriter, writing_features
 from ..store.features import Features, open_features
-from ..store.provenance import provenance
 from ..store.recipes import recipe, up_to_date
 from ..store.tables import column_by_row
 
@@ -49,7 +48,6 @@ def split(
     o = made(SplitOptions, options)
     places = {part: folder / f"{path.stem}-{part}.h5" for part in PARTS}
     with open_features(path) as rows:
-        dtype = rows.header["space"]["dtype"]
         order = rows.by_id  # the same for any order of the file
         groups = None
         if o.group is not None:
@@ -65,9 +63,7 @@ def split(
         with ExitStack() as files:
             writers = {
                 part: files.enter_context(
-                    writing_features(
-                        place, rows.dim, dtype, rows.bits, expect_rows=int(mine[part].sum())
-                    )
+                    writing_features(place, rows.header["space"], "", int(mine[part].sum()))
                 )
                 for part, place in places.items()
                 if not up_to_date(place, wanted[part], overwrite)
@@ -76,7 +72,10 @@ def split(
                 _copy(rows, mine, writers)
             for part, writer in writers.items():
                 labels, ids = rows.labels[mine[part]], rows.row_ids[mine[part]]
-                writer.finish(labels, ids, _header(rows, wanted[part], part))
+                was = {"split": rows.header["provenance"]}
+                cut = {"digest": rows.header["digest"], **wanted[part]["options"]}
+                header = rows.derived(wanted[part], was, split=part, split_from=cut)
+                writer.finish(labels, ids, header)
     return places["train"], places["test"]
 
 
@@ -140,17 +139,3 @@ def _copy(rows: Features, mine: Mine, writers: dict[str, FeatureWriter]) -> None
                 writer.append_values(values[mine[part][start : start + len(values)]])
             task.advance(len(values))
             progress.stop_point()
-
-
-def _header(rows: Features, made_by: dict[str, Any], part: str) -> dict[str, Any]:
-    return {
-        "recipe": made_by,
-        "provenance": provenance(split=rows.header["provenance"]),
-        "space": rows.header["space"],
-        "classes": rows.header["classes"],
-        "source": {
-            **rows.header["source"],
-            "split": part,
-            "split_from": {"digest": rows.header["digest"], **made_by["options"]},
-        },
-    }

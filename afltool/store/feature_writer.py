@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,11 @@ class FeatureWriter:
     ``rows`` are in the file so far, ``state`` is that of the last commit: None at the start.
     """
 
-    def __init__(self, path: Path, file: h5py.File, dim: int, dtype: str, bits: int | None):
-        self.path, self.bits = path, bits
+    def __init__(self, path: Path, file: h5py.File, space: Mapping[str, Any]):
+        self.path, self.bits = path, space["fraction_bits"]
         self._file = file
         if schema.FEATURES not in file:
-            _create(file, dim, schema.FEATURE_TYPES[dtype])
+            _create(file, space["dim"], schema.FEATURE_TYPES[space["dtype"]])
         self._data = file[schema.FEATURES]
         self.rows, self.state = _progress(file)
         self._data.resize(self.rows, axis=0)  # rows after the last commit were not counted
@@ -102,19 +102,19 @@ def as_float32(x: NDArray[np.floating], first_row: int = 0) -> NDArray[np.float3
 
 @contextmanager
 def writing_features(
-    path: Path, dim: int, dtype: str, bits: int | None, resume_key: str = "", expect_rows: int = 0
+    path: Path, space: Mapping[str, Any], resume_key: str = "", expect_rows: int = 0
 ) -> Iterator[FeatureWriter]:
-    """A `FeatureWriter` whose file takes its final name when the block succeeds.
+    """A `FeatureWriter` of rows in ``space``; its file takes its name when the block succeeds.
 
     A partial file with the same ``resume_key`` is continued, once every committed row could be
     read. One with another key, or a damaged one, is written from the start.
     """
-    size = expect_rows * (dim * np.dtype(schema.FEATURE_TYPES[dtype]).itemsize + 40)
+    row = space["dim"] * np.dtype(schema.FEATURE_TYPES[space["dtype"]]).itemsize
     go_on = partial(_resumable, resume_key=resume_key) if resume_key else None
-    with writing(path, "features", size, go_on) as file:
+    with writing(path, "features", expect_rows * (row + 40), go_on) as file:
         if resume_key:
             put_attribute(file, schema.RESUME_KEY, resume_key)
-        yield FeatureWriter(path, file, dim, dtype, bits)
+        yield FeatureWriter(path, file, space)
         for name in (schema.RESUME_KEY, schema.PROGRESS):
             file.attrs.pop(name, None)
 

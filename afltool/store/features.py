@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +24,7 @@ from . import schema, workspace
 from .arrays import damage_as_error, get_array
 from .hdf5 import Header, check_digest, read_header, reading
 from .members import checked_dataset
+from .provenance import provenance
 
 Labels = NDArray[np.int64]
 BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
@@ -93,6 +94,22 @@ class Features:
     def bits(self) -> int | None:
         bits: int | None = self.header["space"]["fraction_bits"]
         return bits
+
+    def derived(
+        self, made_by: Mapping[str, Any], was: Mapping[str, Any],
+        space: Mapping[str, Any] | None = None, **source: Any,
+    ) -> Header:  # fmt: skip
+        """The header of a file that is made of these rows; ``was``: the provenance before it.
+
+        ``space``: another one than theirs; ``source``: what was done to the rows.
+        """
+        return {
+            "recipe": made_by,
+            "provenance": provenance(**was),
+            "space": self.header["space"] if space is None else space,
+            "classes": self.header["classes"],
+            "source": {**self.header["source"], **source},
+        }
 
     def rows(self, start: int, stop: int) -> Rows:
         """Rows start … stop−1 as heads take them."""
