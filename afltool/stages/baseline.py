@@ -202,7 +202,8 @@ class _Job:
             while run.round < total:
                 if progress.stop_requested() or time.monotonic() - kept > CHECKPOINT_SECONDS:
                     with distinct_files():  # as above
-                        save_checkpoint(place, _arrays(run.state), run.state.rounds, made_by)
+                        arrays = {name: a.numpy() for name, a in run.state.arrays().items()}
+                        save_checkpoint(place, arrays, run.state.rounds, made_by)
                     kept = time.monotonic()
                 progress.stop_point()
                 run.advance()
@@ -242,10 +243,6 @@ def _tensor(rows: Features) -> Any:
     for start, block in rows.blocks():
         X[start : start + len(block)] = rows_as(block, "float32")
     return tensor(X)
-
-
-def _arrays(state: State) -> dict[str, Any]:
-    return {name: kept.numpy() for name, kept in state.arrays().items()}
 
 
 def _state(place: Path, made_by: Mapping[str, Any]) -> State:
