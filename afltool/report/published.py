@@ -18,6 +18,7 @@ from .crosstab import Record, plain
 
 TABLE = Path(__file__).with_name("published.csv")
 COLUMNS = ("paper", "table", "setting", "method", "metric", "value")
+NOT_STATED = "not stated"  # the data set of a table whose paper does not name it
 DATA = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "Tiny-ImageNet": "tiny-imagenet"}
 BACKBONES = {"ResNet-18": "resnet18", "VGG11": "timm:vgg11", "ViT-B-16": "vit_b_16"}
 FIGURES = {
@@ -56,6 +57,7 @@ SETTINGS: tuple[tuple[str, str, Parsed], ...] = (
     (r"^(None|GELU|ReLU|LeakyReLU|Tanh|Hardwish|Softshrink)$", "activation",
      lambda text: {"LeakyReLU": "leaky-relu", "Hardwish": "hardswish"}.get(text, text.lower())),
     (r"^(IID)$", "scheme", str.lower),
+    (r"\b(alpha) = ", "scheme", lambda _: "dirichlet"),
     (r"^(ResNet-18|VGG11|ViT-B-16)$", "backbone", lambda text: BACKBONES[text]),
 )  # fmt: skip
 GAMMA = {"afl": "gamma", "deepafl": "block_ridge"}  # one letter for two things
@@ -112,9 +114,10 @@ def beside(name: str, ours: Sequence[Record], columns: Sequence[str]) -> list[Re
     """Published records that have a column in our table: our data, and settings that we have.
 
     Given feature files do not tell their data set: ``afl-1:cifar10`` says that ours is that one.
+    Figures of a data set that the paper does not name stand beside any.
     """
     name, _, told = name.partition(":")
-    there = {told or record.axes.get("data") for record in ours}
+    there = {NOT_STATED, *(told or record.axes.get("data") for record in ours)}
     keys = {tuple(plain(r.axes.get(c)) for c in columns) for r in ours}
     return [
         one

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import UsageError
 from ..options.study import TableOptions, names_of
 from ..report.crosstab import Crosstab, Entry, Key, Record, crosstab
-from ..report.published import beside, published
+from ..report.published import NOT_STATED, beside, published
 from ..runs.layout import RunFolder
 from ..stages.evaluate import evaluate
 from ..store.folders import BaselineFolder
@@ -111,7 +111,11 @@ def notes(
     if missing:
         found.append(f"{missing} of {len(study.cells)} cells have not been run.")
     if papers:
-        found.append(f"Published: {o.published}; other backbone, weights or splits than ours.")
+        unknown = any(one.axes["data"] == NOT_STATED for one in papers)
+        which = ", on data that the paper does not name" if unknown else ""
+        found.append(
+            f"Published: {o.published}{which}; other backbone, weights or splits than ours."
+        )
     elif o.published not in (None, "none"):
         theirs = sorted({str(one.axes["data"]) for one in published(str(o.published))})
         found.append(f"Published figures ({o.published}) are of {', '.join(theirs)}: none beside.")
