@@ -691,8 +691,16 @@ def test_what_cells_took_is_kept_in_the_store_and_expected_again(described, tmp_
     assert known == (2, pytest.approx(sum(map(times.own_seconds, sums)), abs=0.002))
     more = wanted.changed({"alpha": [0.2, 7], "ridge": [1, 3]}, 2)
     assert times.expected(more.cells)[0] == 4, "other seeds and clients cost the same, not ridges"
+    many = wanted.changed({}, 6000)
+    hours = f"12,000 cells, about {times.duration(known[1] / 2 * 12000)}, as such cells took here"
+    with pytest.raises(UsageError, match=re.escape(hours)):
+        study(many, tmp_path / "many")
     (store / times.FILE).write_text('{"a": [1]}')
     assert times.expected(wanted.cells) == (0, 0.0)
+    with pytest.raises(UsageError, match=r"12,000 cells \(how long .*; --most 12000 starts it"):
+        study(many, tmp_path / "many")
+    with pytest.raises(UsageError, match=r"2,000,000 cells .*; 1,000,000 may start"):
+        study(wanted.changed({"alpha": [n + 1.0 for n in range(10**4)]}, 100), tmp_path / "many")
 
 
 def test_every_shipped_study_can_be_expanded(road):

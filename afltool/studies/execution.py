@@ -33,7 +33,7 @@ from ..store.hdf5 import read_header
 from ..store.outputs import make_folder
 from . import times
 from .cells import OF_BASELINE, Cell
-from .description import Study
+from .description import MOST_CELLS, Study
 from .layout import StudyFolder
 from .results import finished, names_of_cells, outdated
 
@@ -88,10 +88,12 @@ def study(
 
 def check_size(wanted: Study, folder: StudyFolder, most: int) -> None:
     """Refuse a study of more cells than ``most``, before anything is begun."""
-    if wanted.count() > most:
+    count = wanted.count()
+    if count > most:
+        starts = f"--most {count} starts it" if count <= MOST_CELLS else f"{MOST_CELLS:,} may start"
         raise UsageError(
-            f"the study {wanted.name} has {wanted.count():,} cells{times.of_all(wanted, folder)}; "
-            f"--most {wanted.count()} starts it, more options make it smaller"
+            f"the study {wanted.name} has {count:,} cells{times.of_all(wanted, folder)}; "
+            f"{starts}, more options make it smaller"
         )
 
 

@@ -30,6 +30,7 @@ from .results import finished
 FILE = "seconds-of-cells.json"  # by kind of cell: [seconds, cells]
 OF_FEATURES = "extract", "features"  # stages of a run that make features, or take given ones
 _MOST = 64 << 20  # bytes of the file
+_EXPANDED = 1000  # cells that are looked at for the time of a study with too many
 #: How rows are dealt does not change what they cost, but for the number of clients.
 _DEALING = set(PartitionOptions.__dataclass_fields__) - {"clients"}
 
@@ -82,12 +83,21 @@ def of_rest(folder: StudyFolder, cells: list[Cell], todo: list[Cell]) -> str:
 
 
 def of_all(wanted: Study, folder: StudyFolder) -> str:
-    """The same for a study with too many cells, from any finished cells in its folder."""
+    """The same for a study with too many cells, from any finished cells in its folder.
+
+    Otherwise from the cells of one seed, if all of them are of kinds that have been timed here.
+    """
     known = []
     for place in folder.root.glob(f"{StudyFolder.CELLS}/*/{SUMMARY}"):
         with suppress(AflError, KeyError, TypeError):
             known.append(float(read_json(place, "a summary")["seconds"]))
     if not known:
+        few = wanted.changed({}, 1)
+        cells = few.cells if few.count() <= _EXPANDED else []
+        count, seconds = expected(cells)
+        if cells and count == len(cells):
+            whole = duration(seconds / count * wanted.count())
+            return f", about {whole}, as such cells took here before"
         return " (how long one takes is not known here: try --seeds 1, or fix an option)"
     each = sum(known) / len(known)
     return f", about {duration(each * wanted.count())} at {each:.1f} s a cell"
