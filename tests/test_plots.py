@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import afltool
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
@@ -16,6 +18,7 @@ from afltool.report.partition_picture import plot_partition
 from afltool.report.partitions_picture import Panel, plot_partitions
 from afltool.report.plots import plot_confusion, plot_ridge_path
 from afltool.report.rounds import SHOWN, plot_rounds, rounds_table
+from afltool.report.terminal import print_whole
 from afltool.store.kinds import kind_of_bytes
 
 image = pytest.importorskip("matplotlib.image")
@@ -270,3 +273,15 @@ def test_the_round_whose_head_is_kept_is_marked_when_it_is_not_the_last() -> Non
     assert table.caption == "←: the round whose head is kept"
     assert next(iter(table.columns[0].cells)) == "round-0 ←"
     assert [str(c.header) for c in table.columns][1] == "clients"
+
+
+def test_no_figure_of_the_rounds_is_cut_on_a_narrow_terminal() -> None:
+    told = [
+        one | {"csr": 0.80421, "ifs": 1.83901, "dm": 1.78101, "top1": 0.7381} for one in rounds(3)
+    ]
+    text = io.StringIO()
+    console = Console(width=30, file=text)
+    print_whole(console, rounds_table(told))
+    assert "…" not in text.getvalue()
+    assert text.getvalue().count("73.81%") == 3
+    assert console.width == 30

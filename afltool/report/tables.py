@@ -14,7 +14,7 @@ from ..progress import log
 from ..shown import byte_text
 from ..store.atomic import write_text
 from .rounds import rounds_table
-from .terminal import add_row, cell, on_stderr, on_stdout
+from .terminal import add_row, cell, on_stderr, on_stdout, print_whole
 
 PATH_COLUMNS = ("ridge", "gcv", "validation_mse", "training_mse", "degrees_of_freedom")
 MOST_PARTS = 30  # sites or groups that are shown; --json has all of them
@@ -29,7 +29,7 @@ def print_facts(facts: dict[str, Any]) -> None:
         facts = {**facts, "report": report}
     on_stdout().print(facts_table(_flat(facts)))
     if rounds:
-        on_stdout().print(rounds_table(rounds))
+        print_whole(on_stdout(), rounds_table(rounds))
 
 
 def facts_table(facts: Iterable[tuple[str, object]]) -> Table:
@@ -91,7 +91,7 @@ def print_metrics(found: dict[str, Any]) -> None:
             highlight=False,
         )
     if "rounds" in found:
-        console.print(rounds_table(found["rounds"]))
+        print_whole(console, rounds_table(found["rounds"]))
 
 
 def _figures(
@@ -159,7 +159,7 @@ def _tell(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]])
     console = on_stderr()
     console.print(facts_table(facts))
     if len(rounds) > 1:
-        console.print(rounds_table(rounds))
+        print_whole(console, rounds_table(rounds))
 
 
 def print_baseline(found: dict[str, Any]) -> None:

@@ -8,6 +8,8 @@ from rich.table import Table
 
 from ..shown import shown
 
+_WIDEST = 1000  # columns of a table
+
 
 def on_stdout() -> Console:
     """The console for tables that are the result of a command."""
@@ -17,6 +19,15 @@ def on_stdout() -> Console:
 def on_stderr() -> Console:
     """The console for tables that a person reads beside the result."""
     return Console(stderr=True, highlight=False)
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """A table of figures, none of them cut; lines wider than the terminal go on in the next one."""
+    narrow = console.width
+    wide = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum
+    console.width = max(narrow, wide)
+    console.print(table)
+    console.width = narrow
 
 
 def cell(value: object) -> str:
