@@ -162,6 +162,20 @@ def test_the_page_works_in_a_browser(done, page, tmp_path, width):
         assert by == sorted(by, reverse=sort == "descending"), (at, sort)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, as Debian's package")
+def test_a_table_of_many_columns_is_whole_on_paper(done, tmp_path):
+    """As wide as A4 without its margins; what is for paper alone is there for the screen."""
+    many = TableOptions(value="top1,seconds,upload_bytes,download_bytes")
+    place = report(done, tmp_path / "page.html", many)
+    text = place.read_text()
+    assert text.count("@media print") == 1
+    place.write_text(text.replace("@media print", "@media all").replace("<head>", "<head>" + PROBE))
+    shown = browse(place, tmp_path / "profile", "--dump-dom", "--window-size=718,900")
+    found = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', shown, re.S)[1]))
+    assert found["wide"], "no table is wider than the page"
+
+
 # ------------------------------------------------------------ pictures
 
 
