@@ -1,4 +1,4 @@
-"""The pairwise law as printed in the paper against the sum: seconds and peak memory.
+"""The pairwise law of the paper against the sum: seconds and peak memory.
 
 Both start from every client's statistics in memory, as the paper's code does; each case runs in a
 process of its own. ``--large`` adds K = 100, d = 1,280 and K = 1,000, d = 512 (minutes).
@@ -32,7 +32,7 @@ def pairwise(K: int, d: int) -> float:
     """Local solutions are the clients' work, so they are made before the clock starts."""
     parties = [party(G, H, 1.0) for G, H in clients(K, d)]
     begun = time.perf_counter()
-    G, H = without_gamma(fold(parties, printed=True))
+    G, H = without_gamma(fold(parties))
     cholesky_solve(G, H, 1.0)
     return time.perf_counter() - begun
 

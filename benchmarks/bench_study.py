@@ -98,7 +98,7 @@ def table(at: Path, rows: int, dim: int) -> int:
     (at / "table.toml").write_text(TABLE.format(train=train, test=test))
     one = command("study", at / "table.toml", "-o", at / "S")
     wanted = read(at / "table.toml")
-    said = script(wanted, StudyFolder(at / "alone")).splitlines()
+    said = script(wanted.cells, StudyFolder(at / "alone")).splitlines()
     lines = [shlex.split(line)[1:] for line in said if line.startswith("afltool")]
     runs = [command(*line) for line in lines]
     wall, cpu = (sum(times) for times in zip(*runs, strict=True))
