@@ -738,9 +738,14 @@ def test_the_commands_of_the_documentation_work(road, tmp_path, cli, monkeypatch
     of_the_docs(road, tmp_path)
     monkeypatch.chdir(tmp_path)
     lines = "".join(blocks("sh")).splitlines()
-    assert len(lines) == 7
-    for line in lines:
+    assert len(lines) == 9
+    while lines:
+        line, _, piped = lines.pop(0).partition(" | ")
         made = cli(*shlex.split(line.replace("study my.toml", "study my.toml --seeds 2"))[1:])
         assert made.exit_code == 0, made.stderr
+        if piped:  # each line of a cell is a command that GNU parallel runs
+            assert piped == "grep ' -o S/cells/' | parallel"
+            lines += [one for one in made.stdout.splitlines() if " -o S/cells/" in one]
+            assert len(lines) > 9
     assert (tmp_path / "S.html").exists()
     assert (tmp_path / "alpha.pdf").exists()

@@ -158,7 +158,9 @@ def test_the_page_works_in_a_browser(done, page, tmp_path, width):
     orders = {(one["at"], one["sort"]): one["cells"] for one in found["orders"]}
     assert len(orders) == 6
     for (at, sort), cells in orders.items():
-        by = [one if at == 0 else float(one.split()[0]) for one in cells]
+        told = [one for one in cells if one != "–"]
+        assert cells == told + ["–"] * cells.count("–"), "what has no number is last"
+        by = [one.casefold() if at == 0 else float(one.split()[0]) for one in told]
         assert by == sorted(by, reverse=sort == "descending"), (at, sort)
 
 
