@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 from conftest import command_of
@@ -46,16 +47,22 @@ def test_readme_and_recipes_name_only_commands_and_options_that_exist():
 
 def test_the_commands_of_the_results_can_be_given():
     from afltool.cli.app import app
-    from afltool.studies.description import shipped_names
+    from afltool.studies.description import find, read, shipped_names
 
-    text = (ROOT / "docs" / "results" / "README.md").read_text()
+    results = ROOT / "docs" / "results"
+    text = (results / "README.md").read_text().replace("\\\n", " ")
     lines = re.findall(r"^(study|afltool) (.*)$", text, re.M)
     assert len(lines) > 10
     for start, rest in lines:
         words = shlex.split(rest, comments=True)
-        if start == "study":  # SET NAME OPTIONS, as the function of the page takes them
-            assert words[1] in shipped_names()
-            words = ["study", *words[1:], "-o", words[0]]
+        if start == "study":  # SET STUDY FOLDER OPTIONS, as the function of the page takes them
+            folder, name, at, *options = words
+            if name.endswith(".toml"):
+                like = tomllib.loads((results / name).read_text())["study"]["like"]
+                assert read(results / name).count() == find(like).count()
+            else:
+                assert name in shipped_names()
+            words = ["study", name, *options, "-o", f"{folder}/{at}"]
         command = command_of(app)
         while hasattr(command, "commands"):
             command, words = command.commands[words[0]], words[1:]
