@@ -21,7 +21,9 @@ counts for SAFLe:
     deepafl    ΦB, FᵀF, ΦW, FᵀR, FZ, PUᵀ and ΦᵀP         safle      the counts of pairs of codes
     random-features    XA, FᵀF and FᵀY
 
-σ, solving and evaluating are in no product.
+σ, solving and evaluating are in no product. Blocks have 4,096 rows, as BLAS likes them for large
+products; the two of the softmax head are also measured in blocks of 64 rows, for which OpenBLAS has
+kernels of its own (bench_softmax.py), in a second line.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +77,9 @@ CASES = {
 }
 
 
+SMALL = ", in blocks of 64 rows"
+
+
 def products(kind: str, rows: int, classes: int) -> float:
     """Least processor seconds of three, of the products of one round."""
     from afltool.memory import keep_freed
@@ -81,7 +88,8 @@ def products(kind: str, rows: int, classes: int) -> float:
     rng = np.random.default_rng(0)
     work = {
         "gram": gram,
-        "softmax": softmax,
+        "softmax": partial(softmax, BLOCK),
+        f"softmax{SMALL}": partial(softmax, 64),
         "deepafl": deepafl,
         "safle": safle,
         "random": random_features,
@@ -99,13 +107,13 @@ def gram(rows: int, classes: int, rng: np.random.Generator) -> float:
     return time.process_time() - begun
 
 
-def softmax(rows: int, classes: int, rng: np.random.Generator) -> float:
-    """The fastest size of blocks: 64 rows (bench_softmax.py), of float64 rows in memory."""
+def softmax(step: int, rows: int, classes: int, rng: np.random.Generator) -> float:
+    """Of float64 rows in memory, ``step`` rows at a time."""
     X, V = rng.random((rows, DIM)), rng.normal(size=(DIM, classes))
     R, total = rng.normal(size=(rows, classes)), np.zeros((DIM, classes))
     begun = time.process_time()
-    for at in range(0, rows, 64):
-        part = slice(at, at + 64)
+    for at in range(0, rows, step):
+        part = slice(at, at + step)
         X[part] @ V
         total += X[part].T @ R[part]
     return time.process_time() - begun
@@ -187,23 +195,31 @@ def run(command: Path, train: Path, test: Path, words: str) -> Took:
     return Took(used.ru_utime + used.ru_stime, stages, used.ru_maxrss / 1024)
 
 
-def row(case: Case, command: Path, files: list[tuple[Path, Path]], alone: list[float]) -> str:
-    """A line of the table: a case by one command. ``files``, ``alone``: all rows, and half."""
+def lines(
+    name: str, case: Case, command: Path, files: list[tuple[Path, Path]],
+    alone: dict[str, list[float]],
+) -> Iterator[str]:  # fmt: skip
+    """Lines of the table, one for each kind of products: a case by one command.
+
+    ``files``, ``alone``: all rows, and half.
+    """
     many = run(command, *files[0], f"{case.words} {case.many}")
     few = run(command, *files[0 if case.few else 1], f"{case.words} {case.few}")
     share = case.rounds if case.few else 0.5
     whole = (many.whole - few.whole) / share
     each = {n: (many.stages[n] - few.stages[n]) / share for n in ROUND if n in many.stages}
-    products, of_round = alone[0], sum(each.values())
+    of_round = sum(each.values())
     if not case.few:
-        products = (alone[0] - alone[1]) / share
         of_round = each.get("local-stats", 0.0)
         each |= {n: many.stages[n] for n in ("solve",) if n in each}
     parts = [f"{seconds:.3f} s" for seconds in each.values()] or ["", ""]
-    return (
-        f"{many.whole:.1f} s | {whole:.3f} s | {' | '.join(parts)} | {products:.3f} s "
-        f"| {(of_round or whole) / products:.2f} | {many.peak:.0f} MB |"
-    )
+    for kind, took in alone.items():
+        seconds = took[0] if case.few else (took[0] - took[1]) / share
+        yield (
+            f"| {name}{kind.removeprefix(case.products)} | {many.whole:.1f} s | {whole:.3f} s "
+            f"| {' | '.join(parts)} | {seconds:.3f} s "
+            f"| {(of_round or whole) / seconds:.2f} | {many.peak:.0f} MB |"
+        )
 
 
 def features(folder: Path, rows: int, classes: int, seed: int) -> Path:
@@ -239,16 +255,19 @@ def main() -> None:
         sizes = [given.rows] if case.few else [given.rows, given.rows // 2]
         test = features(folder, given.rows // 5, case.classes, 1)
         files = [(features(folder, rows, case.classes, 0), test) for rows in sizes]
-        alone = [
-            float(fresh(__file__, case.products, str(rows), str(case.classes))[0]) for rows in sizes
-        ]
+        kinds = [case.products, *([f"softmax{SMALL}"] if case.products == "softmax" else [])]
+        alone = {
+            kind: [float(fresh(__file__, kind, str(n), str(case.classes))[0]) for n in sizes]
+            for kind in kinds
+        }
         for command in filter(None, (given.beside, COMMAND)):
             side, asked = name, case
             if command == given.beside:
                 side = f"{name}, before"
                 if given.beside_cache and case.products == "deepafl":
                     side, asked = f"{side} {CACHE}", replace(case, words=f"{case.words} {CACHE}")
-            print(f"| {side} | {row(asked, command, files, alone)}", flush=True)
+            for line in lines(side, asked, command, files, alone):
+                print(line, flush=True)
 
 
 if __name__ == "__main__":

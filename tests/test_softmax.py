@@ -68,6 +68,12 @@ def objective(W, X, y, mu):
     return mean_loss(W, F, y) + 0.5 * mu * (W[:-1] ** 2).sum()
 
 
+def gradient_and_loss(parts, V, smoothing=0.0):
+    """The summands of one block, added up."""
+    found = sm.gradients_and_losses([parts], V, smoothing)
+    return tuple(sum(arrays) for arrays in zip(*found, strict=True))
+
+
 def designs(X, y):
     """Φ of rows as each kind of features makes it, dense for reference, and its unit."""
     codes = np.random.default_rng(2).integers(0, 4, (5, len(y))).astype(np.uint8)
@@ -92,7 +98,7 @@ def test_the_gradient_is_that_of_finite_differences(kind, smoothing):
     assert design.columns == F.shape[1]
     assert np.abs(F).sum(axis=1).max() * 2.0 ** (bits or 0) <= design.reach
     V = np.random.default_rng(1).normal(size=(F.shape[1], 4))
-    gradient, loss = sm.gradient_and_loss([(design, y)], V, smoothing)
+    gradient, loss = gradient_and_loss([(design, y)], V, smoothing)
     units = (1.0, 1.0) if bits is None else (2.0 ** -(bits + sm.BITS), 2.0**-sm.BITS)
     gradient, loss = gradient * units[0] / 200, loss[0] * units[1] / 200
     assert np.isclose(loss, mean_loss(V, F, y, smoothing), rtol=1e-6)
@@ -149,10 +155,30 @@ def test_the_gradient_is_the_same_integers_however_rows_are_cut():
     found = set()
     for step in (1, 7, 64, 300):
         cut = [(Dense(X[at : at + step]), y[at : at + step]) for at in range(0, 300, step)]
-        gradient, loss = sm.gradient_and_loss(cut, V)
+        gradient, loss = gradient_and_loss(cut, V)
         assert gradient.dtype == loss.dtype == np.int64
         found.add((gradient.tobytes(), loss.tobytes()))
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(("kind", "summands"), [("exact", 5), ("real", 2)])
+def test_the_summands_of_a_gradient_add_up_to_it(monkeypatch, kind, summands):
+    """Integers come before float64 could round their sum, whatever the blocks; reals by block."""
+    X, y = rows(n=300)
+    X = X if kind == "exact" else real(X)
+    V = np.random.default_rng(1).normal(size=(7, 4))
+    whole = gradient_and_loss([(Dense(X), y)], V)
+    monkeypatch.setattr(sm, "EXACT_ROWS", 80)
+    blocks = [
+        [(Dense(X[i : i + 60]), y[i : i + 60]) for i in at] for at in [(0, 60, 120), (180, 240)]
+    ]
+    found = list(sm.gradients_and_losses(blocks, V))
+    assert len(found) == summands
+    for one, parts in zip(whole, zip(*found, strict=True), strict=True):
+        if kind == "exact":
+            assert (sum(parts) == one).all()
+        else:
+            assert np.allclose(sum(parts), one, rtol=1e-12)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
@@ -178,7 +204,7 @@ def test_a_round_sums_over_whoever_is_there_and_says_so():
     V = head.rounds.point
     part = X[np.arange(300) % 3 != 2]
     some = y[np.arange(300) % 3 != 2]
-    gradient, _ = sm.gradient_and_loss([(Dense(part), some)], V)
+    gradient, _ = gradient_and_loss([(Dense(part), some)], V)
     step = bound.step(V, gradient * 2.0 ** -(9 + sm.BITS) + 200 * 1e-3 * _bare(V))
     assert objective(step, part, some, 1e-3) <= objective(V, part, some, 1e-3)
 

@@ -226,6 +226,21 @@ def test_a_file_takes_its_name_only_when_it_is_whole(tmp_path):
     assert not outputs.partial_path(path).exists()
 
 
+def test_a_header_that_no_reader_would_take_is_not_written(road, tmp_path, monkeypatch):
+    """At the limit a file is written and read; a byte beyond it there is none."""
+    total, made_by = load_statistics(road.total), hdf5.read_header(road.total)["recipe"]
+    with h5py.File(save_statistics(tmp_path / "s.h5", total, made_by)) as file:
+        size = len(file[schema.HEADER])
+    monkeypatch.setattr(schema, "HEADER_LIMIT", size)
+    found = load_statistics(save_statistics(tmp_path / "s.h5", total, made_by))
+    assert found.clients == total.clients
+    (tmp_path / "s.h5").unlink()
+    monkeypatch.setattr(schema, "HEADER_LIMIT", size - 1)
+    with pytest.raises(InvalidDataError, match="header of this statistics file would have"):
+        save_statistics(tmp_path / "s.h5", total, made_by)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_failed_overwrite_leaves_the_old_file(road, tmp_path):
     path = tmp_path / "f.h5"
     path.write_bytes(road.total.read_bytes())

@@ -7,7 +7,7 @@ and losses to multiples of 2^−24, and the gradient Φ̂ᵀ(P̂ − Ŷ) is an e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -93,58 +93,40 @@ def residual_and_loss(
     return P, unit * (log_sum - wanted)
 
 
-def gradient_and_loss(
-    parts: Iterable[tuple[Design, NDArray[np.int64]]], V: F64, smoothing: float = 0.0
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Φᵀ(softmax(ΦV) − Y) (D, C) and the loss sum (1,), without the penalty.
+def gradients_and_losses(
+    blocks: Iterable[Iterable[tuple[Design, NDArray[np.int64]]]], V: F64, smoothing: float = 0.0
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Summands of Φᵀ(softmax(ΦV) − Y) (D, C) and of the loss (1,), without the penalty.
 
-    int64 in units of 2^−(bits + 24) and 2^−24 for fixed-point rows, else float64. ``parts`` are
-    rows and labels, at most `EXACT_ROWS` at a time, so that Φ is in the cache for both products;
-    each is done with before the next one is made.
+    For fixed-point rows int64 in units of 2^−(bits + 24) and 2^−24: one for as many rows as float64
+    adds up exactly, at most `EXACT_ROWS`. Else float64, one for each block. A block is parts of its
+    rows and labels, so few that Φ is in the cache for both products; each is done with before the
+    next one is made.
     """
-    prepared, whole, total = None, True, _Sums(V.shape)
-    for design, y in parts:
-        if prepared is None:
-            prepared = _prepared(design, V)
-        whole = design.bits is not None
-        unit = 2.0**BITS if whole else 1.0
-        R, losses = residual_and_loss(design.forward(prepared), y, smoothing, unit)
-        if whole:
-            for a in (R, losses):
-                np.rint(a, out=a)
-            total.make_room(len(y))
-        design.backward(R, total.gradient)
-        total.loss += float(losses.sum())
-    return total.result(whole)
-
-
-class _Sums:
-    """Float64 sums; those of integers move on to int64 before they could exceed 2^53."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.gradient, self.loss = np.zeros(shape), 0.0
-        self._moved = np.zeros(shape, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        self._rows = 0
-
-    def make_room(self, rows: int) -> None:
-        """For the integers of so many rows more."""
-        assert rows <= EXACT_ROWS
-        self._rows += rows
-        if self._rows > EXACT_ROWS:
-            self._move()
-            self._rows = rows
-
-    def _move(self) -> None:
-        np.add(self._moved[0], self.gradient.astype(np.int64), out=self._moved[0])
-        self._moved[1][0] += int(self.loss)
-        self.gradient[:], self.loss = 0.0, 0.0
-
-    def result(self, whole: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Gradient and loss (1,), as int64 if they are ``whole``."""
+    prepared, whole, rows = None, True, 0
+    gradient, loss = np.zeros(V.shape), 0.0
+    for parts in blocks:
+        for design, y in parts:
+            if prepared is None:
+                prepared = _prepared(design, V)
+            whole = design.bits is not None
+            if whole and rows + len(y) > EXACT_ROWS:
+                assert len(y) <= EXACT_ROWS
+                yield gradient.astype(np.int64), np.array([int(loss)])
+                gradient[:], loss, rows = 0.0, 0.0, 0
+            unit = 2.0**BITS if whole else 1.0
+            R, losses = residual_and_loss(design.forward(prepared), y, smoothing, unit)
+            if whole:
+                for a in (R, losses):
+                    np.rint(a, out=a)
+            design.backward(R, gradient)
+            loss += float(losses.sum())
+            rows += len(y)
         if not whole:
-            return self.gradient, np.array([self.loss])
-        self._move()
-        return self._moved
+            yield gradient.copy(), np.array([loss])
+            gradient[:], loss = 0.0, 0.0
+    if whole:
+        yield gradient.astype(np.int64), np.array([int(loss)])
 
 
 _upper_once = Once(unpack_transposed)  # every round solves with one factor

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..digest import canonical_json
-from ..errors import CorruptFileError, InputError, UsageError
+from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
 from ..inputs import meant, open_regular
 from ..memory import check_backed
 from . import headers, schema, workspace
@@ -47,6 +47,12 @@ LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the
 def put_header(file: h5py.File, kind: str, header: Header, new: bool = False) -> None:
     """Write the kind, the version and the header with its checksum; ``new``: none is there."""
     data = canonical_json(header).encode()
+    if len(data) > schema.HEADER_LIMIT:
+        raise InvalidDataError(
+            f"the header of this {kind} file would have {len(data) / 1e6:.1f} MB; expected at most "
+            f"{schema.HEADER_LIMIT / 1e6:.1f} MB, which name about 1,700,000 clients: take fewer "
+            "clients at a time, or shorter names"
+        )
     (add_array if new else put_array)(file, schema.HEADER, np.frombuffer(data, dtype=np.uint8))
     put_attribute(file, schema.FORMAT, kind)
     put_attribute(file, schema.FORMAT_VERSION, schema.VERSION)

@@ -21,7 +21,7 @@ from ..once import Once
 
 SAMPLE = 1 << 16  # bytes of an array of wide integers that are tried
 WORTH = 0.5  # what they shrink to at the most, if the array is to be compressed
-_WORDS = 1 << 16  # of a checksum summed at a time: their weighted sum stays below 2^63
+_WEIGHTS = np.arange(1 << 14, 0, -1, dtype=np.float64)  # of as many words: their sum is exact
 
 
 def pays(value: Array) -> bool:
@@ -94,15 +94,16 @@ def checksum(data: bytes) -> bytes:
     """HDF5's fletcher32 of some bytes, as its filter puts it behind them: four, little-endian.
 
     Two sums over big-endian words w of 16 bits modulo 2^16 − 1, of w and of the first sum; an odd
-    last byte is the upper one of a word. Sums are folded, so that 0 stands for no ones at all.
+    last byte is the upper one of a word. Sums are folded, so that 0 stands for no ones at all. To
+    swap the bytes of a word is to multiply it by 256 there, so little-endian words are summed.
     """
-    words = np.frombuffer(data + b"\0" * (len(data) % 2), ">u2").astype(np.int64)
+    words = np.frombuffer(data + b"\0" * (len(data) % 2), "<u2")
     one = two = 0
-    for start in range(0, len(words), _WORDS):
-        part = words[start : start + _WORDS]
-        two = _folded(two + len(part) * one + int((part * np.arange(len(part), 0, -1)).sum()))
+    for start in range(0, len(words), len(_WEIGHTS)):
+        part = words[start : start + len(_WEIGHTS)].astype(np.float64)
+        two = _folded(two + len(part) * one + int(part @ _WEIGHTS[-len(part) :]))
         one = _folded(one + int(part.sum()))
-    return ((two << 16) | one).to_bytes(4, "little")
+    return ((_folded(256 * two) << 16) | _folded(256 * one)).to_bytes(4, "little")
 
 
 def _folded(total: int) -> int:

@@ -65,5 +65,5 @@ TYPES = {
 CHUNK_ROWS = 256  # rows of one chunk of /features: 0.25–1 MB, what a kill can cost
 CHUNK_BYTES = 1 << 20  # other datasets
 DEFLATE_RATIO = 1032  # of the deflate format: 258 bytes for two bits
-HEADER_LIMIT = 32 << 20  # bytes: names and row counts of about 700,000 clients
+HEADER_LIMIT = 64 << 20  # bytes: names and row counts of about 1,700,000 clients
 HEADER_PARTS = 200_000  # lists and objects in it; empty ones take 20 times their bytes in memory

@@ -80,18 +80,19 @@ class SoftmaxHead(Head):
             return self.features.sums(blocks), NOTHING
         key = self.features.key
         after = carried.following(key) if key else NOTHING
-        return add_up(self._gradients(blocks, self.rounds.point, carried, after)), after
+        parts = self._parts(blocks, carried, after)
+        found = sm.gradients_and_losses(parts, self.rounds.point, self.options.label_smoothing)
+        return add_up({"gradient": g, "loss": loss} for g, loss in found), after
 
-    def _gradients(
-        self, blocks: Iterable[Block], V: F64, before: Carried, after: Carried
-    ) -> Iterator[dict[str, Array]]:
-        key, smoothing = self.features.key, self.options.label_smoothing
+    def _parts(
+        self, blocks: Iterable[Block], before: Carried, after: Carried
+    ) -> Iterator[Iterable[tuple[Design, NDArray[np.int64]]]]:
+        """Φ of each block, a few rows at a time, with their labels."""
+        key, buffers = self.features.key, Buffers()
         for number, (X, y) in enumerate(blocks):
             rows, left = self.features.lifted(X, before.take(key, number, len(y)))
             after.put(number, left)
-            parts = zip(self._designs(rows), _cut(y), strict=True)
-            gradient, loss = sm.gradient_and_loss(parts, V, smoothing)
-            yield {"gradient": gradient, "loss": loss}
+            yield zip(self._designs(rows, buffers), _cut(y), strict=True)
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> SoftmaxHead:
         """Thresholds of the features, the start, or one step from a gradient."""
@@ -111,7 +112,7 @@ class SoftmaxHead(Head):
         if self.weights is None:
             raise UsageError("the head is not solved yet")
         rows, _ = self.features.lifted(X)
-        return sm.scores(self._designs(rows), self.weights)
+        return sm.scores(self._designs(rows, Buffers()), self.weights)
 
     def round_scores(self, X: Rows) -> Iterator[tuple[str, F64]]:
         """The scores of the best weights so far; after the first phases, those of the start."""
@@ -154,9 +155,9 @@ class SoftmaxHead(Head):
             expect_shape("point", self.rounds.point, shape)
         return bound
 
-    def _designs(self, rows: Lifted) -> Iterator[Design]:
+    def _designs(self, rows: Lifted, buffers: Buffers) -> Iterator[Design]:
         """Φ of a few rows at a time; at least one part, which may have no rows."""
-        starts, buffers = range(0, max(len(rows), 1), ROWS_AT_ONCE), Buffers()
+        starts = range(0, max(len(rows), 1), ROWS_AT_ONCE)
         return (self.features.design(rows[at : at + ROWS_AT_ONCE], buffers) for at in starts)
 
     # ------------------------------------------------------------ server side
