@@ -18,6 +18,7 @@ import afltool
 from afltool.baselines import METHODS, method_class
 from afltool.errors import (
     IncompleteError,
+    InputError,
     NumericalError,
     OutputExistsError,
     UsageError,
@@ -33,7 +34,7 @@ from afltool.studies.cells import own_names
 from afltool.studies.description import find, read, shipped_names
 from afltool.studies.execution import check_heads, study
 from afltool.studies.layout import StudyFolder
-from afltool.studies.results import finished, names_of_cells
+from afltool.studies.results import by_reason, finished, names_of_cells
 from afltool.studies.said import listed, script, status
 
 GRID = """
@@ -559,6 +560,37 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path, mo
     monkeypatch.undo()
     study(wanted, tmp_path / "S")
     assert status(tmp_path / "S")["counts"] == {"done": 8}
+
+
+def test_the_last_message_says_a_reason_once(described, tmp_path, monkeypatch):
+    def one(self, cell):
+        raise InputError(f"no {cell.label or cell.method} with {self.number * 1.5} GB")
+
+    monkeypatch.setattr(execution._Execution, "one", one)
+    wanted = read(described())
+    with pytest.raises(IncompleteError) as got:
+        study(wanted, tmp_path / "S")
+    told = str(got.value)
+    reasons = {cell.label for cell in wanted.cells}
+    assert told.startswith("8 of 8 cells failed: ")
+    assert told.count(" GB)") == len(reasons) < 8
+    assert by_reason([("a", "x 1"), ("b", "y"), ("c", "x 2"), ("d", "x 3")], 2) == (
+        "a, c and 1 more (x 1); b (y)"
+    )
+
+
+def test_given_features_that_are_missing_or_damaged_are_refused_before_the_first_cell(
+    described, tmp_path
+):
+    text = {"train_features": tmp_path / "train.h5", "test_features": tmp_path / "test.h5"}
+    wanted = read(described()).changed(text, 1)
+    with pytest.raises(InputError, match=r"there is no file .*train\.h5"):
+        study(wanted, tmp_path / "S")
+    for path in text.values():
+        path.write_bytes(b"no features")
+    with pytest.raises(InputError, match=r"train\.h5 is not an afltool file"):
+        study(wanted, tmp_path / "S")
+    assert not (tmp_path / "S").exists()
 
 
 def test_a_cell_that_kills_its_process_twice_is_left_out_once(described, tmp_path, monkeypatch):

@@ -15,8 +15,8 @@ from afltool.engines.site import Site
 from afltool.errors import UsageError
 from afltool.runs.layout import RunFolder
 from afltool.studies import jobs
+from afltool.studies.before import part_of
 from afltool.studies.description import find, read
-from afltool.studies.execution import part_of
 from afltool.studies.layout import StudyFolder
 from afltool.studies.said import status
 

@@ -61,8 +61,8 @@ def study(
 ) -> None:
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
     from ..studies import description
+    from ..studies.before import part_of
     from ..studies.cells import words
-    from ..studies.execution import part_of
     from ..studies.execution import study as stage
     from ..studies.layout import StudyFolder
     from ..studies.said import listed, script

@@ -5,7 +5,6 @@ A cell with complete and valid files is kept. A cell that fails is named, and th
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 import tempfile
 import time
@@ -16,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
-from ..errors import AflError, IncompleteError, NumericalError, StoppedError, UsageError
+from ..errors import AflError, IncompleteError, NumericalError, StoppedError
 from ..inputs import distinct_files, read_json
-from ..options.shards import parse_shard
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file, run
 from ..runs.shared import Shared, extract_key, partition_key
@@ -32,12 +30,15 @@ from ..store.folders import SUMMARY
 from ..store.hdf5 import read_header
 from ..store.outputs import make_folder
 from . import times
+from .before import check_given, check_size, part_of
 from .cells import OF_BASELINE, Cell
-from .description import MOST_CELLS, Study
+from .description import Study
 from .layout import StudyFolder
-from .results import finished, names_of_cells, outdated
+from .results import by_reason, finished, names_of_cells, outdated
 
 log = logging.getLogger("afltool.studies")
+Failure = tuple[str, str]  # the name of a cell, and why it failed
+MOST_NAMED = 5  # cells of one reason in the last message; each has its own line before it
 MOST_KILLED = 2  # processes that may die in a cell before the study leaves the cell out
 
 
@@ -63,13 +64,14 @@ def study(
     folder = StudyFolder(out)
     check_size(wanted, folder, most)
     cells = part_of(wanted.cells, only)
+    todo = [cell for cell in cells if finished(folder, cell) is None]
+    check_given(todo)
     make_folder(folder.root)
     wanted.keep(folder)
     work = _Execution(folder, len(cells), names_of_cells(wanted.cells))
     if prepare:
         work.prepare(cells)
         return folder.root
-    todo = [cell for cell in cells if finished(folder, cell) is None]
     log.info(
         "study %s: %d cells, %d done, %d to do%s", wanted.name, len(cells),
         len(cells) - len(todo), len(todo), times.of_rest(folder, cells, todo),
@@ -80,38 +82,10 @@ def study(
         check_heads(folder, cells)
     if failures:
         raise IncompleteError(
-            f"{len(failures)} of {len(cells)} cells failed: {'; '.join(failures)}. The others are "
-            "done; the same command tries these again"
+            f"{len(failures)} of {len(cells)} cells failed: {by_reason(failures, MOST_NAMED)}. The "
+            "others are done; the same command tries these again"
         )
     return folder.root
-
-
-def check_size(wanted: Study, folder: StudyFolder, most: int) -> None:
-    """Refuse a study of more cells than ``most``, before anything is begun."""
-    count = wanted.count()
-    if count > most:
-        starts = f"--most {count} starts it" if count <= MOST_CELLS else f"{MOST_CELLS:,} may start"
-        raise UsageError(
-            f"the study {wanted.name} has {count:,} cells{times.of_all(wanted, folder)}; "
-            f"{starts}, more options make it smaller"
-        )
-
-
-def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
-    """The cells that ``only`` names, in their order; all of them for None."""
-    if only is None:
-        return cells
-    if "/" in only:
-        part, parts = parse_shard(only, "--only")
-        return cells[len(cells) * part // parts : len(cells) * (part + 1) // parts]
-    wanted = [one.strip() for one in only.split(",") if one.strip()]
-    found = [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in wanted)]
-    if lacking := [one for one in wanted if not fnmatch.filter([c.key for c in found], one)]:
-        raise UsageError(
-            f"--only {lacking[0]}: no cell of the study has this name; cells are named as their "
-            "folders (afltool status), or give part I/N"
-        )
-    return found
 
 
 class _Execution:
@@ -125,7 +99,7 @@ class _Execution:
 
         Raises `IncompleteError` naming the cells whose shared work failed.
         """
-        failures: list[str] = []
+        failures: list[Failure] = []
         for cell in cells:
             progress.stop_point()
             try:
@@ -134,9 +108,10 @@ class _Execution:
             except StoppedError:
                 raise
             except (AflError, MemoryError, OSError) as error:
-                failures.append(f"{self.names[cell.key]} ({_why(error)})")
+                failures.append((self.names[cell.key], _why(error)))
         if failures:
-            raise IncompleteError(f"what cells share could not be made: {'; '.join(failures)}")
+            told = by_reason(failures, MOST_NAMED)
+            raise IncompleteError(f"what cells share could not be made: {told}")
 
     def shared_work(self, cell: Cell) -> None:
         """What this cell shares with others."""
@@ -148,22 +123,22 @@ class _Execution:
                 key = partial(extract_key, split, vars(cell.config.extract))
                 self.shared.value(key, partial(extract, **options))
 
-    def all(self, cells: list[Cell]) -> list[str]:
-        """Carry out every cell; returns the failed ones by name, with the reason.
+    def all(self, cells: list[Cell]) -> list[Failure]:
+        """Carry out every cell; returns the failed ones.
 
         Cells that can take over one another's rounds come one after another.
         """
         together: dict[str, list[Cell]] = {}
         for cell in cells:
             together.setdefault(cell.together(), []).append(cell)
-        failures: list[str] = []
+        failures: list[Failure] = []
         for group in together.values():
             with self.shared.rounds_kept():
                 failures += filter(None, map(self.tried, group))
         return failures
 
-    def tried(self, cell: Cell) -> str | None:
-        """Carry out a cell, unless it is finished; returns its name and the reason if it fails."""
+    def tried(self, cell: Cell) -> Failure | None:
+        """Carry out a cell, unless it is finished; returns its failure if it fails."""
         self.number += 1
         found = finished(self.folder, cell)
         if found is not None:
@@ -184,7 +159,7 @@ class _Execution:
             log.error("[%d/%d] %s failed: %s", self.number, self.total, name, why)
             make_folder(place.parent)
             write_text(why + "\n", place, overwrite=True)
-            return f"{name} ({why})"
+            return name, why
         with suppress(FileNotFoundError):
             place.unlink()
         self.took.append((cell, times.own_seconds(found)))

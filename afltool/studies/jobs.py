@@ -24,9 +24,9 @@ from ..inputs import read_text
 from ..runs.layout import RunFolder
 from ..store.atomic import write_text
 from ..store.outputs import make_folder
+from .before import check_size
 from .cells import Cell
 from .description import Study
-from .execution import check_size
 from .layout import StudyFolder
 
 PREPARE, CELLS = "01-prepare", "02-cells"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import AflError
@@ -69,6 +70,22 @@ def failure(folder: StudyFolder, cell: Cell) -> str | None:
     """Why a cell has no result, if it was tried."""
     place = folder.cell(cell.key) / StudyFolder.FAILED
     return place.read_text("utf-8", "replace").strip() if place.is_file() else None
+
+
+def by_reason(failures: Iterable[tuple[str, str]], most: int | None = None) -> str:
+    """Names of cells, each with why it failed, as text that says a reason once: 'a, b (why); …'.
+
+    Reasons that differ in numbers alone, such as free memory, are one. ``most``: names of a reason,
+    the rest is counted.
+    """
+    alike: dict[str, tuple[str, list[str]]] = {}
+    for name, why in failures:
+        alike.setdefault(re.sub(r"[\d.]+", "", why), (why, []))[1].append(name)
+    told = []
+    for why, names in alike.values():
+        left = len(names) - len(names[:most])
+        told.append(f"{', '.join(names[:most])}{f' and {left} more' if left else ''} ({why})")
+    return "; ".join(told)
 
 
 def names_of_cells(cells: list[Cell]) -> dict[str, str]:

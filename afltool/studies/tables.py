@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from .axes import axes_of
 from .cells import SEEDS
 from .description import Study, of_folder
 from .layout import StudyFolder
-from .results import failure, finished, names_of_cells
+from .results import by_reason, failure, finished, names_of_cells
 
 
 def told(study: Study, given: TableOptions) -> TableOptions:
@@ -96,18 +95,15 @@ def notes(
     """Notes for the reader: equal totals, missing results, the source of published figures."""
     found = found_by.equal_totals(study, folder)
     names = names_of_cells(study.cells)
-    missing = 0
-    failed: dict[str, list[str]] = {}
-    for cell in study.cells:
-        if finished(folder, cell) is None:
-            why = failure(folder, cell)
-            missing += why is None
-            if why is not None:  # reasons that differ in numbers alone, such as free memory
-                failed.setdefault(re.sub(r"[\d.]+", "", why), []).extend([why, names[cell.key]])
+    whys = [
+        (names[cell.key], failure(folder, cell))
+        for cell in study.cells
+        if finished(folder, cell) is None
+    ]
+    failed = [(name, why) for name, why in whys if why is not None]
+    missing = len(whys) - len(failed)
     if failed:
-        count = sum(len(one) // 2 for one in failed.values())
-        told_of = [f"{', '.join(one[1::2])} ({one[0]})" for one in failed.values()]
-        found.append(f"{count} of {len(study.cells)} cells failed: {'; '.join(told_of)}.")
+        found.append(f"{len(failed)} of {len(study.cells)} cells failed: {by_reason(failed)}.")
     if missing:
         found.append(f"{missing} of {len(study.cells)} cells have not been run.")
     if papers:
