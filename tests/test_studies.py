@@ -240,6 +240,24 @@ def test_a_study_may_be_like_another_with_other_keys(described, tmp_path):
         read(tmp_path / "small.toml")
 
 
+def test_a_setting_in_a_study_that_is_like_another_goes_to_the_methods_that_have_it(tmp_path):
+    path, text = tmp_path / "fewer.toml", 'generator-steps = 50\n{}[study]\nlike = "afl-table1"\n'
+    path.write_text(text.format(""))
+    theirs, wanted = find("afl-table1").tree["method"], read(path).tree
+    assert wanted["method"] == [
+        {**one, "generator_steps": 50} if one.get("baseline") == "fedgen" else one for one in theirs
+    ]
+    assert wanted.keys() == find("afl-table1").tree.keys()
+    path.write_text(text.format("generator-stebs = 3\n"))
+    with pytest.raises(UsageError, match="did you mean 'generator-steps'"):
+        read(path)
+    path.write_text(f'{text.format("")}[[method]]\nhead = "linear"\n')
+    with pytest.raises(UsageError, match="generator-steps"):  # no method of this study has it
+        read(path).cells  # noqa: B018
+    path.write_text(f'{text.format("")}[[method]]\nbaseline = "fedgen"\n')
+    assert read(path).tree["method"] == [{"baseline": "fedgen", "generator_steps": 50}]
+
+
 def test_a_name_that_is_no_study_is_refused():
     with pytest.raises(UsageError, match=r"no study 'nothing'.*--list"):
         find("nothing")

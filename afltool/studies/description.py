@@ -165,6 +165,8 @@ def _order(name: str) -> list[Any]:
 def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     """A study from a TOML file, with the keys of the study that it is like, where it has none.
 
+    Settings of baselines that stand alone in it go to the methods of that study that have them.
+
     ``followed``: the files of studies that are like this one.
 
     Raises:
@@ -182,14 +184,19 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
         if not isinstance(value, str):
             raise InvalidDataError(f"{path}: {key} in [{SECTION}] is a text; found {value!r}")
     TableOptions(**{k: v for k, v in told.items() if k in SHOWN})
-    names = option_names(tree)
-    known = _absolute(_known(path, tree, names))
     texts = {k: v for k, v in told.items() if k in TEXTS}
     shown = {k: v for k, v in told.items() if k in SHOWN}
-    if LIKE in told:
+    if LIKE not in told:
+        known = _absolute(_known(path, tree, option_names(tree)))
+    else:
         base = _like(path, told[LIKE], followed)
         texts, shown = {**base.texts, **texts}, {**base.shown, **shown}
-        known = {**base.tree, **known}
+        names = option_names({**base.tree, **tree})
+        known = _absolute(_known(path, tree, names))
+        settings = names - option_names({})
+        own = {k: known.pop(k) for k in list(known) if k in settings}
+        known, placed = grid.placed({**base.tree, **known}, own, _is_of_method)
+        known |= {k: v for k, v in own.items() if k not in placed}
     if not known:
         raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
     return Study(path.stem, texts, shown, known)
