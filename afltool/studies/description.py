@@ -165,7 +165,7 @@ def _order(name: str) -> list[Any]:
 def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     """A study from a TOML file, with the keys of the study that it is like, where it has none.
 
-    Settings of baselines that stand alone in it go to the methods of that study that have them.
+    Settings of baselines outside its blocks go to those methods that it takes over and have them.
 
     ``followed``: the files of studies that are like this one.
 
@@ -195,8 +195,10 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
         known = _absolute(_known(path, tree, names))
         settings = names - option_names({})
         own = {k: known.pop(k) for k in list(known) if k in settings}
-        known, placed = grid.placed({**base.tree, **known}, own, _is_of_method)
-        known |= {k: v for k, v in own.items() if k not in placed}
+        kept = {k: v for k, v in base.tree.items() if k not in known}
+        kept, placed = grid.placed(kept, own, _is_of_method)
+        rest = {k: v for k, v in own.items() if k not in placed}
+        known = {**base.tree, **known, **kept, **rest}
     if not known:
         raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
     return Study(path.stem, texts, shown, known)
