@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -21,6 +22,7 @@ from afltool.heads.carried import Remembered
 from afltool.heads.deepafl import network
 from afltool.linalg.codes import Coder
 from afltool.memory import Room, size_of
+from afltool.report.tables import print_summary
 from afltool.runs.config import RunConfig
 from afltool.store import features as feature_files
 from afltool.store import hdf5, heads, workspace
@@ -111,7 +113,7 @@ def test_drawn_clients_give_the_same_whatever_memory_there_is(split, tmp_path):
 # ---------------------------------------------------------------- what is read
 
 
-def test_a_run_reads_its_rows_once_and_none_of_the_files_that_it_wrote(
+def test_a_run_reads_its_rows_twice_at_most_and_none_of_the_files_that_it_wrote(
     split, tmp_path, monkeypatch
 ):
     read, compared, passes = [], [], []
@@ -133,7 +135,7 @@ def test_a_run_reads_its_rows_once_and_none_of_the_files_that_it_wrote(
     folder = run(split, tmp_path / "run")
     assert [name for name in read if name.startswith(("04", "05"))] == []
     assert compared.count("01-features-train.h5") == 1
-    assert passes.count("01-features-train.h5") == 1
+    assert passes.count("01-features-train.h5") == 2  # the second time they are kept
     passes.clear()
     compared.clear()
     run(split, tmp_path / "small", memory="0")
@@ -209,8 +211,10 @@ def test_what_is_kept_of_a_file_is_not_taken_for_another_one(split, tmp_path):
     path = tmp_path / "f.h5"
     path.write_bytes(split["train_features"].read_bytes())
     with workspace.working(Room(10**8), tmp_path):
-        with open_features(path) as rows:
-            kept = np.concatenate([block for _, block in rows.stored_blocks()])
+        for _ in range(2):
+            with open_features(path) as rows:
+                assert not isinstance(rows.data, np.ndarray), "rows are kept before they are needed"
+                kept = np.concatenate([block for _, block in rows.stored_blocks()])
         with open_features(path) as rows:
             assert isinstance(rows.data, np.ndarray)
             assert np.array_equal(rows.data, kept)
@@ -288,13 +292,15 @@ def test_sizes_are_read_as_they_are_written():
 # ---------------------------------------------------------------- the exchange
 
 
-def test_the_cheaper_exchange_is_chosen_and_said(split, tmp_path, caplog):
+def test_the_cheaper_exchange_is_chosen_and_said(split, tmp_path, caplog, capsys):
     caplog.set_level("INFO", logger="afltool")
     told = afltool.info(run(split, tmp_path / "a") / "03-head0.h5")["options"]
     assert told["incremental"] is True
     assert "they send only what changes" in caplog.text
     summary = (tmp_path / "a" / "summary.json").read_text()
     assert '"exchange": "incremental"' in summary
+    print_summary(json.loads(summary))
+    assert "what changes (--incremental)" in " ".join(capsys.readouterr().err.split())
     full = run(split, tmp_path / "b", "full gram")
     assert afltool.info(full / "03-head0.h5")["options"]["incremental"] is False
     assert '"exchange": "full"' in (full / "summary.json").read_text()

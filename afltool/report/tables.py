@@ -141,13 +141,20 @@ def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
+EXCHANGES = {  # by the `exchange` of a summary
+    "full": "all sums of each round",
+    "incremental": "after the first round what changes (--incremental)",
+}
+
+
 def print_summary(summary: dict[str, Any]) -> None:
     """What a run found, on stderr: accuracy, bytes a client sends, seconds per stage, rounds."""
     sent, rounds = summary["bytes_per_client"], summary["rounds"]
+    told = describe_upload(sent[0]) if len(sent) == 1 else EXCHANGES[summary["exchange"]]
     facts = [
         ("top-1 accuracy", f"{summary['top1']:.2%} of {summary['n']} test rows"),
         ("clients", summary["clients"]),
-        *([("a client sends", describe_upload(sent[0]))] if len(sent) == 1 else []),
+        ("a client sends", told),
         *((name, f"{s:.2f} s   {file}") for name, s, file in _by_stage(summary["stages"])),
         ("digest of the total", summary["total_digest"]),
     ]
