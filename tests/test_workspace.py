@@ -144,6 +144,27 @@ def test_a_run_reads_its_rows_twice_at_most_and_none_of_the_files_that_it_wrote(
     assert len(list(folder.glob("05-*.h5"))) == 5
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system has no such call")
+def test_files_that_nobody_reads_back_do_not_stay_in_the_systems_cache(
+    split, tmp_path, monkeypatch
+):
+    left = []
+    real = os.posix_fadvise
+
+    def advise(file, *how):
+        left.append(os.readlink(f"/proc/self/fd/{file}"))
+        assert how == (0, 0, os.POSIX_FADV_DONTNEED)
+        return real(file, *how)
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    folder = run(split, tmp_path / "run")
+    written = [*folder.glob("03-*.h5"), *folder.glob("04-*.h5"), *folder.glob("05-*.h5")]
+    assert sorted(left) == sorted(map(str, written))
+    left.clear()
+    run(split, tmp_path / "small", memory="0")  # nothing is kept but a head without arrays
+    assert [Path(path).name for path in left] == ["03-head0.h5"]
+
+
 def test_a_run_looks_at_the_arrays_of_earlier_rounds_no_more(split, tmp_path, monkeypatch):
     """So files and keys of a layer cost what is new in them, and the one digest of each head."""
     digests_of, factors, checked = [], [], []

@@ -45,7 +45,7 @@ def save_statistics(
         named = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
         text = canonical_json({"kind": "statistics", **header})
         written = _of_file(json.loads(text), named, s.class_counts).unchanging(header["digest"])
-        workspace.keep(path, written, sum(a.nbytes for a in named.values()))
+        workspace.keep(path, written, sum(a.nbytes for a in named.values()), written=True)
         hdf5.keep_header(path, "statistics", text)
     return path
 
