@@ -104,6 +104,20 @@ def test_clients_with_files_of_their_own_give_the_same(split, tmp_path):
     assert found[0] == one
 
 
+def test_rows_are_kept_only_for_a_head_that_needs_them_again(split, tmp_path, monkeypatch):
+    kept, real = [], workspace.Workspace.keep
+
+    def keep(self, path, value, *more, **how):
+        kept.append(type(value))
+        real(self, path, value, *more, **how)
+
+    monkeypatch.setattr(workspace.Workspace, "keep", keep)
+    afltool.run(RunConfig(**split, head="linear", clients=5), tmp_path / "one")
+    assert feature_files.Features not in kept
+    run(split, tmp_path / "more", "softmax")
+    assert feature_files.Features in kept
+
+
 def test_drawn_clients_give_the_same_whatever_memory_there_is(split, tmp_path):
     more = {"participation": 0.6, "held_out": 0.2}
     found = [digests(run(split, tmp_path / m, memory=m, **more)) for m in ROOMS[1:]]
@@ -113,7 +127,7 @@ def test_drawn_clients_give_the_same_whatever_memory_there_is(split, tmp_path):
 # ---------------------------------------------------------------- what is read
 
 
-def test_a_run_reads_its_rows_twice_at_most_and_none_of_the_files_that_it_wrote(
+def test_a_run_reads_its_rows_once_and_none_of_the_files_that_it_wrote(
     split, tmp_path, monkeypatch
 ):
     read, compared, passes = [], [], []
@@ -135,7 +149,7 @@ def test_a_run_reads_its_rows_twice_at_most_and_none_of_the_files_that_it_wrote(
     folder = run(split, tmp_path / "run")
     assert [name for name in read if name.startswith(("04", "05"))] == []
     assert compared.count("01-features-train.h5") == 1
-    assert passes.count("01-features-train.h5") == 2  # the second time they are kept
+    assert passes.count("01-features-train.h5") == 1
     passes.clear()
     compared.clear()
     run(split, tmp_path / "small", memory="0")
@@ -232,10 +246,8 @@ def test_what_is_kept_of_a_file_is_not_taken_for_another_one(split, tmp_path):
     path = tmp_path / "f.h5"
     path.write_bytes(split["train_features"].read_bytes())
     with workspace.working(Room(10**8), tmp_path):
-        for _ in range(2):
-            with open_features(path) as rows:
-                assert not isinstance(rows.data, np.ndarray), "rows are kept before they are needed"
-                kept = np.concatenate([block for _, block in rows.stored_blocks()])
+        with open_features(path) as rows:
+            kept = np.concatenate([block for _, block in rows.stored_blocks()])
         with open_features(path) as rows:
             assert isinstance(rows.data, np.ndarray)
             assert np.array_equal(rows.data, kept)

@@ -33,7 +33,7 @@ from ..store.hdf5 import read_header
 from ..store.heads import load_head
 from ..store.outputs import make_folder
 from ..store.statistics import load_statistics
-from ..store.workspace import forget, working
+from ..store.workspace import Workspace, forget, working
 from .before import check_before, holds_clients_out
 from .config import KEEP_LAST, RunConfig
 from .layout import RunFolder
@@ -56,8 +56,8 @@ def run(
     folder = RunFolder(out)
     check_before(config, folder)
     make_folder(folder.root)
-    with working(config.here.room(), folder.root):
-        return _Run(config, folder, overwrite, shared).all()
+    with working(config.here.room(), folder.root) as space:
+        return _Run(config, folder, overwrite, shared).all(space)
 
 
 class _Run:
@@ -69,7 +69,7 @@ class _Run:
         self.stages: list[dict[str, Any]] = []
         self.started_with = folder.first_head
 
-    def all(self) -> Path:
+    def all(self, space: Workspace) -> Path:
         if self.overwrite or not self.folder.options.exists():
             self.keep_options()
         train, test = self.features("train"), self.features("test")
@@ -81,6 +81,7 @@ class _Run:
             self.keep_options()
             return self.folder.root
         self.say_exchange(start)
+        space.keeps_rows = not load_head(start)[0].options.one_round()
         check_room(start, train)
         heads, uploads = self.rounds(train, clients, start)
         metrics = self.measure(heads, train, test)

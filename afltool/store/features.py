@@ -151,15 +151,15 @@ class Features:
 
         The first pass of a process over a file compares its digest at the end and raises
         `CorruptFileError` if it is another: what was computed from the blocks counts only when the
-        end is reached. Later passes take the bytes as they are, until the file changes. A run keeps
-        the rows of the second pass: a head of one round needs them once.
+        end is reached. Later passes take the bytes as they are, until the file changes. A run
+        keeps the rows, unless its head has one round and needs them once.
         """
         if isinstance(self.data, np.ndarray):
             yield from self._pieces(self.data)
             return
         space, whole = workspace.current(), None
         size = len(self) * self.dim * self.data.dtype.itemsize
-        if space is not None and space.passed(self.identity) and space.room.take(size):
+        if space is not None and space.keeps_rows and space.room.take(size):
             whole = np.empty(self.data.shape, self.data.dtype)
         try:
             parts = self._parts(whole)
@@ -167,8 +167,6 @@ class Features:
         finally:
             if space is not None and whole is not None:
                 space.room.give(size)
-        if space is not None:
-            space.note_pass(self.identity)
         if space is not None and whole is not None:
             whole.setflags(write=False)
             space.keep(self.path, replace(self, data=whole), size)

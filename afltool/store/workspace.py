@@ -36,15 +36,7 @@ class Workspace:
         self._scratch = Scratch(folder)
         self._files: dict[Identity, dict[type, tuple[Any, int]]] = {}
         self._carried: dict[str, tuple[str, Remembered]] = {}
-        self._passed: set[Identity] = set()
-
-    def note_pass(self, file: Identity) -> None:
-        """All rows of this file were read."""
-        self._passed.add(file)
-
-    def passed(self, file: Identity) -> bool:
-        """Whether all rows of this file were read before, so that they are worth keeping."""
-        return file in self._passed
+        self.keeps_rows = True  # of feature files, as they are read
 
     def keep(self, path: Path, value: Any, size: int, written: bool = False) -> None:
         """Keep what a file holds, ``size`` bytes, unless there is no room for it.
