@@ -18,7 +18,18 @@ ROOT = Path(afltool.__file__).parent
 # Several names in one layer may not import each other.
 LAYERS = (
     ("errors",),
-    ("arrays", "differences", "digest", "names", "progress", "memory", "typed", "inputs", "shown"),
+    (
+        "arrays",
+        "differences",
+        "digest",
+        "names",
+        "phases",
+        "progress",
+        "memory",
+        "typed",
+        "inputs",
+        "shown",
+    ),
     ("once",),
     ("options",),
     ("linalg", "clients"),

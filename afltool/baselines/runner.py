@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import NumericalError
+from ..phases import Phase
 from . import method_class
 from .base import FLOAT32, Method, first_weights
 from .clients import Clients
@@ -115,7 +116,7 @@ class Run:
         self._check_finite(number, merged)
         self.state.weights = merged
         entry = {
-            "phase": f"round-{number}",
+            "phase": Phase.of("round", number),
             "clients": len(who),
             "rows": int(self.clients.sizes[who].sum()),
             "gather_seconds": _micro(clients_done - begun),

@@ -1,6 +1,6 @@
 """The interface of every head: ten methods. The stages never ask which head it is.
 
-    phase() -> str | None      what to gather next; None = solved
+    phase() -> Phase | None    what to gather next; None = solved
     gather(blocks, client, carried) -> (Statistics, Carried)    client side: additive over rows
     absorb(total) -> Head      server side: a new head, one phase further
     scores(X) -> (n, C)        `round_scores`: the same after each round
@@ -29,6 +29,7 @@ from ..digest import Digest, array_kind
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..linalg.fixedpoint import FixedPoint, Rows, real
 from ..linalg.gram import check_labels
+from ..phases import Phase
 from ..statistics import Statistics, Sum
 from .carried import NOTHING, Carried
 from .options import HeadOptions
@@ -77,7 +78,7 @@ class Head(ABC):
     # ------------------------------------------------------------ the four verbs
 
     @abstractmethod
-    def phase(self) -> str | None:
+    def phase(self) -> Phase | None:
         """What to gather next, or None when the head is solved."""
 
     def gather(

@@ -15,6 +15,7 @@ from ..options import flag
 from ..options.statistics import LocalStatsOptions
 from ..partitions.drawing import draw_clients
 from ..partitions.rows import Assignment
+from ..phases import Phase
 from ..statistics import Statistics
 from .base import Head, Shape, number_kind
 
@@ -41,7 +42,7 @@ def check_participation(head: Head, o: LocalStatsOptions) -> None:
 
 def drawn_clients(head: Head, dealt: Assignment, o: LocalStatsOptions) -> list[int]:
     """The clients that take part in the head's next phase."""
-    phase, seed = str(head.phase()), o.participation_seed or 0
+    phase, seed = Phase(head.phase() or ""), o.participation_seed or 0
     turn = head.options.turn_of(phase) * (o.participation_kind == "inconsistent")
     return draw_clients(dealt.held_out, o.participation, seed, head.options.draw_of(phase), turn)
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
+from ..phases import Phase
 from ..statistics import Statistics
 from .count_conditions import PROBABILITY, codes, gradient, histogram
 from .product_conditions import (
@@ -54,12 +55,12 @@ def _violations(s: Statistics) -> Iterator[str]:
         for name, a in sorted(s.arrays.items()):
             yield from _within_reach(name, a, np.inf)
         return
-    word = s.phase.split("-")[0]
+    kind = Phase(s.phase).kind
     for name, a in sorted(s.arrays.items()):
-        if not s.rows or a.dtype.kind != "i" or word not in BOUNDING:
+        if not s.rows or a.dtype.kind != "i" or kind not in BOUNDING:
             yield from _within_reach(name, a, s.rows)
     if s.rows:
-        for condition in CONDITIONS.get(word, ()):
+        for condition in CONDITIONS.get(kind, ()):
             yield from condition(s)
 
 
@@ -83,7 +84,7 @@ def _within_reach(name: str, a: NDArray[np.generic], rows: float) -> Iterator[st
 
 
 Condition = Callable[[Statistics], Iterator[str]]
-CONDITIONS: dict[str, tuple[Condition, ...]] = {  # by the word that a phase begins with
+CONDITIONS: dict[str, tuple[Condition, ...]] = {  # by the kind of a phase
     "gram": (gram_of_rows, cross_of_labels, constant),
     "weights": (gram_of_rows, cross_of_labels, reconstruction),
     "joint": (gram_of_rows, cross_of_labels),
@@ -91,6 +92,6 @@ CONDITIONS: dict[str, tuple[Condition, ...]] = {  # by the word that a phase beg
     "histogram": (histogram,),
     "codes": (codes, gram_of_rows, cross_of_labels),
     "gradient": (gradient,),
-    "class": (class_sums, gram_of_rows, cross_of_labels),
+    "class-sums": (class_sums, gram_of_rows, cross_of_labels),
 }
 BOUNDING = ("gram", "histogram", "codes")  # phases whose conditions already bound every integer

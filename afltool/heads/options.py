@@ -7,13 +7,13 @@ Each head's options are a frozen dataclass in its folder, one field an option, a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..options import Options, option
+from ..phases import Phase
 
 ACTIVATIONS = (
     "none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid",
@@ -69,12 +69,11 @@ class HeadOptions(Options):
         """Options that a run replaces because of its data set; None: it is given its features."""
         return {}
 
-    def draw_of(self, phase: str) -> int:
+    def draw_of(self, phase: Phase) -> int:
         """Number of the draw of clients for a phase, if only a share of them takes part."""
-        number = re.search(r"\d+$", phase)
-        return int(number[0]) if number else 0
+        return phase.number or 0
 
-    def turn_of(self, phase: str) -> int:
+    def turn_of(self, phase: Phase) -> int:
         """Which sum of its layer a phase gathers, from 0; the others share its draw, `draw_of`."""
         return 0
 

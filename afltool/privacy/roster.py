@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorruptFileError, MismatchError, NumericalError, UsageError
+from ..phases import Phase
 from ..store import headers
 from . import messages as msg
 from .identity import PUBLIC, Member
@@ -183,7 +184,7 @@ def row_bound(phase: str) -> int:
     Features are below 2^15. A gradient, and the cross of a DeepAFL block, multiply them by
     residuals of at most 2^24.
     """
-    return 2**39 if phase.startswith(("gradient", "block")) else 2**30
+    return 2**39 if Phase(phase).kind in ("gradient", "block") else 2**30
 
 
 def load(path: Path) -> Roster:

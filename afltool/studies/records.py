@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidDataError, UsageError
 from ..options.study import MEASURED, VALUES
+from ..phases import Phase
 from ..report.crosstab import Record
 from ..store.tables import read_columns
 from .axes import axes_of
@@ -67,10 +67,10 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
         sums["seconds"] += (one.get("gather_seconds") or 0) + (one.get("solve_seconds") or 0)
         for name in ("upload_bytes", "download_bytes"):
             sums[name] += one.get(name) or 0
-        number = re.fullmatch(r"weights-(\d+)", one["phase"])
-        if number and one.get("top1") is not None:
+        phase = Phase(one["phase"])
+        if phase.kind == "weights" and phase.number is not None and one.get("top1") is not None:
             own = {k: one[k] for k in MEASURED if one.get(k) is not None}
-            after[int(number[1])] = {**own, **sums, "exchanges": exchanges, "n": found["n"]}
+            after[phase.number] = {**own, **sums, "exchanges": exchanges, "n": found["n"]}
     return after
 
 

@@ -25,6 +25,7 @@ from ...linalg.fixedpoint import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
 from ...linalg.gram import gram_and_cross, product, real_cross
 from ...linalg.sandwich import LowRank
 from ...linalg.softmax import exact_weights
+from ...phases import Phase
 from ...statistics import Statistics
 from ..gathered import CROSS, GRAM
 from ..kept import Kept
@@ -32,7 +33,7 @@ from ..projections import projection
 from ..tabled import Tabled, activated, in_fixed_point
 from .learned import Learned
 from .network import OF_LABELS, PHI, Layers, State
-from .options import CASCADE, DeepAFLOptions
+from .options import BLOCK, CASCADE, DeepAFLOptions
 from .sums import ENERGY, RECONSTRUCTION, Labels, Sums
 
 RESIDUAL_BITS = 20
@@ -211,7 +212,7 @@ class FixedSums(Sums):
 
     def read(self, total: Statistics) -> Statistics:
         one = 2.0**-self.bits
-        block = total.phase.startswith("block")
+        block = Phase(total.phase).kind == BLOCK
         finer = one * 2.0**-RESIDUAL_BITS if block else one * one
         units = {
             GRAM: one * one,

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from ...arrays import Array
 from ...linalg.triangle import length
+from ...phases import Phase
 from ..base import Shape
 from ..gathered import CROSS, GRAM
 from .incremental import MOVED
 from .learned import JOINT, Learned
 from .network import HIDDEN, PHI, PHI0, Layers, State
-from .options import DeepAFLOptions
+from .options import WEIGHTS, DeepAFLOptions
 from .sums import ENERGY, RECONSTRUCTION, Labels, Sums
 
 
@@ -65,16 +66,16 @@ def of_block(
 
 def shapes(o: DeepAFLOptions, learned: Learned, classes: int, kind: str) -> dict[str, Shape]:
     """Shapes of what the next phase gathers; this draws no random numbers."""
-    phase, (phi, hidden) = str(learned.phase(o)), o.widths
-    if o.incremental and phase.startswith("weights") and learned.blocks:
+    phase, (phi, hidden) = learned.phase(o) or Phase(), o.widths
+    if o.incremental and phase.kind == WEIGHTS and learned.blocks:
         U = learned.blocks[-1].U
         rank = hidden if U is None else U.shape[-1]
         return {MOVED: ((phi, rank), kind), CROSS: ((rank, classes), kind)}
-    side = phi if phase.startswith("weights") else hidden
+    side = phi if phase.kind == WEIGHTS else hidden
     side = phi + o.depth * hidden if phase == JOINT else side
     found: dict[str, Shape] = {GRAM: ((length(side),), kind), CROSS: ((side, classes), kind)}
     if o.reconstruction and phase != JOINT:
         found[RECONSTRUCTION] = (side, phi), kind
         energy = (phi,) if kind == "i" else (1,)  # of fixed point, one number a feature
-        found |= {ENERGY: (energy, kind)} if phase.startswith("weights") else {}
+        found |= {ENERGY: (energy, kind)} if phase.kind == WEIGHTS else {}
     return found

@@ -25,6 +25,7 @@ from typing import ClassVar
 from ...arrays import F64, Array
 from ...errors import MismatchError, UsageError
 from ...linalg.fixedpoint import Rows
+from ...phases import Phase
 from ...statistics import Statistics
 from ..base import Block, Gathered, Head, Shape, Source, add_up, note_round
 from ..carried import NOTHING, Carried
@@ -33,7 +34,7 @@ from . import gathering, incremental
 from .fixed import FixedLayers, FixedSums
 from .learned import JOINT, Learned
 from .network import PHI, Layers
-from .options import DeepAFLOptions
+from .options import WEIGHTS, DeepAFLOptions
 from .replay import direct_mse, replayed
 from .solving import Facts, advance
 from .sums import Sums
@@ -55,7 +56,7 @@ class DeepAFLHead(Head):
         self.sums = FixedSums(options) if fixed else Sums()
         self.learned = Learned()
 
-    def phase(self) -> str | None:
+    def phase(self) -> Phase | None:
         return self.learned.phase(self.options)
 
     # ------------------------------------------------------------ client side
@@ -79,7 +80,8 @@ class DeepAFLHead(Head):
         """The sums of each block; the rows' new state is put into ``after``."""
         o, learned, sums, network = self.options, self.learned, self.sums, self.network
         now, classes = learned.layers(o), self._bound()[1]
-        weights = str(self.phase()).startswith("weights")
+        phase = self.phase()
+        weights = phase is not None and phase.kind == WEIGHTS
         begin = now - (weights and now > 0)
         key = network.key(begin, learned)
         for number, (X, y) in enumerate(blocks):
@@ -168,11 +170,11 @@ class DeepAFLHead(Head):
     def round_scores(self, X: Rows) -> Iterator[tuple[str, F64]]:
         """Φ_t W_t for each t with a known W_t: the scores of networks with fewer layers."""
         for t, phi in enumerate(self._after_layers(X)):
-            yield f"weights-{t}", self.network.scores(phi, self.learned.weights[t])
+            yield Phase.of(WEIGHTS, t), self.network.scores(phi, self.learned.weights[t])
 
     def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
         for t, phi in enumerate(self._after_layers(X)):
-            yield f"weights-{t}", self.network.real(phi)
+            yield Phase.of(WEIGHTS, t), self.network.real(phi)
 
     def _after_layers(self, X: Rows) -> Iterator[Array]:
         """Φ_t (n, d_Φ) for each t with a known W_t; valid until the next."""

@@ -10,11 +10,12 @@ import numpy as np
 from ...arrays import F64, Array
 from ...errors import InvalidDataError
 from ...linalg.sandwich import LowRank
+from ...phases import Phase
 from ..base import expect_shape
 from . import incremental
-from .options import DeepAFLOptions
+from .options import BLOCK, WEIGHTS, DeepAFLOptions
 
-JOINT = "joint"  # the only phase of --single-round
+JOINT = Phase("joint")  # the only phase of --single-round
 ERRORS = "validation-mse"
 NO_ERRORS: F64 = np.empty(0)
 
@@ -36,14 +37,14 @@ class Learned:
     kept: incremental.Keeping = field(default_factory=dict)
     finished: bool = False
 
-    def phase(self, o: DeepAFLOptions) -> str | None:
+    def phase(self, o: DeepAFLOptions) -> Phase | None:
         """What to gather next; None when the network is solved."""
         t = len(self.weights)
         if self.finished or t > o.depth:
             return None
         if o.single_round:
             return JOINT
-        return f"weights-{t}" if self.layers(o) == t else f"block-{t}"
+        return Phase.of(WEIGHTS if self.layers(o) == t else BLOCK, t)
 
     def layers(self, o: DeepAFLOptions) -> int:
         """t of the deepest Φ_t that can be computed; W_t is enough where layers have no Ω."""

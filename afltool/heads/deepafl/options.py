@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...options import option
+from ...phases import Phase
 from ..options import (
     ACTIVATIONS,
     COMPUTE,
@@ -20,6 +21,7 @@ from ..options import (
     seed_option,
 )
 
+WEIGHTS, BLOCK = "weights", "block"  # kinds of phases: W_t is solved from it, or Ω_t
 NOT_INCREMENTAL = ("no_skip", "identity_omega", "reconstruction", "single_round")
 RESIDUAL, CASCADE, ACTIVATED = "residual", "cascade", "activated-cascade"
 # What is said of Ω, of F_t or of the sums for it: a cascade has none of them.
@@ -165,12 +167,12 @@ class DeepAFLOptions(HeadOptions):
             return {}
         return {"preset": data if data in PRESETS else "released-script"}
 
-    def draw_of(self, phase: str) -> int:
+    def draw_of(self, phase: Phase) -> int:
         """W_t and Ω_{t+1}, which make a layer, share one draw (the paper's appendix M)."""
-        return super().draw_of(phase) - phase.startswith("block")
+        return super().draw_of(phase) - (phase.kind == BLOCK)
 
-    def turn_of(self, phase: str) -> int:
-        return int(phase.startswith("block"))
+    def turn_of(self, phase: Phase) -> int:
+        return int(phase.kind == BLOCK)
 
     def turns(self) -> int:
         return 1 + (self.learns_blocks and not self.one_round())

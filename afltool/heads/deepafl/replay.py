@@ -22,11 +22,12 @@ from ...arrays import F64
 from ...linalg.ridge import cholesky_solve
 from ...linalg.sandwich import LowRank
 from ...linalg.triangle import pack, unpack
+from ...phases import Phase
 from ...statistics import Statistics
 from ..gathered import CROSS, GRAM
 from ..least_squares import Problem
 from .learned import Learned
-from .options import DeepAFLOptions
+from .options import BLOCK, WEIGHTS, DeepAFLOptions
 from .solving import Facts, advance
 from .sums import ENERGY, RECONSTRUCTION
 
@@ -48,10 +49,10 @@ class Replay:
         start = self.width + t * self.hidden
         return slice(start, start + self.hidden)
 
-    def of(self, phase: str, known: Learned) -> Statistics:
+    def of(self, phase: Phase, known: Learned) -> Statistics:
         """The sums that the clients would send in a phase, given W_t (d_Φ, C) and perhaps Q_t."""
         first = slice(0, self.width)
-        if phase.startswith("weights"):
+        if phase.kind == WEIGHTS:
             arrays = {GRAM: pack(self.G), CROSS: self.H}
             if self.decoded:
                 arrays[RECONSTRUCTION] = self.P[first].T.copy()
@@ -88,12 +89,12 @@ def replayed(
     state = Replay(total, o)
     held = None if validation is None else Replay(validation, o)
     while (phase := known.phase(o)) is not None:
-        if phase.startswith("block") and known.chosen(o) is not None:
+        if phase.kind == BLOCK and known.chosen(o) is not None:
             return  # --patience ends the network at the last W_t
         begun, t = time.perf_counter(), len(known.blocks)
         sums = state.of(phase, known)
         seen = None
-        if held is not None and phase.startswith("weights"):
+        if held is not None and phase.kind == WEIGHTS:
             seen = held.of(phase, known)
         known, facts = advance(o, known, sums, seen)
         yield known, sums, time.perf_counter() - begun, facts

@@ -15,12 +15,13 @@ from ...linalg.gram import product
 from ...linalg.ridge_choice import Choice
 from ...linalg.sandwich import bytes_needed, low_rank, reconstructing
 from ...linalg.triangle import unpack
+from ...phases import Phase
 from ...statistics import Statistics
 from ..gathered import CROSS, GRAM
 from ..least_squares import Problem, chosen_ridge, held_out, solve
 from . import incremental
 from .learned import Learned
-from .options import DeepAFLOptions
+from .options import BLOCK, DeepAFLOptions
 from .sums import ENERGY, RECONSTRUCTION
 
 Facts = dict[str, Any]
@@ -36,7 +37,7 @@ def advance(
     """
     if o.incremental:
         incremental.same_clients(known.kept, total, validation)
-    if total.phase.startswith("block"):
+    if Phase(total.phase).kind == BLOCK:
         return _with_block(o, known, total, validation)
     whole, seen = _completed(o, known, total, validation)
     W, Q, facts = solve_weights(o, known, whole, seen)

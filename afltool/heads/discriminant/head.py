@@ -22,6 +22,7 @@ from ...linalg.fixedpoint import FixedPoint, Rows, dim, real
 from ...linalg.gram import Products, real_cross
 from ...linalg.ridge import cross_matrix, gram_matrix
 from ...linalg.triangle import length, pack, unpack
+from ...phases import Phase
 from ...statistics import Statistics
 from ..base import Block, Gathered, Head, add_up, expect_shape, note_round
 from ..carried import NOTHING, Carried
@@ -30,7 +31,7 @@ from ..least_squares import fraction_bits
 from . import rules
 from .options import RIDGE, DiscriminantOptions
 
-CLASS_SUMS, SQUARES, GRAMS = "class-sums", "squares", "grams"
+CLASS_SUMS, SQUARES, GRAMS = Phase("class-sums"), "squares", "grams"
 AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53
 
 
@@ -46,7 +47,7 @@ class DiscriminantHead(Head):
         """Whether softmax of the scores gives the rule's probabilities."""
         return self.options.rule in ("lda", "fedcgs", "naive-bayes", "qda")
 
-    def phase(self) -> str | None:
+    def phase(self) -> Phase | None:
         return None if self.state else CLASS_SUMS
 
     # ------------------------------------------------------------ client side

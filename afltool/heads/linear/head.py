@@ -17,6 +17,7 @@ from ...arrays import F64, Array
 from ...errors import UsageError
 from ...linalg.fixedpoint import Rows, real
 from ...linalg.gram import Products
+from ...phases import Phase
 from ...statistics import Statistics
 from ..base import Block, Gathered, Head, expect_shape
 from ..carried import NOTHING, Carried
@@ -32,7 +33,7 @@ class LinearHead(Head):
     options: LinearOptions
     weights: F64 | None = None  # (d, C), the intercept last if there is one
 
-    def phase(self) -> str | None:
+    def phase(self) -> Phase | None:
         return PHASE if self.weights is None else None
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:

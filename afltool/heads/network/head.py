@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...arrays import Array
 from ...errors import InvalidDataError, UsageError
 from ...linalg.fixedpoint import Rows, real
+from ...phases import Phase
 from ...statistics import Statistics
 from ..base import Block, Gathered, Head, expect_shape
 from ..carried import Carried
@@ -29,8 +30,8 @@ class NetworkHead(Head):
     log_probabilities = True
     layers: tuple[tuple[Array, Array], ...] = ()
 
-    def phase(self) -> str | None:
-        return None if self.layers else "descent"
+    def phase(self) -> Phase | None:
+        return None if self.layers else Phase("descent")
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         raise UsageError(NOT_SUMS)

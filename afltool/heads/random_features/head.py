@@ -18,6 +18,7 @@ from ...errors import UsageError
 from ...linalg import gram
 from ...linalg.fixedpoint import FixedPoint, Rows, real
 from ...linalg.triangle import length
+from ...phases import Phase
 from ...statistics import Statistics
 from ..base import Block, Gathered, Head, Shape, Source, add_up, expect_shape
 from ..carried import NOTHING, Carried
@@ -45,7 +46,7 @@ class RandomFeaturesHead(Head):
         self.weights: NDArray[np.float64] | None = None
         self._lift = Lift(options)
 
-    def phase(self) -> str | None:
+    def phase(self) -> Phase | None:
         return PHASE if self.weights is None else None
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:

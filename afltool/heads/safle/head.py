@@ -23,6 +23,7 @@ from ...arrays import Array
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...linalg import codes as cd
 from ...linalg.fixedpoint import Rows, real
+from ...phases import Phase
 from ...progress import log
 from ...statistics import Statistics
 from ..base import Block, Gathered, Head, Source, add_up, expect_shape
@@ -32,7 +33,7 @@ from .counting import Collector
 from .options import BYTES_A_PAIR, DEFAULT_SIDE, FEDERATED, SafleOptions
 from .system import CountedSystem
 
-HISTOGRAM, CODES = "histogram", "codes"
+HISTOGRAM, CODES = Phase("histogram"), Phase("codes")
 
 
 class SafleHead(Head):
@@ -61,7 +62,7 @@ class SafleHead(Head):
 
     # ------------------------------------------------------------ the four verbs
 
-    def phase(self) -> str | None:
+    def phase(self) -> Phase | None:
         if self.tables is not None:
             return None
         to_find = self.options.cuts == FEDERATED and self.thresholds is None

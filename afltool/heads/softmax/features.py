@@ -19,6 +19,7 @@ from ...linalg import codes as cd
 from ...linalg import ridge as rr
 from ...linalg.designs import Buffers, Coded, Dense, Design
 from ...linalg.fixedpoint import FixedPoint, Rows, real
+from ...phases import Phase
 from ...statistics import Statistics
 from ..base import Block, Head, Source
 from ..gathered import CROSS, GRAM
@@ -73,9 +74,9 @@ class SoftmaxFeatures:
         other.head = head
         return other
 
-    def phase(self) -> str:
+    def phase(self) -> Phase | None:
         """What to gather next, before the gradients."""
-        return str(self.head.phase())
+        return self.head.phase()
 
     def sums(self, blocks: Iterable[Block]) -> Mapping[str, Array]:
         """The additive arrays of the phase, summed over rows that arrive in blocks."""

@@ -30,6 +30,7 @@ from ...linalg import ridge as rr
 from ...linalg import softmax as sm
 from ...linalg.designs import Buffers, Design
 from ...linalg.fixedpoint import Rows
+from ...phases import Phase
 from ...statistics import Statistics
 from ..base import Block, Head, Source, add_up, expect_shape, note_round
 from ..carried import NOTHING, Carried
@@ -64,10 +65,12 @@ class SoftmaxHead(Head):
 
     # ------------------------------------------------------------ the four verbs
 
-    def phase(self) -> str | None:
+    def phase(self) -> Phase | None:
         if self.weights is not None:
             return None
-        return self.features.phase() if self.rounds is None else f"{GRADIENT}{self.rounds.number}"
+        if self.rounds is None:
+            return self.features.phase()
+        return Phase.of(GRADIENT, self.rounds.number)
 
     def _sums(
         self, blocks: Iterable[Block], carried: Carried
@@ -139,8 +142,8 @@ class SoftmaxHead(Head):
             head.weights = np.asarray(arrays["weights"], dtype=np.float64)
             expect_shape("weights", head.weights, (None, None))
             head.classes = head.weights.shape[1]
-        elif phase.startswith(GRADIENT):
-            number = int(phase.removeprefix(GRADIENT))
+        elif Phase(phase).kind == GRADIENT:
+            number = Phase(phase).number or 0
             head.rounds = Rounds.of(number, arrays, self.options.standardise)
             head.classes = head.rounds.point.shape[1]
         return head

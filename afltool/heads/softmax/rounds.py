@@ -17,7 +17,7 @@ from ...linalg.triangle import length
 from ...statistics import Statistics
 from ..base import expect_shape, marks
 
-GRADIENT = "gradient-"
+GRADIENT = "gradient"
 MATRICES = ("factor", "point", "step", "best")
 VARIANCES = "variances"
 
