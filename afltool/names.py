@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from .errors import InvalidDataError
 
+KEY, PUBLIC, ROUNDS = ".key", ".pub", ".rounds"  # a member's keys, and the folder of its rounds
 LONGEST = 200  # characters of a file name before its ending; file systems allow 255 bytes
 
 

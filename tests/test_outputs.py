@@ -224,3 +224,26 @@ def test_one_output_goes_to_stdout_as_a_stream(copies, cli):
         assert done.exit_code == USAGE
         assert done.stdout == ""
     assert not (Path.cwd() / "-").exists()
+
+
+def test_no_command_replaces_a_key_or_a_record_of_a_round(copies, cli):
+    """By its content under any name, by its name, and in the folder of its rounds."""
+    keys = copies / "keys"
+    assert cli("keys", "new", "A", "-o", keys).exit_code == 0
+    private, public = keys / "A.key", keys / "A.pub"
+    record = keys / "A.rounds" / "0123" / "used"
+    record.parent.mkdir(parents=True)
+    record.write_text("{}")
+    foreign = copies / "id_ed25519.pub"
+    foreign.write_text("ssh-ed25519 AAAA\n")
+    renamed = shutil.copy(private, copies / "mine.json")
+    evaluate = ["evaluate", copies / "head.h5", copies / "test.h5"]
+    for path in (private, public, renamed, record, foreign):
+        before = path.read_bytes()
+        for option in ("-o", "--confusion"):
+            for flags in ([], ["--overwrite"]):
+                done = cli(*evaluate, option, path, *flags)
+                assert done.exit_code == USAGE, (path, done.stderr)
+                assert str(path) in done.stderr
+                assert "no command replaces one" in done.stderr
+                assert path.read_bytes() == before

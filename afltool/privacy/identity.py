@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hashes import SHA256 as Sha256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from .. import names
 from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, UsageError
-from ..names import file_stem
 from ..store import headers
 from ..store.atomic import write_once
 from . import messages as msg
@@ -111,8 +111,8 @@ def agree(mine: X25519PrivateKey, theirs: str, whose: str) -> bytes:
 
 def save(identity: Identity, folder: Path, passphrase: bytes | None = None) -> tuple[Path, Path]:
     """Write NAME.key (private, mode 600, never replaced) and NAME.pub; returns both paths."""
-    stem = file_stem(identity.name)
-    private = folder / f"{stem}.key"
+    stem = names.file_stem(identity.name)
+    private = folder / f"{stem}{names.KEY}"
     data = canonical_json(_private(identity, passphrase)).encode()
     if write_once(private, data) != data:
         raise UsageError(
@@ -123,7 +123,7 @@ def save(identity: Identity, folder: Path, passphrase: bytes | None = None) -> t
 
 def save_public(identity: Identity, folder: Path) -> Path:
     """Write NAME.pub."""
-    return msg.write(folder / f"{file_stem(identity.name)}.pub", identity.public())
+    return msg.write(folder / f"{names.file_stem(identity.name)}{names.PUBLIC}", identity.public())
 
 
 def _private(identity: Identity, passphrase: bytes | None) -> dict[str, Any]:

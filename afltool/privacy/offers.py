@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from ..digest import canonical_json
 from ..errors import CorruptFileError, MismatchError
-from ..names import file_stem
+from ..names import ROUNDS, file_stem
 from ..store import headers
 from ..store.atomic import write_once
 from . import messages as msg
@@ -230,7 +230,7 @@ class RoundFolder:
                 f"the roster has other keys for {me.name!r} than {me.path}: it was made with "
                 "another public file"
             )
-        beside = me.path.parent / f"{file_stem(me.name)}.rounds"
+        beside = me.path.parent / f"{file_stem(me.name)}{ROUNDS}"
         return cls(beside / roster.digest()[:32], roster, me)
 
     def begin(self) -> Secrets:

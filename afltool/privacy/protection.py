@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..digest import canonical_json
 from ..errors import MismatchError, UsageError
-from ..names import file_stem
+from ..names import KEY, file_stem
 from ..options.privacy import ProtectionOptions
 from ..statistics import Statistics
 from ..store.masked import masked_digest, save_masked
@@ -203,13 +203,13 @@ def passphrase(path: Path | None) -> bytes | None:
 
 def key_of(where: Path, name: str, secret: bytes | None = None) -> Identity:
     """A private key file, or that of a name in a folder."""
-    path = where / f"{file_stem(name)}.key" if where.is_dir() else where
+    path = where / f"{file_stem(name)}{KEY}" if where.is_dir() else where
     return identity.load(path, secret)
 
 
 def keys_in(where: Path, secret: bytes | None = None) -> list[Identity]:
     """The private key of a file, or all of a folder."""
-    paths = sorted(where.glob("*.key")) if where.is_dir() else [where]
+    paths = sorted(where.glob(f"*{KEY}")) if where.is_dir() else [where]
     if not paths:
         raise UsageError(f"there is no private key (*.key) in {where}")
     return [identity.load(path, secret) for path in paths]

@@ -9,7 +9,7 @@ from typing import Any
 from ..differences import difference
 from ..errors import AflError, OutputExistsError, UsageError
 from ..heads.base import binding
-from ..names import file_stem
+from ..names import KEY, PUBLIC, file_stem
 from ..options import made, takes
 from ..options.privacy import KeysOptions, RosterOptions
 from ..privacy import identity
@@ -33,7 +33,7 @@ def keys(names: Sequence[str], out: str | Path, **options: Any) -> list[Path]:
     found = []
     for name in names:
         new = Identity.new(name)
-        private = folder / f"{file_stem(name)}.key"
+        private = folder / f"{file_stem(name)}{KEY}"
         if private.exists():
             log.info("keys: %s is kept", private)
             found.append(identity.save_public(key_of(private, name, secret), folder))
@@ -64,7 +64,7 @@ def roster(
 def _public_files(paths: Sequence[str | Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
-        found += sorted(path.glob("*.pub")) if path.is_dir() else [path]
+        found += sorted(path.glob(f"*{PUBLIC}")) if path.is_dir() else [path]
     return found
 
 

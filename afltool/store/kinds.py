@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from functools import cache, lru_cache
 from pathlib import Path
@@ -26,6 +27,10 @@ _SIGNATURES = {
     b"{": "JSON",
     b"[{": "JSON",
 }
+
+
+KEYS = ("private key", "public key")  # kinds that nothing replaces
+_KEY = re.compile(rb'"kind" ?: ?"(private|public)-key"')
 
 
 def open_to_read(path: Path) -> h5py.File:
@@ -58,11 +63,15 @@ def get_attribute(file: h5py.File, name: str) -> str | int | None:
 def kind_of_bytes(start: bytes) -> str:
     """The kind of a file that is not HDF5: PNG, PDF, SVG, parquet, JSON, text, other; '' if empty.
 
+    A member's key is JSON, too, and a kind of its own.
+
     >>> kind_of_bytes(b"true,a,b"), kind_of_bytes(b"{}"), kind_of_bytes(b"")
     ('text', 'JSON', '')
     """
     if not start:
         return ""
+    if start.startswith(b"{") and (key := _KEY.search(start)):
+        return f"{key[1].decode()} key"
     for signature, kind in _SIGNATURES.items():
         if start.startswith(signature):
             return kind

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ..errors import InputError, OutputExistsError, UsageError
 from ..inputs import kind_of, was_noted
+from ..names import KEY, PUBLIC, ROUNDS
 from . import schema
-from .kinds import DAMAGED, kind_of_file
+from .kinds import DAMAGED, KEYS, kind_of_file
 
 STDOUT = Path("-")
 
@@ -26,8 +27,9 @@ def check_output(path: Path, kind: str | None = None) -> None:
     """Refuse a path that no output may have, also with --overwrite.
 
     These are: what is not the name of a file; a link, folder, device, pipe or socket; a file that
-    this command has read or written; and, where ``kind`` is given (a name of `schema.KINDS` or of
-    `kind_of_bytes`), a file of another kind.
+    this command has read or written; a member's key, and what lies in the folder of its rounds;
+    and, where ``kind`` is given (a name of `schema.KINDS` or of `kind_of_bytes`), a file of another
+    kind.
     """
     if path == STDOUT:
         raise UsageError("-: this output does not go to stdout; give the path of a file")
@@ -48,6 +50,7 @@ def check_output(path: Path, kind: str | None = None) -> None:
                 f"{path} is a file that this command reads, or its other output: choose another -o"
             )
         have = kind_of_file(path)
+    _check_no_key(path, have)
     replaceable = ("", kind, DAMAGED) if kind in schema.KINDS else ("", kind)
     if kind is not None and have not in replaceable:
         raise OutputExistsError(
@@ -67,6 +70,23 @@ def _check_regular(path: Path, mode: int, streams: bool) -> None:
             f"cannot write {path}: it is {kind_of(mode)}; give the path of a regular file"
             f"{', or - for JSON or CSV on stdout' if streams else ''}"
         )
+
+
+def _check_no_key(path: Path, have: str) -> None:
+    """Refuse a key, by what it holds or by its name, and the private records of rounds."""
+    if have in KEYS or (have and path.suffix in (KEY, PUBLIC)):
+        what = have if have in KEYS else "file of keys by its name"
+        raise OutputExistsError(
+            f"{path} exists and is a {what}: no command replaces one; choose another path, or move "
+            "it away yourself"
+        )
+    for folder in path.resolve().parents:
+        owner = folder.name.removesuffix(ROUNDS)
+        if owner != folder.name and folder.with_name(owner + KEY).exists():
+            raise OutputExistsError(
+                f"{path} belongs to the private records of rounds in {folder}: no command replaces "
+                "one; choose another path"
+            )
 
 
 @contextmanager
