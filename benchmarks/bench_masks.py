@@ -63,7 +63,8 @@ def measure(at: Path, train: Path, dealt: Path, site: Path, clients: int) -> Non
     head = afltool.head("linear", at / "head0.h5")
     keys = at / "keys"
     public = afltool.keys([str(i) for i in range(clients)], keys)
-    roster = afltool.roster(public, at / "roster.json", head=str(head))
+    server = afltool.keys(["server"], at / "server")[0]
+    roster = afltool.roster(public, at / "roster.json", head=str(head), server=server)
     one = timed(lambda: afltool.mask_offer(roster, at / "offers", key=keys / "0.key"))
     offer = at / "offers" / "offer-0.json"
     print(f"offer: {one:.3f} s a client, {size(offer):.3f} MB up, {clients * size(offer):.2f} down")
@@ -98,7 +99,8 @@ def measure(at: Path, train: Path, dealt: Path, site: Path, clients: int) -> Non
         for file in path.glob("*.h5"):
             file.unlink()
     # The dealt clients are others than the site above, with the same keys: a round of their own.
-    roster = afltool.roster(public, at / "roster2.json", head=str(head))
+    server = at / "server" / "server.pub"
+    roster = afltool.roster(public, at / "roster2.json", head=str(head), server=server)
     afltool.mask_offer(roster, at / "offers2", key=keys)
     both = {"roster": roster, "offers": (at / "offers2",)}
     afltool.local_stats(train, head, at / "plain", partition=dealt)

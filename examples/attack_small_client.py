@@ -131,7 +131,8 @@ def main(out: Path, rows: int = 12) -> tuple[int, int]:
     found = attack(plain, victim)
 
     afltool.keys(names, out / "keys")
-    roster = afltool.roster([out / "keys"], out / "roster.json", head=str(head))
+    server = afltool.keys(["server"], out / "server")[0]
+    roster = afltool.roster([out / "keys"], out / "roster.json", head=str(head), server=server)
     afltool.mask_offer(roster, out / "offers", key=out / "keys")
     masked = afltool.local_stats(
         victim, head, out / "masked", client="hospital", sign=out / "keys" / "hospital.key",

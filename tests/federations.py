@@ -7,9 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from afltool.privacy import identity, masking, offers, reveal, roster
+from afltool.privacy.terms import Terms
 from afltool.statistics import Statistics
 
 HEAD = {"name": "linear", "phase": "gram", "digest": "ab" * 32}
+MASKED = Terms("masked")
+SERVER = identity.Identity.new("server")
+
+
+def new_roster(members, threshold=None, head=HEAD, terms=MASKED, **more) -> roster.Roster:
+    """A roster of these members, under masks."""
+    more = {"server": SERVER.member, **more}
+    return roster.Roster.new(members, head, threshold, terms=terms, **more)
 
 
 class Federation:
@@ -23,7 +32,7 @@ class Federation:
             private, _ = identity.save(one, folder / "keys")
             self.me[one.name] = identity.load(private)
         members = [one.member for one in self.me.values()]
-        self.roster = roster.Roster.new(members, head, threshold)
+        self.roster = new_roster(members, threshold, head)
 
     def round_folder(self, name: str) -> offers.RoundFolder:
         return offers.RoundFolder.of(self.roster, self.me[name])

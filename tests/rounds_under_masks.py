@@ -23,12 +23,14 @@ class Round:
             afltool.import_embeddings(raw, folder / f"{name}.h5")
         self.head = afltool.head(HEAD, folder / "head0.h5")
         self.public = afltool.keys(self.sites, folder / "keys")
+        self.server = afltool.keys(["server"], folder / "server")[0]
         self.new_roster("roster.json", threshold)
 
-    def new_roster(self, name: str, threshold: int | None = None) -> Path:
-        """Another round of the same members."""
+    def new_roster(self, name: str, threshold: int | None = None, **options) -> Path:
+        """Another round of the same members; under masks unless ``options`` say otherwise."""
+        options = {"server": self.server, "threshold": threshold, **options}
         self.roster = afltool.roster(
-            self.public, self.folder / name, head=str(self.head), threshold=threshold
+            self.public, self.folder / name, head=str(self.head), **options
         )
         self.where = self.folder / f"round-{name}"
         return self.roster

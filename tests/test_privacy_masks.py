@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from federations import HEAD, Federation, statistics_of
+from federations import Federation, new_roster, statistics_of
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import total
@@ -180,7 +180,7 @@ def test_what_is_written_once_stays(tmp_path):
 
 def test_a_roster_comes_back_and_two_rounds_differ(tmp_path):
     members = Federation(tmp_path, 4).roster.members
-    a, b = (roster.Roster.new(members, HEAD) for _ in range(2))
+    a, b = (new_roster(members) for _ in range(2))
     assert roster.load(roster.save(tmp_path / "r.json", a)) == a
     assert a.digest() != b.digest()
     assert a.threshold == 3
@@ -190,14 +190,14 @@ def test_a_roster_comes_back_and_two_rounds_differ(tmp_path):
 def test_thresholds_that_protect_nobody_are_refused(tmp_path, n, t):
     members = [identity.Identity.new(str(i)).member for i in range(n)]
     with pytest.raises(UsageError, match="threshold"):
-        roster.Roster.new(members, HEAD, t)
+        new_roster(members, t)
 
 
 @pytest.mark.parametrize("what", ["name", "sign", "agree"])
 def test_two_members_with_one_key_are_refused_by_name(tmp_path, what):
     a, b, c = (identity.Identity.new(x).member for x in "abc")
     with pytest.raises(MismatchError, match=f"'{'a' if what == 'name' else 'b'}'"):
-        roster.Roster.new([a, replace(b, **{what: getattr(a, what)}), c], HEAD)
+        new_roster([a, replace(b, **{what: getattr(a, what)}), c])
 
 
 def test_a_roster_file_with_one_key_twice_is_refused(tmp_path):
@@ -211,10 +211,10 @@ def test_a_roster_file_with_one_key_twice_is_refused(tmp_path):
 
 def test_rows_that_could_overflow_are_refused_before_anybody_masks(tmp_path):
     members = [identity.Identity.new(str(i)).member for i in range(4)]
-    most = roster.Roster.new(members, HEAD).max_rows
+    most = new_roster(members).max_rows
     assert 4 * most * 2**30 <= 2**63 - 1 < 4 * (most + 1) * 2**30
     with pytest.raises(NumericalError, match=f"--max-rows to {most}"):
-        roster.Roster.new(members, HEAD, max_rows=most + 1)
+        new_roster(members, max_rows=most + 1)
 
 
 # ---------------------------------------------------------------- streams

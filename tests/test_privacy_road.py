@@ -32,6 +32,14 @@ def fresh(federation, request):
     return federation
 
 
+@pytest.fixture
+def signing(federation, request):
+    """The same sites, a new round of signed statistics."""
+    name = request.node.name.replace("[", "-").replace("]", "")
+    federation.new_roster(f"{name}.json", 3, protection="signed")
+    return federation
+
+
 # ---------------------------------------------------------------- masks
 
 
@@ -183,7 +191,9 @@ def test_heads_with_integer_sums_go_under_masks(fresh, tmp_path, name, options):
     keys = fresh.folder / "keys"
     for phase in range(2):
         at = tmp_path / str(phase)
-        roster = afltool.roster(fresh.public, at / "roster.json", head=str(head))
+        roster = afltool.roster(
+            fresh.public, at / "roster.json", head=str(head), server=fresh.server
+        )
         both = {"roster": roster, "offers": (at / "offers",)}
         afltool.mask_offer(roster, at / "offers", key=keys)
         for site in fresh.sites:
@@ -213,7 +223,9 @@ def test_simulated_clients_of_a_partition_give_the_same_total_too(fresh, tmp_pat
         )
         public = afltool.keys([str(i) for i in range(4)], folder / "keys")
         keys = folder / "keys"
-        roster = afltool.roster(public, folder / "r.json", head=str(fresh.head))
+        roster = afltool.roster(
+            public, folder / "r.json", head=str(fresh.head), server=fresh.server
+        )
         afltool.mask_offer(roster, folder / "offers", key=keys)
         offers = (folder / "offers",)
         masked = afltool.local_stats(
@@ -248,23 +260,23 @@ def test_a_member_that_masks_something_else_spoils_the_round_and_is_noticed(fres
 # ---------------------------------------------------------------- signatures
 
 
-def test_signed_files_add_up_as_unsigned_ones_do(fresh):
-    files = [fresh.signed(name) for name in fresh.sites]
-    total = afltool.aggregate(files, fresh.where / "t.h5", roster=fresh.roster)
-    assert digest(total) == fresh.wanted(fresh.sites)
-    assert fresh.signed("site-0") == files[0]  # up to date
+def test_signed_files_add_up_as_unsigned_ones_do(signing):
+    files = [signing.signed(name) for name in signing.sites]
+    total = afltool.aggregate(files, signing.where / "t.h5", roster=signing.roster)
+    assert digest(total) == signing.wanted(signing.sites)
+    assert signing.signed("site-0") == files[0]  # up to date
 
 
-def test_what_no_member_signed_for_this_round_is_refused_by_name(fresh, tmp_path):
-    good = [fresh.signed(name) for name in fresh.sites]
+def test_what_no_member_signed_for_this_round_is_refused_by_name(signing, tmp_path):
+    good = [signing.signed(name) for name in signing.sites]
 
     def add(*files):
-        return afltool.aggregate(files, tmp_path / "t.h5", roster=fresh.roster)
+        return afltool.aggregate(files, tmp_path / "t.h5", roster=signing.roster)
 
     for files, what in (
-        ([fresh.plain("site-1")], "'site-1' is not signed"),
+        ([signing.plain("site-1")], "'site-1' is not signed"),
         ([good[0], shutil.copy(good[0], tmp_path / "copy.h5")], "'site-0' is given twice"),
-        ([fresh.signed("site-2", "none", roster=None)], "'site-2' is signed for no roster"),
+        ([signing.signed("site-2", "none", roster=None)], "'site-2' is signed for no roster"),
         ([forge(good[1], tmp_path / "a.h5", {"phase": "codes"})], "'site-1' was altered"),
         ([forge(good[1], tmp_path / "b.h5", {"digest": "0" * 64})], "'site-1' was altered"),
     ):
@@ -272,30 +284,30 @@ def test_what_no_member_signed_for_this_round_is_refused_by_name(fresh, tmp_path
             add(*files)
     with pytest.raises(CorruptFileError, match=r"c\.h5 is damaged"):
         add(forge(good[1], tmp_path / "c.h5", class_counts=np.array([1, 2, 3, 4])))
-    before = fresh.roster
-    fresh.new_roster("another.json", 3)
+    before = signing.roster
+    signing.new_roster("another.json", 3, protection="signed")
     with pytest.raises(MismatchError, match=r"'site-0' belongs to the roster"):
-        afltool.aggregate(good, tmp_path / "t.h5", roster=fresh.roster)
-    fresh.roster = before
+        afltool.aggregate(good, tmp_path / "t.h5", roster=signing.roster)
+    signing.roster = before
     assert not (tmp_path / "t.h5").exists()
 
 
-def test_a_stranger_and_another_head_are_refused_by_name(fresh, tmp_path):
+def test_a_stranger_and_another_head_are_refused_by_name(signing, tmp_path):
     afltool.keys(["eve"], tmp_path)
-    rows = fresh.folder / "site-0.h5"
+    rows = signing.folder / "site-0.h5"
     eve = afltool.local_stats(
-        rows, fresh.head, tmp_path, client="eve", sign=tmp_path / "eve.key", roster=fresh.roster
+        rows, signing.head, tmp_path, client="eve", sign=tmp_path / "eve.key", roster=signing.roster
     )
     with pytest.raises(MismatchError, match="'eve', who is not among the 4 members"):
-        afltool.aggregate([eve], tmp_path / "t.h5", roster=fresh.roster)
+        afltool.aggregate([eve], tmp_path / "t.h5", roster=signing.roster)
     other = afltool.head("linear", tmp_path / "h.h5", options={"intercept": True})
     with pytest.raises(MismatchError, match="another head than the roster"):
         afltool.local_stats(
-            rows, other, tmp_path / "o", client="site-0", sign=fresh.key("site-0"),
-            roster=fresh.roster,
+            rows, other, tmp_path / "o", client="site-0", sign=signing.key("site-0"),
+            roster=signing.roster,
         )  # fmt: skip
     with pytest.raises(MismatchError, match="is of 'site-1', the client is 'site-0'"):
-        fresh.signed("site-0", sign=fresh.key("site-1"))
+        signing.signed("site-0", sign=signing.key("site-1"))
 
 
 def test_options_that_need_others_are_refused(fresh):
@@ -337,8 +349,9 @@ def test_a_passphrase_comes_from_a_file(tmp_path):
     (tmp_path / "secret").write_text("horse\nbattery\n")
     (tmp_path / "empty").write_text("")
     options = {"passphrase_file": tmp_path / "secret"}
-    afltool.keys(["a", "b"], tmp_path, **options)
-    roster = afltool.roster([tmp_path], tmp_path / "r.json", head="linear")
+    public = afltool.keys(["a", "b"], tmp_path, **options)
+    server = afltool.keys(["server"], tmp_path)[0]
+    roster = afltool.roster(public, tmp_path / "r.json", head="linear", server=server)
     afltool.mask_offer(roster, tmp_path / "offers", key=tmp_path / "a.key", **options)
     for path, what in (
         (None, "needs a passphrase"),
@@ -412,10 +425,11 @@ def test_solve_takes_adassps_ridge_where_there_is_noise(fresh):
 
 
 def test_noise_under_masks_is_shared_by_the_members(fresh):
-    fresh.offer(fresh.sites)
     budget = {"dp_epsilon": 1.0, "dp_delta": 1e-5, "clip": 60.0}
+    fresh.new_roster("noise.json", 3, **budget)
+    fresh.offer(fresh.sites)
     files = [fresh.masked(n, **budget) for n in fresh.sites]
-    assert fresh.masked("site-0", "again", **budget).read_bytes() == files[0].read_bytes()
+    assert fresh.masked("site-0", "again").read_bytes() == files[0].read_bytes()
     request = fresh.aggregate(files)
     total = fresh.aggregate(files, (fresh.reveal(fresh.sites, request),))
     found = load_statistics(total)
@@ -452,7 +466,9 @@ def test_a_round_as_commands(tmp_path, road, cli, monkeypatch):
     afltool.partition(road.train, folder / "p.h5", scheme="iid", clients=4)
     steps = [
         ["keys", "new", *names, "-o", "keys"],
-        ["roster", "keys", "--head", str(road.head0), "-o", "roster.json"],
+        ["keys", "new", "server", "-o", "server"],
+        ["roster", "keys", "--head", str(road.head0), "--server", "server/server.pub",
+         "-o", "roster.json"],
         ["mask", "offer", "roster.json", "--key", "keys", "-o", "offers"],
         ["local-stats", str(road.train), "--partition", "p.h5", "--head", str(road.head0),
          "--sign", "keys", "--roster", "roster.json", "--mask", "offers", "-o", "masked"],

@@ -29,17 +29,24 @@ class Campaign:
         self.round = Round(folder, 5, 3)
         self.stayed = ["site-0", "site-1", "site-3", "site-4"]
         self.round.whole(self.round.sites, self.stayed)
-        for name in self.stayed:
-            self.round.signed(name)
         self.good, self.roster = self.round.where, self.round.roster
+        self.signing = self.sign("signing.json", self.good)
         self.wanted = self.round.wanted(self.stayed)
         self.round.new_roster("old.json", 3)
         self.round.whole(self.round.sites, self.stayed)
-        for name in self.stayed:
-            self.round.signed(name)
-        self.old, self.round.where = self.round.where, self.good
+        self.old = self.round.where
+        self.sign("old-signing.json", self.old)
+        self.round.where = self.good
         afltool.keys(["eve"], folder / "eve")
         self.seen: Counter[str] = Counter()
+
+    def sign(self, name: str, where: Path) -> Path:
+        """The roster of a round of signed files, which are written beside the masked ones."""
+        made = self.round.new_roster(name, 3, protection="signed")
+        self.round.where = where
+        for site in self.stayed:
+            self.round.signed(site)
+        return made
 
     # ------------------------------------------------------------ one try
 
@@ -83,7 +90,7 @@ class Campaign:
 
     def signed(self, work: Path) -> None:
         out = work / "round" / "sum.h5"
-        total = afltool.aggregate([work / "round" / "signed"], out, roster=work / "roster.json")
+        total = afltool.aggregate([work / "round" / "signed"], out, roster=self.signing)
         names = afltool.info(total)["client_names"]
         assert len(names) >= len(self.stayed) - 1
         assert digest(total) == self.wanted_of(names), "a wrong total"

@@ -8,6 +8,8 @@ from pathlib import Path
 from ..errors import UsageError
 from .fields import Options, option
 
+SIGNED, MASKED = "signed", "masked"
+MODES = (SIGNED, MASKED)  # how statistics leave the members of a roster
 _PASSPHRASE = "file whose first line is the passphrase of the private key"
 
 
@@ -19,10 +21,46 @@ class KeysOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RosterOptions(Options):
+class NoiseOptions(Options):
+    """Differential privacy of a client's statistics."""
+
+    dp_epsilon: float | None = option(
+        None, "differential privacy: add noise for this ε to the statistics", above=0, in_run=False
+    )
+    dp_delta: float | None = option(
+        None, "differential privacy: its δ", above=0, below=1, in_run=False
+    )
+    clip: float | None = option(
+        None, "differential privacy: the largest norm of a row; longer rows are scaled down",
+        above=0, in_run=False,
+    )  # fmt: skip
+
+    def check_noise(self) -> None:
+        """Refuse one of the three without the others."""
+        budget = [self.dp_epsilon, self.dp_delta, self.clip]
+        if any(x is not None for x in budget) and None in budget:
+            raise UsageError("differential privacy takes --dp-epsilon, --dp-delta and --clip")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RosterOptions(NoiseOptions):
     """What a federation agrees on before a round."""
 
     head: str = option(help="head file of the round, or a head's name")
+    server: Path | None = option(
+        None, "public file NAME.pub of the server; rounds under masks need it"
+    )
+    protection: str | None = option(
+        None, "how every member's statistics leave it", choices=MODES,
+        unset="masked with --server, else signed",
+    )  # fmt: skip
+    space: Path | None = option(
+        None, "feature file: all members have features of its space, and its classes",
+        unset="what the head file is bound to",
+    )  # fmt: skip
+    colluding: int = option(
+        0, "members who may work with the server or with each other", at_least=0
+    )
     threshold: int | None = option(
         None, "members that must stay until the end for a sum under masks", at_least=2,
         unset="two thirds of them and one more",
@@ -30,6 +68,14 @@ class RosterOptions(Options):
     max_rows: int | None = option(
         None, "most rows that a member may have", at_least=1, unset="what int64 allows"
     )
+
+    def check(self) -> None:
+        self.check_noise()
+        if self.protection == MASKED and self.server is None:
+            raise UsageError(
+                "--protection masked needs --server NAME.pub (afltool keys new): members answer "
+                "only what the server has signed, and only the server can read the answers"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +94,7 @@ class RevealOptions(MemberOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProtectionOptions(Options):
+class ProtectionOptions(NoiseOptions):
     """Signatures, masks and noise on statistics before they leave a client."""
 
     sign: Path | None = option(
@@ -60,22 +106,10 @@ class ProtectionOptions(Options):
         in_run=False,
     )  # fmt: skip
     passphrase_file: Path | None = option(None, _PASSPHRASE, in_run=False, in_result=False)
-    dp_epsilon: float | None = option(
-        None, "differential privacy: add noise for this ε to the statistics", above=0, in_run=False
-    )
-    dp_delta: float | None = option(
-        None, "differential privacy: its δ", above=0, below=1, in_run=False
-    )
-    clip: float | None = option(
-        None, "differential privacy: the largest norm of a row; longer rows are scaled down",
-        above=0, in_run=False,
-    )  # fmt: skip
 
     def check_protection(self) -> None:
         """Refuse options that need others."""
-        budget = [self.dp_epsilon, self.dp_delta, self.clip]
-        if any(x is not None for x in budget) and None in budget:
-            raise UsageError("differential privacy takes --dp-epsilon, --dp-delta and --clip")
+        self.check_noise()
         if self.dp_epsilon is not None and self.sign is None:
             raise UsageError(
                 "--dp-epsilon needs --sign KEY: the noise follows from the key, so that the same "

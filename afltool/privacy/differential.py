@@ -24,6 +24,7 @@ from ..statistics import Statistics
 from . import accountant
 from .masking import COUNTS
 from .noise import Bits, discrete_gaussian, rounded_gaussian
+from .terms import DISTRIBUTED, LOCAL
 
 # How the budget is shared: σᵢ = m Δᵢ / √shareᵢ, and Σ (Δᵢ/σᵢ)² = 1/m² for any shares that add up to
 # 1. Class counts are only used in reports.
@@ -31,7 +32,6 @@ SHARES = {"gram": 0.5, "cross": 0.45, COUNTS: 0.05}
 # With σ below 1, a sum of discrete Gaussians is far from a discrete Gaussian; then the gram would
 # need more noise only because of the class counts. With σ of 2 it is close (τ below 1e-15).
 WIDE = 2.0
-LOCAL, DISTRIBUTED = "local", "distributed"
 FAILURE = 0.05  # probability that AdaSSP's bound on the noise does not hold
 
 

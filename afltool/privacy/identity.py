@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ class Member:
     name: str
     sign: str
     agree: str
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Member:
+        """That of a message with the fields `PUBLIC`."""
+        return cls(*(body[k] for k in PUBLIC))
 
     def as_dict(self) -> dict[str, str]:
         return {"name": self.name, "sign": self.sign, "agree": self.agree}
@@ -169,6 +175,6 @@ def _key(path: Path, pem: str, passphrase: bytes | None) -> Any:
 def load_public(path: Path) -> Member:
     """Read a public file; its own signature is checked."""
     message = msg.read(path, "public-key", PUBLIC)
-    member = Member(*(message.body[k] for k in ("name", "sign", "agree")))
+    member = Member.of(message.body)
     member.check(str(path), message)
     return member

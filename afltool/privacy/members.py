@@ -44,6 +44,8 @@ def _seals(roster: Roster, paths: Iterable[Path], kind: str) -> dict[str, _Seale
         header = read_header(path, kind)
         with damage_as_error(path):
             one = _Sealed(path, header, check_seal(roster, path, header))
+            roster.terms.check_rows(path, roster.path, header["context"])
+            roster.terms.check_noise(path, roster.path, header["context"])
         known = found.setdefault(one.seal.body["member"], one)
         if known is not one:
             raise MismatchError(

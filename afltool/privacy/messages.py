@@ -8,6 +8,7 @@ layout of the file does not change them.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -81,6 +82,34 @@ def hexadecimal(size: int) -> Any:
 
     check.__doc__ = f"{size} bytes as {2 * size} hexadecimal digits"
     return check
+
+
+def real(value: Any) -> bool:
+    """a real number as a text, as short as it can be without losing digits"""
+    try:
+        return isinstance(value, str) and real_text(float(value)) == value
+    except ValueError:
+        return False
+
+
+def real_text(value: float) -> str:
+    """A finite real number as the shortest text that gives it back: bodies hold no real numbers.
+
+    >>> real_text(1e-05), real_text(3)
+    ('1e-05', '3.0')
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not finite")
+    return repr(float(value))
+
+
+def without_reals(value: Any) -> Any:
+    """A JSON value with `real_text` in place of its real numbers."""
+    if isinstance(value, Mapping):
+        return {key: without_reals(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_reals(inner) for inner in value]
+    return real_text(value) if isinstance(value, float) else value
 
 
 SHA256 = hexadecimal(32)

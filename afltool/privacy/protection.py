@@ -14,6 +14,7 @@ from ..errors import MismatchError, UsageError
 from ..names import KEY, file_stem
 from ..options.privacy import ProtectionOptions
 from ..statistics import Statistics
+from ..store.features import Features
 from ..store.masked import masked_digest, save_masked
 from ..store.statistics import save_statistics, statistics_header
 from . import identity, masking
@@ -22,6 +23,7 @@ from .offers import Offers, RoundFolder, Secrets
 from .roster import Roster
 from .roster import load as load_roster
 from .sealing import sealing
+from .terms import Budget
 
 if TYPE_CHECKING:
     from .differential import Noise
@@ -40,25 +42,27 @@ class Protection:
     noise: Noise | None = None
 
     @classmethod
-    def of(
-        cls, o: ProtectionOptions, binding: Mapping[str, Any], space: Mapping[str, Any]
-    ) -> Protection:
-        """Read the files of the options; refuse options that do not fit the head or the
-        features."""
-        roster = None if o.roster is None else load_roster(o.roster)
-        if roster is not None:
+    def of(cls, o: ProtectionOptions, binding: Mapping[str, Any], rows: Features) -> Protection:
+        """Read the files of the options; refuse options that do not fit the head, the features or
+        the roster."""
+        roster, budget, space = None, Budget.of(o), rows.header["space"]
+        if o.roster is not None:
+            roster = load_roster(o.roster)
             roster.check_head(str(o.roster), binding)
+            budget = roster.terms.noise_for(budget, bool(o.mask), o.roster)
+            roster.terms.check_rows(rows.path, o.roster, rows.header)
         offers = Offers.load(roster, o.mask) if o.mask and roster is not None else None
         noise = None
-        if o.dp_epsilon is not None and o.dp_delta is not None and o.clip is not None:
+        if budget is not None:
             from .differential import Noise, check_head  # and SciPy's special functions
 
             check_head(binding["name"], binding["phase"], binding["options"], space["dtype"])
             members = 1 if offers is None else offers.roster.threshold
-            noise = Noise(o.dp_epsilon, o.dp_delta, o.clip, space["fraction_bits"], members)
+            bits = space["fraction_bits"]
+            noise = Noise(budget.epsilon, budget.delta, budget.clip, bits, members)
             if noise.radius < 1:
                 raise UsageError(
-                    f"--clip {o.clip:g} is less than one step of features with "
+                    f"--clip {budget.clip:g} is less than one step of features with "
                     f"{noise.bits} fraction bits ({2.0**-noise.bits:g})"
                 )
         return cls(o.sign, passphrase(o.passphrase_file), roster, offers, noise)

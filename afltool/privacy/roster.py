@@ -5,25 +5,33 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..differences import difference
 from ..errors import CorruptFileError, MismatchError, NumericalError, UsageError
 from ..phases import Phase
 from ..store import headers
 from . import messages as msg
+from . import terms
 from .identity import PUBLIC, Member
+from .terms import Terms
 
 INT64 = 2**63 - 1
+VERSION = 2
 HEAD = {"name": str, "phase": str, "digest": msg.SHA256}
 PATTERN = {
+    "version": headers.whole,
     "round": msg.hexadecimal(16),
     "members": [PUBLIC],
+    "server": (PUBLIC, None),
     "threshold": headers.at_least_one,
+    "colluding": headers.whole,
     "head": HEAD,
     "max_rows": headers.at_least_one,
+    **terms.PATTERN,
 }
 
 
@@ -33,6 +41,9 @@ class Roster:
 
     ``round`` is random, so equal agreements of two rounds have different digests. ``head``: name,
     phase and digest. ``max_rows``: no member has more rows; so every sum fits into int64.
+    ``terms``: what is asked of every member's statistics. ``server``: the only one whose requests
+    are answered, and who can read the answers. ``colluding``: how many members may work with it or
+    with each other. ``path``: its file, for messages.
     """
 
     round: str
@@ -40,6 +51,10 @@ class Roster:
     threshold: int
     head: Mapping[str, str]
     max_rows: int
+    terms: Terms
+    server: Member | None = None
+    colluding: int = 0
+    path: Path = field(default=Path("roster"), compare=False)
 
     @classmethod
     def new(
@@ -48,43 +63,79 @@ class Roster:
         head: Mapping[str, str],
         threshold: int | None = None,
         max_rows: int | None = None,
+        *,
+        terms: Terms,
+        server: Member | None = None,
+        colluding: int = 0,
     ) -> Roster:
-        """A roster with a fresh random number; ``threshold`` is ⌊2n/3⌋ + 1 unless given."""
+        """A roster with a fresh random number.
+
+        ``threshold`` is ⌊2n/3⌋ + 1 unless given, or more where ``colluding`` members require it.
+        """
         n = len(members)
         most = INT64 // (max(n, 1) * row_bound(head["phase"]))
+        least = max(2 * n // 3 + 1, (n + colluding) // 2 + 1, colluding + 2)
         made = cls(
             secrets.token_hex(16),
             tuple(sorted(members)),
-            2 * n // 3 + 1 if threshold is None else threshold,
+            least if threshold is None else threshold,
             {k: head[k] for k in HEAD},
             most if max_rows is None else max_rows,
+            terms,
+            server,
+            colluding,
         )
         made.check()
         return made
 
     def check(self) -> None:
         """Refuse a roster that protects no member, or whose sums might not fit into int64."""
-        n, t = len(self.members), self.threshold
-        for what in ("name", "sign", "agree"):
-            key, times = Counter(getattr(m, what) for m in self.members).most_common(1)[0]
-            if times > 1:
-                same = [m.name for m in self.members if getattr(m, what) == key]
-                kind = "name" if what == "name" else "key"
-                raise MismatchError(
-                    f"{times} members of the roster have one {kind}: {', '.join(map(repr, same))}; "
-                    "each member makes a key pair of its own (afltool keys new)"
-                )
-        if not (2 <= t <= n < 2 * t):
-            raise UsageError(
-                f"the threshold of {n} members must be more than half, at least 2 and at most "
-                f"{n}; found {t}. With fewer a server could ask half of the members for one secret "
-                "and half for the other"
-            )
-        if n * self.max_rows * row_bound(self.head["phase"]) > INT64:
+        self._check_keys()
+        self._check_threshold()
+        n, row = len(self.members), row_bound(self.head["phase"])
+        if n * self.max_rows * row > INT64:
             raise NumericalError(
                 f"sums over {n} members of up to {self.max_rows} rows each could exceed int64; "
-                f"lower --max-rows to {INT64 // (n * row_bound(self.head['phase']))}"
+                f"lower --max-rows to {INT64 // (n * row)}"
             )
+
+    def _check_keys(self) -> None:
+        everybody = [*self.members, *([self.server] if self.server else [])]
+        for what in ("name", "sign", "agree"):
+            key, times = Counter(getattr(m, what) for m in everybody).most_common(1)[0]
+            if times > 1:
+                same = [m.name for m in everybody if getattr(m, what) == key]
+                kind = "name" if what == "name" else "key"
+                raise MismatchError(
+                    f"{times} in the roster have one {kind}: {', '.join(map(repr, same))}; "
+                    "each member, and the server, makes a key pair of its own (afltool keys new)"
+                )
+        if self.terms.masked and self.server is None:
+            raise MismatchError(
+                "a roster with masks names its server: give --server NAME.pub (afltool keys new)"
+            )
+
+    def _check_threshold(self) -> None:
+        n, t, c = len(self.members), self.threshold, self.colluding
+        if not (c + 2 <= t <= n and 2 * t > n + c):
+            of = f"{n} members" + (f", {c} of them colluding," if c else "")
+            raise UsageError(
+                f"the threshold of {of} must be more than {(n + c) / 2:g}, at least {c + 2} and at "
+                f"most {n}; found {t}. With fewer a server could ask some members for one secret, "
+                "and others for the other one"
+            )
+        if self.terms.masked and self.terms.noise and self.sharing < 2:
+            raise UsageError(
+                f"noise shared under masks needs a threshold of at least {c + 3}; found {t}. A "
+                f"member knows its own noise, and {c} may tell it theirs, so that of the "
+                f"{self.sharing} others who must stay has to be enough, and they must be 2 or more"
+            )
+
+    @property
+    def sharing(self) -> int:
+        """The number of members, t − 1 − c, whose noise together must be enough for any member that
+        knows its own and that of ``colluding`` others."""
+        return self.threshold - 1 - self.colluding
 
     @property
     def limit(self) -> int:
@@ -94,11 +145,15 @@ class Roster:
     def as_dict(self) -> dict[str, Any]:
         return {
             "kind": "roster",
+            "version": VERSION,
             "round": self.round,
             "members": [m.as_dict() for m in self.members],
+            "server": self.server and self.server.as_dict(),
             "threshold": self.threshold,
+            "colluding": self.colluding,
             "head": dict(self.head),
             "max_rows": self.max_rows,
+            **self.terms.as_dict(),
         }
 
     def digest(self) -> str:
@@ -189,13 +244,39 @@ def row_bound(phase: str) -> int:
 
 def load(path: Path) -> Roster:
     """Read a roster and check what it claims."""
-    body = msg.read(path, "roster", PATTERN).body
-    members = tuple(Member(m["name"], m["sign"], m["agree"]) for m in body["members"])
-    if list(members) != sorted(members) or not members:
+    found = msg.parse(path)
+    _check_version(path, found)
+    body = msg.message_of(str(path), found, "roster", PATTERN).body
+    roster = Roster(
+        body["round"],
+        tuple(Member.of(m) for m in body["members"]),
+        body["threshold"],
+        {k: body["head"][k] for k in HEAD},
+        body["max_rows"],
+        Terms.from_dict(body),
+        body["server"] and Member.of(body["server"]),
+        body["colluding"],
+        path,
+    )
+    if list(roster.members) != sorted(roster.members) or not roster.members:
         raise CorruptFileError(f"{path} is damaged: its members are not sorted by name")
-    roster = Roster(body["round"], members, body["threshold"], body["head"], body["max_rows"])
+    if wrong := difference(roster.as_dict(), body):
+        raise CorruptFileError(f"{path} is damaged: {wrong}")
     roster.check()
     return roster
+
+
+def _check_version(path: Path, found: Any) -> None:
+    """Refuse a roster of another version; whatever else is wrong is found later."""
+    if headers.mismatch(found, msg.SEALED) or found["body"].get("kind") != "roster":
+        return
+    version = found["body"].get("version", 1)
+    if version != VERSION:
+        raise CorruptFileError(
+            f"{path} is a roster of version {version!r}; this afltool reads version {VERSION}, in "
+            "which it names the server and the protection: make a new one (afltool roster), and "
+            "compare its digest again"
+        )
 
 
 def save(path: Path, roster: Roster, overwrite: bool = False) -> Path:

@@ -55,6 +55,7 @@ def aggregate(
         from ..privacy.roster import load as load_roster
 
         roster = load_roster(o.roster)
+        roster.terms.check_mode(bool(o.offers), "--offers FOLDER", o.roster)
         if o.offers:
             return masked_total(paths, Path(out), Offers.load(roster, o.offers), o, overwrite)
         check_members(roster, [*paths, *leaving])

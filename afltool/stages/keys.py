@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..differences import difference
-from ..errors import AflError, OutputExistsError, UsageError
+from ..errors import AflError, MismatchError, OutputExistsError, UsageError
 from ..heads.base import binding
 from ..names import KEY, PUBLIC, file_stem
 from ..options import made, takes
-from ..options.privacy import KeysOptions, RosterOptions
+from ..options.privacy import MASKED, SIGNED, KeysOptions, RosterOptions
 from ..privacy import identity
 from ..privacy.identity import Identity
+from ..privacy.messages import without_reals
 from ..privacy.protection import key_of, passphrase
 from ..privacy.roster import Roster
 from ..privacy.roster import load as load_roster
 from ..privacy.roster import save as save_roster
+from ..privacy.terms import Budget, Terms
 from ..progress import log
-from ..store.heads import head_from
+from ..store.heads import head_from, rows_of
 
 
 @takes(KeysOptions)
@@ -49,16 +51,67 @@ def roster(
     """Write the roster of a round: members by their public files (or folders of them)."""
     out, o = Path(out), made(RosterOptions, options)
     members = [identity.load_public(path) for path in _public_files(public)]
-    head, _ = head_from(o.head)
+    head, header = head_from(o.head)
     if head.phase() is None:
         raise UsageError(f"the head {o.head} is solved: there is nothing left to gather")
-    new = Roster.new(members, binding(head), o.threshold, o.max_rows)
+    bound = binding(head)
+    new = Roster.new(
+        members,
+        bound,
+        o.threshold,
+        o.max_rows,
+        terms=_terms(o, bound, header),
+        server=None if o.server is None else identity.load_public(o.server),
+        colluding=o.colluding,
+    )
     if out.exists() and not overwrite:
         _check_same(out, new)
         return out
     save_roster(out, new, overwrite)
-    log.info("roster: %s; every member compares this digest by another way", new.digest())
+    _tell(new)
     return out
+
+
+def _terms(o: RosterOptions, head: Mapping[str, Any], header: Mapping[str, Any] | None) -> Terms:
+    """What the roster asks of every member's statistics."""
+    of_head = {k: header[k] for k in ("space", "classes") if header and header[k]}
+    given = {} if o.space is None else rows_of(o.space).as_dict()
+    if given and (where := difference({k: given[k] for k in of_head}, of_head)):
+        raise MismatchError(
+            f"--space {o.space} is not what the head {o.head} is bound to: {where} (here: {o.head},"
+            f" there: {o.space})"
+        )
+    rows = {"space": None, "classes": None, **given, **of_head}
+    noise = Budget.of(o)
+    if noise is not None:
+        from ..privacy.differential import check_head
+
+        dtype = (rows["space"] or {}).get("dtype", "int16")
+        check_head(head["name"], head["phase"], head["options"], dtype)
+    classes = rows["classes"] and tuple(rows["classes"])
+    mode = o.protection or (SIGNED if o.server is None else MASKED)
+    return Terms(mode, noise, without_reals(rows["space"]), classes or None)
+
+
+def _tell(roster: Roster) -> None:
+    """What is agreed, and what that means for members."""
+    n, t, terms = len(roster.members), roster.threshold, roster.terms
+    log.info("roster: %s; every member compares this digest over another channel", roster.digest())
+    log.info(
+        "roster: statistics leave their members %s%s; %s",
+        terms.mode, f" with noise, {terms.noise}" if terms.noise else ", without noise",
+        "all have features of one space" if terms.space else "it names no feature space (--space)",
+    )  # fmt: skip
+    if terms.masked:
+        log.info(
+            "roster: %d of %d members must stay until the end, so %s may drop out",
+            t, n, n - t or "nobody",
+        )  # fmt: skip
+        if t == 2:
+            log.warning(
+                "roster: with a threshold of 2 the sum may be of two members, each of whom then "
+                "knows the other's statistics: total less its own"
+            )
 
 
 def _public_files(paths: Sequence[str | Path]) -> list[Path]:

@@ -30,6 +30,7 @@ def mask_offer(
     """
     o = made(MemberOptions, options)
     agreed = load_roster(Path(roster))
+    agreed.terms.check_mode(True, "mask offer", agreed.path)
     log.info("mask offer: the roster's digest is %s", agreed.digest())
     paths = []
     for me in keys_in(o.key, passphrase(o.passphrase_file)):

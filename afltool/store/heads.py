@@ -175,6 +175,12 @@ def _finite(array: Array) -> bool:
     return array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
 
 
+def rows_of(path: Path) -> Context:
+    """What a feature file's rows are: its space and its classes."""
+    header = hdf5.read_header(path, "features")
+    return Context(header["space"], tuple(header["classes"]))
+
+
 def new_head(
     name: str, options: Mapping[str, Any] | None = None
 ) -> tuple[Head, Mapping[str, Any] | None]:
