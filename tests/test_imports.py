@@ -97,6 +97,41 @@ def test_labels_beside_a_file_that_has_none(tmp_path, rows):
                                   labels=tmp_path / "y.txt")  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("classes", "labels", "message"),
+    [
+        (["2", "0", "1"], [0, 1, 2], "the label 0 .* named '0' is at place 1"),
+        (["0", "2", "1"], [0, 1, 0], "the label 1 .* named '1' is at place 2"),
+        (["5", "7"], [5, 7], "the label 5 .* at place 5 is no class"),
+        (["01", "02"], ["01", "02"], "the label 1 .* named '01' is at place 0"),
+        (["-1", "1"], [-1, 1], "the label -1 .* at place -1 is no class"),
+    ],
+)
+def test_labels_that_are_places_and_names_are_refused(tmp_path, rows, classes, labels, message):
+    x = rows[0][: len(labels)]
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "y.txt").write_text("".join(f"{label}\n" for label in labels))
+    beside = {"labels": tmp_path / "y.txt", "classes": classes}
+    with pytest.raises(InvalidDataError, match=message):
+        afltool.import_embeddings(tmp_path / "x.npy", tmp_path / "a.h5", **beside)
+    np.savez(tmp_path / "x.npz", x=x, y=np.array(labels, dtype=int))
+    with pytest.raises(InvalidDataError, match=message):
+        afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "a.h5", classes=classes)
+    np.savez(tmp_path / "s.npz", x=x, y=np.array(labels, dtype=str))
+    named = afltool.import_embeddings(tmp_path / "s.npz", tmp_path / "s.h5", classes=classes)
+    with open_features(named) as features:
+        assert [classes[i] for i in features.labels] == [str(label) for label in labels]
+
+
+@pytest.mark.parametrize("classes", [["0", "1", "2"], ["cat", "1", "10"], ["20", "50", "100"]])
+def test_labels_that_are_places_alone_are_read(tmp_path, rows, classes):
+    x, y = rows
+    np.savez(tmp_path / "e.npz", x=x, y=y)
+    path = afltool.import_embeddings(tmp_path / "e.npz", tmp_path / "e.h5", classes=classes)
+    with open_features(path) as features:
+        assert features.labels.tolist() == y.tolist()
+
+
 NAMED = {
     "a.npz": lambda p, x, y: np.savez(p, emb=x, diagnosis=y, x=x[:, :1], y=y),
     "a.safetensors": lambda p, x, y: save_file({"emb": x, "diagnosis": y, "y": y}, p),

@@ -240,6 +240,26 @@ def test_clients_that_are_missing_are_counted(road, tmp_path, cli):
     assert afltool.info(tmp_path / "p.h5")["digest"] == afltool.info(road.total)["digest"]
 
 
+def test_clients_that_leave_are_missing(road, tmp_path, cli):
+    files, leave = sorted(road.stats.iterdir()), [f"--subtract={i}" for i in (0, 1)]
+    done = cli("aggregate", road.stats, *leave, "-o", tmp_path / "o.h5")
+    assert done.exit_code == 0
+    assert "4 of 6 clients" in done.stderr
+    assert afltool.info(tmp_path / "o.h5")["clients"] == 4
+    complete = cli("aggregate", road.stats, *leave, "--complete", "-o", tmp_path / "p.h5")
+    refused(complete, INPUT, "4 of 6 clients", "2 are missing (2 by --subtract)")
+    every = [o for path in files for o in ("--subtract", path)]
+    none = cli("aggregate", road.total, *every, "--complete", "-o", tmp_path / "p.h5")
+    refused(none, INPUT, "0 of 6 clients", "6 are missing")
+    assert not (tmp_path / "p.h5").exists()
+
+
+def test_a_client_that_is_given_twice_is_counted_once(road, tmp_path, cli):
+    twice = cli("aggregate", road.total, min(road.stats.iterdir()), "-o", tmp_path / "o.h5")
+    refused(twice, MISMATCH, "is given twice")
+    assert "6 of 6 clients" in twice.stderr
+
+
 def test_held_out_clients_are_counted_apart(road, tmp_path, cli):
     dealt = afltool.partition(road.train, tmp_path / "c.h5", scheme="iid", clients=10, held_out=0.2)
     stats = afltool.local_stats(road.train, "linear", tmp_path / "s", partition=dealt)

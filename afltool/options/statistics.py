@@ -71,7 +71,11 @@ class AggregateOptions(SummingOptions):
         "sum", "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking",
         choices=("sum", "pairwise"),
     )  # fmt: skip
-    complete: bool = option(False, "refuse a sum that lacks clients of the partition", in_run=False)
+    complete: bool = option(
+        False,
+        "refuse a sum that lacks clients of the partition, those of --subtract too",
+        in_run=False,
+    )
     allow_repeats: bool = option(
         False, "add clients even if their rows are in the sum under another name", in_run=False
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +42,9 @@ def aggregate(
     the clients of all its parts. An item of ``subtract`` that is not a path is the name of a client
     whose file lies in a folder among the others, or beside one of the files. The sum of the clients
     that the partition holds out is written to ``held_out``. A message says how many clients of a
-    partition are missing; with ``complete`` that is an error. The same feature file or the same
-    sums under two names are refused unless ``allow_repeats``. ``law`` 'pairwise' folds the files by
-    AFL's Theorem 1, which costs O(K d³) and loses digits.
+    partition are missing, those that leave among them; with ``complete`` that is an error. The same
+    feature file or the same sums under two names are refused unless ``allow_repeats``. ``law``
+    'pairwise' folds the files by AFL's Theorem 1, which costs O(K d³) and loses digits.
     """
     o = made(AggregateOptions, options)
     paths = expand([*files, *o.add], sys.stdin)
@@ -63,7 +63,7 @@ def aggregate(
     minus = [_Item.of(path) for path in leaving]
     if not plus:
         raise UsageError("there are no statistics to add up")
-    _count_clients(plus, o.complete)
+    _count_clients(plus, minus, o.complete)
     if not o.allow_repeats:
         _check_equal(plus)
     kept, held = _split_held_out(plus, o.held_out is not None)
@@ -107,27 +107,29 @@ class _Item:
         return cls(path, identity, marks, where, header["recipe"], clients, header["digest"])
 
 
-def _count_clients(items: Sequence[_Item], complete: bool) -> None:
+def _count_clients(plus: Sequence[_Item], minus: Sequence[_Item], complete: bool) -> None:
     """Say how many clients of each partition are in the sum: clients and files can be missing."""
-    given: Counter[tuple[str, bool, int]] = Counter()
-    for item in items:
+    leave = {who for item in minus for who in item.clients}
+    given: dict[tuple[str, bool, int], set[ClientId]] = defaultdict(set)
+    for item in plus:
         for who, client in item.clients.items():
             if client.dealt_to:
-                given[who.partition, client.held_out, client.dealt_to] += 1
-    for (partition, held_out, wanted), found in sorted(given.items()):
-        what = f"{found} of {wanted} {'held-out ' if held_out else ''}clients of the partition "
+                given[who.partition, client.held_out, client.dealt_to].add(who)
+    for (partition, held_out, wanted), found in sorted(given.items(), key=lambda one: one[0]):
+        stay, lack = len(found - leave), wanted - len(found - leave)
+        what = f"{stay} of {wanted} {'held-out ' if held_out else ''}clients of the partition "
         what += f"{partition[:12]} are in the sum"
-        if found >= wanted:
+        taken = len(found & leave)
+        missing = f"{lack} are missing" + (f" ({taken} by --subtract)" if taken else "")
+        if lack <= 0:
             log.info("aggregate: %s", what)
         elif complete:
             raise InputError(
-                f"{what}, {wanted - found} are missing: make their statistics (local-stats again "
-                "makes only what is not there), or leave --complete out"
+                f"{what}, {missing}: make their statistics (local-stats again makes only what is "
+                f"not there){', keep those that leave' if taken else ''}, or leave --complete out"
             )
         else:
-            log.info(
-                "aggregate: %s, %d are missing (--complete refuses this)", what, wanted - found
-            )
+            log.info("aggregate: %s, %s (--complete refuses this)", what, missing)
 
 
 def _check_equal(items: Sequence[_Item]) -> None:

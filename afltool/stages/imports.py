@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,11 @@ def import_embeddings(
     column x of lists or one column for each feature. The options ``x`` and ``y`` give other names.
     ``labels`` names a file of labels for files without y; .npy files never have one. Features are
     read in blocks. Labels are integers 0 … C−1 or names. ``classes`` gives the names and their
-    order, which a federation must share. ``backbone`` is the name of the program that made the
-    embeddings: only features of the same name, size and number format can be added up. Row ids are
-    'row/N', or the array (or column) ``row_ids`` of the file. With ``unlabelled`` labels need not
-    be there and are not read into the feature file, whose rows can be predicted.
+    order, which a federation must share; an integer that is the name of another class is refused.
+    ``backbone`` is the name of the program that made the embeddings: only features of the same
+    name, size and number format can be added up. Row ids are 'row/N', or the array (or column)
+    ``row_ids`` of the file. With ``unlabelled`` labels need not be there and are not read into the
+    feature file, whose rows can be predicted.
     """
     from ..datasets import read_classes
 
@@ -125,6 +127,7 @@ def _with_classes(
     if y.dtype.kind in "iu":
         end = len(classes) if classes else min(int(y.max()) + 1, MOST_CLASSES)
         names = tuple(classes) if classes else tuple(map(str, range(end)))
+        _refuse_number_names(path, y, names)
         bad = np.flatnonzero((y < 0) | (y >= end))
         labels = y
     elif y.dtype.kind in "US":
@@ -148,6 +151,22 @@ def _with_classes(
             "site that holds one class only names all of them with --classes FILE"
         )
     return names, labels.astype(np.int64)
+
+
+def _refuse_number_names(path: Path, y: NDArray[Any], names: Sequence[str]) -> None:
+    """Refuse a label that is the place of one class and the name of another."""
+    called = {int(name): i for i, name in enumerate(names) if re.fullmatch("-?[0-9]{1,18}", name)}
+    for label in map(int, np.unique(y)):
+        place = called.get(label, label)
+        if place != label:
+            other = repr(names[label]) if 0 <= label < len(names) else "no class"
+            raise InvalidDataError(
+                f"{path}: the label {label} can be read in two ways: the class named "
+                f"{names[place]!r} is at place {place} (from 0), and at place {label} is {other}. "
+                "If labels are names, give them as texts in .npy, .npz or .parquet "
+                "(y.astype(str)); if they are places, give --classes names that are no numbers, or "
+                "numbers in order from 0"
+            )
 
 
 def _row_ids(path: Path, given: NDArray[Any] | None, n: int) -> NDArray[np.bytes_]:
