@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +16,9 @@ from .heads import OPTIONS, make_head
 from .heads.base import Block, Head, binding
 from .linalg import softmax as sm
 from .linalg.fixedpoint import FixedPoint, Rows, encode
+from .options.features import NumberFormat
 from .statistics import Context, Statistics
+from .store.arrays import damage_as_error
 from .store.heads import load_head, save_head
 from .store.recipes import recipe
 
@@ -65,18 +67,20 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     Two estimators that were fitted apart add up: ``a + b`` is the estimator fitted on the rows of
     both, and ``ab - b`` is ``a`` again: b's rows are unlearned; ``sum(estimators)`` is that of all.
-    With ``fraction_bits`` the sums are integers and this is exact, else up to rounding. It is for
-    heads that one round solves: linear, random-features, discriminant, safle with given thresholds,
-    deepafl with single_round.
+    With ``fraction_bits`` the sums of linear, discriminant and safle are integers, and this is
+    exact; random-features and deepafl also need the option ``{"compute": "fixed"}``. Otherwise it
+    is up to rounding. It is for heads that one round solves: linear, random-features,
+    discriminant, safle with given thresholds, deepafl with single_round.
 
     Parameters:
         head: name of a head: linear, random-features, discriminant, deepafl, safle, softmax.
         ridge: final ridge λ ≥ 0, 'auto' (generalised cross-validation) or 'LO:HI:COUNT'; with
             'auto' a head that has no ridge, or none that is chosen so, keeps to its own.
         intercept: add a constant feature, where the head knows that option.
-        fraction_bits: round features to int16 with so many fraction bits, as feature files hold
-            them; None: use them as they are.
-        options: further options of the head by name, such as ``{"width": 1024}``.
+        fraction_bits: round features to int16 with so many fraction bits, 0 to 15, as feature
+            files hold them; None: use them as they are.
+        options: further options of the head by name, such as ``{"width": 1024}``; not ``ridge``
+            and ``intercept``, which are parameters.
 
     Attributes:
         classes_: the labels, sorted, (C,).
@@ -200,6 +204,11 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _head_options(self) -> dict[str, Any]:
         known = {f.name: f for f in fields(OPTIONS[self.head])} if self.head in OPTIONS else {}
         chosen = dict(self.options or {})
+        for name in chosen.keys() & {"ridge", "intercept"}:
+            raise UsageError(
+                f"{name} is a parameter of the estimator: give {name}={chosen[name]!r} beside "
+                f"options, not options={{{name!r}: …}}"
+            )
         if "ridge" in known:
             if self.ridge != "auto" or known["ridge"].default is not None:
                 chosen["ridge"] = self.ridge
@@ -214,8 +223,9 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return replace(found, context=self._context(head))
 
     def _context(self, head: Head) -> Context:
-        kind = "float32" if self.fraction_bits is None else "int16"
-        space = imported_space("import", self.n_features_in_, kind, self.fraction_bits)
+        bits = self._bits()
+        kind = "float32" if bits is None else "int16"
+        space = imported_space("import", self.n_features_in_, kind, bits)
         return Context(space, tuple(str(name) for name in self.classes_), binding(head))
 
     def _blocks(self, X: NDArray[Any], codes: NDArray[np.int64]) -> Iterator[Block]:
@@ -225,13 +235,19 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def _rows(self, X: NDArray[Any], first: int = 0) -> Rows:
         """Rows as heads take them."""
+        bits = self._bits()
+        return X if bits is None else FixedPoint(encode(X, bits, first), bits)
+
+    def _bits(self) -> int | None:
+        """``fraction_bits`` as a whole number in its range; `UsageError` for another one."""
         if self.fraction_bits is None:
-            return X
-        return FixedPoint(encode(X, self.fraction_bits, first), self.fraction_bits)
+            return None
+        return NumberFormat(fraction_bits=self.fraction_bits).bits
 
     # ------------------------------------------------------------ checks
 
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+        self._bits()
         X, y = validate_data(self, X, y, dtype=np.float64, reset=reset)
         check_classification_targets(y)
         return X, y
@@ -280,15 +296,28 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     # ------------------------------------------------------------ files
 
     def save(self, path: str | Path) -> Path:
-        """Write the solved head as a head file, which `afltool evaluate` and others read."""
+        """Write the solved head as a head file, which `afltool evaluate` and others read.
+
+        It is for features that were imported, without ``fraction_bits`` in any number format, else
+        in that one. Labels are whole numbers, reals, booleans, texts or dates; `UsageError` for
+        others, which a file could not give back.
+        """
         check_is_fitted(self)
-        context = self._context(self.head_)
+        context, kind = self._context(self.head_), self.classes_.dtype.str
+        try:
+            labels_of(context.classes, kind)
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"a head file cannot hold labels of type {self.classes_.dtype}, such as "
+                f"{self.classes_[0]!r}: fit with y.astype(str)"
+            ) from None
+        if self._bits() is None:
+            space = {k: v for k, v in context.space.items() if k != "dtype"}
+            context = replace(context, space=space)
         made_by = recipe(
             "fit", {"params": _plain(self.get_params())}, {"head": self.head_.digest()}
         )
-        return save_head(
-            Path(path), self.head_, made_by, context, label_type=self.classes_.dtype.str
-        )
+        return save_head(Path(path), self.head_, made_by, context, label_type=kind)
 
     @classmethod
     def load(cls, path: str | Path) -> AnalyticClassifier:
@@ -304,7 +333,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         found = cls(
             head.name, fraction_bits=header["space"]["fraction_bits"], options=options, **own
         )
-        found.classes_ = _labels(header)
+        with damage_as_error(Path(path)):
+            found.classes_ = labels_of(header["classes"], header["provenance"].get("label_type"))
         found.n_features_in_, found.statistics_ = int(header["dim"]), None
         return found._solved(head)
 
@@ -313,8 +343,16 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
     return {k: dict(v) if isinstance(v, Mapping) else v for k, v in params.items()}
 
 
-def _labels(header: Mapping[str, Any]) -> NDArray[Any]:
-    """The labels of a head file: texts, or what `save` was given."""
-    names = np.array(header["classes"])
-    kind = header["provenance"].get("label_type", names.dtype.str)
-    return names.astype(kind) if np.dtype(kind).kind in "iuf" else names
+def labels_of(names: Sequence[str], kind: str | None) -> NDArray[Any]:
+    """The labels whose texts are ``names``, in the NumPy type ``kind``; None: texts.
+
+    Raises `TypeError` or `ValueError` where that type has no labels of these texts.
+    """
+    texts = np.array(names)
+    wanted = texts.dtype if kind is None else np.dtype(kind)
+    if wanted.kind not in "biufMUO":
+        raise ValueError(f"labels of type {wanted}")
+    found: NDArray[Any] = texts == "True" if wanted.kind == "b" else texts.astype(wanted)
+    if [str(label) for label in found] != list(names):
+        raise ValueError(f"labels {names} are not of type {wanted}")
+    return found

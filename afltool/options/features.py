@@ -21,7 +21,7 @@ class NumberFormat(Options):
     """How feature values are stored."""
 
     dtype: str = option(
-        "int16", "type of the stored features; sums are exact with int16",
+        "int16", "type of the stored features; sums of int16 features are exact",
         choices=("int16", "float32"), common=True,
     )  # fmt: skip
     fraction_bits: int = option(

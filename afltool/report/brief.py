@@ -117,7 +117,8 @@ def _names(names: Sequence[str]) -> str:
 def _space(space: Facts) -> str:
     """The network, the node and the number format of features."""
     bits = space.get("fraction_bits")
-    numbers = f"{space.get('dtype')}" + ("" if bits is None else f" with {bits} fraction bits")
+    numbers = space.get("dtype", "any number format")
+    numbers += "" if bits is None else f" with {bits} fraction bits"
     return ", ".join(filter(None, (space.get("backbone"), space.get("node"), numbers)))
 
 
