@@ -14,11 +14,15 @@ from problems import sums
 from test_bad_input import INPUT, MISMATCH, refused
 
 import afltool
+from afltool.errors import MismatchError, UsageError
 from afltool.heads import OPTIONS, make_head
 from afltool.linalg.fixedpoint import FixedPoint
+from afltool.memory import Room
 from afltool.statistics import Context
+from afltool.store.hdf5 import read_header
 from afltool.store.heads import load_head, save_head
 from afltool.store.statistics import load_statistics, save_statistics
+from afltool.store.workspace import working
 
 OPTIONS_OF = {
     "linear": {"intercept": True},
@@ -306,3 +310,106 @@ def test_what_a_disk_surely_must_hold_is_asked_for(tmp_path, cli, monkeypatch):
 class Disk:
     def __init__(self, free):
         self.free = free
+
+
+# ---------------------------------------------------------------- features of other classes
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory):
+    """The same rows with 2 classes and with an empty third one; one digest."""
+    at = tmp_path_factory.mktemp("twins")
+    raw = embeddings(at / "x.npz", 60, d=8, classes=2)
+    files = [
+        afltool.import_embeddings(raw, at / f"{len(names)}.h5", classes=names)
+        for names in (("a", "b"), ("a", "b", "c"))
+    ]
+    assert len({afltool.info(path)["digest"] for path in files}) == 1
+    return files
+
+
+def _local_stats(rows, at):
+    return afltool.local_stats(rows, "linear", at / "s", client="site")
+
+
+def _summed(rows, at):
+    dealt = afltool.partition(rows, at / f"{rows.stem}-p.h5", scheme="iid", clients=2)
+    return afltool.local_stats(rows, "linear", at / "sum.h5", partition=dealt, sum=True)
+
+
+def _split(rows, at):
+    (at / "cut").mkdir(exist_ok=True)
+    same_name = at / "cut" / "x.h5"
+    same_name.unlink(missing_ok=True)
+    same_name.symlink_to(rows)
+    return afltool.split(same_name, at / "parts", test=0.5)
+
+
+def _baseline(rows, at):
+    dealt = afltool.partition(rows, at / f"{rows.stem}-p.h5", scheme="iid", clients=2)
+    how = {"partition": dealt, "test": rows, "settings": {"rounds": 1}, "threads": 1}
+    return afltool.baseline("fedavg", rows, at / "b", **how)
+
+
+MADE_OF_ROWS = {
+    "local-stats": _local_stats,
+    "local-stats --sum": _summed,
+    "convert": lambda rows, at: afltool.convert(rows, at / "c.h5", dtype="float32"),
+    "split": _split,
+    "partition": lambda rows, at: afltool.partition(rows, at / "p.h5", scheme="iid", clients=2),
+    "baseline": _baseline,
+}
+
+
+@pytest.mark.parametrize("stage", MADE_OF_ROWS)
+def test_a_file_of_two_classes_is_not_up_to_date_for_rows_of_three(stage, twins, tmp_path):
+    """A digest of features covers no class names, so recipes name the classes beside it."""
+    make = MADE_OF_ROWS[stage]
+    assert make(twins[0], tmp_path) == make(twins[0], tmp_path)
+    with pytest.raises(UsageError, match=r"made differently: .*classes has 3 entries now"):
+        make(twins[1], tmp_path)
+
+
+def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
+    """Neither sums nor a partition: one process works on both files."""
+    known, parts = {}, []
+    with working(Room(1 << 30), tmp_path):
+        for rows in twins:
+            dealt = afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
+            total = tmp_path / f"t-{rows.stem}.h5"
+            how = {"partition": dealt, "sum": True, "known": known}
+            parts.append(afltool.local_stats(rows, "linear", total, **how))
+        with pytest.raises(MismatchError, match="classes differ"):
+            afltool.local_stats(twins[1], "linear", tmp_path / "x", partition=tmp_path / "p-2.h5")
+    assert len(known) == 2
+    assert [load_statistics(path).arrays["cross"].shape for path in parts] == [(8, 2), (8, 3)]
+
+
+@pytest.mark.parametrize("stage", ["local-stats", "convert", "split"])
+def test_files_from_before_classes_were_in_recipes_are_compared_by_their_own(
+    stage, twins, tmp_path
+):
+    make = MADE_OF_ROWS[stage]
+    made = make(twins[0], tmp_path)
+    for path in made if isinstance(made, tuple) else (made,):
+        older = read_header(path)
+        for key in ("classes", "space") if stage != "local-stats" else ("classes",):
+            del older["recipe"]["inputs"][key]
+        forge(path, path, {"recipe": older["recipe"]})
+    assert make(twins[0], tmp_path) == made
+    with pytest.raises(UsageError, match="classes has 3 entries now"):
+        make(twins[1], tmp_path)
+
+
+def test_numbers_of_another_unit_are_not_up_to_date(tmp_path):
+    """Equal int16 numbers with other fraction bits have one digest, and are other features."""
+    raw = embeddings(tmp_path / "x.npz", 60)
+    with np.load(raw) as arrays:
+        halved = {"x": arrays["x"] / 2, "y": arrays["y"]}
+    np.savez(tmp_path / "half.npz", **halved)
+    one = afltool.import_embeddings(raw, tmp_path / "9.h5", fraction_bits=9)
+    two = afltool.import_embeddings(tmp_path / "half.npz", tmp_path / "10.h5", fraction_bits=10)
+    assert afltool.info(one)["digest"] == afltool.info(two)["digest"]
+    afltool.convert(one, tmp_path / "c.h5", dtype="float32")
+    with pytest.raises(UsageError, match="fraction_bits is 10 now, 9 in the file"):
+        afltool.convert(two, tmp_path / "c.h5", dtype="float32")

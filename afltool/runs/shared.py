@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ..digest import canonical_json
 from ..stages.local_stats import Known
 from ..store.atomic import link_or_copy
+from ..store.features import meaning
 from ..store.hdf5 import read_header
 from ..store.heads import load_head
 from .layout import RunFolder
@@ -112,13 +113,14 @@ def head_key(start: Path, total: Path, held: Path | None, options: Mapping[str, 
 
 def partition_key(train: Path, options: Mapping[str, Any]) -> list[Any]:
     """Everything that a partition depends on."""
-    return ["partition", read_header(train, "features")["digest"], _texts(options)]
+    return ["partition", meaning(read_header(train, "features")), _texts(options)]
 
 
 def metrics_key(heads: list[Path], rows: list[Path | None], asked: list[bool]) -> list[Any]:
     """Everything that an evaluation depends on; ``asked``: of each round, and what else."""
-    found = [read_header(head, "head")["digest"] for head in heads[0 if asked[0] else -1 :]]
-    of_rows = [None if one is None else read_header(one, "features")["digest"] for one in rows]
+    solved = [read_header(head, "head") for head in heads[0 if asked[0] else -1 :]]
+    found = [[head["digest"], head["classes"]] for head in solved]
+    of_rows = [None if one is None else meaning(read_header(one, "features")) for one in rows]
     return ["metrics", found, of_rows, asked]
 
 

@@ -96,18 +96,19 @@ class _Job:
     def recipe(self) -> dict[str, Any]:
         """What the result depends on."""
         inputs = {
-            "features": self.rows.header["digest"],
+            **self.rows.meaning,
             "partition": self.partition.digest(),
-            "test": self.test.header["digest"],
+            "test": self.test.header["digest"],  # of the same space and classes
         }
         return recipe("baseline", {"method": self.method, **self.settings.as_dict()}, inputs)
 
     def told(self, head: str, seconds: float) -> dict[str, Any]:
         """Partition, digests, seconds of this process and versions, as a run's summary has them."""
-        inputs = {"train" if k == "features" else k: v for k, v in self.recipe()["inputs"].items()}
+        inputs = self.recipe()["inputs"]
+        digests = {"train": inputs["features"], **{k: inputs[k] for k in ("partition", "test")}}
         return {
             "partition": dict(self.partition.scheme),
-            "digests": {**inputs, "head": head},
+            "digests": {**digests, "head": head},
             "seconds": round(seconds, 3),
             "versions": versions(),
         }

@@ -41,7 +41,7 @@ def convert(
         given, digest = rows.header["space"], rows.header["digest"]
         space = {**given, "dtype": o.dtype, "fraction_bits": o.bits}
         before = {"digest": digest, **{k: given[k] for k in ("dtype", "fraction_bits")}}
-        made_by = recipe("convert", {"space": space}, {"features": digest})
+        made_by = recipe("convert", {"space": space}, rows.meaning)
         if up_to_date(out, made_by, overwrite):
             return out
         was = {"converted": rows.header["provenance"]}

@@ -98,7 +98,7 @@ def local_stats(
 def _task(clients: ClientRows, head: Head, chosen: Sequence[int]) -> str:
     """A name for what these rows become in a head of these options."""
     names = [clients.dealt.names[k] for k in chosen]
-    task = [clients.rows.header["digest"], clients.partition, names]
+    task = [clients.rows.meaning, clients.partition, names]
     task += [head.name, head.options.as_dict()]
     return Digest().json("task", task).hex()[:32]
 
@@ -184,8 +184,7 @@ class _Job:
     @cached_property
     def inputs(self) -> dict[str, Any]:
         return {
-            "features": self.rows.header["digest"],
-            "space": self.rows.header["space"],
+            **self.rows.meaning,
             "partition": self.partition,
             "head": self.head.digest(),
         }
@@ -248,7 +247,7 @@ class _Job:
         if self.known is None:
             return ""
         rows = self.clients.marked(clients)
-        digest = Digest().json("of", [self.rows.header["digest"], sums_of(self.head)])
+        digest = Digest().json("of", [self.rows.meaning, sums_of(self.head)])
         digest.array("rows", rows.astype("u1"), "|u1")
         return digest.array("labels", self.dealt.effective_labels[rows], "<i8").hex()
 

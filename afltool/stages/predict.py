@@ -67,7 +67,8 @@ def predict(
     scorer = Scorer(solved, header["classes"], o.top, o.scores)
     sources = _sources(parts, Path(head), header, o)
     total = sum(source.size for source in sources)
-    work = [header["digest"], scorer.columns, [source.fingerprint for source in sources]]
+    asked = [header["digest"], header["classes"], scorer.columns]
+    work = [*asked, [source.fingerprint for source in sources]]
     key = Digest().json("predictions", [*map(str, work), out.suffix]).hex()
     with writing_rows(out, scorer.columns, key, overwrite, as_json) as writer:
         if writer.done:

@@ -90,7 +90,7 @@ def _for_testing(
 
 
 def _recipe(rows: Features, o: SplitOptions, groups: list[str] | None, part: str) -> dict[str, Any]:
-    inputs = {"features": rows.header["digest"]}
+    inputs = dict(rows.meaning)
     if groups is not None:
         inputs["groups"] = Digest().json("groups", groups).hex()
     return recipe("split", {"part": part, "test": o.test, "seed": o.seed}, inputs)

@@ -6,7 +6,7 @@ group, so memory depends neither on the number of clients nor on the number of r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,9 +43,9 @@ class ClientRows:
     def by(cls, rows: Features, path: Path) -> ClientRows:
         """A partition file applied to the rows, whatever their order."""
         known = workspace.known(path, _Dealt)
-        if known is None or known.features != rows.header["digest"]:
+        if known is None or known.features != rows.meaning:
             p = partition_of(rows, path)
-            known = _Dealt(rows.header["digest"], p.moved(rows.by_id), p.digest(), p.rows_digest())
+            known = _Dealt(rows.meaning, p.moved(rows.by_id), p.digest(), p.rows_digest())
             size = known.dealt.client.nbytes + known.dealt.effective_labels.nbytes
             workspace.keep(path, known, size)
         return cls(rows, known.dealt, known.partition, known.rows_digest)
@@ -134,9 +134,9 @@ class ClientRows:
 
 @dataclass(frozen=True)
 class _Dealt:
-    """A partition as it was applied to a feature file, by that file's digest."""
+    """A partition as it was applied to a feature file, by that file's meaning."""
 
-    features: str
+    features: Mapping[str, Any]
     dealt: Assignment
     partition: str
     rows_digest: str

@@ -46,6 +46,15 @@ def _with_rows(digest: Digest, labels: Labels | None, row_ids: NDArray[Any]) -> 
     return digest.text("row_ids", b"\n".join(row_ids.tolist())).hex()
 
 
+def meaning(header: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells features from others, as recipes hold it among their inputs.
+
+    The digest alone does not: it covers the stored numbers, the labels and the row ids, but neither
+    what a number stands for (the space) nor what a label stands for (the classes).
+    """
+    return {"features": header["digest"], "space": header["space"], "classes": header["classes"]}
+
+
 @dataclass
 class Features:
     """A finished feature file, open for reading; made by `open_features`.
@@ -94,6 +103,11 @@ class Features:
     def bits(self) -> int | None:
         bits: int | None = self.header["space"]["fraction_bits"]
         return bits
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """See `meaning`."""
+        return meaning(self.header)
 
     def derived(
         self, made_by: Mapping[str, Any], was: Mapping[str, Any],

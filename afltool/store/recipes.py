@@ -29,13 +29,29 @@ def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -
     if not os.path.lexists(path) or overwrite or path.is_dir():  # a folder is refused there
         check_output(path, schema.KIND_OF_STAGE.get(wanted["stage"]))
         return False
-    header = usable(path)
-    if canonical_json(header["recipe"]) == canonical_json(wanted):
+    made_by = _filled(usable(path), wanted)
+    if canonical_json(made_by) == canonical_json(wanted):
         return True
     raise OutputExistsError(
-        f"{path} exists and was made differently: {_what_differs(header['recipe'], wanted)}; "
+        f"{path} exists and was made differently: {_what_differs(made_by, wanted)}; "
         "choose another -o, or use --overwrite"
     )
+
+
+def _filled(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of a file; what older versions left out of it is read from its other fields.
+
+    They did not name the space and the classes of the features among the inputs. The header has
+    those of the file itself, which are the same; of a converted file it has the number format that
+    was converted.
+    """
+    made_by = header["recipe"]
+    own = header.get("context", header)
+    before = header["source"]["converted_from"] if made_by["stage"] == "convert" else {}
+    space = {k: before.get(k, v) for k, v in (own.get("space") or {}).items()}
+    known = {"space": space, "classes": own.get("classes")}
+    absent = {k: v for k, v in known.items() if k in wanted["inputs"] and v is not None}
+    return {**made_by, "inputs": {**absent, **made_by["inputs"]}}
 
 
 def usable(path: Path) -> Mapping[str, Any]:
