@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
@@ -173,22 +174,48 @@ def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:
 
     Raises:
         InputError: as `read_text`.
-        CorruptFileError: it is not JSON, or nested too deeply, or a number has too many digits.
+        CorruptFileError: it is not JSON, a key occurs twice in an object, it is nested too deeply,
+            or a number has too many digits.
     """
     return parsed_json(read_text(path, what, most), path)
 
 
-def parsed_json(text: str | bytes, where: str | Path) -> Any:
-    """The value of a JSON text that was found at ``where``.
+def parsed_json(
+    text: str | bytes,
+    where: str | Path,
+    what: str = "valid JSON",
+    finite: bool = False,
+    whole: bool = False,
+) -> Any:
+    """The value of a JSON text that was found at ``where``; ``what`` it should be.
+
+    Python would take the last of two equal keys, and numbers that JSON does not have (NaN,
+    Infinity): with ``finite`` these are refused, with ``whole`` fractions, too.
 
     Raises:
         CorruptFileError: see `read_json`.
     """
+    numbers: dict[str, Any] = {"parse_constant": _no_number} if finite or whole else {}
+    if whole:
+        numbers["parse_float"] = _no_number
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=keys_once, **numbers)
     # A number of 5,000 digits is a ValueError, a nesting of 100,000 brackets a RecursionError.
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{where} is not valid JSON: {error}") from None
+        raise CorruptFileError(f"{where} is not {what}: {error}") from None
+
+
+def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; `ValueError` where a key occurs twice: readers could disagree."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {twice!r} occurs twice in an object")
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not a number that it may hold")
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:

@@ -166,8 +166,8 @@ def test_what_a_masked_file_tells(fresh):
 
 
 def test_float_statistics_are_refused_before_masking(fresh, tmp_path):
-    raw = np.load(fresh.folder / "site-0.npz")
-    np.savez(tmp_path / "x.npz", **raw)
+    with np.load(fresh.folder / "site-0.npz") as raw:
+        np.savez(tmp_path / "x.npz", **raw)
     real = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5", dtype="float32")
     fresh.offer(fresh.sites)
     with pytest.raises(AflError, match="integers"):

@@ -207,8 +207,8 @@ def test_noise_is_that_of_the_roster(fresh, protection):
 def test_features_of_another_space_or_classes_are_refused_by_field(fresh, tmp_path):
     one = fresh(space=fresh().folder / "site-0.h5")
     one.offer(one.sites)
-    raw = np.load(one.folder / "site-0.npz")
-    np.savez(tmp_path / "x.npz", **raw)
+    with np.load(one.folder / "site-0.npz") as raw:
+        np.savez(tmp_path / "x.npz", **raw)
     other = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "a.h5", backbone="other")
     more = afltool.import_embeddings(
         tmp_path / "x.npz", tmp_path / "b.h5", classes=[*map(str, range(6))]

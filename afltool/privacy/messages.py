@@ -112,17 +112,27 @@ def without_reals(value: Any) -> Any:
     return real_text(value) if isinstance(value, float) else value
 
 
+def unsigned(value: Any) -> bool:
+    """empty, because nobody signs it"""
+    return isinstance(value, str) and not value
+
+
 SHA256 = hexadecimal(32)
-SEALED = {"afltool": headers.whole, "body": dict, "signature": str}
+SIGNATURE = hexadecimal(64)
+SEALED = {"afltool": headers.whole, "body": dict, "signature": (SIGNATURE, unsigned)}
+UNSIGNED = ("roster", "request")  # kinds; all others are signed
 
 
 def message_of(where: str, value: Any, kind: str, pattern: Mapping[str, Any]) -> Message:
-    """A message from parsed JSON whose body fits ``pattern``, with exactly its fields."""
-    wrong = headers.mismatch(value, SEALED) or _wrong_kind(value, kind)
-    wrong = wrong or headers.mismatch(value["body"], pattern)
-    if not wrong:
-        strange = sorted(value["body"].keys() ^ {"kind", *pattern})
-        wrong = f"the field {strange[0]!r} is missing or unknown" if strange else ""
+    """A message from parsed JSON whose body fits ``pattern``.
+
+    With exactly its fields, at every depth: what is not in the digest changes nothing, and two
+    files of one digest say the same.
+    """
+    signature = unsigned if kind in UNSIGNED else SIGNATURE
+    wrong = headers.mismatch(value, SEALED, exact=True) or _wrong_kind(value, kind)
+    wrong = wrong or headers.mismatch(value["body"], {"kind": str, **pattern}, exact=True)
+    wrong = wrong or headers.mismatch(value, {**SEALED, "signature": signature})
     if wrong:
         raise CorruptFileError(f"{where} is not a whole {kind} message: {wrong}")
     return Message(value["body"], value["signature"])
@@ -146,21 +156,7 @@ def read(path: Path, kind: str, pattern: Mapping[str, Any]) -> Message:
 def parse(path: Path) -> Any:
     """JSON of a file; refused if it is too large, ambiguous (a key twice) or not JSON."""
     text = inputs.read_text(path, "a message of afltool", LARGEST_MESSAGE)
-    try:
-        return json.loads(text, object_pairs_hook=_once, parse_float=_none, parse_constant=_none)
-    except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is not a message of afltool: {error}") from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a field occurs twice")
-    return found
-
-
-def _none(text: str) -> Any:
-    raise ValueError(f"{text} is not a whole number")
+    return inputs.parsed_json(text, path, "a message of afltool", whole=True)
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -172,7 +168,7 @@ def describe(path: Path) -> dict[str, Any]:
     except OSError:
         return {}
     found = parse(path)
-    wrong = headers.mismatch(found, SEALED)
+    wrong = headers.mismatch(found, SEALED, exact=True)
     if wrong:
         raise CorruptFileError(f"{path} is not a message of afltool: {wrong}")
     body = found["body"]

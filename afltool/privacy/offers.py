@@ -39,7 +39,7 @@ SEALED_BYTES = 2 * SHARE_BYTES + 16  # both shares, and the tag of the cipher
 def _shares(value: Any) -> bool:
     """Whether all shares are hexadecimal; checked in one pass, because n members make n² shares."""
     sizes = {"sealed": 2 * SEALED_BYTES, "mask": 64, "self": 64}
-    if type(value) is not list or any(type(share) is not dict for share in value):
+    if type(value) is not list or any(type(one) is not dict or len(one) != 3 for one in value):
         return False
     for name, size in sizes.items():
         texts = [share.get(name) for share in value]

@@ -24,7 +24,7 @@ def mode(value: Any) -> bool:
 BUDGET = {"epsilon": msg.real, "delta": msg.real, "clip": msg.real}
 PATTERN = {
     "protection": {"mode": mode, "noise": (BUDGET, None)},
-    "space": (headers.ADDABLE_SPACE, None),
+    "space": (headers.Open(headers.ADDABLE_SPACE), None),
     "classes": (headers.different_texts, None),
 }
 

@@ -21,7 +21,7 @@ import numpy as np
 from ..arrays import Array
 from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from ..inputs import meant, open_regular
+from ..inputs import meant, open_regular, parsed_json
 from ..memory import check_backed
 from . import headers, schema, workspace
 from .arrays import (
@@ -38,6 +38,7 @@ from .members import own_objects_only
 from .writer import put_attribute, undisturbed, writing
 
 Header = dict[str, Any]
+REPORTING = ("head", "checkpoint")  # kinds whose headers report figures
 LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the header
 
 
@@ -140,19 +141,20 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
     data = get_array(path, file, schema.HEADER, limit=schema.HEADER_LIMIT).tobytes()
     if hashlib.sha256(data).hexdigest() != get_attribute(file, schema.HEADER_SHA256):
         raise CorruptFileError(f"{path} is damaged: its header does not match its checksum")
-    header = _parsed(path, data)
+    header = _parsed(path, data, str(found))
     headers.check(path, str(found), header)
     return {"kind": found, **header}
 
 
-def _parsed(path: Path, data: bytes) -> Any:
+def _parsed(path: Path, data: bytes, kind: str) -> Any:
     parts = data.count(b"[") + data.count(b"{")
     if parts > schema.HEADER_PARTS:
         raise CorruptFileError(
             f"{path} is damaged: its header has {parts} lists and objects, more than "
             f"{schema.HEADER_PARTS}"
         )
-    return json.loads(data)
+    # Reports of heads that were written before may hold NaN.
+    return parsed_json(data, f"{path} is damaged: its header", finite=kind not in REPORTING)
 
 
 def read_file(path: Path, kind: str) -> tuple[Header, dict[str, Array]]:

@@ -1,8 +1,8 @@
 """The fields of each kind's header (docs/format.md), and their check when a file is opened.
 
 A pattern is a type or a predicate of a JSON value, a list of one pattern for lists, a mapping for
-objects that have at least these keys, or a tuple of alternatives; None stands for null, ABSENT for
-a key that is not there.
+objects that have at least these keys (exactly these, if asked for), or a tuple of alternatives;
+None stands for null, ABSENT for a key that is not there.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ class Quick:
     """
 
     test: Callable[[Any], bool]
+    pattern: Any
+
+
+@dataclass(frozen=True)
+class Open:
+    """A pattern of objects that may have other keys even where these are refused elsewhere."""
+
     pattern: Any
 
 
@@ -138,23 +145,28 @@ def check(path: Path, kind: str, header: Any) -> None:
         raise CorruptFileError(f"{path} is damaged: in its header {wrong}")
 
 
-def mismatch(value: Any, pattern: Any) -> str:
-    """The first field of a JSON value that does not fit a pattern, in words; '' if all fit."""
-    wrong = _wrong(value, pattern)
+def mismatch(value: Any, pattern: Any, exact: bool = False) -> str:
+    """The first field of a JSON value that does not fit a pattern, in words; '' if all fit.
+
+    ``exact``: objects have no other keys, at any depth that the pattern describes.
+    """
+    wrong = _wrong(value, pattern, exact)
     return "" if wrong is None else _said(*wrong)
 
 
-def _wrong(value: Any, pattern: Any) -> tuple[str, str, Any] | None:
+def _wrong(value: Any, pattern: Any, exact: bool) -> tuple[str, str, Any] | None:
     """Name, what was expected there and what was found; None if all fits.
 
     Names are put together on the way back only: this runs over each header of a thousand files.
     """
     if isinstance(pattern, Quick):
-        return None if pattern.test(value) else _wrong(value, pattern.pattern)
+        return None if pattern.test(value) else _wrong(value, pattern.pattern, exact)
+    if isinstance(pattern, Open):
+        return _wrong(value, pattern.pattern, False)
     if isinstance(pattern, tuple):
         found = None
         for one in pattern:
-            wrong = _wrong(value, one)
+            wrong = _wrong(value, one, exact)
             if wrong is None:
                 return None
             found = found or wrong
@@ -163,14 +175,16 @@ def _wrong(value: Any, pattern: Any) -> tuple[str, str, Any] | None:
         if not isinstance(value, dict):
             return "", "an object", value
         for key, inner in pattern.items():
-            if wrong := _wrong(value.get(key, ABSENT), inner):
+            if wrong := _wrong(value.get(key, ABSENT), inner, exact):
                 return f".{key}{wrong[0]}", *wrong[1:]
+        if exact and (strange := sorted(value.keys() - pattern.keys())):
+            return f".{strange[0]}", "absent: no such field is known", value[strange[0]]
         return None
     if isinstance(pattern, list):
         if not isinstance(value, list):
             return "", "a list", value
         for i, one in enumerate(value):
-            if wrong := _wrong(one, pattern[0]):
+            if wrong := _wrong(one, pattern[0], exact):
                 return f"[{i}]{wrong[0]}", *wrong[1:]
         return None
     return None if _is(value, pattern) else ("", _words(pattern), value)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
-from ..inputs import meant
+from ..inputs import keys_once, meant
 from ..progress import log
 
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
@@ -216,8 +216,9 @@ def _arrow_texts(table: Path, name: str, column: Any) -> Column:
 def _read_json(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
     try:
         records = json.loads(
-            table.read_bytes(), parse_int=str, parse_float=str, parse_constant=lambda _: None
-        )
+            table.read_bytes(), object_pairs_hook=keys_once,
+            parse_int=str, parse_float=str, parse_constant=lambda _: None,
+        )  # fmt: skip
     except (OSError, ValueError, RecursionError) as error:
         raise CorruptFileError(f"{table} cannot be read as JSON: {error}") from error
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
