@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -16,11 +18,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hostile_names import NAME, WORD, Programs, asked_of_sbatch, sbatch_words
 from hypothesis import given
 from hypothesis import strategies as st
 
 import afltool
-from afltool.engines import slurm
+from afltool.engines import shell, slurm
 from afltool.engines.plan import steps, tree
 from afltool.engines.site import Site, make_site
 from afltool.errors import CorruptFileError, OutputExistsError, UsageError
@@ -221,6 +224,150 @@ def test_without_slurm_submitting_says_so(road, cli, tmp_path, monkeypatch):
     )  # fmt: skip
     assert done.exit_code == 3
     assert "is sbatch on this machine's PATH?" in done.stderr
+
+
+# ------------------------------------------------------------ text of the user in scripts
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch):
+    bash = Programs(tmp_path, monkeypatch)
+    yield bash
+    bash.check()
+
+
+def test_names_of_the_user_arrive_as_they_are(hostile, road, cli):
+    """A run's folder, working directory, head, cache, environment and words of the site."""
+    at, run = hostile.at, hostile.at / "run"
+    shutil.copy(road.head0, at / f"{NAME}.h5")
+    (at / "env" / "bin").mkdir(parents=True)
+    (at / "env" / "bin" / "activate").write_text('echo "$PWD" >"$STUB/activated"\n')
+    site = at / "site.toml"
+    site.write_text("""setup = ['echo "$((1 + 1))" >"$STUB/setup"']\n""")
+    given = [
+        "--train-features",
+        road.train,
+        "--test-features",
+        road.test,
+        "--cache",
+        "c $(touch X5)",
+    ]
+    words = [word for name in ("partition-name", "account", "qos") for word in (f"--{name}", WORD)]
+    args = [*given, *words, "--head", f"{NAME}.h5", "--venv", "env", "-o", "run", "--site", site]
+    printed = json.loads(cli("slurm", *args, "--print", "--json").stdout)
+    assert cli("slurm", *args).exit_code == 0
+    written = {p.name: p.read_text() for p in (run / "slurm").glob("*.sh")}
+    assert written == printed
+
+    hostile(run / "slurm" / "submit.sh")
+    calls, steps = hostile.told("sbatch"), ("02-partition", "04-local-stats", "04-aggregate")
+    assert [call[-2:] for call in calls] == [[f"{one}.sh", "1"] for one in (*steps, "05-solve")]
+    for call in calls:
+        asked = asked_of_sbatch(written[call[-2]])
+        assert {asked[f"--{name}"] for name in ("partition", "account", "qos")} == {WORD}
+        assert asked["--chdir"] == str(at)
+        pattern = asked["--output"].replace("%%", "\0")
+        assert re.sub("%[A-Za-z]", "N", pattern).replace("\0", "%") in {
+            str(run / "slurm" / "log" / one) for one in ("N-N.log", "N-N_N.log")
+        }  # fmt: skip
+    for name, text in written.items():
+        if name[0] == "0":
+            assert asked_of_sbatch(text).keys() >= {"--job-name", "--time", "--mem"}
+
+    hostile(
+        run / "slurm" / "04-local-stats.sh", "1", SLURM_ARRAY_TASK_ID="1", SLURM_ARRAY_JOB_ID="7"
+    )
+    parts = run / "slurm" / "parts" / "round-1" / "level-0-of-2"
+    assert hostile.told("afltool") == [[
+        "--summary", "local-stats", str(run / "01-features-train.h5"),
+        "--partition", str(run / "02-clients.h5"), "--head", str(at / f"{NAME}.h5"),
+        "--only", "1/2", "--cache", str(at / "c $(touch X5)"), "--sum", "-o", str(parts / "1.h5"),
+    ]]  # fmt: skip
+    assert (hostile.stub / "activated").exists()
+    assert (hostile.stub / "setup").read_text() == "2\n", "setup lines are meant to be shell"
+
+
+def test_options_that_are_text_arrive_as_they_are(hostile, road, cli, tmp_path):
+    table = hostile.at / "-t.csv"
+    clients = cli("partition", road.clients, "--export", table)
+    assert clients.exit_code == 0
+    table.write_text(table.read_text().replace("client", '"-x $(touch X6)"', 1))
+    args = [
+        "--train-features",
+        road.train,
+        "--test-features",
+        road.test,
+        "--scheme",
+        "by-attribute",
+    ]
+    assert (
+        cli("slurm", *args, "--table", "-t.csv", "--column", "-x $(touch X6)", "-o", "-r").exit_code
+        == 0
+    )
+    script = hostile.at / "-r" / "slurm" / "02-partition.sh"
+    hostile(script)
+    (told,) = hostile.told("afltool")
+    assert told[told.index("--table") + 1] == str(table)
+    assert told[told.index("--column") + 1] == "-x $(touch X6)"
+
+
+#: What no script may have in it, and places where a user could write it.
+UNFIT = ["a\ntouch X\n#", "a\rb", "\x1b[31m", "\u202e", "\udcff"]
+PLACES = {
+    "the folder": ["-o", "{}"],
+    "a folder for scratch": ["-o", "run", "--cache", "{}"],
+    "the environment": ["-o", "run", "--venv", "{}"],
+    "an account": ["-o", "run", "--account", "{}"],
+    "the head": ["-o", "run", "--head", "{}/head.h5"],
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("unfit", UNFIT)
+def test_what_cannot_be_printed_is_in_no_script(place, unfit, road, cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = set()
+    if place == "the head":
+        Path(unfit).mkdir()
+        shutil.copy(road.head0, Path(unfit) / "head.h5")
+        before = {Path(unfit)}
+    given = ["--train-features", road.train, "--test-features", road.test]
+    for how in ([], ["--print"]):
+        done = cli("slurm", *given, *how, *(one.format(unfit) for one in PLACES[place]))
+        assert done.exit_code == 2, done.stdout
+        assert "Traceback" not in done.stderr
+        assert set(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+def test_nor_is_the_working_directory(unfit, road, cli, tmp_path, monkeypatch):
+    (tmp_path / unfit).mkdir()
+    monkeypatch.chdir(tmp_path / unfit)
+    given = ["--train-features", road.train, "--test-features", road.test]
+    done = cli("slurm", *given, "-o", tmp_path / "run")
+    assert done.exit_code == 2
+    assert "a shell script cannot name" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_backslash_would_give_all_tasks_one_log(road, cli, tmp_path):
+    given = ["--train-features", road.train, "--test-features", road.test]
+    done = cli("slurm", *given, "-o", tmp_path / "a\\b")
+    assert done.exit_code == 2
+    assert "without a backslash in its path" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@given(
+    st.text(
+        st.characters(blacklist_categories=("C", "Zl", "Zp", "Zs"))
+        | st.sampled_from(" '\"\\#%;`$("),
+        min_size=1,
+    )
+)
+def test_what_can_be_printed_arrives_in_a_script_and_at_sbatch(text):
+    assert sbatch_words(f" --account={shell.for_sbatch(text)}") == [f"--account={text}"]
+    assert shlex.split(shell.quoted(text)) == [text]
 
 
 # ------------------------------------------------------------ a job's script alone

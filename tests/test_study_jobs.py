@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
+from hostile_names import NAME, Programs
 from test_slurm import StandIn
 from test_studies import GRID
 
@@ -148,3 +151,69 @@ def test_a_cell_that_failed_is_so_unless_it_is_in_the_queue_again(
     assert found["counts"] == {"missing": 7, shown: 1}
     whys = [one["why"] for one in found["cells"] if one["why"]]
     assert whys == (["out of memory"] if shown == "failed" else [])
+
+
+# ------------------------------------------------------------ text of the user in scripts
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch):
+    bash = Programs(tmp_path, monkeypatch)
+    yield bash
+    bash.check()
+
+
+def hostile_study(road):
+    """A study of a head file and a baseline, each with names that a shell could carry out."""
+    shutil.copy(road.head0, f"{NAME}.h5")
+    Path("-s.toml").write_text(
+        f"train-features = {json.dumps(str(road.train))}\n"
+        f"test-features = {json.dumps(str(road.test))}\nclients = 3\n[[method]]\n"
+        f"head = {json.dumps(f'{NAME}.h5')}\ncache = 'c $(touch X5)'\n"
+        "[[method]]\nbaseline = 'fedavg'\nrounds = 1\nlabel = '$(touch X6)'\n"
+    )
+    return read(Path("-s.toml"))
+
+
+def test_names_of_the_user_arrive_in_the_jobs_of_a_study(hostile, road, cli):
+    cells, folder = hostile_study(road).cells, hostile.at / "S"
+    keys = [cell.key for cell in cells]
+    assert all(re.fullmatch(r"[A-Za-z0-9.+-]+", key) for key in keys), keys
+    asked = ["study", "./-s.toml", "-o", "S", "--slurm"]
+    printed = json.loads(cli(*asked, "--print", "--json").stdout)
+    assert cli(*asked).exit_code == 0
+    assert {p.name: p.read_text() for p in (folder / "slurm").glob("*.sh")} == printed
+    (hostile.stub / "todo").write_text(json.dumps(keys))
+    hostile(folder / "slurm" / "submit.sh")
+    assert [call[-2] for call in hostile.told("sbatch")] == ["01-prepare.sh", "02-cells.sh"]
+    assert hostile.told("afltool") == [["status", str(folder), "--field", "todo"]]
+    for task, key in enumerate(keys):
+        hostile(folder / "slurm" / "02-cells.sh", SLURM_ARRAY_TASK_ID=str(task))
+        (told,) = hostile.told("afltool")
+        assert told == ["--summary", "study", str(folder), "--most", "2", "--only", key]
+
+
+def test_printed_lines_of_a_study_mean_its_cells(hostile, road, cli):
+    cells = hostile_study(road).cells
+    script = cli("study", "-o", "-S $(touch X7)", "--print", "--", "-s.toml").stdout
+    Path("cells.sh").write_text(script)
+    hostile("cells.sh")
+    folder = StudyFolder("-S $(touch X7)")
+    own = [words for cell in cells for words in cell.commands(folder)[0]]
+    own += [cell.commands(folder)[1] for cell in cells]
+    last = ["study", "./-s.toml", "--out", "-S $(touch X7)"]
+    assert hostile.told("afltool") == [*own, last]
+    assert len(script.splitlines()) == len(own) + 4, "one line a command, for parallel"
+
+
+@pytest.mark.parametrize("unfit", ["a\ntouch X1\n#", "a\x1b[31m", "\udcff"])
+@pytest.mark.parametrize("how", [["--slurm"], ["--slurm", "--print"], ["--print"]])
+def test_what_cannot_be_printed_is_in_no_script_of_a_study(unfit, how, hostile, road, cli):
+    hostile_study(road)
+    before = set(Path().iterdir())
+    places = [["-o", unfit]] + [["-o", "S", "--cache", unfit]] * (how == ["--print"])
+    for given in places:
+        done = cli("study", "./-s.toml", *given, *how)
+        assert done.exit_code == 2
+        assert "a shell script cannot name" in done.stderr
+        assert set(Path().iterdir()) == before

@@ -84,7 +84,8 @@ def study(
         _jobs(wanted, out, o.most, _site(of_site, site), print_, submit, as_json)
         return
     if print_:
-        again = ["study", spec, *words({**options, **o.chosen(), "out": out})]
+        named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
+        again = ["study", named, *words({**options, **o.chosen(), "out": out})]
         say_lines(script(part_of(wanted.cells, o.only), StudyFolder(out), again))
         return
     folder = stage(wanted, out, most=o.most, check=check, only=o.only, prepare=o.prepare)

@@ -6,13 +6,13 @@ scripts.py); files that only jobs read lie in slurm/parts.
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 from ..options import Options, flag
 from ..runs.before import client_count, holds_clients_out
 from ..runs.config import RunConfig
 from ..runs.layout import RunFolder
+from .shell import quoted
 from .site import Site
 
 WIDTH = 96
@@ -90,7 +90,7 @@ def _call(stage: str, *words: str) -> str:
 def _options(options: Options) -> list[str]:
     """``--name value`` for each option that a script has to give."""
     return [
-        flag(name) if one is True else f"{flag(name)} {shlex.quote(str(one))}"
+        flag(name) if one is True else f"{flag(name)} {quoted(one)}"
         for name, value in options.told().items()
         for one in (value if isinstance(value, tuple) else (value,))
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from ..runs.layout import RunFolder
+from . import shell
 from .plan import Step
+from .shell import quoted
 from .site import Site
 
 NAMES = {
@@ -156,23 +157,23 @@ one 05-solve "$job" "$solved"
 
 def common(folder: Path, head: Path | None, site: Site) -> str:
     """common.sh of a run."""
-    first = f"$RUN/{RunFolder.FIRST_HEAD}" if head is None else _quoted(head)
+    first = f"$RUN/{RunFolder.FIRST_HEAD}" if head is None else quoted(head)
     return shared(folder, site, f"HEAD={first}\n", _ROUNDS.format(names=NAMES))
 
 
 def shared(folder: Path, site: Site, head: str = "", between: str = "") -> str:
     """common.sh: where the folder is, the site's environment, and how a stage runs in a job."""
     modules = site.modules.split(",") if site.modules else []
-    lines = [f"module load {shlex.join(modules)}"] if modules else []
+    lines = [f"module load {shell.line(modules)}"] if modules else []
     if site.venv is not None:
-        lines.append(f"source {_quoted(site.venv / 'bin' / 'activate')}")
+        lines.append(f"source {quoted(site.venv.absolute() / 'bin' / 'activate')}")
     setup = "".join(line + "\n" for line in [*lines, *site.setup])
-    return _WHERE.format(run=_quoted(folder), head=head, setup=setup) + between + _STAGE
+    return _WHERE.format(run=quoted(folder), head=head, setup=setup) + between + _STAGE
 
 
 def queue(folder: Path, after: str = "afterok") -> str:
     """The part of submit.sh that defines `enqueue`; ``after``: what a job waits for of another."""
-    return _QUEUE.format(run=_quoted(folder), after=after, names=NAMES)
+    return _QUEUE.format(run=quoted(folder), after=after, names=NAMES)
 
 
 def script(step: Step, folder: Path, site: Site, start: Path) -> str:
@@ -187,7 +188,7 @@ def header(step: Step, folder: Path, site: Site, start: Path) -> list[str]:
     one = "%A_%a" if step.tasks else "%j"
     options = {
         "job-name": step.name,
-        "output": folder / RunFolder.LOGS / f"%x-{one}.log",
+        "output": f"{shell.log_folder(folder)}/{RunFolder.LOGS}/%x-{one}.log",
         "open-mode": "append",
         "chdir": start,
         "partition": s.partition_name,
@@ -199,9 +200,9 @@ def header(step: Step, folder: Path, site: Site, start: Path) -> list[str]:
         "gres": f"gpu:{s.gpus}" if s.gpus else None,
         "signal": f"B:USR1@{s.warn}",
     }
-    asked = [f"#SBATCH --{k}={_quoted(v)}" for k, v in options.items() if v is not None]
+    asked = [f"#SBATCH --{k}={shell.for_sbatch(v)}" for k, v in options.items() if v is not None]
     lines = ["#!/bin/bash", f"# {step.about}", *asked, "#SBATCH --requeue"]
-    return [*lines, f"source {_quoted(folder / RunFolder.COMMON)}"]
+    return [*lines, f"source {quoted(folder / RunFolder.COMMON)}"]
 
 
 def submitting(steps: list[Step], folder: Path, site: Site) -> str:
@@ -229,7 +230,7 @@ def submitting(steps: list[Step], folder: Path, site: Site) -> str:
             sums.append(f'    one {step.name} "$job" "$total"')
     before, rest = "\n".join(lines), "\n".join(sums)
     return _SUBMIT.format(
-        run=_quoted(folder), queue=queue(folder), before=before, sums=rest, names=NAMES
+        run=quoted(folder), queue=queue(folder), before=before, sums=rest, names=NAMES
     )
 
 
@@ -237,7 +238,3 @@ def _many(step: Step, limit: str, after: str) -> str:
     place = step.output.replace(RunFolder.PARTS, "$parts")
     place = place if place.startswith("$") else f"$RUN/{place}"
     return f'many {step.name} {after} "{place}" {step.tasks} "{limit}" {step.ending}'
-
-
-def _quoted(value: object) -> str:
-    return shlex.quote(str(value))

@@ -112,7 +112,9 @@ def check_submitting() -> None:
 def submit(script: Path) -> list[str]:
     """Run submit.sh; what it says, a line for each job."""
     try:
-        done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["bash", str(script.absolute())], capture_output=True, text=True, check=False
+        )
     except OSError as error:
         raise InputError(f"cannot run bash: {error.strerror}") from None
     if done.returncode:

@@ -6,6 +6,7 @@ come before it, and cells that need equal files share them.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -60,7 +61,8 @@ class Cell:
         """The name of its folder; it is equal for equal data, options and method."""
         found = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
         content = [self.method, {k: _meaning("", v) for k, v in self._values().items()}, found]
-        start = (self.method or Path(self.config.own.head).stem).replace("_", "-")
+        start = self.method or Path(self.config.own.head).stem
+        start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
 
     def _values(self) -> Mapping[str, Any]:

@@ -11,12 +11,11 @@ machine, and the others go on.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..digest import Digest
-from ..engines import queue, scripts
+from ..engines import queue, scripts, shell
 from ..engines.plan import DONE, Step
 from ..engines.site import Site
 from ..errors import AflError
@@ -73,7 +72,7 @@ def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
         lines = [*scripts.header(step, root, site, start), "", step.body]
         found[f"{step.name}.sh"] = "\n".join(lines)
     found["submit.sh"] = _SUBMIT.format(
-        run=shlex.quote(str(root)), queue=scripts.queue(root, "afterany"), round=ROUND, done=DONE,
+        run=shell.quoted(root), queue=scripts.queue(root, "afterany"), round=ROUND, done=DONE,
         lists=_list("cells", tasks) + _list("shared", shared), prepare=PREPARE, cells=CELLS,
         limit=f"%{site.at_once}" if site.at_once else "",
     )  # fmt: skip

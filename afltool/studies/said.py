@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..engines import shell
 from . import jobs, times
 from .cells import Cell, line
 from .description import SHIPPED, of_folder, read, shipped_names
@@ -24,13 +25,17 @@ def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None
     own: list[str] = []
     for cell in cells:
         needed, command = cell.commands(folder)
-        before |= dict.fromkeys(map(line, [*cell.extractions(folder), *needed]))
-        own.append(line(command))
+        before |= dict.fromkeys(map(_of_script, [*cell.extractions(folder), *needed]))
+        own.append(_of_script(command))
     text = ["# these first, in this order", *before] if before else []
     text += [f"# {len(own)} cells, in any order", *own]
     if last is not None:
-        text += ["# last: takes over what is done, for table, report and status", line(last)]
+        text += ["# last: takes over what is done, for table, report and status", _of_script(last)]
     return "\n".join(text) + "\n"
+
+
+def _of_script(command: list[str]) -> str:
+    return shell.line(["afltool", *command])
 
 
 def listed(
