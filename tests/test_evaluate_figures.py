@@ -81,7 +81,8 @@ def test_figures_are_scikit_learns(road, softmax, cli):
     found = json.loads(
         cli(
             "evaluate", softmax, road.test, "--json",
-            "--metrics", "balanced-accuracy,f1,auc,sensitivity,specificity,log-loss,ece",
+            "--metrics",
+            "balanced-accuracy,f1,auc,macro-sensitivity,macro-specificity,log-loss,ece",
         ).stdout
     )  # fmt: skip
     y, S, P, _ = scored(softmax, road.test)
@@ -98,14 +99,88 @@ def test_figures_are_scikit_learns(road, softmax, cli):
         side: np.mean([recall_score(y == k, predicted == k, pos_label=side) for k in range(4)])
         for side in (True, False)
     }
-    assert figures["sensitivity"]["value"] == pytest.approx(recall[True])
-    assert figures["specificity"]["value"] == pytest.approx(recall[False])
+    assert figures["macro-sensitivity"]["value"] == pytest.approx(recall[True])
+    assert figures["macro-specificity"]["value"] == pytest.approx(recall[False])
+    means = {name for name, one in figures.items() if one.get("average") == "macro"}
+    assert means == {"f1", "auc", "macro-sensitivity", "macro-specificity"}
     assert figures["ece"]["value"] == pytest.approx(calibration_error(y, P))
     assert [found["roc"][str(k)]["auc"] for k in range(4)] == pytest.approx(each)
     for one in figures.values():
         assert one["low"] <= one["value"] <= one["high"]
     assert sum(found["reliability"]["weight"]) == len(y)
     assert found["roc"]["0"]["true_positive"][-1] == 1
+
+
+@pytest.fixture(scope="module")
+def tumours(tmp_path_factory):
+    """A head of two classes, in the order malignant, benign, and test rows."""
+    at = tmp_path_factory.mktemp("tumours")
+    rng = np.random.default_rng(0)
+    classes = ["malignant", "benign"]
+    for name, n in (("train", 200), ("test", 120)):
+        y = rng.random(n) < 0.7
+        x = rng.normal(size=(n, 4)) + 0.8 * y[:, None]
+        np.savez(at / f"{name}.npz", x=x, y=np.array(classes)[y.astype(int)])
+        afltool.import_embeddings(at / f"{name}.npz", at / f"{name}.h5", classes=classes)
+    total = afltool.local_stats(at / "train.h5", "linear", at / "t.h5", client="a", sum=True)
+    return afltool.solve(total, at / "head.h5", options={"ridge": 1.0}), at / "test.h5"
+
+
+@pytest.mark.parametrize("positive", [None, "malignant", "benign"])
+def test_figures_of_one_class_name_it_everywhere(tumours, positive, tmp_path, cli):
+    head, test = tumours
+    y, S, _, ids = scored(head, test)
+    named, k = positive or "benign", ["malignant", "benign"].index(positive or "benign")
+    (tmp_path / "s.csv").write_text("row,site\n" + "".join(f"{i},a\n" for i in ids))
+    asked = ["--metrics", "sensitivity,specificity,auc,f1", "--by", f"{tmp_path / 's.csv'}:site",
+             *([] if positive is None else ["--positive", positive]),
+             "-o", tmp_path / "e.json"]  # fmt: skip
+    done = cli("evaluate", head, test, *asked)
+    assert ("the positive class is benign, the second of two" in done.stderr) == (positive is None)
+    shown = " ".join(done.stdout.split())
+    assert f"sensitivity (positive class: {named})" in shown
+    assert "f1 (mean over classes)" in shown
+    found = json.loads((tmp_path / "e.json").read_text())["metrics"]
+    recall = [recall_score(y == k, S.argmax(axis=1) == k, pos_label=side) for side in (True, False)]
+    assert found["sensitivity"]["value"] == pytest.approx(recall[0])
+    assert found["specificity"]["value"] == pytest.approx(recall[1])
+    assert {found[name]["positive"] for name in ("sensitivity", "specificity", "auc")} == {named}
+    other = "benign" if named == "malignant" else "malignant"
+    drawn = afltool.roc_picture(tmp_path / "e.json", tmp_path / "roc.svg").read_text()
+    assert f"positive class: {named} against {other}" in drawn
+    afltool.export(
+        head, tmp_path / "h.safetensors", card=tmp_path / "card.md", metrics=tmp_path / "e.json"
+    )
+    assert (
+        f"| specificity (positive class: {named}) | {recall[1]:.4f}"
+        in (tmp_path / "card.md").read_text()
+    )
+
+
+def test_a_figure_of_one_class_of_many_needs_its_name(road, cli):
+    for name in ("sensitivity", "specificity"):
+        done = cli("evaluate", road.head, road.test, "--metrics", f"f1,{name}")
+        assert done.exit_code == 2
+        assert f"--positive CLASS, or ask for the mean over classes, --metrics macro-{name}" in (
+            " ".join(done.stderr.split())
+        )
+    y, S, _, _ = scored(road.head, road.test)
+    found = afltool.evaluate(road.head, road.test, metrics="sensitivity,auc", positive="2")
+    assert found["metrics"]["auc"]["positive"] == "2"
+    assert found["metrics"]["auc"]["value"] == pytest.approx(roc_auc_score(y == 2, S[:, 2]))
+    assert found["metrics"]["sensitivity"]["value"] == pytest.approx(found["per_class"]["2"])
+
+
+def test_figures_of_an_older_file_do_not_guess_their_class(tumours, tmp_path):
+    head, test = tumours
+    found = afltool.evaluate(head, test, metrics="sensitivity,auc", samples=0)
+    for one in found["metrics"].values():
+        del one["positive"]
+    (tmp_path / "old.json").write_text(json.dumps(found))
+    afltool.export(
+        head, tmp_path / "h.safetensors", card=tmp_path / "c.md", metrics=tmp_path / "old.json"
+    )
+    assert "| sensitivity (positive class not named) |" in (tmp_path / "c.md").read_text()
 
 
 def calibration_error(y, P):
@@ -186,6 +261,9 @@ def test_a_wrong_row_is_what_the_counts_say_where_probabilities_are_equal():
     [
         (["--metrics", "top7"], "balanced-accuracy"),
         (["--metrics", "log-loss"], "probabilities"),
+        (["--metrics", "auc", "--positive", "cat"], "a class: 0, 1, 2, 3; found 'cat'"),
+        (["--metrics", "f1", "--positive", "1"], "auc, sensitivity, specificity"),
+        (["--positive", "1"], "auc, sensitivity, specificity"),
         (["--by", "sites.csv"], "TABLE:COLUMN"),
         (["--by", "absent.csv:site"], "absent.csv"),
         (["--errors", "wrong.xlsx"], ".parquet"),

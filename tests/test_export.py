@@ -173,7 +173,8 @@ def test_a_card_says_counts_and_digests_and_leaves_the_rest_open(road, tmp_path,
     for said in (
         "| Rows | 600 |", "| Clients | 6 |", info["digest"], f"| Top-1 accuracy | "
         f"{found['top1']:.4f} |", found["features"]["digest"], "| Rows of the test | 200 |",
-        f"| f1 | {found['metrics']['f1']['value']:.4f} (95 %: ", "| Accuracy of 3 |",
+        f"| f1 (mean over classes) | {found['metrics']['f1']['value']:.4f} (95 %: ",
+        "| Accuracy of 3 |",
         "within 1e-06 of a row's largest score",
     ):  # fmt: skip
         assert said in text, said

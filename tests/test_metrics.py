@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import sklearn.metrics as theirs
@@ -39,23 +42,26 @@ def weights(rows, seed=1):
 
 
 def their_auc(rows, w):
+    margins = rows.scores
     if rows.classes == 2:
-        return theirs.roc_auc_score(rows.y, rows.scores[:, 1] - rows.scores[:, 0], sample_weight=w)
+        margins = np.stack([margins[:, k] - margins[:, 1 - k] for k in (0, 1)], axis=1)
     each = [
-        theirs.roc_auc_score(rows.y == k, rows.scores[:, k], sample_weight=w)
+        theirs.roc_auc_score(rows.y == k, margins[:, k], sample_weight=w)
         for k in range(rows.classes)
     ]
-    return np.mean(each)
+    return np.mean(each) if rows.positive is None else each[rows.positive]
 
 
-def their_recall(rows, w, of_others):
+def their_recall(rows, w, of_others, macro=False):
     def recall(k):
         y, predicted = (rows.y == k), (rows.predicted == k)
         if of_others:
             y, predicted = ~y, ~predicted
         return theirs.recall_score(y, predicted, sample_weight=w)
 
-    return recall(1) if rows.classes == 2 else np.mean([recall(k) for k in range(rows.classes)])
+    if macro:
+        return np.mean([recall(k) for k in range(rows.classes)])
+    return recall(rows.positive)
 
 
 def their_ece(rows, w):
@@ -77,6 +83,8 @@ THEIRS = {
     "auc": their_auc,
     "sensitivity": lambda r, w: their_recall(r, w, of_others=False),
     "specificity": lambda r, w: their_recall(r, w, of_others=True),
+    "macro-sensitivity": lambda r, w: their_recall(r, w, of_others=False, macro=True),
+    "macro-specificity": lambda r, w: their_recall(r, w, of_others=True, macro=True),
     "log-loss": lambda r, w: theirs.log_loss(
         r.y, r.scores, sample_weight=w, labels=range(r.classes)
     ),
@@ -88,9 +96,11 @@ THEIRS = {
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("ties", [False, True])
 def test_figures_are_scikit_learns_of_weighted_rows(name, classes, ties):
-    rows = scored(classes=classes, ties=ties)
-    for w in (np.ones(len(rows.y)), weights(rows)):
-        assert FIGURES[name].of(rows, w) == pytest.approx(THEIRS[name](rows, w), abs=1e-12)
+    rows, one = scored(classes=classes, ties=ties), FIGURES[name]
+    positives = (*([None] if one.mean or not one.one_class else []), 0, classes - 1)
+    for positive, w in itertools.product(positives, (np.ones(len(rows.y)), weights(rows))):
+        rows = replace(rows, positive=positive)
+        assert one.of(rows, w) == pytest.approx(THEIRS[name](rows, w), abs=1e-12)
 
 
 def test_every_figure_is_compared():

@@ -28,7 +28,7 @@ class Scored:
 
     ``own`` and ``confidence`` float64 (n,): the probabilities of the row's own and of its predicted
     class, None where the head defines no probabilities. ``scores`` float64 (n, C): None if no
-    requested figure needs them.
+    requested figure needs them. ``positive``: the class that figures of one class are of.
     """
 
     y: NDArray[np.int64]
@@ -37,6 +37,7 @@ class Scored:
     own: NDArray[np.float64] | None = None
     confidence: NDArray[np.float64] | None = None
     scores: NDArray[np.float64] | None = None
+    positive: int | None = None
 
     @classmethod
     def of(
@@ -144,19 +145,19 @@ def balanced_accuracy(rows: Scored, w: Weights) -> float:
     return _mean(sensitivities(rows.confusion(w)))
 
 
-def f1(rows: Scored, w: Weights) -> float:
-    """Mean of the classes' F1 (macro), over classes that have rows or are predicted."""
-    return _mean(f1_scores(rows.confusion(w)))
-
-
-def of_second_or_mean(each: Callable[[Scored, Weights], NDArray[np.float64]]) -> Of:
-    """A figure of each class as one number: of two classes the second's, otherwise the mean."""
+def of_positive(each: Callable[[Scored, Weights], NDArray[np.float64]]) -> Of:
+    """A figure of each class as that of the positive one; without a positive class the mean."""
 
     def figure(rows: Scored, w: Weights) -> float:
         found = each(rows, w)
-        return float(found[1]) if rows.classes == 2 else _mean(found)
+        return _mean(found) if rows.positive is None else float(found[rows.positive])
 
     return figure
+
+
+def of_mean(each: Callable[[Scored, Weights], NDArray[np.float64]]) -> Of:
+    """A figure of each class as the mean over classes (macro)."""
+    return lambda rows, w: _mean(each(rows, w))
 
 
 def areas(rows: Scored, w: Weights) -> NDArray[np.float64]:
@@ -229,19 +230,40 @@ def roc(rows: Scored, k: int) -> dict[str, list[float]]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A named figure; ``needs``: what it needs of the rows besides the predicted class."""
+    """A named figure.
+
+    ``needs``: what it needs of the rows besides the predicted class: "", "scores" or
+    "probabilities". ``one_class``: it is of the positive class against the rest; ``mean``: it is
+    the mean over classes (macro), or, with ``one_class``, may be where no class is positive.
+    """
 
     of: Of
-    needs: str = ""  # "", "scores" or "probabilities"
+    needs: str = ""
+    one_class: bool = False
+    mean: bool = False
+
+
+def _f1(rows: Scored, w: Weights) -> NDArray[np.float64]:
+    return f1_scores(rows.confusion(w))
+
+
+def _sensitivity(rows: Scored, w: Weights) -> NDArray[np.float64]:
+    return sensitivities(rows.confusion(w))
+
+
+def _specificity(rows: Scored, w: Weights) -> NDArray[np.float64]:
+    return specificities(rows.confusion(w))
 
 
 FIGURES: dict[str, Figure] = {
     "accuracy": Figure(accuracy),
     "balanced-accuracy": Figure(balanced_accuracy),
-    "f1": Figure(f1),
-    "auc": Figure(of_second_or_mean(areas), "scores"),
-    "sensitivity": Figure(of_second_or_mean(lambda rows, w: sensitivities(rows.confusion(w)))),
-    "specificity": Figure(of_second_or_mean(lambda rows, w: specificities(rows.confusion(w)))),
+    "f1": Figure(of_mean(_f1), mean=True),
+    "auc": Figure(of_positive(areas), "scores", one_class=True, mean=True),
+    "sensitivity": Figure(of_positive(_sensitivity), one_class=True),
+    "specificity": Figure(of_positive(_specificity), one_class=True),
+    "macro-sensitivity": Figure(of_mean(_sensitivity), mean=True),
+    "macro-specificity": Figure(of_mean(_specificity), mean=True),
     "log-loss": Figure(log_loss, "probabilities"),
     "ece": Figure(ece, "probabilities"),
 }

@@ -25,5 +25,5 @@ class RocOptions(Options):
 
     positive: tuple[str, ...] = option(
         (), "class whose curve against the rest is drawn; may be repeated",
-        unset="of two classes the second, else every class",
+        unset="the positive class of evaluate, else every class",
     )  # fmt: skip

@@ -48,9 +48,13 @@ class EvaluateOptions(Options):
         "repeated", in_run=False,
     )  # fmt: skip
     metrics: str | None = option(
-        None, "more figures, separated by commas: accuracy, balanced-accuracy, f1, auc, "
-        "sensitivity, specificity, log-loss, ece; auc keeps rows × classes × 8 bytes in memory",
-        in_run=False,
+        None, "more figures, separated by commas: accuracy, balanced-accuracy, f1 (mean over "
+        "classes), auc, sensitivity, specificity, macro-sensitivity, macro-specificity, log-loss, "
+        "ece; auc keeps rows × classes × 8 bytes in memory", in_run=False,
+    )  # fmt: skip
+    positive: str | None = option(
+        None, "class that sensitivity, specificity and auc are of, against the rest",
+        unset="of two classes the second; of more auc is the mean over classes", in_run=False,
     )  # fmt: skip
     by: str | None = option(
         None, "TABLE:COLUMN: figures for each value of the column, such as each site",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..shown import shown
+from .evaluations import figure_label
 
 TO_FILL_IN = (
     ("Intended use", "For which decisions, by whom, on which pictures or features?"),
@@ -95,7 +96,7 @@ def _figures(evaluation: Mapping[str, Any] | None) -> Iterator[str]:
     if isinstance(evaluation.get("top5"), float):
         found["Top-5 accuracy"] = f"{evaluation['top5']:.4f}"
     for name, one in (evaluation.get("metrics") or {}).items():
-        found[str(name)] = _figure(one)
+        found[figure_label(str(name), one)] = _figure(one)
     yield from _table(found)
     per_class = evaluation.get("per_class") or {}
     if 0 < len(per_class) <= MANY:

@@ -22,6 +22,7 @@ def round_figures(value: Any) -> bool:
     return all(one is None or isinstance(one, (str, int, float)) for one in value.values())
 
 
+OF_ONE_CLASS = ("sensitivity", "specificity")
 SHARE = (size, None)  # null: the rows do not determine it
 CONFUSION = {"head": {"name": str}, "per_class": dict, "confusion": [[whole]]}
 BINS = dict.fromkeys(("weight", "confidence", "accuracy"), shares)
@@ -34,6 +35,22 @@ def check_evaluation(path: str | Path, found: Any, pattern: Any) -> None:
     """Refuse with `CorruptFileError` what does not fit a pattern of `store.headers`."""
     if wrong := mismatch(found, pattern):
         raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes: {wrong}")
+
+
+def figure_label(name: str, one: Any) -> str:
+    """A figure's name for people, with the class that it is of, or that it is a mean over classes.
+
+    Files that were written before these were named have neither.
+
+    >>> figure_label("sensitivity", {"value": 0.9, "positive": "malignant"})
+    'sensitivity (positive class: malignant)'
+    """
+    known = one if isinstance(one, dict) else {}
+    if isinstance(known.get("positive"), str):
+        return f"{name} (positive class: {known['positive']})"
+    if known.get("average") == "macro":
+        return f"{name} (mean over classes)"
+    return f"{name} (positive class not named)" if name in OF_ONE_CLASS else name
 
 
 def check_lengths(path: str | Path, name: str, lists: Iterable[Sized]) -> None:

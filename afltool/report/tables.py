@@ -13,6 +13,7 @@ from ..metrics.separability import MEASURES
 from ..progress import log
 from ..shown import byte_text
 from ..store.atomic import write_text
+from .evaluations import figure_label
 from .rounds import rounds_table
 from .terminal import add_row, cell, on_stderr, on_stdout, print_whole
 
@@ -83,7 +84,7 @@ def print_metrics(found: dict[str, Any]) -> None:
     if "separability" in found:
         console.print(_separability_table(found["separability"]))
     if "by" in found:
-        console.print(_parts_table(found["by"]))
+        console.print(_parts_table(found["by"], found["metrics"]))
     if "against" in found:
         console.print(
             "rows that only this head has right {only_this}, only the other {only_other}; "
@@ -116,23 +117,26 @@ def _separability_table(layers: list[dict[str, Any]]) -> Table:
     return _figures("how far apart the classes lie (lower is better)", headings, rows)
 
 
-def _figures_table(figures: dict[str, dict[str, float | None]]) -> Table:
+def _figures_table(figures: dict[str, dict[str, Any]]) -> Table:
     ends = [end for end in ("low", "high") if any(end in one for one in figures.values())]
     rows = [
-        (name, *(_figure(one.get(end)) for end in ("value", *ends)))
+        (figure_label(name, one), *(_figure(one.get(end)) for end in ("value", *ends)))
         for name, one in figures.items()
     ]
     title = "figures with their 95 % intervals" if ends else "figures"
     return _figures(title, ("figure", "value", *ends), rows)
 
 
-def _parts_table(parts: dict[str, dict[str, Any]]) -> Table:
+def _parts_table(parts: dict[str, dict[str, Any]], figures: dict[str, Any]) -> Table:
     """A row for each part, the first ones where there are very many."""
     rows = [
         (part, *(str(v) if k == "n" else _figure(v) for k, v in one.items()))
         for part, one in list(parts.items())[:MOST_PARTS]
     ]
-    names = ("rows" if name == "n" else name for name in next(iter(parts.values()), {}))
+    names = (
+        "rows" if name == "n" else figure_label(name, figures[name])
+        for name in next(iter(parts.values()), {})
+    )
     left = f"{MOST_PARTS} of {len(parts)} parts; --json has them all"
     return _figures("by part", ("part", *names), rows, left if len(parts) > MOST_PARTS else "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from ..metrics.counts import Metrics, score_metrics
 from ..metrics.figures import FIGURES, figure_names
 from ..metrics.intervals import mcnemar
 from ..metrics.kept import WRONG, Kept
+from ..metrics.positive import positive_class, said_of
 from ..metrics.separability import Separability
 from ..metrics.summary import by_part, curves, summary
 from ..options import made, takes
 from ..options.solving import EvaluateOptions
+from ..progress import log
 from ..report.round_facts import (
     accuracies,
     after_each_round,
@@ -56,6 +59,9 @@ def evaluate(
     ``earlier``: head files of earlier rounds, in any order, for the rounds that it does not hold.
     ``train``: training features; adds ``train`` (top-1, top-5, n) and ``train_top1`` of rounds.
     ``metrics``, ``by``, ``against`` add entries of the same names; ``errors`` writes a table.
+    ``positive``: the class that sensitivity, specificity and auc are of, against the rest; of two
+    classes the second one if it is not given. An entry of ``metrics`` names it as ``positive``, or
+    has ``average`` 'macro' where it is a mean over classes.
     """
     o = made(EvaluateOptions, options)
     if o.train is not None:
@@ -80,6 +86,7 @@ def evaluate(
     _check_figures(solved, names)
     with open_features(Path(features)) as rows:
         check_fits(head, header, rows)
+        positive = _positive(names, rows.classes, o.positive)
         keeping = Kept(
             rows=bool(names or o.against), scores="auc" in names, wrong=o.errors is not None
         )
@@ -100,7 +107,12 @@ def evaluate(
     scored = keeping.scored()
     if names and scored is not None:
         at = None if groups is None else np.unique(groups, return_inverse=True)[1]
-        found["metrics"] = summary(scored, names, o.samples, o.seed, at)
+        scored = replace(scored, positive=positive)
+        of_class = None if positive is None else rows.classes[positive]
+        found["metrics"] = {
+            name: {**one, **said_of(name, of_class)}
+            for name, one in summary(scored, names, o.samples, o.seed, at).items()
+        }
         found |= curves(scored, names, rows.classes)
         if parts is not None:
             found["by"] = by_part(scored, names, parts)
@@ -117,6 +129,17 @@ def _figures(o: EvaluateOptions) -> tuple[str, ...]:
     if o.metrics is not None:
         return figure_names(o.metrics)
     return ("accuracy",) if o.by is not None or o.group is not None else ()
+
+
+def _positive(names: Sequence[str], classes: Sequence[str], given: str | None) -> int | None:
+    """The positive class, said where it was not given."""
+    found = positive_class(names, classes, given)
+    if found is not None and given is None:
+        log.info(
+            "evaluate: the positive class is %s, the second of two; --positive %s takes the other",
+            classes[found], classes[1 - found],
+        )  # fmt: skip
+    return found
 
 
 def _check_figures(head: Head, names: Sequence[str]) -> None:

@@ -101,8 +101,8 @@ def roc_picture(
 ) -> Path:
     """ROC curves, from what ``evaluate --metrics auc -o`` wrote.
 
-    Each class in ``positive`` against the rest; by default of two classes the second one, else
-    every class.
+    Each class in ``positive`` against the rest; by default the positive class of the file, of two
+    classes without one the second, else every class.
     """
     o = made(RocOptions, options)
     check_picture(Path(out))
@@ -111,7 +111,9 @@ def roc_picture(
     for one in curves.values():
         check_evaluation(path, one, {**CURVE, "auc": SHARE})
         check_lengths(path, "roc", [one[name] for name in CURVE])
-    names = o.positive or (list(curves)[1:] if len(curves) == 2 else list(curves))
+    theirs = found["metrics"]["auc"].get("positive")
+    last = list(curves)[1:] if len(curves) == 2 else list(curves)
+    names = o.positive or ([theirs] if isinstance(theirs, str) and theirs in curves else last)
     unknown = [name for name in names if name not in curves]
     if unknown:
         raise UsageError(
@@ -127,9 +129,10 @@ def _who(found: dict[str, Any]) -> str:
 
 def _against(names: Sequence[str], classes: Sequence[str]) -> str:
     """What is told from what, for the title."""
-    if len(names) == 1 and len(classes) == 2:
-        other = next(name for name in classes if name != names[0])
-        return f"{names[0]} against {other}"
+    if len(names) == 1:
+        others = [name for name in classes if name != names[0]]
+        rest = others[0] if len(others) == 1 else f"the other {len(others)} classes"
+        return f"positive class: {names[0]} against {rest}"
     return f"{len(names)} of {len(classes)} classes, each against the rest"
 
 
