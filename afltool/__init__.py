@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .stages.inspect import check
     from .stages.inspect import info as info
     from .stages.keys import keys as keys
+    from .stages.keys import lock_key as lock_key
     from .stages.keys import roster as roster
     from .stages.local_stats import local_stats as local_stats
     from .stages.masks import mask_offer as mask_offer
@@ -65,6 +66,7 @@ _WHERE = {
     "local_stats": "stages.local_stats:local_stats",
     "aggregate": "stages.aggregate:aggregate",
     "keys": "stages.keys:keys",
+    "lock_key": "stages.keys:lock_key",
     "roster": "stages.keys:roster",
     "mask_offer": "stages.masks:mask_offer",
     "mask_reveal": "stages.masks:mask_reveal",

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from problems import total
 from scipy.stats import chisquare
 
+import afltool
 from afltool.errors import (
     AflError,
     CorruptFileError,
@@ -26,12 +28,14 @@ from afltool.errors import (
     OutputExistsError,
     UsageError,
 )
-from afltool.privacy import identity, masking, messages, reveal, roster, shamir
+from afltool.privacy import identity, locking, masking, messages, reveal, roster, shamir
 from afltool.privacy.offers import PATTERN, Offers
 from afltool.privacy.streams import CHUNK, TOGETHER, add_streams
 from afltool.statistics import Statistics
 from afltool.store import headers
 from afltool.store.atomic import write_once
+
+GOLDEN = Path(__file__).parent / "golden"
 
 # ---------------------------------------------------------------- Shamir
 
@@ -119,13 +123,70 @@ def test_a_private_key_is_never_replaced(tmp_path):
 def test_a_passphrase_locks_the_private_file(tmp_path):
     one = identity.Identity.new("a")
     private, _ = identity.save(one, tmp_path, b"horse")
-    assert one.agreeing.private_bytes_raw().hex() not in private.read_text()
-    assert "ENCRYPTED" in private.read_text()
-    assert identity.load(private, b"horse").member == one.member
-    with pytest.raises(InputError, match="passphrase"):
-        identity.load(private, b"cow")
+    text = private.read_text()
+    assert one.agreeing.private_bytes_raw().hex() not in text
+    assert "PRIVATE KEY" not in text
+    cost = json.loads(text)["scrypt"]
+    assert cost == {"n": 2**17, "r": 8, "p": 1, "salt": cost["salt"]}
     with pytest.raises(UsageError, match="needs a passphrase"):
         identity.load(private)
+
+
+LOW = {"n": 2**14, "r": 8, "p": 1}  # the least cost that is read
+
+
+def locked(path, one, secret, cost=LOW, **changed):
+    """A key file under a passphrase, with some of its fields changed afterwards."""
+    keys = {"sign": one.signing, "agree": one.agreeing}
+    raw = {k: key.private_bytes_raw().hex() for k, key in keys.items()}
+    fields = locking.lock({"kind": "private-key", "name": one.name}, raw, secret, cost)
+    path.unlink(missing_ok=True)
+    write_once(path, json.dumps({**fields, **changed}).encode())
+    return path
+
+
+def test_no_field_of_a_locked_key_can_be_altered(tmp_path):
+    """The name is not secret, but under the same seal; a copy for another member is refused."""
+    one, path = identity.Identity.new("a"), tmp_path / "a.key"
+    assert identity.load(locked(path, one, b"horse"), b"horse").member == one.member
+    with pytest.raises(InputError, match="passphrase or the file is wrong"):
+        identity.load(path, b"cow")
+    found = json.loads(path.read_text())
+    for changed in (
+        {"name": "b"}, {"sealed": found["sealed"][:-2] + "00"},
+        {"scrypt": {**found["scrypt"], "salt": "00" * 16}},
+    ):  # fmt: skip
+        with pytest.raises(InputError, match="passphrase or the file is wrong"):
+            identity.load(locked(path, one, b"horse", **changed), b"horse")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("n", 2**30), ("n", 2**17 + 1), ("n", 2**13), ("n", True), ("r", 1024), ("p", 2**20),
+     ("salt", "AB" * 16), ("more", 1)],
+)  # fmt: skip
+def test_a_forged_key_file_cannot_ask_for_memory_or_time(tmp_path, field, value):
+    one, path = identity.Identity.new("a"), tmp_path / "a.key"
+    cost = {**LOW, "salt": "ab" * 16, field: value}
+    with pytest.raises(CorruptFileError, match=f"is not a private key.*{field}"):
+        identity.load(locked(path, one, b"horse", scrypt=cost), b"horse")
+
+
+def test_a_key_of_an_earlier_version_is_read_and_its_passphrase_can_be_changed(tmp_path, caplog):
+    old = tmp_path / "a.key"
+    write_once(old, (GOLDEN / "a.key").read_bytes())
+    one = identity.load(old, b"horse")
+    assert one.member.agree.startswith("07a37cbc142093c8")
+    assert "keys lock" in caplog.text
+    for name, word in (("old.txt", b"horse\n"), ("new.txt", b"a better horse\n")):
+        (tmp_path / name).write_bytes(word)
+    files = {"passphrase_file": tmp_path / "old.txt", "new_passphrase_file": tmp_path / "new.txt"}
+    with caplog.at_level("INFO", "afltool"):
+        new = afltool.lock_key(old, tmp_path / "new", **files)
+    assert identity.load(new, b"a better horse").member == one.member
+    assert f"mv {new} {old}" in caplog.text
+    with pytest.raises(UsageError, match="never replaced"):
+        afltool.lock_key(old, tmp_path, **files)
 
 
 def test_a_private_file_that_others_can_read_is_refused(tmp_path):
@@ -171,8 +232,27 @@ def test_what_is_written_once_stays(tmp_path):
     path = tmp_path / "folder" / "used"
     assert write_once(path, b"one") == b"one"
     assert write_once(path, b"two") == b"one"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077, 0o277])
+def test_private_files_are_private_whatever_the_umask(tmp_path, umask, caplog):
+    """Folders of rounds above them, too; those that an earlier version left open are closed."""
+    before = os.umask(umask)
+    try:
+        federation = Federation(tmp_path / "a" / "b", 2)
+        found = federation.round_folder("site-0")
+        found.begin()
+    finally:
+        os.umask(before)
+    keys = tmp_path / "a" / "b" / "keys"
+    modes = {p.name: p.stat().st_mode & 0o777 for p in [found.folder, *found.folder.parents][:4]}
+    assert set(modes.values()) == {0o700}, modes
+    assert (keys / "site-0.key").stat().st_mode & 0o777 == 0o600
+    assert (found.folder / "secrets").stat().st_mode & 0o777 == 0o600
+    found.folder.parent.chmod(0o775)
+    federation.round_folder("site-0")
+    assert found.folder.parent.stat().st_mode & 0o777 == 0o700
+    assert "its mode was 775, is 700 now" in caplog.text
 
 
 # ---------------------------------------------------------------- rosters

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..options.privacy import KeysOptions, MemberOptions, RevealOptions, RosterOptions
+from ..options.privacy import KeysOptions, LockOptions, MemberOptions, RevealOptions, RosterOptions
 from ._options import add
 from ._streams import say
 from ._types import passing
@@ -18,6 +18,7 @@ def add_to(app: typer.Typer) -> None:
         no_args_is_help=True, help="Make the keys with which a member signs and masks."
     )
     add(keys, "new", keys_new, options=KeysOptions)
+    add(keys, "lock", keys_lock, options=LockOptions)
     app.add_typer(keys, name="keys")
     passing(
         app, "roster", "keys:roster",
@@ -55,3 +56,14 @@ def keys_new(
 
     for path in keys(names, out, **options):
         say(path)
+
+
+def keys_lock(
+    key: Annotated[Path, typer.Argument(help="private key NAME.key")],
+    out: Folder,
+    options: dict[str, Any],
+) -> None:
+    """Write a private key under another passphrase into a folder; the old file stays."""
+    from ..stages.keys import lock_key
+
+    say(lock_key(key, out, **options))

@@ -21,6 +21,13 @@ class KeysOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LockOptions(KeysOptions):
+    """How a private key was kept, and how it is kept from now on."""
+
+    new_passphrase_file: Path = option(help="file whose first line is the new passphrase")
+
+
+@dataclass(frozen=True, kw_only=True)
 class NoiseOptions(Options):
     """Differential privacy of a client's statistics."""
 

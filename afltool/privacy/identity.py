@@ -18,8 +18,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from .. import names
 from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, UsageError
+from ..progress import log
 from ..store import headers
 from ..store.atomic import write_once
+from . import locking
 from . import messages as msg
 
 PUBLIC = {"name": msg.name, "sign": msg.hexadecimal(32), "agree": msg.hexadecimal(32)}
@@ -117,14 +119,18 @@ def agree(mine: X25519PrivateKey, theirs: str, whose: str) -> bytes:
 
 def save(identity: Identity, folder: Path, passphrase: bytes | None = None) -> tuple[Path, Path]:
     """Write NAME.key (private, mode 600, never replaced) and NAME.pub; returns both paths."""
-    stem = names.file_stem(identity.name)
-    private = folder / f"{stem}{names.KEY}"
-    data = canonical_json(_private(identity, passphrase)).encode()
-    if write_once(private, data) != data:
+    return save_private(identity, folder, passphrase), save_public(identity, folder)
+
+
+def save_private(identity: Identity, folder: Path, passphrase: bytes | None = None) -> Path:
+    """Write NAME.key; refused where it exists."""
+    private = folder / f"{names.file_stem(identity.name)}{names.KEY}"
+    data = b"" if private.exists() else canonical_json(_private(identity, passphrase)).encode()
+    if not data or write_once(private, data) != data:
         raise UsageError(
             f"{private} exists: a private key is never replaced; choose another name or folder"
         )
-    return private, save_public(identity, folder)
+    return private
 
 
 def save_public(identity: Identity, folder: Path) -> Path:
@@ -133,22 +139,21 @@ def save_public(identity: Identity, folder: Path) -> Path:
 
 
 def _private(identity: Identity, passphrase: bytes | None) -> dict[str, Any]:
-    locked: form.KeySerializationEncryption = form.NoEncryption()
-    if passphrase is not None:
-        locked = form.BestAvailableEncryption(passphrase)
-    pem = form.Encoding.PEM, form.PrivateFormat.PKCS8, locked
-    return {
-        "kind": "private-key",
-        "name": identity.name,
-        "sign": identity.signing.private_bytes(*pem).decode(),
-        "agree": identity.agreeing.private_bytes(*pem).decode(),
-    }
+    """The fields of a private file: PKCS #8 in PEM, or raw keys under the passphrase."""
+    owner = {"kind": "private-key", "name": identity.name}
+    keys: dict[str, Any] = {"sign": identity.signing, "agree": identity.agreeing}
+    if passphrase is None:
+        pem = form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
+        return {**owner, **{k: key.private_bytes(*pem).decode() for k, key in keys.items()}}
+    raw = {k: key.private_bytes_raw().hex() for k, key in keys.items()}
+    return locking.lock(owner, raw, passphrase)
 
 
 def load(path: Path, passphrase: bytes | None = None) -> Identity:
     """Read a private file; refused where others may read it too."""
     found = msg.parse(path)
-    wrong = headers.mismatch(found, PRIVATE)
+    locked = isinstance(found, dict) and "scrypt" in found
+    wrong = headers.mismatch(found, locking.PATTERN if locked else PRIVATE, exact=True)
     if wrong or found["kind"] != "private-key":
         raise CorruptFileError(f"{path} is not a private key of afltool: {wrong or found['kind']}")
     mode = stat.S_IMODE(path.stat().st_mode)
@@ -156,20 +161,39 @@ def load(path: Path, passphrase: bytes | None = None) -> Identity:
         raise InputError(
             f"{path} is a private key that others can read (mode {mode:o}): chmod 600 {path}"
         )
-    signing, agreeing = (_key(path, found[k], passphrase) for k in ("sign", "agree"))
-    if not isinstance(signing, Ed25519PrivateKey) or not isinstance(agreeing, X25519PrivateKey):
-        raise CorruptFileError(f"{path} holds keys of another kind than Ed25519 and X25519")
-    return Identity.of(found["name"], signing, agreeing, path)
-
-
-def _key(path: Path, pem: str, passphrase: bytes | None) -> Any:
     try:
-        return form.load_pem_private_key(pem.encode(), passphrase)
+        signing, agreeing = (_unlocked if locked else _pem)(found, passphrase)
     except TypeError:
         need = "needs a passphrase" if passphrase is None else "has no passphrase"
         raise UsageError(f"{path} {need}: see --passphrase-file") from None
     except ValueError:
         raise InputError(f"{path} cannot be opened: the passphrase or the file is wrong") from None
+    if not isinstance(signing, Ed25519PrivateKey) or not isinstance(agreeing, X25519PrivateKey):
+        raise CorruptFileError(f"{path} holds keys of another kind than Ed25519 and X25519")
+    if passphrase is not None and not locked:
+        log.warning(
+            "%s: its passphrase is easy to guess for who has the file (PBKDF2 with few rounds, as "
+            "earlier versions wrote it): afltool keys lock %s -o FOLDER writes it anew", path, path,
+        )  # fmt: skip
+    return Identity.of(found["name"], signing, agreeing, path)
+
+
+def _unlocked(found: Mapping[str, Any], passphrase: bytes | None) -> tuple[Any, Any]:
+    if passphrase is None:
+        raise TypeError("no passphrase")
+    raw = {k: bytes.fromhex(v) for k, v in locking.unlock(found, passphrase).items()}
+    return (
+        Ed25519PrivateKey.from_private_bytes(raw["sign"]),
+        X25519PrivateKey.from_private_bytes(raw["agree"]),
+    )
+
+
+def _pem(found: Mapping[str, Any], passphrase: bytes | None) -> tuple[Any, Any]:
+    """Keys in PEM: without a passphrase, or with one as earlier versions encrypted them."""
+    sign, agree = (
+        form.load_pem_private_key(found[k].encode(), passphrase) for k in ("sign", "agree")
+    )
+    return sign, agree
 
 
 def load_public(path: Path) -> Member:

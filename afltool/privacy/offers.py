@@ -24,7 +24,7 @@ from ..digest import canonical_json
 from ..errors import CorruptFileError, MismatchError
 from ..names import ROUNDS, file_stem
 from ..store import headers
-from ..store.atomic import write_once
+from ..store.atomic import close_to_others, write_once
 from . import messages as msg
 from . import shamir
 from .identity import Identity, agree, derive
@@ -231,7 +231,10 @@ class RoundFolder:
                 "another public file"
             )
         beside = me.path.parent / f"{file_stem(me.name)}{ROUNDS}"
-        return cls(beside / roster.digest()[:32], roster, me)
+        folder = beside / roster.digest()[:32]
+        for private in (beside, folder):
+            close_to_others(private)
+        return cls(folder, roster, me)
 
     def begin(self) -> Secrets:
         """The secrets of this round: drawn at the first call, the same ones later."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ class Protection:
     roster: Roster | None = None
     offers: Offers | None = None
     noise: Noise | None = None
+    _keys: dict[str, Identity] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, o: ProtectionOptions, binding: Mapping[str, Any], rows: Features) -> Protection:
@@ -73,12 +74,14 @@ class Protection:
         return self.noise is not None or self.offers is not None
 
     def identity(self, name: str) -> Identity:
-        """The private key of a client."""
+        """The private key of a client, read once: all steps have the same one."""
         assert self.sign is not None
-        me = key_of(self.sign, name, self.passphrase)
-        if me.name != name:
-            raise MismatchError(f"the key {me.path} is of {me.name!r}, the client is {name!r}")
-        return me
+        if name not in self._keys:
+            me = key_of(self.sign, name, self.passphrase)
+            if me.name != name:
+                raise MismatchError(f"the key {me.path} is of {me.name!r}, the client is {name!r}")
+            self._keys[name] = me
+        return self._keys[name]
 
     def blocks(self, blocks: Iterable[Any]) -> Iterable[Any]:
         """Blocks of rows (X, y) as they are gathered."""

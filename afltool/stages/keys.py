@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from ..errors import AflError, MismatchError, OutputExistsError, UsageError
 from ..heads.base import binding
 from ..names import KEY, PUBLIC, file_stem
 from ..options import made, takes
-from ..options.privacy import MASKED, SIGNED, KeysOptions, RosterOptions
+from ..options.privacy import MASKED, SIGNED, KeysOptions, LockOptions, RosterOptions
 from ..privacy import identity
 from ..privacy.identity import Identity
 from ..privacy.messages import without_reals
@@ -42,6 +43,21 @@ def keys(names: Sequence[str], out: str | Path, **options: Any) -> list[Path]:
         else:
             found.append(identity.save(new, folder, secret)[1])
     return found
+
+
+@takes(LockOptions)
+def lock_key(key: str | Path, out: str | Path, **options: Any) -> Path:
+    """Write a private key under another passphrase, NAME.key in the folder ``out``; returns it.
+
+    The old file stays, because no command replaces a key: move the new one into its place, where
+    the folder of the rounds lies.
+    """
+    o = made(LockOptions, options)
+    me = identity.load(Path(key), passphrase(o.passphrase_file))
+    private = identity.save_private(me, Path(out), passphrase(o.new_passphrase_file))
+    move = shlex.join(["mv", str(private), str(key)])
+    log.info("keys lock: now move it into the place of the old one: %s", move)
+    return private
 
 
 @takes(RosterOptions)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ..errors import InputError, OutputExistsError
 from ..inputs import note
+from ..progress import log
 from .kinds import kind_of_bytes
 from .outputs import STDOUT, check_output, partial_path, writer_errors
 
@@ -139,19 +140,20 @@ def write_text(text: str, path: Path, overwrite: bool = False) -> Path:
 
 
 def write_once(path: Path, data: bytes) -> bytes:
-    """Write a private file (mode 600) unless it exists; returns the bytes that it then holds.
+    """Write a private file unless it exists; returns the bytes that it then holds.
 
-    The file gets its name by a hard link, which fails where the name exists: of two writers one
-    is first.
+    It has mode 600 and folders that are made for it 700, whatever the umask. The file gets its
+    name by a hard link, which fails where the name exists: of two writers one is first.
     """
     if not os.path.lexists(path):
         check_output(path)
     draft = path.with_name(f".{secrets.token_hex(8)}")
     try:
         with writer_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _private_folder(path.parent)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+                os.fchmod(file.fileno(), 0o600)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -162,6 +164,23 @@ def write_once(path: Path, data: bytes) -> bytes:
     finally:
         with suppress(OSError):
             draft.unlink()
+
+
+def _private_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, that nobody else may enter."""
+    if not path.is_dir():
+        _private_folder(path.parent)
+        path.mkdir(0o700, exist_ok=True)
+        path.chmod(0o700)
+
+
+def close_to_others(path: Path) -> None:
+    """Take a folder that is there from others; earlier versions left some open to the group."""
+    with writer_errors(path):
+        mode = stat.S_IMODE(path.stat().st_mode) if path.is_dir() else 0
+        if mode & 0o077:
+            path.chmod(0o700)
+            log.warning("%s: its mode was %o, is 700 now: it holds private files", path, mode)
 
 
 def link_or_copy(source: Path, path: Path, kind: str) -> Path:

@@ -1,0 +1,83 @@
+"""Private keys under a passphrase: a key by scrypt, then one AEAD over the whole file.
+
+scrypt (RFC 7914) takes 128·n·r bytes of memory for each guess of the passphrase. ChaCha20-Poly1305
+(RFC 8439) encrypts the keys; all other fields of the file are its associated data.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from ..digest import canonical_json
+from . import messages as msg
+
+COST = {"n": 1 << 17, "r": 8, "p": 1}  # 128 MiB; 0.34 s on the machine of docs/measurements.md
+_NONCE = bytes(12)  # the salt is drawn anew, so every key encrypts only one text
+SECRETS = {"sign": msg.hexadecimal(32), "agree": msg.hexadecimal(32)}
+SEALED_BYTES = len(canonical_json(dict.fromkeys(SECRETS, "00" * 32))) + 16  # and the tag
+
+
+def memory(value: Any) -> bool:
+    """a power of two from 2^14 to 2^18: 16 to 256 MiB"""
+    return type(value) is int and value in {1 << bits for bits in range(14, 19)}
+
+
+def eight(value: Any) -> bool:
+    """8, the block size"""
+    return type(value) is int and value == 8
+
+
+def passes(value: Any) -> bool:
+    """a whole number from 1 to 4"""
+    return type(value) is int and 1 <= value <= 4
+
+
+# A forged file may not ask for more: whoever opens it would wait, or run out of memory.
+PATTERN = {
+    "kind": str,
+    "name": msg.name,
+    "scrypt": {"n": memory, "r": eight, "p": passes, "salt": msg.hexadecimal(16)},
+    "sealed": msg.hexadecimal(SEALED_BYTES),
+}
+
+
+def lock(
+    open_fields: Mapping[str, Any],
+    secret: Mapping[str, str],
+    passphrase: bytes,
+    cost: Mapping[str, int] = COST,
+) -> dict[str, Any]:
+    """The fields of a key file: ``open_fields`` as they are, ``secret`` under the passphrase."""
+    rest = {**open_fields, "scrypt": {**cost, "salt": secrets.token_hex(16)}}
+    text = canonical_json(secret).encode()
+    return {**rest, "sealed": _cipher(rest, passphrase).encrypt(_NONCE, text, _said(rest)).hex()}
+
+
+def unlock(found: Mapping[str, Any], passphrase: bytes) -> dict[str, str]:
+    """The secret fields; `ValueError` for another passphrase, or where any field was altered."""
+    rest = {k: v for k, v in found.items() if k != "sealed"}
+    sealed = bytes.fromhex(found["sealed"])
+    try:
+        text = _cipher(rest, passphrase).decrypt(_NONCE, sealed, _said(rest))
+    except InvalidTag:
+        raise ValueError("another passphrase, or an altered file") from None
+    opened: dict[str, str] = json.loads(text)
+    return opened
+
+
+def _cipher(rest: Mapping[str, Any], passphrase: bytes) -> ChaCha20Poly1305:
+    cost = rest["scrypt"]
+    salt = bytes.fromhex(cost["salt"])
+    key = Scrypt(salt, 32, cost["n"], cost["r"], cost["p"]).derive(passphrase)
+    return ChaCha20Poly1305(key)
+
+
+def _said(rest: Mapping[str, Any]) -> bytes:
+    return canonical_json(rest).encode()
