@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InvalidDataError
+from .json_text import json_text
 
 
 def canonical_json(value: Any) -> str:
@@ -19,8 +19,9 @@ def canonical_json(value: Any) -> str:
 
     Raises:
         InvalidDataError: a text in it is not Unicode, so that no header and no digest can hold it.
+        NumericalError: a number in it is NaN or infinite.
     """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json_text(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     try:
         text.encode()
     except UnicodeEncodeError as error:

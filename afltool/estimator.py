@@ -14,8 +14,9 @@ from .embeddings import imported_space
 from .errors import AflError, MismatchError, UsageError
 from .heads import OPTIONS, make_head
 from .heads.base import Block, Head, binding
+from .heads.checks import absorbed
 from .linalg import softmax as sm
-from .linalg.fixedpoint import FixedPoint, Rows, encode
+from .linalg.fixedpoint import FixedPoint, Rows, check_float32, encode
 from .options.features import NumberFormat
 from .statistics import Context, Statistics
 from .store.arrays import damage_as_error
@@ -129,9 +130,11 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Add the rows X (n, d) with labels y (n,) to what was learned so far.
 
-        ``classes``: all labels that will ever come; needed at the first call.
+        ``classes``: all labels that will ever come; needed at the first call, and the same in all.
         """
         first = not hasattr(self, "head_")
+        if not first and classes is not None:
+            self._refuse_other_classes(np.unique(classes))
         X, y = self._checked(X, y, reset=first)
         if first:
             if classes is None:
@@ -192,7 +195,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def _absorbed(self, head: Head, total: Statistics) -> Head:
         try:
-            return head.absorb(total)
+            return absorbed(head, total)
         except AflError as error:
             raise ValueError(f"the head cannot be solved: {error}") from error
 
@@ -236,7 +239,10 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _rows(self, X: NDArray[Any], first: int = 0) -> Rows:
         """Rows as heads take them."""
         bits = self._bits()
-        return X if bits is None else FixedPoint(encode(X, bits, first), bits)
+        if bits is None:
+            check_float32(X, first)  # as feature files hold them
+            return X
+        return FixedPoint(encode(X, bits, first), bits)
 
     def _bits(self) -> int | None:
         """``fraction_bits`` as a whole number in its range; `UsageError` for another one."""
@@ -256,6 +262,13 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if len(self.classes_) < 2:
             raise ValueError(
                 f"expected at least two classes, found {len(self.classes_)} class: {self.classes_}"
+            )
+
+    def _refuse_other_classes(self, classes: NDArray[Any]) -> None:
+        if not np.array_equal(self.classes_, classes):
+            raise ValueError(
+                f"the first call of partial_fit had the classes {self.classes_}, this one has "
+                f"{classes}: give the same ones, or none; a new estimator may have others"
             )
 
     def _codes(self, y: NDArray[Any]) -> NDArray[np.int64]:

@@ -7,8 +7,9 @@ a right-to-left mark would turn a line round, and half a character cannot be enc
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from .json_text import json_text
 
 
 def shown(text: object) -> str:
@@ -27,8 +28,8 @@ def shown_lines(text: str) -> str:
 
 def shown_json(value: Any, indent: int | None = 2, ascii_only: bool = False) -> str:
     """``value`` as JSON for a terminal or a program; what cannot be printed is a JSON escape."""
-    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    text = json_text(value, indent=indent, ensure_ascii=ascii_only)
+    return "".join(c if c.isprintable() or c == "\n" else json_text(c)[1:-1] for c in text)
 
 
 def byte_text(size: float) -> str:

@@ -18,6 +18,7 @@ ROOT = Path(afltool.__file__).parent
 # Several names in one layer may not import each other.
 LAYERS = (
     ("errors",),
+    ("json_text",),
     (
         "arrays",
         "differences",
@@ -254,6 +255,8 @@ def test_no_global_random_generator():
 
 # Where files are written and given their names. An archive of a data set is unpacked as a folder.
 WRITES = {
+    "json.dump": set(),
+    "json.dumps": {"json_text", "store.tables"},  # there only a cell in a message
     "os.replace": {"store.atomic", "datasets.tiny_imagenet"},
     "os.rename": set(),
     "os.link": {"store.atomic"},

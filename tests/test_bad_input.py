@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import zipfile
@@ -14,6 +15,10 @@ from damage import cut, datasets, flip, forge, middle_of, unfinished
 from helpers_images import write_imagefolder
 
 import afltool
+from afltool.digest import canonical_json
+from afltool.errors import NumericalError
+from afltool.report.tables import write_json
+from afltool.shown import shown_json
 from afltool.store import atomic, outputs
 from afltool.store.features import features_digest, open_features
 
@@ -435,6 +440,111 @@ def test_a_total_of_no_rows_and_of_too_few(road, tmp_path, cli):
         "rank 5 of 8", "--ridge", "--min-norm",
     )  # fmt: skip
     nothing_at(out)
+
+
+# ---------------------------------------------------------------- numbers without an answer
+
+SCALES = np.array([1e38, 1e-38, 1.0, 1e20, 1e-20, 1e10])
+HARD = {  # rows of six features, from random ones
+    "all zero": lambda X: 0.0 * X,
+    "one number": lambda X: 0.0 * X + 3.7,
+    "near float32's end": lambda X: np.clip(1.5e38 * X, -3.3e38, 3.3e38),
+    "of very different size": lambda X: X * SCALES,
+    "far from 0": lambda X: 1e6 + 1e-2 * X,
+}
+SOLVED = {
+    "min-norm": ("linear", {"min_norm": True}),
+    "min-norm centred": ("linear", {"min_norm": True, "intercept": True, "standardise": True}),
+    "auto": ("linear", {"ridge": "auto"}),
+    "auto centred": ("linear", {"ridge": "auto", "intercept": True}),
+    "path": ("linear", {"ridge": "1e-3:1e3:5"}),
+    "ridge": ("linear", {"ridge": 1e-300, "intercept": True}),
+    "fed3r": ("discriminant", {"rule": "fed3r"}),
+    "lda": ("discriminant", {"rule": "lda"}),
+    "qda": ("discriminant", {"rule": "qda", "shrinkage": 0.5}),
+    "naive-bayes": ("discriminant", {"rule": "naive-bayes"}),
+    "random-features": ("random-features", {"width": 16, "ridge": "auto"}),
+}
+
+
+@pytest.fixture(scope="module")
+def hard(tmp_path_factory):
+    """Feature files by what is hard about their rows."""
+    at, X = tmp_path_factory.mktemp("hard"), np.random.default_rng(0).normal(size=(60, 6))
+    found = {}
+    for i, (name, change) in enumerate(HARD.items()):
+        np.savez(at / f"{i}.npz", x=change(X), y=np.arange(60) % 3)
+        found[name] = afltool.import_embeddings(at / f"{i}.npz", at / f"{i}.h5", dtype="float32")
+    return found
+
+
+@pytest.mark.parametrize("solved", SOLVED)
+@pytest.mark.parametrize("rows", HARD)
+def test_a_solve_has_finite_figures_or_a_message(rows, solved, hard, tmp_path, cli):
+    """No warning of NumPy or SciPy, which fails a test here, and no NaN in a header."""
+    name, options = SOLVED[solved]
+    total = tmp_path / "t.h5"
+    afltool.local_stats(hard[rows], name, total, head_options=options, client="a")
+    (total,) = total.glob("*.h5")
+    head = tmp_path / "h.h5"
+    done = cli("solve", total, "-o", head)
+    if done.exit_code:
+        refused(done, NUMERICAL, "error:")
+        nothing_at(head)
+    else:
+        with h5py.File(head) as file:
+            json.loads(bytes(file["header"][()]), parse_constant=pytest.fail)
+        assert np.isfinite(afltool.evaluate(head, hard[rows])["top1"])
+
+
+def test_the_minimum_norm_of_nothing_is_nothing(hard, tmp_path, cli):
+    """Weights of 0 solve it, with no degree of freedom; a constant then predicts."""
+    stats, head = tmp_path / "s", tmp_path / "h.h5"
+    one = [hard["all zero"], "--head", "linear", "--min-norm", "--client", "a", "-o", stats]
+    assert cli("local-stats", *one).exit_code == 0
+    done = cli("solve", *stats.glob("*.h5"), "-o", head, "--json")
+    report = json.loads(done.stdout)["report"]
+    assert (report["rank"], report["degrees_of_freedom"], report["minimum_norm"]) == (0, 0.0, True)
+
+
+def test_features_of_very_different_size_are_no_ill_conditioned_problem(hard, tmp_path):
+    """fed3r adds a constant of 1 to features near 10³⁸: only its units are far apart."""
+    stats = afltool.local_stats(
+        hard["near float32's end"], "discriminant", tmp_path / "s", client="a",
+        head_options={"rule": "fed3r"},
+    )  # fmt: skip
+    head = afltool.solve(stats, tmp_path / "h.h5")
+    np.savez(tmp_path / "small.npz", x=np.random.default_rng(0).normal(size=(60, 6)),
+             y=np.arange(60) % 3)  # fmt: skip
+    small = afltool.import_embeddings(tmp_path / "small.npz", tmp_path / "x.h5", dtype="float32")
+    other = afltool.local_stats(
+        small, "discriminant", tmp_path / "o", client="a",
+        head_options={"rule": "fed3r", "ridge": 1e-30},
+    )  # fmt: skip
+    plain = afltool.solve(other, tmp_path / "g.h5")
+    ours, theirs = (afltool.evaluate(h, f) for h, f in (
+        (head, hard["near float32's end"]), (plain, small)))  # fmt: skip
+    assert abs(ours["top1"] - theirs["top1"]) < 0.05  # a few rows are cut at float32's end
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_no_header_and_no_json_takes_a_number_that_is_not_finite(number, tmp_path):
+    value = {"report": {"rounds": [{"ok": 1.0}, {"error": number}]}}
+    said = rf"report\.rounds\[1\]\.error is {number}, which no file can hold"
+    for write in (canonical_json, shown_json, lambda v: write_json(v, tmp_path / "x.json")):
+        with pytest.raises(NumericalError, match=said):
+            write(value)
+    nothing_at(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(("rows", "said"), [
+    ("all zero", "are all 0"), ("near float32's end", "beyond the range of float32"),
+])  # fmt: skip
+def test_a_baseline_of_rows_without_a_gradient(rows, said, hard, tmp_path, cli):
+    dealt = afltool.partition(hard[rows], tmp_path / "c.h5", scheme="iid", clients=2)
+    done = cli("baseline", "fedavg", hard[rows], "--test", hard[rows], "--partition", dealt,
+               "--rounds", 1, "--no-bias", "-o", tmp_path / "b")  # fmt: skip
+    refused(done, NUMERICAL, "the training features", said)
 
 
 # ---------------------------------------------------------------- what does not belong together

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import afltool
 from afltool import AnalyticClassifier
-from afltool.errors import MismatchError, UsageError
+from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.linalg.fixedpoint import encode
 
 
@@ -362,3 +362,29 @@ def test_mistakes_have_messages(digits):
 def test_dir_lists_what_there_is():
     assert {"AnalyticClassifier", "extract", "solve", "evaluate"} <= set(dir(afltool))
     assert not {"Any", "annotations", "import_module", "_guarded"} & set(dir(afltool))
+
+
+@pytest.mark.parametrize(("head", "options"), [
+    ("linear", {}), ("random-features", {"width": 16}), ("discriminant", {"rule": "qda"}),
+    ("discriminant", {"rule": "naive-bayes"}), ("deepafl", {"layers": 1, "width": 8}),
+    ("softmax", {"rounds": 1}), ("safle", {}),
+])  # fmt: skip
+@pytest.mark.parametrize("size", [1e40, 1e160, 1e300])
+def test_features_beyond_float32_are_refused_as_feature_files_refuse_them(head, options, size):
+    """Their products would overflow; warnings are errors here."""
+    X, y = np.random.default_rng(0).normal(size=(60, 5)), np.arange(60) % 3
+    fitted = AnalyticClassifier(head, options=options).fit(X, y)
+    for use in (lambda: AnalyticClassifier(head, options=options).fit(size * X, y),
+                lambda: fitted.predict(size * X)):  # fmt: skip
+        with pytest.raises(InvalidDataError, match=r"row 0, feature 0 .* beyond the range of f"):
+            use()
+
+
+def test_classes_of_a_later_part_are_those_of_the_first(digits):
+    X, y = digits
+    fitted = AnalyticClassifier().partial_fit(X[:100], y[:100], classes=range(10))
+    fitted.partial_fit(X[100:200], y[100:200], classes=range(10)).partial_fit(X[200:], y[200:])
+    before = fitted.statistics_.rows
+    with pytest.raises(ValueError, match=r"the first call .* had the classes .* this one has"):
+        fitted.partial_fit(X[:10], y[:10], classes=range(11))
+    assert fitted.statistics_.rows == before == len(X)

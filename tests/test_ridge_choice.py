@@ -9,7 +9,8 @@ from problems import known_problem
 from afltool.errors import NumericalError
 from afltool.linalg import cholesky
 from afltool.linalg import ridge_choice as rc
-from afltool.linalg.ridge import Spectral
+from afltool.linalg.group_ridges import choose_each
+from afltool.linalg.ridge import Spectral, centred, cholesky_solve
 
 RIDGES = np.geomspace(1e-3, 1e3, 13)
 
@@ -115,3 +116,68 @@ def test_of_equals_the_largest_ridge_is_taken():
     p = known_problem(50, 20, 3, 100.0, seed=1)
     for order in (RIDGES, RIDGES[::-1]):
         assert rc.choose(spectral(p), order, lambda W: 1.0).ridge == RIDGES[-1]
+
+
+def hard_problem(seed):
+    """G, H, ‖Y‖² and rows of a badly conditioned total, in one of several ways."""
+    rng = np.random.default_rng(seed)
+    d, rows = int(rng.integers(1, 25)), int(rng.integers(2, 60))
+    X = rng.normal(size=(rows, d))
+    if seed % 2:  # of lower rank
+        rank = int(rng.integers(1, d + 1))
+        X = X[:, :rank] @ rng.normal(size=(rank, d))
+    X += 10.0 ** rng.uniform(0, 8) * (seed % 5 == 0)  # far from 0
+    X *= 10.0 ** (rng.uniform(-12, 12, size=d) if seed % 3 == 0 else rng.uniform(-150, 140))
+    X, Y = np.hstack([X, np.ones((rows, 1))]), np.eye(3)[rng.integers(0, 3, rows)]
+    G, H = X.T @ X, X.T @ Y
+    if seed % 4 < 2:  # centred: what is left of large means is rounding
+        G, H, _, _ = centred(G, H, rows)
+        return G, H, rows - float((Y.sum(axis=0) ** 2).sum()) / rows, rows
+    return G[:-1, :-1], H[:-1], float(rows), rows
+
+
+def test_every_candidate_is_a_ridge_that_the_solver_takes():
+    """Also the smallest one, which would be chosen where it were the best; or there is none."""
+    refused = []
+    for seed in range(300):
+        G, H, error, rows = hard_problem(seed)
+        if not G.any():
+            continue
+        system = rc.SpectralSystem(Spectral.of(G, H), error, rows)
+        try:
+            chosen = rc.choose(system, None)
+        except NumericalError as told:
+            refused.append(str(told))
+            continue
+        cholesky_solve(G, H, min(point["ridge"] for point in chosen.path))
+        cholesky_solve(G, H, chosen.ridge)
+        assert np.isfinite([point["training_mse"] for point in chosen.path]).all()
+    assert len(refused) < 10
+    assert all("no ridge can be chosen: with none of 41 from" in one for one in refused)
+
+
+def test_a_ridge_of_a_path_that_cannot_be_solved_is_left_out():
+    """For both systems; where it is the only one, its own message is said."""
+    p = known_problem(50, 20, 3, 100.0, seed=1)
+    G = p.G - 1.0 * np.eye(20)  # the least eigenvalue is below 0, as rounding makes it
+    least = float(np.linalg.eigvalsh(G)[0])
+    assert least < 0
+    one = rc.SpectralSystem(Spectral.of(G, p.H), target(p), 200)
+    other = rc.FactoredSystem(G.copy, p.H, target(p), 200, lambda r: np.full(20, r), 1.0)
+    ridges = [-0.5 * least, -2 * least, -20 * least]
+    for system in (one, other):
+        chosen = rc.choose(system, ridges)
+        assert [point["ridge"] for point in chosen.path] == ridges[1:]
+        with pytest.raises(NumericalError, match="is not positive definite"):
+            rc.choose(system, ridges[:1])
+        with pytest.raises(NumericalError, match="no ridge can be chosen: with none of 2 from"):
+            rc.choose(system, [ridges[0] / 2, ridges[0]])
+
+
+def test_the_ridges_of_groups_are_those_that_the_solver_takes():
+    p = known_problem(50, 20, 3, 100.0, seed=1)
+    G = p.G - 1.0 * np.eye(20)
+    start = -20 * float(np.linalg.eigvalsh(G)[0])
+    found = choose_each(G, p.H, target(p), 200, widths=[10, 10], start=start, ends=(1e-9, 1e9))
+    cholesky_solve(G + np.diag(np.repeat(found.ridges, 10)), p.H, 0.0)
+    assert np.isfinite(found.error)

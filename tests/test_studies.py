@@ -240,6 +240,15 @@ def test_a_study_may_be_like_another_with_other_keys(described, tmp_path):
         read(tmp_path / "small.toml")
 
 
+@pytest.mark.parametrize("name", ["sub/a", "../a", "/a", ".", "a/", "a\0b"])
+def test_a_study_is_like_a_name_and_no_path(name, tmp_path, cli):
+    path = tmp_path / "more.toml"
+    path.write_text(f'clients = 3\n[study]\nlike = "{name}"\n'.replace("\0", "\\u0000"))
+    done = cli("study", path, "-o", tmp_path / "s")
+    assert done.exit_code == 2
+    assert "expected the name of a study" in " ".join(done.stderr.split())
+
+
 def test_a_setting_in_a_study_that_is_like_another_goes_to_the_methods_that_have_it(tmp_path):
     path, text = tmp_path / "fewer.toml", 'generator-steps = 50\n{}[study]\nlike = "afl-table1"\n'
     path.write_text(text.format(""))

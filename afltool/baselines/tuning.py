@@ -24,13 +24,21 @@ TRIED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 def curvature(clients: Clients, bias: bool) -> float:
-    """λ_max of X̃ᵀX̃/N, X̃ = (X, 1) where there is a bias, over all training rows."""
+    """λ_max of X̃ᵀX̃/N, X̃ = (X, 1) where there is a bias, over all training rows.
+
+    Raises `NumericalError` for rows that no gradient can learn from: all 0, or with squares that
+    float32 does not hold.
+    """
     at = np.concatenate(clients.rows)
     d = clients.dim + bias
     packed = np.zeros(length(d))
     for start in range(0, len(at), ADDED_AT_ONCE):
         X = clients.X[at[start : start + ADDED_AT_ONCE]].numpy()
-        packed += real_gram(np.hstack([X, np.ones((len(X), 1), X.dtype)]) if bias else X)
+        with np.errstate(over="ignore", invalid="ignore"):  # looked at below
+            packed += real_gram(np.hstack([X, np.ones((len(X), 1), X.dtype)]) if bias else X)
+    if not np.isfinite(packed).all() or not packed.any():
+        what = "are all 0" if not packed.any() else "have squares beyond the range of float32"
+        raise NumericalError(f"the training features {what}: look at them, or scale them")
     top = linalg.eigh(unpack(packed), eigvals_only=True, subset_by_index=[d - 1, d - 1])
     return float(top[0]) / len(at)
 

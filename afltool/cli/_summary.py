@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import resource
@@ -10,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..json_text import json_text
 from ._streams import tell
 
 # Slurm's variables about a task, and their names in the line.
@@ -51,7 +51,7 @@ def end(exit_code: int) -> None:
         "host": platform.node(),
         **{name: int(os.environ[key]) for key, name in SLURM.items() if _number(key)},
     }
-    tell(json.dumps(found))
+    tell(json_text(found))
 
 
 def peak_bytes() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from ..arrays import Array
+from ..json_text import json_text
 
 #: The entry of a file's metadata that holds all of it as JSON.
 KEY = "afltool"
@@ -40,7 +40,7 @@ class Model:
 
     def text(self) -> str:
         """The metadata as JSON."""
-        return json.dumps(self.metadata, sort_keys=True, ensure_ascii=False)
+        return json_text(self.metadata, sort_keys=True, ensure_ascii=False)
 
     def named(self, values: Any) -> dict[str, Array]:
         """Outputs by name, as NumPy arrays."""

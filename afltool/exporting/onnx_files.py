@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
 from typing import Any
 
 from ..arrays import Array
 from ..errors import UsageError
+from ..json_text import json_text
 from .model import KEY, Model
 
 OPSET = 18
@@ -40,7 +40,7 @@ def pack(model: Model) -> bytes:
             logger.setLevel(level)
     proto = program.model_proto
     _forget(proto)
-    for key, value in ((KEY, model.text()), ("classes", json.dumps(model.metadata["classes"]))):
+    for key, value in ((KEY, model.text()), ("classes", json_text(model.metadata["classes"]))):
         entry = proto.metadata_props.add()
         entry.key, entry.value = key, value
     data: bytes = proto.SerializeToString(deterministic=True)

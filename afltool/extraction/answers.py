@@ -20,6 +20,7 @@ from typing import Any
 
 from ..digest import Digest, file_state
 from ..errors import AflError
+from ..json_text import json_text
 from ..store.atomic import write_text
 
 #: Packages whose version may change a recipe.
@@ -67,7 +68,7 @@ def remember(folder: Path, key: str, recipe: Mapping[str, Any], states: Any, beg
     place = folder / "index" / f"{key}.json"
     with suppress(AflError, OSError):  # a read-only store still works, but slower
         place.unlink(missing_ok=True)  # a damaged entry looks like somebody else's file
-        write_text(json.dumps(recipe, ensure_ascii=False), place, overwrite=True)
+        write_text(json_text(recipe, ensure_ascii=False), place, overwrite=True)
 
 
 def _changes(states: Any) -> Iterator[int]:

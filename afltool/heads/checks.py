@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import copy
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, MismatchError, UsageError
+from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from ..linalg import softmax as sm
 from ..options import flag
 from ..options.statistics import LocalStatsOptions
@@ -89,6 +90,26 @@ def check_total(head: Head, total: Statistics) -> None:
                 f"{head.classes} classes: {name!r} is {_said(found.get(name))}, expected "
                 f"{_said(wanted.get(name))}; make the statistics again"
             )
+
+
+def absorbed(head: H, total: Statistics, validation: Statistics | None = None) -> Head:
+    """`Head.absorb`; what NumPy and SciPy warn of, or give up, is a `NumericalError`.
+
+    So nothing that overflowed, and no 0/0, gets into a head. `InvalidDataError` where a sum is not
+    finite.
+    """
+    for sums in (total, validation):
+        if sums is not None:
+            sums.check_finite()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)  # LinAlgWarning is one
+            return head.absorb(total, validation)
+    except (RuntimeWarning, np.linalg.LinAlgError) as error:
+        raise NumericalError(
+            f"the {head.name} head cannot be solved in float64: {str(error).rstrip('.')}; look at "
+            "the features: are they very large, or very different in size?"
+        ) from error
 
 
 def probabilities(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -205,14 +205,12 @@ def solve(
     if ridge == 0 and not found.full and not min_norm:
         raise NumericalError(rr.explain_rank(found, problem.rows, _REMEDY))
     positive = np.maximum(s, 0.0)
-    alive = positive[-found.rank :] if ridge == 0 else positive
+    alive = positive[found.dim - found.rank :] if ridge == 0 else positive
     facts = {
         "rank": found.rank,
         "features": found.dim,
         "condition": found.condition if found.full else None,
-        "condition_with_ridge": float((found.largest + ridge) / (max(found.smallest, 0) + ridge))
-        if ridge
-        else None,
+        "condition_with_ridge": found.with_ridge(ridge),
         "degrees_of_freedom": float((alive / (alive + ridge)).sum()),
         "minimum_norm": ridge == 0 and not found.full,
     }

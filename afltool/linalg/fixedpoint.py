@@ -112,6 +112,22 @@ def check_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
         )
 
 
+def check_float32(x: NDArray[np.floating], first_row: int = 0) -> None:
+    """Raise `InvalidDataError` naming the first entry of x (n, d) that is no float32.
+
+    So no product of features, in float64, can overflow.
+    """
+    check_finite(x, first_row)
+    with np.errstate(over="ignore"):
+        beyond = np.argwhere(np.isinf(x.astype(np.float32, copy=False)))
+    if len(beyond):
+        row, column = beyond[0]
+        raise InvalidDataError(
+            f"row {first_row + row}, feature {column} is {x[row, column]:.6g}, beyond the range of "
+            f"float32, ±{np.finfo(np.float32).max:.6g}: scale the features"
+        )
+
+
 def exact_rows(largest: int) -> int:
     """Rows whose gram is exact in float64: n with n · largest² ≤ 2^53.
 

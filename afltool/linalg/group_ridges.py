@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import F64
+from ..errors import NumericalError
 from .ridge_choice import FactoredSystem, gcv
 
 Ridges = tuple[float, ...]
@@ -48,7 +49,10 @@ def choose_each(
         system = FactoredSystem(
             lambda: G.copy(order="C"), H, target, rows, lambda scale: scale * penalty, 1.0, outside
         )
-        fit = system.fit(1.0)
+        try:
+            fit = system.fit(1.0)
+        except NumericalError:  # it is no candidate
+            return float("inf")
         measured = gcv(fit, rows, outside) if held is None else held(fit.weights())
         return float("inf") if measured is None else measured
 

@@ -21,6 +21,7 @@ from scipy import linalg
 
 from ..arrays import F64
 from ..errors import NumericalError
+from .ridge import definite_solve
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,9 @@ def without_gamma(total: Party) -> tuple[F64, F64]:
 
 def _solve(C: F64, H: F64, what: str) -> F64:
     try:
-        W: F64 = linalg.solve(C, H, assume_a="pos", check_finite=False)
+        return definite_solve(C, H)
     except linalg.LinAlgError:
         raise NumericalError(
             f"{what} ({len(C)} × {len(C)}) cannot be inverted: the pairwise law needs at least as "
             "many rows as features at each client, or a --gamma > 0 in the head; or use --law sum"
         ) from None
-    return W

@@ -6,7 +6,9 @@ Squared errors come from ‖Y − XW‖² = ‖Y‖² − 2 tr(WᵀH) + tr(WᵀG
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,13 @@ class Conditioning:
     def condition(self) -> float:
         """λ_max / λ_min of the gram matrix; infinite when it is singular to working precision."""
         return self.largest / self.smallest if self.rank == self.dim else float("inf")
+
+    def with_ridge(self, ridge: float) -> float | None:
+        """That of gram + λI; None without a ridge, and where the quotient is infinite."""
+        if ridge == 0:
+            return None
+        found = (self.largest + ridge) / (max(self.smallest, 0.0) + ridge)
+        return found if isfinite(found) else None
 
     @property
     def full(self) -> bool:
@@ -65,32 +74,59 @@ def cholesky_solve(G: F64, H: F64, ridge: float) -> F64:
     try:
         factor = linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
     except linalg.LinAlgError as error:
-        raise NumericalError(
-            f"the matrix gram + {ridge:g}·I ({A.shape[0]} × {A.shape[0]}) is not positive definite "
-            f"to working precision ({error}): use a larger --ridge, or --ridge auto"
-        ) from None
+        raise not_definite(ridge, len(A), error) from None
     W: F64 = linalg.cho_solve(factor, H, check_finite=False)
     return W
+
+
+def definite_solve(A: F64, B: F64) -> F64:
+    """A⁻¹B (d, C) of a symmetric positive definite A (d, d); the units of its rows do not matter.
+
+    Equals ``scipy.linalg.solve(A, B, assume_a='pos')`` where that finds A well conditioned.
+    Otherwise A may only have rows of very different size: D A D with a diagonal of one is solved.
+    Raises ``LinAlgError`` when that, too, is singular to working precision.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", linalg.LinAlgWarning)
+        try:
+            return np.asarray(linalg.solve(A, B, assume_a="pos", check_finite=False))
+        except linalg.LinAlgWarning:
+            pass
+    D = 1.0 / np.sqrt(np.diag(A))
+    scaled = D[:, None] * A * D
+    if not conditioning(eigenvalues(scaled)).full:
+        raise linalg.LinAlgError("singular to working precision")
+    factor = linalg.cho_factor(scaled, lower=True, check_finite=False)
+    return np.asarray(D[:, None] * linalg.cho_solve(factor, D[:, None] * B, check_finite=False))
+
+
+def not_definite(ridge: float, side: int, why: object) -> NumericalError:
+    """What is said of a ridge that is too small for the numbers of a gram matrix."""
+    return NumericalError(
+        f"the matrix gram + {ridge:g}·I ({side} × {side}) is not positive definite to working "
+        f"precision ({why}): use a larger --ridge, or --ridge auto"
+    )
 
 
 @dataclass(frozen=True)
 class Spectral:
     """One eigendecomposition G = Q diag(s) Qᵀ with A = QᵀH, from which every λ follows cheaply.
 
-    ``s`` ascending (d,), ``Q`` (d, d), ``A`` (d, C), ``squares`` (d,) the row sums of A².
+    ``s`` ascending (d,), ``Q`` and ``G`` (d, d), ``A`` (d, C), ``squares`` (d,) the row sums of A².
     """
 
     s: F64
     Q: F64
     A: F64
     squares: F64
+    G: F64
 
     @classmethod
     def of(cls, G: F64, H: F64) -> Spectral:
         """Factor once: about 9 d³ operations, then each solve is a product with Q."""
         s, Q = linalg.eigh(G, driver="evd", check_finite=False)
         A = Q.T @ H
-        return cls(s, Q, A, (A**2).sum(axis=1))
+        return cls(s, Q, A, (A**2).sum(axis=1), G)
 
     @property
     def conditioning(self) -> Conditioning:
@@ -126,9 +162,10 @@ def squared_error(W: F64, G: F64, H: F64, target: float) -> float:
 
 def auto_grid(spectral: Spectral) -> F64:
     """Ridges to try: powers 10^(j/4) from 1e-10 λ_max to λ_max, the same for equal totals."""
-    largest = max(float(spectral.s[-1]), np.finfo(float).tiny)
-    top = np.ceil(4 * np.log10(largest))
-    return np.asarray(10.0 ** (np.arange(top - 40, top + 1) / 4))
+    tiny = np.finfo(float).tiny
+    top = np.ceil(4 * np.log10(max(float(spectral.s[-1]), tiny)))
+    grid = np.asarray(10.0 ** (np.arange(top - 40, top + 1) / 4))
+    return grid[grid >= tiny]
 
 
 def centred(G: F64, H: F64, rows: int) -> tuple[F64, F64, F64, F64]:

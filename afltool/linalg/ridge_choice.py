@@ -2,7 +2,7 @@
 
 `choose` tries given values, or those of the system's own search. The best λ has the least error on
 held-out rows; without held-out rows it has the least generalised cross-validation (Golub, Heath,
-Wahba, Technometrics 21, 1979):
+Wahba, Technometrics 21, 1979). Only a λ for which the system can be solved is a candidate.
 
     GCV(λ) = N ‖Y − XW‖² / (N − df)²,    df = tr((G + P)⁻¹G) + the parameters outside the system
 
@@ -23,7 +23,7 @@ from scipy import linalg
 from ..arrays import F64
 from ..errors import NumericalError
 from .cholesky import Cholesky
-from .ridge import Spectral, auto_grid
+from .ridge import Spectral, auto_grid, cholesky_solve, conditioning, not_definite
 
 Point = dict[str, Any]  # one λ: ridge, gcv (None: no estimate), training_mse, degrees_of_freedom, …
 
@@ -82,6 +82,7 @@ def choose(
     else:
         for ridge in ridges:
             trial(ridge)
+    trial.check_found()
     path = sorted(trial.path, key=lambda point: float(point["ridge"]))
     how = "generalised cross-validation" if held is None else "held-out clients"
     return Choice(trial.ridge, how if len(path) > 1 else "given", trial.fit, path)
@@ -95,9 +96,27 @@ class _Trial:
         self.ridge, self._least = 0.0, float("inf")
         self.fit: Fit | None = None
         self.path: list[Point] = []
+        self._refused: list[tuple[float, NumericalError]] = []
+
+    def check_found(self) -> None:
+        """Raise `NumericalError` where the system can be solved for none of the ridges."""
+        if self.fit is not None:
+            return
+        if len(self._refused) == 1:
+            raise self._refused[0][1]
+        tried = sorted(ridge for ridge, _ in self._refused)
+        raise NumericalError(
+            f"no ridge can be chosen: with none of {len(tried)} from {tried[0]:.3g} to "
+            f"{tried[-1]:.3g} is gram + λI positive definite to working precision; look at the "
+            "features (are they one number, up to rounding?), or give a larger --ridge"
+        )
 
     def __call__(self, ridge: float) -> bool:
-        fit, rows = self._system.fit(ridge), self._system.rows
+        try:
+            fit, rows = self._system.fit(ridge), self._system.rows
+        except NumericalError as error:
+            self._refused.append((float(ridge), error))
+            return False
         point: Point = {
             "ridge": float(ridge),
             "gcv": gcv(fit, rows, self._system.outside),
@@ -131,7 +150,13 @@ class SpectralSystem:
     outside: float = 0.0
 
     def fit(self, ridge: float) -> Fit:
+        """O(d). Raises `NumericalError` for a λ > 0 that `cholesky_solve` would refuse.
+
+        It is asked, d³/3, where the eigenvalues leave that open. λ = 0 stands for the minimum norm.
+        """
         s = self.spectral
+        if ridge > 0 and not conditioning(s.s + ridge).full:
+            cholesky_solve(s.G, s.A[:, :0], ridge)
         error = s.squared_error(ridge, self.target)
         return Fit(error, s.degrees_of_freedom(ridge), lambda: s.weights(ridge))
 
@@ -190,10 +215,7 @@ def _factor(A: F64, penalty: F64, ridge: float) -> Cholesky:
     try:
         return Cholesky(A)
     except linalg.LinAlgError as error:
-        raise NumericalError(
-            f"the matrix gram + {ridge:g}·I ({len(A)} × {len(A)}) is not positive definite to "
-            f"working precision ({error}): use a larger --ridge, or --ridge auto"
-        ) from None
+        raise not_definite(ridge, len(A), error) from None
 
 
 def _trace(factor: Cholesky, penalty: F64) -> float:

@@ -7,7 +7,6 @@ layout of the file does not change them.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 from .. import inputs
 from ..digest import Digest, canonical_json
 from ..errors import CorruptFileError, UsageError
+from ..json_text import json_text
 from ..store import headers
 from ..store.atomic import write_text
 
@@ -177,7 +177,7 @@ def describe(path: Path) -> dict[str, Any]:
 
 def write(path: Path, message: Message, overwrite: bool = False) -> Path:
     """Write a message whole. An equal file that exists is kept; a different one is refused."""
-    text = json.dumps(message.as_dict(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    text = json_text(message.as_dict(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     return write_text(text, path, overwrite)
 
 

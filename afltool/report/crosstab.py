@@ -6,7 +6,6 @@ the table are averaged; they may differ in seeds only.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from ..errors import UsageError
+from ..json_text import json_text
 from ..options import flag
 
 Key = tuple[Any, ...]
@@ -293,7 +293,7 @@ def as_records(table: Crosstab) -> list[dict[str, Any]]:
 def as_json(table: Crosstab) -> str:
     """Entries and notes."""
     found = {"title": table.title, "entries": as_records(table), "notes": table.notes}
-    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    return json_text(found, indent=2, ensure_ascii=False) + "\n"
 
 
 FORMATS: dict[str, Callable[[Crosstab], str]] = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from ..json_text import json_text
 from ..metrics.separability import MEASURES
 from ..progress import log
 from ..shown import byte_text
@@ -292,7 +292,7 @@ def _path_lines(path: list[dict[str, Any]], chosen: float) -> list[str]:
 
 def write_json(value: Any, path: Path, overwrite: bool = False) -> Path:
     """Write JSON; `write_bytes` says what happens to an existing file."""
-    return write_text(json.dumps(value, indent=2) + "\n", path, overwrite)
+    return write_text(json_text(value, indent=2) + "\n", path, overwrite)
 
 
 def write_confusion(found: dict[str, Any], path: Path, overwrite: bool = False) -> Path:

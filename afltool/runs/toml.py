@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..json_text import json_text
 
 
 def flat(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,4 +45,4 @@ def _toml(value: Any) -> str:
         return repr(value)
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json_text(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -16,7 +16,7 @@ from ..differences import difference
 from ..errors import InputError, MismatchError, naming
 from ..heads import make_head
 from ..heads.base import Head, binding, note_round
-from ..heads.checks import check_total, with_options
+from ..heads.checks import absorbed, check_total, with_options
 from ..options import made, takes
 from ..options.solving import SolveOptions
 from ..privacy.differential import ridge_by, with_ridge
@@ -73,7 +73,7 @@ def solve(
     if not up_to_date(out, made_by, overwrite):
         begun = time.perf_counter()
         with _pools(tuple(name in sys.modules for name in POOLED)).limit(limits=threads):
-            solved = start.absorb(statistics, held)
+            solved = absorbed(start, statistics, held)
         solved.report |= ridge_by(statistics, options or {})
         _note(start, solved, statistics, time.perf_counter() - begun)
         clients = len(statistics.clients)

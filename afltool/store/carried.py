@@ -25,6 +25,7 @@ import numpy as np
 from ..arrays import Array
 from ..errors import InputError
 from ..heads.carried import Carried
+from ..json_text import json_text
 from ..progress import log
 from .atomic import replacing
 from .outputs import why_not_written
@@ -126,7 +127,7 @@ class CarriedFile:
         self._left["blocks"][name] = block
 
     def _finish(self, file: BinaryIO) -> None:
-        index = json.dumps(self._left).encode()
+        index = json_text(self._left).encode()
         try:
             file.write(index + hashlib.sha256(index).digest() + len(index).to_bytes(8, "little"))
             file.flush()

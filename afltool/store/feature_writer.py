@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..digest import canonical_json
 from ..errors import CorruptFileError, InvalidDataError
-from ..linalg.fixedpoint import check_finite, encode
+from ..linalg.fixedpoint import check_float32, encode
 from . import schema
 from .arrays import damage_as_error, put_array
 from .features import Labels, features_digest
@@ -87,17 +87,8 @@ def _create(file: h5py.File, dim: int, kind: str) -> None:
 
 def as_float32(x: NDArray[np.floating], first_row: int = 0) -> NDArray[np.float32]:
     """Real features as float32; refuses a value that is, or becomes, infinite or NaN."""
-    check_finite(x, first_row)
-    with np.errstate(over="ignore"):
-        values: NDArray[np.float32] = x.astype(np.float32)
-    beyond = np.argwhere(np.isinf(values))
-    if len(beyond):
-        row, column = beyond[0]
-        raise InvalidDataError(
-            f"row {first_row + row}, feature {column} is {x[row, column]:.6g}, beyond the range of "
-            f"float32, ±{np.finfo(np.float32).max:.6g}: scale the features"
-        )
-    return values
+    check_float32(x, first_row)
+    return x.astype(np.float32)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from ..digest import canonical_json
 from ..errors import OutputExistsError, UsageError
+from ..json_text import json_text
 from ..shown import shown
 from .atomic import replacing
 from .outputs import STDOUT, check_output, partial_path
@@ -57,7 +58,7 @@ def _in_json(cell: Value) -> Value:
 def _json_lines(columns: Columns) -> Callable[[Iterable[Sequence[Value]]], str]:
     def lines(rows: Iterable[Sequence[Value]]) -> str:
         records = (dict(zip(columns, map(_in_json, row), strict=True)) for row in rows)
-        return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records)
+        return "".join(json_text(one, ensure_ascii=False) + "\n" for one in records)
 
     return lines
 

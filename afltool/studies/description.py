@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -13,6 +12,7 @@ from .. import inputs
 from ..baselines import METHODS
 from ..errors import InvalidDataError, OutputExistsError, UsageError
 from ..heads import OPTIONS
+from ..json_text import json_text
 from ..options.study import TableOptions
 from ..runs.config import FIELDS, HEAD_NAMES, PARTS, absolute
 from ..runs.toml import known_key
@@ -105,7 +105,7 @@ class Study:
                 )
             if other == self:  # so that several processes may work in one folder
                 return
-        text = json.dumps(vars_of(self), indent=2, ensure_ascii=False) + "\n"
+        text = json_text(vars_of(self), indent=2, ensure_ascii=False) + "\n"
         with inputs.distinct_files():  # the study may have been read from this file
             write_text(text, folder.study, overwrite=True)
 
@@ -206,6 +206,11 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
 
 def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
     """The study that the one in ``path`` is like: a file beside it, or a shipped one."""
+    if Path(name).name != name or "\0" in name:
+        raise UsageError(
+            f"{path} is like {name!r}: expected the name of a study, without folders and ending: "
+            f"that of a file beside {path.name}, or one of afltool study --list"
+        )
     places = (path.with_name(f"{name}.toml"), SHIPPED / f"{name}.toml")
     place = next((one for one in places if one.is_file()), None)
     if place is None:

@@ -6,7 +6,6 @@ damaged, estimates are, and nothing else.
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from ..digest import Digest
 from ..errors import AflError
 from ..extraction.kept import store_folder
 from ..inputs import distinct_files, read_json
+from ..json_text import json_text
 from ..options.features import ExtractOptions
 from ..options.partition import PartitionOptions
 from ..store.atomic import write_text
@@ -50,7 +50,7 @@ def note(took: Iterable[tuple[Cell, float]]) -> None:
             total, count = known.get(kind, (0.0, 0))
             known[kind] = [round(total + seconds, 3), count + 1]
         with suppress(AflError), distinct_files():  # another study may be writing it
-            write_text(json.dumps(known) + "\n", folder / FILE, overwrite=True)
+            write_text(json_text(known) + "\n", folder / FILE, overwrite=True)
 
 
 def any_known(given: Mapping[str, Any]) -> bool:

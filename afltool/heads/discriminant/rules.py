@@ -11,6 +11,7 @@ from scipy import linalg
 
 from ...arrays import F64
 from ...errors import NumericalError
+from ...linalg.ridge import definite_solve
 
 VARIANCE_FLOOR = 1e-9  # times the largest pooled variance: scikit-learn's var_smoothing
 
@@ -92,10 +93,11 @@ def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
     A.flat[:: len(A) + 1] += ridge
     B = np.vstack([H, counts])
     try:
-        W: F64 = linalg.solve(A, B, assume_a="pos")
+        W = definite_solve(A, B)
     except linalg.LinAlgError:
         raise NumericalError(
-            f"gram + {ridge:g} I of {len(A)} columns is singular: use a larger --ridge"
+            f"gram + {ridge:g} I of {len(A)} columns is singular to working precision: use a "
+            "larger --ridge"
         ) from None
     norms = np.linalg.norm(W[:-1], axis=0)
     return np.asarray(W / np.where(norms > 0, norms, 1.0))
@@ -107,7 +109,7 @@ def variances(squares: F64, H: F64, counts: F64) -> F64:
     pooled = squares.sum(axis=1) / N - mean**2
     own = squares / np.maximum(counts, 1.0) - means_of(H, counts) ** 2
     found = np.maximum(own, 0.0) + VARIANCE_FLOOR * pooled.max()
-    if pooled.max() <= 0.0:
+    if VARIANCE_FLOOR * pooled.max() < np.finfo(float).tiny:
         raise NumericalError("no feature varies: naive Bayes has no variances to divide by")
     return np.asarray(np.where(counts > 0, found, 1.0))
 
