@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -86,6 +89,31 @@ def test_bf16_is_another_feature_space(resnet18, pixels, reference):
     ready = prepare_for_inference(resnet18.module, image_size=SIZE)
     other = features(ready, pixels, precision="bf16")
     assert (steps(reference, other) > 0).mean() > 0.1
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="PyTorch 2.9 or newer")
+@pytest.mark.parametrize("setting", [
+    "cuda.matmul.allow_tf32 = b.cudnn.allow_tf32 = True",
+    "fp32_precision = 'tf32'",
+    "cudnn.conv.fp32_precision = 'ieee'",
+    "mkldnn.matmul.fp32_precision = 'bf16'",
+])  # fmt: skip
+def test_fp32_is_fp32_whatever_the_process_has_set(setting):
+    """In each of PyTorch's ways, the older one and the newer; then it is as the process set it."""
+    code = f"""
+import torch
+from afltool.backbones.inference import arithmetic
+b = torch.backends
+b.{setting}
+state = lambda: [
+    one.fp32_precision for one in (b.cuda.matmul, b.cudnn.conv, b.mkldnn.matmul, b.mkldnn.conv)
+]
+before = state()
+with arithmetic("cpu", "fp32"):
+    assert state() == ["ieee"] * 4, state()
+assert state() == before, (before, state())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

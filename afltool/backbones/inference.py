@@ -23,6 +23,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -161,14 +162,42 @@ def arithmetic(device_type: str, precision: str) -> Iterator[None]:
         with torch.autocast(device_type, dtype=getattr(torch, PRECISIONS[precision])):
             yield
         return
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
+    with _full_precision():
+        yield
+
+
+#: Operations of `torch.backends` that may be computed with fewer bits than float32 has.
+_REDUCIBLE = ("cuda.matmul", "cudnn.conv", "mkldnn.matmul", "mkldnn.conv")
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """No TensorFloat-32 and no bfloat16 inside float32 operations, whatever the process has set.
+
+    Since PyTorch 2.9 each backend has a setting for each operation, and the older getters raise
+    where these differ.
+    """
+    from torch import backends, get_float32_matmul_precision, set_float32_matmul_precision
+
+    if hasattr(backends.cudnn, "conv"):
+        places = [attrgetter(name)(backends) for name in _REDUCIBLE]
+        before = [place.fp32_precision for place in places]
+        try:
+            for place in places:
+                place.fp32_precision = "ieee"
+            yield
+        finally:
+            for place, was in zip(places, before, strict=True):
+                place.fp32_precision = was
+        return
+    older = get_float32_matmul_precision(), backends.cudnn.allow_tf32
     try:
+        set_float32_matmul_precision("highest")
+        backends.cudnn.allow_tf32 = False
         yield
     finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
+        set_float32_matmul_precision(older[0])
+        backends.cudnn.allow_tf32 = older[1]
 
 
 # --- batch norm -----------------------------------------------------------------------------------
