@@ -91,29 +91,30 @@ def test_bf16_is_another_feature_space(resnet18, pixels, reference):
     assert (steps(reference, other) > 0).mean() > 0.1
 
 
-@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="PyTorch 2.9 or newer")
-@pytest.mark.parametrize("setting", [
-    "cuda.matmul.allow_tf32 = b.cudnn.allow_tf32 = True",
-    "fp32_precision = 'tf32'",
-    "cudnn.conv.fp32_precision = 'ieee'",
-    "mkldnn.matmul.fp32_precision = 'bf16'",
-])  # fmt: skip
-def test_fp32_is_fp32_whatever_the_process_has_set(setting):
-    """In each of PyTorch's ways, the older one and the newer; then it is as the process set it."""
-    code = f"""
+SETTINGS = """
 import torch
 from afltool.backbones.inference import arithmetic
 b = torch.backends
-b.{setting}
-state = lambda: [
-    one.fp32_precision for one in (b.cuda.matmul, b.cudnn.conv, b.mkldnn.matmul, b.mkldnn.conv)
-]
-before = state()
-with arithmetic("cpu", "fp32"):
-    assert state() == ["ieee"] * 4, state()
-assert state() == before, (before, state())
+places = b.cuda.matmul, b.cudnn.conv, b.mkldnn.matmul, b.mkldnn.conv
+def check():
+    before = [one.fp32_precision for one in places]
+    with arithmetic("cpu", "fp32"):
+        assert [one.fp32_precision for one in places] == ["ieee"] * 4
+    assert [one.fp32_precision for one in places] == before
+b.cuda.matmul.allow_tf32 = b.cudnn.allow_tf32 = True
+check()
+b.fp32_precision = "tf32"
+check()
+b.cudnn.conv.fp32_precision = "ieee"
+b.mkldnn.matmul.fp32_precision = "bf16"
+check()
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="PyTorch 2.9 or newer")
+def test_fp32_is_fp32_whatever_the_process_has_set():
+    """In PyTorch's older way, in its newer one, and in both; then it is as the process set it."""
+    subprocess.run([sys.executable, "-c", SETTINGS], check=True)
 
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
