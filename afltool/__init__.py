@@ -107,6 +107,16 @@ def __dir__() -> list[str]:
 
 def _guarded(stage: Any) -> Any:
     """The stage as a command runs it: it does not write a file that it reads."""
-    from .inputs import distinct_files as distinct_files
+    from functools import wraps
 
-    return distinct_files()(stage)
+    from .inputs import distinct_files as distinct_files
+    from .options.files import of_call as of_call
+    from .options.files import refuse_shared as refuse_shared
+
+    @wraps(stage)
+    def guarded(*args: Any, **options: Any) -> Any:
+        with distinct_files():
+            refuse_shared(of_call(stage, args, options))
+            return stage(*args, **options)
+
+    return guarded

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import shutil
 import stat
+from functools import cache
+from itertools import combinations
 from pathlib import Path
 
+import pandas
 import pytest
+from conftest import command_of
 
+import afltool
+from afltool.cli.app import app
+from afltool.errors import UsageError
+from afltool.inputs import distinct_files
+from afltool.options.files import of_parameter
+from afltool.store.features import open_features
 from afltool.store.kinds import kind_of_file
-from afltool.store.outputs import partial_path
+from afltool.store.outputs import check_output, partial_path
+from afltool.store.tables import read_columns
 
 USAGE, INPUT = 2, 3
 
@@ -48,6 +61,128 @@ def each_output(at):
         "predict": (["predict", head, test, "-o"], [head, test]),
         "model": (["export", head, "-o"], [head]),
     }  # fmt: skip
+
+
+# ------------------------------------------------------------ every pair of declared files
+
+
+def leaves(command, path=()):
+    """Every command that does something, by what is typed after `afltool`."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield path, command
+    for name in inner or ():
+        yield from leaves(inner[name], (*path, name))
+
+
+@cache
+def declared():
+    """(path, inputs, outputs, all parameters) of every command; the first two are of files."""
+    found = []
+    for path, command in leaves(command_of(app)):
+        told = {
+            p.name: of_parameter(p) for p in inspect.signature(command.callback).parameters.values()
+        }
+        files = {name: one for name, one in told.items() if one is not None}
+        given = {p.name: p for p in command.params}
+        reads = [(given[name], one) for name, one in files.items() if not one.writes]
+        writes = [(given[name], one) for name, one in files.items() if one.writes]
+        found.append((path, reads, writes, command.params))
+    return found
+
+
+def typed(p, files, path):
+    """The words that give a file to a parameter, in the form that its option has."""
+    forms = (str(path), f"{path}:c", f"M={path}", f"table:{path}")
+    text = next(one for one in forms if files is None or [*files.paths(one)] == [path])
+    return [text] if p.param_type_name == "argument" else [p.opts[0], text]
+
+
+def name_of(p):
+    return p.opts[0] if p.param_type_name == "option" else (p.metavar or p.name).upper().strip(".")
+
+
+def test_every_output_is_declared_as_one():
+    """Its name or its help says so; everything else of type path is read."""
+    outputs, inputs = set(), set()
+    for _, reads, writes, _ in declared():
+        outputs |= {name_of(p) for p, _ in writes}
+        inputs |= {(name_of(p), p.help) for p, _ in reads}
+    assert outputs == {
+        "--out", "--confusion", "--rounds", "--errors", "--export", "--card", "--held-out"
+    }  # fmt: skip
+    suspicious = [one for one in inputs if "write" in one[1].lower() or "file for" in one[1]]
+    assert not suspicious
+
+
+def test_every_path_is_declared():
+    """Also those that stand in a text: the help of such a parameter names a file."""
+    known = {(path, p.name) for path, reads, writes, _ in declared() for p, _ in (*reads, *writes)}
+    for path, command in leaves(command_of(app)):
+        for p in command.params:
+            text = f"{p.metavar or ''} {getattr(p, 'help', '') or ''}"
+            if re.search(r"TABLE:|=FILE|PATH|head file|or a file|TOML", text):
+                assert (path, p.name) in known, (path, p.name, text)
+
+
+@pytest.mark.parametrize("number", range(len(declared())), ids=lambda i: "-".join(declared()[i][0]))
+def test_no_output_of_any_command_is_its_input_or_its_other_output(number, tmp_path, cli):
+    """All pairs of parameters of files, before any work: nothing else that is given exists."""
+    path, reads, writes, every = declared()[number]
+    same, content = tmp_path / "same.csv", b"row,site\n"
+    same.write_bytes(content)
+    pairs = [(out, other) for out in writes for other in reads]
+    pairs += list(combinations(writes, 2))
+    for (out, form), (other, files) in pairs:
+        given = {p.name: typed(p, None, tmp_path / f"no-{p.name}") for p in every if p.required}
+        given |= {out.name: typed(out, form, same), other.name: typed(other, files, same)}
+        order = [p.name for p in every if p.name in given]
+        words = [word for name in order for word in given[name]]
+        done = cli(*path, *words)
+        assert done.exit_code == USAGE, (words, done.stderr)
+        assert name_of(out) in done.stderr, (words, done.stderr)
+        assert name_of(other) in done.stderr, (words, done.stderr)
+        assert same.read_bytes() == content
+    assert os.listdir(tmp_path) == ["same.csv"]
+
+
+def test_an_input_is_known_by_any_of_its_names(copies, cli):
+    """Through `..`, through a folder that is a link, by a hard link; and in functions of Python."""
+    table, folder = copies / "sites.csv", copies / "link"
+    with open_features(copies / "test.h5") as rows:
+        ids = [one.decode() for one in rows.row_ids]
+    table.write_text("row,site\n" + "".join(f"{one},{i % 3}\n" for i, one in enumerate(ids)))
+    before = table.read_bytes()
+    folder.symlink_to(copies, target_is_directory=True)
+    os.link(table, copies / "hard.csv")
+    for place in (copies / "stats" / ".." / "sites.csv", folder / "sites.csv", copies / "hard.csv"):
+        for option in ("-o", "--confusion", "--errors", "--rounds"):
+            done = cli("evaluate", copies / "head.h5", copies / "test.h5", "--by", f"{table}:site",
+                       option, place, "--overwrite")  # fmt: skip
+            assert done.exit_code == USAGE, (place, option)
+            assert "--by" in done.stderr
+            assert table.read_bytes() == before
+    with pytest.raises(UsageError, match=r"--errors .* \(--group\)"):
+        afltool.evaluate(copies / "head.h5", copies / "test.h5", group=f"{table}:site",
+                         errors=str(table), overwrite=True)  # fmt: skip
+    with pytest.raises(UsageError, match=r"out .* \(features\)"):
+        afltool.convert(copies / "test.h5", copies / "link" / "test.h5", overwrite=True)
+
+
+def test_a_table_that_is_read_is_noted(copies):
+    """The second line behind the declarations: the writer refuses what was read in this command."""
+    for name in ("t.csv", "t.json", "t.parquet"):
+        table = copies / name
+        frame = pandas.DataFrame({"row": ["a"], "site": ["b"]})
+        table.write_text('[{"row": "a", "site": "b"}]')
+        if name == "t.csv":
+            frame.to_csv(table, index=False)
+        elif name == "t.parquet":
+            frame.to_parquet(table)
+        with distinct_files():
+            assert read_columns(table, ("site",)) == {"site": ["b"]}
+            with pytest.raises(UsageError, match="reads"):
+                check_output(table)
 
 
 NAMES = (
@@ -210,8 +345,8 @@ def test_two_outputs_are_two_files(copies, cli):
     done = cli("evaluate", copies / "head.h5", copies / "test.h5",
                "-o", out, "--confusion", out, "--overwrite")  # fmt: skip
     assert done.exit_code == USAGE
-    assert "its other output" in done.stderr
-    assert json.loads(out.read_text())["n"] == 200
+    assert "two outputs with one path" in done.stderr
+    assert not out.exists()
 
 
 def test_one_output_goes_to_stdout_as_a_stream(copies, cli):

@@ -282,3 +282,27 @@ def test_without_one_of_its_files_all_rounds_are_made_again(features, thin, tmp_
     afltool.run(config(features, **DEEP), run)  # all of them are asked for
     assert len(kept(run)) == 10
     assert status(run)["state"] == "done"
+
+
+def test_a_file_that_the_run_would_write_is_not_its_input(features, tmp_path, cli):
+    """By the folder that holds it; under the name of its own option it may lie there."""
+    run = afltool.run(config(features), tmp_path / "run")
+    before = {p.name: p.read_bytes() for p in run.iterdir()}
+    options = ["--train-features", features[0], "--test-features", features[1]]
+    for more, name in (
+        (["--head", run / "05-head.h5"], "--head"),
+        (["--partition", run / ".." / "run" / "04-total.h5"], "--partition"),
+        (["--scheme", "file", "--table", run / "06-confusion.csv"], "--table"),
+    ):
+        for command in ("run", "slurm"):
+            done = cli(command, *options, *more, "-o", run)
+            assert done.exit_code in (2, 3), (more, done.stderr)
+            wanted = f"{name} {more[-1]} is a file that this command writes"
+            assert command == "slurm" or wanted in done.stderr  # it reads some of them before
+    with pytest.raises(UsageError, match=r"--test .* writes"):
+        afltool.baseline("fedavg", features[0], run, partition=run / "02-clients.h5",
+                         test=run / "summary.json")  # fmt: skip
+    assert {p.name: p.read_bytes() for p in run.iterdir()} == before
+    own = ["--train-features", run / "01-features-train.h5", "--test-features",
+           run / "01-features-test.h5", "--partition", run / "02-clients.h5"]  # fmt: skip
+    assert cli("run", *own, "-o", run).exit_code == 0

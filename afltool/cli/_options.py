@@ -11,15 +11,16 @@ dict, which holds only the options that the user gave::
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from ..heads import OPTIONS
 from ..options import flag, help_of
+from ..options.files import Files, Given, of_field, of_parameter, refuse_shared
 from ..runs.config import DEFAULTS, HERE, PARTS
 from ._console import command
 from ._help import OF_HEADS, RARE
@@ -77,6 +78,7 @@ def parameters(
                 rich_help_panel=_heading(f, panel, rare),
                 autocompletion=_completion(f),
             ),
+            of_field(f),
         )
         for f in _own_first(cls)
         if "help" in f.metadata and f.name not in set(skip) and only(f)
@@ -95,8 +97,8 @@ def _heading(f: Field[Any], panel: str | None, rare: bool) -> str | None:
     return f"{panel or 'Options'}{RARE}"
 
 
-def _parameter(name: str, hint: Any, described: Any) -> inspect.Parameter:
-    annotation: Any = Annotated[_from_shell(hint) | None, described]
+def _parameter(name: str, hint: Any, described: Any, files: Files | None) -> inspect.Parameter:
+    annotation: Any = Annotated[_from_shell(hint) | None, described, files]
     return inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -128,7 +130,8 @@ def with_options(
     """``function(…, NAME: dict)`` as a command with each option of the group NAME as a parameter.
 
     The dict holds the options that were given, by the names of the parameters. Two groups may not
-    have an option of one name; the function's own parameters (its files) may.
+    have an option of one name; the function's own parameters (its files) may. An output that is an
+    input is refused before the function is called.
     """
     own = inspect.signature(function, eval_str=True)
     kept = [p for p in own.parameters.values() if p.name not in groups]
@@ -142,6 +145,7 @@ def with_options(
     added = [p.replace(name=name) for name, (_, p) in inner.items()]
 
     def wrapper(**values: Any) -> Any:
+        refuse_shared(_files(every, values))
         chosen: dict[str, dict[str, Any]] = {group: {} for group in groups}
         for name, (group, p) in inner.items():
             value = values.pop(name)
@@ -157,6 +161,24 @@ def with_options(
     wrapper.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in every}
     return wrapper
+
+
+def _files(every: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> Iterator[Given]:
+    """What the values of a command's parameters say of files, by the names that people see."""
+    for p in every:
+        told = of_parameter(p)
+        if told is not None and values.get(p.name) is not None:
+            yield _seen(p), told, values[p.name]
+
+
+def _seen(p: inspect.Parameter) -> str:
+    """What the help calls a parameter: --option or ARGUMENT."""
+    typed = [one for one in get_args(p.annotation) if hasattr(one, "param_decls")]
+    # Typer takes the first name of an option for its default.
+    names = [name for one in typed for name in (one.default, *(one.param_decls or ()))]
+    flags = [name for name in names if isinstance(name, str) and name.startswith("--")]
+    metavars = [one.metavar for one in typed if one.metavar]
+    return next(iter([*flags, *metavars]), p.name.upper())
 
 
 def of_heads(skip: Iterable[str] = (), at_solve: bool = False) -> list[inspect.Parameter]:

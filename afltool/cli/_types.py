@@ -13,6 +13,7 @@ import typer
 
 from ..heads import OPTIONS
 from ..options import Options
+from ..options.files import Files
 from ._console import is_quiet
 from ._options import KEYWORD_ONLY, add, starting_with
 from ._streams import print_json as print_json
@@ -32,6 +33,7 @@ HeadSpec = Annotated[
         help="a head file, or a head's name with its options",
         autocompletion=starting_with(OPTIONS),
     ),
+    Files(),
 ]
 
 

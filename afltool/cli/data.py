@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
+from ..options.files import WRITES
 from ..options.partition import PartitionOptions
 from ._options import add
 from ._types import Json, Overwrite, passing, print_json, show, show_all
@@ -95,7 +96,9 @@ def partition(
         bool, typer.Option("--describe", help="print the table of the partition")
     ] = False,
     export: Annotated[
-        Path | None, typer.Option("--export", help="also write row,client as CSV, parquet, JSON")
+        Path | None,
+        typer.Option("--export", help="also write row,client as CSV, parquet, JSON"),
+        WRITES,
     ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,

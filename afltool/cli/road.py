@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..heads import OPTIONS
+from ..options.files import WRITES
 from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
 from ._options import add, of_heads, of_run, parameters
@@ -94,11 +95,14 @@ def evaluate(
         typer.Option("--out", "-o", help="also write the JSON to this file; - is stdout"),
     ] = None,
     confusion: Annotated[
-        Path | None, typer.Option("--confusion", help="also write the confusion matrix as CSV")
+        Path | None,
+        typer.Option("--confusion", help="also write the confusion matrix as CSV"),
+        WRITES,
     ] = None,
     rounds: Annotated[
         Path | None,
         typer.Option("--rounds", help="also write the table of rounds, .csv or .parquet"),
+        WRITES,
     ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,

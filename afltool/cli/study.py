@@ -9,6 +9,7 @@ import typer
 
 from ..engines.site import Site, make_site
 from ..errors import UsageError
+from ..options.files import Files
 from ..options.study import StudyOptions, TableOptions
 from ._options import add, of_run, parameters
 from ._streams import say, say_lines
@@ -37,6 +38,7 @@ def study(
         typer.Argument(
             metavar="STUDY", help="a TOML file, a name of --list, or the folder of a study"
         ),
+        Files(),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="folder of the study; --print needs it, too")

@@ -139,7 +139,6 @@ def _add_folder(folder: Path, images: NamedImages) -> None:
 
 def _add_table(table: Path, images: NamedImages, data_root: Path | None, column: str) -> None:
     cells = read_columns(table, (column,))[column]
-    inputs.note(table.stat())
     base = os.fsencode(data_root or table.parent)
     for row, cell in enumerate(cells):
         if not cell or "\0" in cell:

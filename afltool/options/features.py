@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .datasets import SHOWN, absolute_dataset
 from .fields import Options, option
+from .files import data_in, table_in
 from .nodes import Node, one_plain_place, parse_nodes
 from .shards import check_shard
 from .views import Views, parse_views
@@ -45,7 +46,9 @@ class SplitOptions(Options):
 
     test: float = option(0.2, "share of the rows of each class for testing", above=0, below=1)
     group: str | None = option(
-        None, "TABLE:COLUMN: rows of one value, such as one patient, stay together"
+        None,
+        "TABLE:COLUMN: rows of one value, such as one patient, stay together",
+        path_in=table_in,
     )
     seed: int = option(0, "seed of the draw", at_least=0, at_most=SEED)
 
@@ -108,7 +111,7 @@ class ExtractOptions(NetworkOptions, NumberFormat):
 
     backbone: str = option(help="the frozen network", examples=BACKBONES, common=True)
     data: str = option("cifar10", "the images", examples=SHOWN, absolute=absolute_dataset,
-        common=True)  # fmt: skip
+        path_in=data_in, common=True)  # fmt: skip
     split: str = option("train", "which images", choices=("train", "test"), in_run=False)
     node: tuple[str, ...] = option(
         (), "where features are taken, NAME[:POOLING][*SCALE]: a layer or graph node, penultimate "

@@ -34,6 +34,8 @@ def option(
     unit: str = "",
     unset: str = "",
     names_file: bool = False,
+    path_in: Callable[[str], str] | None = None,
+    writes: bool = False,
     absolute: Callable[[str], str] | None = None,
     in_result: bool = True,
     in_run: bool = True,
@@ -54,6 +56,8 @@ def option(
         unset: what happens when the option is not given, where the default is None.
         names_file: a text that may name a file; it is then made absolute in run.toml. Fields of
             type Path always are.
+        path_in: of a text with a path inside: that path; see `options.files`.
+        writes: a path that is written; others are read.
         absolute: of a text with a path inside: the same text with that path made absolute.
         in_result: whether the result depends on it, so that it is part of the recipe. False for
             options such as --device or --threads that only say how the work is done.
@@ -237,6 +241,7 @@ def takes(cls: type[Options]) -> Callable[[Function], Function]:
         ]
         # To mypy a function has no such attribute; `inspect.signature` reads it.
         function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+        function.options = cls  # type: ignore[attr-defined]  # of `options.files.of_call`
         return function
 
     return decorate

@@ -53,7 +53,7 @@ class NoiseOptions(Options):
 class RosterOptions(NoiseOptions):
     """What a federation agrees on before a round."""
 
-    head: str = option(help="head file of the round, or a head's name")
+    head: str = option(help="head file of the round, or a head's name", names_file=True)
     server: Path | None = option(
         None, "public file NAME.pub of the server; rounds under masks need it"
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .features import NetworkOptions, WeightsOptions
 from .fields import Options, option
+from .files import table_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +59,13 @@ class EvaluateOptions(Options):
     )  # fmt: skip
     by: str | None = option(
         None, "TABLE:COLUMN: figures for each value of the column, such as each site",
-        in_run=False,
+        in_run=False, path_in=table_in,
     )  # fmt: skip
     group: str | None = option(
         None,
         "TABLE:COLUMN: the bootstrap draws whole groups, such as all rows of a patient",
-        in_run=False,
-    )
+        in_run=False, path_in=table_in,
+    )  # fmt: skip
     samples: int = option(
         1000, "bootstrap samples of the 95 % intervals; 0: no intervals", at_least=0,
         at_most=1_000_000, in_run=False,
@@ -79,7 +80,7 @@ class EvaluateOptions(Options):
     )
     errors: Path | None = option(
         None, "write the wrongly predicted rows, with their scores, to this .csv or .parquet",
-        in_run=False,
+        in_run=False, writes=True,
     )  # fmt: skip
 
 
@@ -111,7 +112,7 @@ class ExportOptions(WeightsOptions):
     with_backbone: bool = option(
         False, "put in the network and the preprocessing: the file then takes pictures"
     )
-    card: Path | None = option(None, "also write a model card, Markdown, to this file")
+    card: Path | None = option(None, "also write a model card, Markdown, to this file", writes=True)
     metrics: Path | None = option(
         None, "what evaluate -o wrote for this head; its figures go on the card"
     )

@@ -37,7 +37,7 @@ class LocalStatsOptions(ProtectionOptions):
     )
     sum: bool = option(False, "write one file: the sum of these clients", in_run=False)
     held_out: Path | None = option(
-        None, "with --sum: file for the sum of the held-out clients", in_run=False
+        None, "with --sum: file for the sum of the held-out clients", in_run=False, writes=True
     )
     min_rows: int = option(
         0, "refuse statistics of a client with fewer rows", at_least=0, in_result=False
@@ -66,7 +66,9 @@ class AggregateOptions(SummingOptions):
         (), "statistics of clients that leave, or the name of one whose file is in a folder given "
         "here; may be repeated", in_run=False,
     )  # fmt: skip
-    held_out: Path | None = option(None, "file for the sum of the held-out clients", in_run=False)
+    held_out: Path | None = option(
+        None, "file for the sum of the held-out clients", in_run=False, writes=True
+    )
     law: str = option(
         "sum", "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking",
         choices=("sum", "pairwise"),

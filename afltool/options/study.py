@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from .fields import Options, option
+from .files import file_in
 
 STATISTICS = ("mean±sd", "mean±se", "mean", "median", "max")
 MEASURED = (  # what `evaluate` measures of a head, and of a deep one after every layer
@@ -64,7 +65,9 @@ class TableOptions(Options):
         unset="the study's",
     )  # fmt: skip
     also: tuple[str, ...] = option(
-        (), "NAME=FILE.csv: add results of another method; its columns are options and the value"
+        (),
+        "NAME=FILE.csv: add results of another method; its columns are options and the value",
+        path_in=file_in,
     )
     test: str | None = option(
         None, "compare every row with the first: χ² of pooled counts, McNemar's exact test on "

@@ -8,13 +8,14 @@ from ..heads.base import Head
 from ..heads.checks import check_participation
 from ..inputs import meant
 from ..options.features import ExtractOptions
+from ..options.files import refuse_inside
 from ..stages.extract import check_extraction
 from ..store.features import check_alike
 from ..store.hdf5 import read_header
 from ..store.heads import head_from
 from ..store.partitions import load_partition
 from ..store.tables import read_columns
-from .config import RunConfig
+from .config import RunConfig, files_of
 from .layout import RunFolder
 
 
@@ -24,6 +25,7 @@ def check_before(config: RunConfig, folder: RunFolder, *, here: bool = True) -> 
     ``here``: images are extracted on this machine, so its device and data sets are looked at, too.
     No image is read and nothing is written.
     """
+    refuse_inside(folder.root, folder.WRITES, files_of(config), folder.AT_HOME)
     check_participation(checked_head(config), config.local_stats)
     check_exchange(config)
     check_given_features(config)

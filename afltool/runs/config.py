@@ -17,6 +17,7 @@ from ..heads import OPTIONS
 from ..memory import Room, size_of
 from ..options import Options, checked, flag, option
 from ..options.features import SEED, ExtractOptions
+from ..options.files import Given, of_field
 from ..options.partition import SCHEMES, PartitionOptions
 from ..options.solving import EvaluateOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
@@ -163,9 +164,13 @@ class RunConfig:
 
     def with_absolute_paths(self) -> RunConfig:
         """The same run from any working directory: every path that it names is absolute."""
-        theirs = {} if self.first_head else {f.name: f for f in fields(OPTIONS[self.own.head])}
-        known = {**theirs, **FIELDS}
+        known = self.fields()
         return RunConfig(**{k: absolute(v, known.get(k)) for k, v in self.given().items()})
+
+    def fields(self) -> dict[str, Field[Any]]:
+        """Its options by flat name, those of the head that it makes too."""
+        theirs = {} if self.first_head else {f.name: f for f in fields(OPTIONS[self.own.head])}
+        return {**theirs, **FIELDS}
 
     def to_toml(self) -> str:
         """The TOML file that `read_config` reads the same run from."""
@@ -197,6 +202,15 @@ class RunConfig:
         if self.first_head is not None or not everybody:
             return {}
         return OPTIONS[self.own.head].for_everybody(self.head_options)
+
+
+def files_of(config: RunConfig) -> Iterator[Given]:
+    """What the options of a run say of files."""
+    known = config.fields()
+    for name, value in config.given().items():
+        told = of_field(known[name]) if name in known else None
+        if told is not None:
+            yield flag(name), told, value
 
 
 def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:

@@ -7,6 +7,7 @@ A head of several rounds adds the files of round 2 and later with a number: 04-t
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from ..store.folders import SUMMARY
 
@@ -35,6 +36,22 @@ class RunFolder:
     JOBS = "slurm/jobs"  # numbers of the submitted jobs, a file for each step and round
     SHARDS = "slurm/parts/{split}-of-{shards}"
     PARTS = "slurm/parts/round-{round}"
+
+    #: What a run or its jobs may write, as patterns; a file that it is given may lie there under
+    #: the name of its option alone: it is then left as it is.
+    WRITES = tuple(
+        name.format(split="*", suffix="*")
+        for name in (
+            FEATURES, CLIENTS, FIRST_HEAD, STATS + "/*", HELD_OUT, TOTAL, HEAD, METRICS, CONFUSION,
+            ROUNDS, SUMMARY, SLURM + "/*",
+        )
+    )  # fmt: skip
+    AT_HOME: ClassVar = {
+        "--train-features": FEATURES.format(split="train"),
+        "--test-features": FEATURES.format(split="test"),
+        "--partition": CLIENTS,
+        "--head": FIRST_HEAD,
+    }
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)

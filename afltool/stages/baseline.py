@@ -34,6 +34,7 @@ from ..inputs import distinct_files
 from ..linalg.fixedpoint import rows_as
 from ..options import made, takes
 from ..options.baseline import BaselineOptions
+from ..options.files import of_call, refuse_inside
 from ..progress import log
 from ..report.rounds import write_rounds
 from ..report.tables import write_json
@@ -67,6 +68,8 @@ def baseline(
     neither on ``threads`` nor on ``stack``; an interrupted run goes on to the same bits.
     """
     o, out = made(BaselineOptions, options), Path(out)
+    given = of_call(baseline, (method, features), options)
+    refuse_inside(out, BaselineFolder.WRITES, given)
     wanted = make_settings(method, settings, o.preset)
     with open_features(Path(features)) as rows, open_features(o.test) as test:
         check_alike(rows.path, test.path)

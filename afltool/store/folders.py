@@ -14,3 +14,4 @@ class BaselineFolder:
     ROUNDS = "rounds.csv"
     CHECKPOINT = "checkpoint.h5"
     RATES = "learning-rates.json"  # those that --lr auto has tried so far
+    WRITES = (SUMMARY, HEAD, HELD_OUT_HEAD, ROUNDS, CHECKPOINT, RATES)

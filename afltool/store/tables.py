@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
-from ..inputs import keys_once, meant
+from ..inputs import keys_once, meant, open_regular, read_bytes
 from ..progress import log
 
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
@@ -167,7 +168,7 @@ def _known(table: Path, header: Sequence[str], names: Sequence[str]) -> dict[str
 
 def _read_csv(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
     try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:
             rows = csv.reader(file, strict=True)
             header = next(rows, [])
             at = _known(table, header, names)
@@ -192,7 +193,7 @@ def _read_parquet(table: Path, names: Sequence[str]) -> tuple[list[str], Columns
     except ImportError as error:
         raise UsageError("reading parquet needs pyarrow: pip install 'afltool[import]'") from error
     try:
-        with parquet.ParquetFile(table) as file:
+        with open_regular(table) as source, parquet.ParquetFile(source) as file:
             header = list(file.schema_arrow.names)
             at = _known(table, header, names)
             content = file.read(columns=list(at))
@@ -216,7 +217,7 @@ def _arrow_texts(table: Path, name: str, column: Any) -> Column:
 def _read_json(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
     try:
         records = json.loads(
-            table.read_bytes(), object_pairs_hook=keys_once,
+            read_bytes(table, MOST_TABLE), object_pairs_hook=keys_once,
             parse_int=str, parse_float=str, parse_constant=lambda _: None,
         )  # fmt: skip
     except (OSError, ValueError, RecursionError) as error:

@@ -1,0 +1,154 @@
+"""Which files a command reads and which it writes, by how its options are declared.
+
+An option whose type is a path is read, unless it is declared as written; a parameter called ``out``
+is written. A text may hold a path: ``path_in`` says where. From these declarations alone follows
+the one rule: what a command writes may be nothing that it reads, and no two outputs are one file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, fields
+from fnmatch import fnmatch
+from itertools import combinations
+from pathlib import Path
+from typing import Any, get_args
+
+from ..errors import UsageError
+
+OUT = "out"  # what every function and command calls its result
+STREAM = "-"  # stdin or stdout
+
+
+def table_in(text: str) -> str:
+    """The path in TABLE:COLUMN.
+
+    >>> table_in("a:b.csv:site"), table_in("site")
+    ('a:b.csv', '')
+    """
+    return text.rpartition(":")[0]
+
+
+def file_in(text: str) -> str:
+    """The path in NAME=FILE."""
+    return text.partition("=")[2]
+
+
+def data_in(text: str) -> str:
+    """The path in KIND:PATH, as ``--data`` has it."""
+    return text.partition(":")[2]
+
+
+@dataclass(frozen=True)
+class Files:
+    """What the value of an option says of files: written or read, and where in a text they are."""
+
+    writes: bool = False
+    path_in: Callable[[str], str] = str
+
+    def paths(self, value: Any) -> Iterator[Path]:
+        """The files that a value names; a list may stand for several."""
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            text = str(one) if isinstance(one, Path) else self.path_in(one) if one else ""
+            if text not in ("", STREAM) and "\0" not in text:
+                yield Path(text)
+
+
+WRITES = Files(writes=True)
+Given = tuple[str, Files, Any]  # an option as people write it, what it says of files, its value
+
+
+def of_field(f: Field[Any]) -> Files | None:
+    """What a field of an options class says of files; None: nothing."""
+    m = f.metadata
+    if m.get("path_in") is not None:
+        return Files(path_in=m["path_in"])
+    if m.get("names_file") or "Path" in str(f.type):
+        return Files(writes=bool(m.get("writes")))
+    return None
+
+
+def of_parameter(p: inspect.Parameter) -> Files | None:
+    """What a parameter of a command or a function says of files, by its annotation and name."""
+    told = [one for one in get_args(p.annotation) if isinstance(one, Files)]
+    if told:
+        return told[-1]
+    return Files(writes=p.name == OUT) if "Path" in str(p.annotation) else None
+
+
+def of_call(
+    function: Callable[..., Any], args: Iterable[Any], values: Mapping[str, Any]
+) -> Iterator[Given]:
+    """What the arguments of a stage say of files; those that `takes` gave it are fields."""
+    signature, cls = inspect.signature(function), getattr(function, "options", None)
+    known = {f.name: f for f in fields(cls)} if cls else {}
+    names = [name for name in signature.parameters if name not in known]
+    for name, value in [*zip(names, args, strict=False), *values.items()]:
+        p = signature.parameters.get(name)
+        told = of_field(known[name]) if name in known else p and of_parameter(p)
+        if told and value is not None:
+            yield f"--{name.replace('_', '-')}" if name in known else name, told, value
+
+
+def refuse_shared(given: Iterable[Given]) -> None:
+    """Refuse an output that is a file which the command reads, or its other output.
+
+    Links are followed, and of two names of one file (hard links) each counts as both.
+
+    Raises:
+        UsageError: with the names of both options.
+    """
+    every = [(name, path, told.writes) for name, told, value in given for path in told.paths(value)]
+    writes = [(name, path) for name, path, written in every if written]
+    there = [(name, path, _identity(path)) for name, path in writes]
+    read = {} if not any(found for *_, found in there) else {
+        _identity(path): name for name, path, written in every if not written
+    }  # fmt: skip
+    for name, path, found in there:
+        if found and found in read:
+            raise UsageError(
+                f"{name} {path} is a file that this command reads ({read[found]}): it would be "
+                f"lost; give another path for {name}"
+            )
+    for (one, first), (other, second) in combinations(writes, 2):
+        if not first.is_dir() and os.path.realpath(first) == os.path.realpath(second):
+            raise UsageError(
+                f"{one} and {other} are two outputs with one path, {first}: give each its own"
+            )
+
+
+def refuse_inside(
+    folder: Path,
+    names: Collection[str],
+    given: Iterable[Given],
+    at_home: Mapping[str, str] | None = None,
+) -> None:
+    """Refuse an input that lies in an output folder under a name that the command writes there.
+
+    ``names`` are patterns. ``at_home``: the name under which the file of an option may lie there,
+    because it is left as it is.
+
+    Raises:
+        UsageError: with the option and the file.
+    """
+    root = os.path.realpath(folder)
+    for name, told, value in given if os.path.isdir(root) else ():
+        for path in () if told.writes else told.paths(value):
+            inside = os.path.relpath(os.path.realpath(path), root)
+            if (at_home or {}).get(name) != inside and any(fnmatch(inside, one) for one in names):
+                raise UsageError(
+                    f"{name} {path} is a file that this command writes into {folder}: it would be "
+                    f"lost; choose another -o, or give a copy of it"
+                )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a regular file; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
