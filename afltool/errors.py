@@ -4,6 +4,7 @@
     ├── UsageError               2   the command itself is wrong
     │   └── OutputExistsError    2   a different output is already there
     ├── InputError               3   a file is missing, unreadable or cannot be written
+    │   ├── BusyError            3   another process is at work on it; later it may be done
     │   ├── CorruptFileError     3   a file is damaged or incomplete
     │   └── InvalidDataError     3   the file is intact, its content cannot be used
     ├── MismatchError            4   inputs that do not belong together
@@ -41,6 +42,10 @@ class InputError(AflError):
     """A file or folder is missing, or cannot be read or written."""
 
     exit_code = 3
+
+
+class BusyError(InputError):
+    """Another process is at work on it; when it has ended, the same command may go on."""
 
 
 class CorruptFileError(InputError):

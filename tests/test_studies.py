@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import platform
 import re
 import shlex
 import shutil
 import sys
+import threading
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import installed
 
 import afltool
 from afltool.baselines import METHODS, method_class
@@ -28,6 +32,7 @@ from afltool.runs.config import RunConfig
 from afltool.runs.layout import RunFolder
 from afltool.store.hdf5 import read_header
 from afltool.store.heads import load_head
+from afltool.store.locks import marked
 from afltool.studies import execution, grid, times
 from afltool.studies.axes import axes_of
 from afltool.studies.cells import own_names
@@ -635,13 +640,57 @@ def test_a_cell_that_kills_its_process_twice_is_left_out_once(described, tmp_pat
             study(wanted, folder.root)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
-        assert mark.read_text() == f"{killed}\n"
+        assert mark.read_text().startswith(f"{killed}\nprocess {process} on ")
     with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: FedAvg.*2 processes were kil"):
         study(wanted, folder.root)
     assert status(folder.root)["counts"] == {"done": 7, "failed": 1}
     study(wanted, folder.root)
     assert status(folder.root)["state"] == "done"
     assert not list(folder.root.rglob(StudyFolder.BEGUN))
+
+
+def at_work_on(mark, ready, done):
+    """A process of its own that is at work on a cell until it may end; its number."""
+    process = os.fork()
+    if process:
+        return process
+    with marked(mark):
+        os.write(ready, b"x")
+        os.read(done, 1)
+    os._exit(0)
+
+
+def test_a_cell_that_another_process_is_at_work_on_comes_later(described, tmp_path, caplog):
+    """However many are: that they are alive is seen, and who it is is said."""
+    wanted, folder = read(described()), StudyFolder(tmp_path / "S")
+    mark = folder.cell(wanted.cells[1].key) / StudyFolder.BEGUN
+    mark.parent.mkdir(parents=True)
+    mark.write_text("5\n")
+    (began, ready), (done, end) = os.pipe(), os.pipe()
+    other = at_work_on(mark, ready, done)
+    os.read(began, 1)
+    threading.Timer(0.6, os.write, (end, b"x")).start()
+    with caplog.at_level(logging.INFO, "afltool.studies"):
+        study(wanted, folder.root)
+    assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 0
+    said = [one for one in caplog.messages if "comes later" in one]
+    assert len(said) == 1
+    assert f"process {other} on {platform.node()} since" in said[0]
+    assert "killed" not in caplog.text
+    assert status(folder.root)["state"] == "done"
+    for descriptor in (began, ready, done, end):
+        os.close(descriptor)
+
+
+@pytest.mark.slow
+def test_four_processes_share_a_study(described, tmp_path):
+    path = described()
+    many = [installed("study", path, "-o", tmp_path / "S", wait=False) for _ in range(4)]
+    for one in many:
+        _, said = one.communicate(timeout=300)
+        assert one.returncode == 0, said
+        assert "failed" not in said
+    assert status(tmp_path / "S")["state"] == "done"
 
 
 def test_a_study_that_is_too_large_says_so_before_it_starts(described, tmp_path):

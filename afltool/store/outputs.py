@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import InputError, OutputExistsError, UsageError
+from ..errors import BusyError, InputError, OutputExistsError, UsageError
 from ..inputs import kind_of, was_noted
 from ..names import KEY, PUBLIC, ROUNDS
 from . import schema
@@ -95,7 +95,8 @@ def writer_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"cannot write {path}: {_reason(path, error)}") from error
+        kind = BusyError if error.errno == errno.EAGAIN else InputError
+        raise kind(f"cannot write {path}: {_reason(path, error)}") from error
 
 
 def _reason(path: Path, error: OSError) -> str:

@@ -17,6 +17,7 @@ from ..options.study import TableOptions
 from ..runs.config import FIELDS, HEAD_NAMES, PARTS, absolute
 from ..runs.toml import known_key
 from ..store.atomic import write_text
+from ..store.locks import one_at_a_time
 from . import grid
 from .cells import BASELINE, LABEL, OF_BASELINE, SEED, Cell, make_cell, own_names
 from .layout import StudyFolder
@@ -96,6 +97,10 @@ class Study:
 
     def keep(self, folder: StudyFolder) -> None:
         """Write it into its folder; the folder of another study is refused."""
+        with one_at_a_time(folder.root):
+            self._keep(folder)
+
+    def _keep(self, folder: StudyFolder) -> None:
         if folder.study.exists():
             other = of_folder(folder.root)
             if other.name != self.name:

@@ -1,6 +1,7 @@
 """A study carried out in one process: cell by cell; work that cells share is done once.
 
 A cell with complete and valid files is kept. A cell that fails is named, and the others go on.
+Several processes may work on one folder: a cell that another one is at work on comes later.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
-from ..errors import AflError, IncompleteError, NumericalError, StoppedError
+from ..errors import AflError, BusyError, IncompleteError, NumericalError, StoppedError
 from ..inputs import distinct_files, read_json
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file, run
@@ -28,6 +29,7 @@ from ..stages.solve import solve
 from ..store.atomic import write_text
 from ..store.folders import SUMMARY
 from ..store.hdf5 import read_header
+from ..store.locks import marked
 from ..store.outputs import make_folder
 from . import times
 from .before import check_given, check_size, part_of
@@ -39,6 +41,7 @@ from .results import by_reason, finished, names_of_cells, outdated
 log = logging.getLogger("afltool.studies")
 Failure = tuple[str, str]  # the name of a cell, and why it failed
 MOST_NAMED = 5  # cells of one reason in the last message; each has its own line before it
+WAIT = 5  # tenths of a second until a cell that another process is at work on is tried again
 MOST_KILLED = 2  # processes that may die in a cell before the study leaves the cell out
 
 
@@ -93,6 +96,8 @@ class _Execution:
         self.folder, self.total, self.names, self.shared = folder, total, names, Shared()
         self.took: list[tuple[Cell, float]] = []
         self.number = 0  # of the cell that is tried
+        self.busy: list[tuple[int, Cell]] = []  # other processes are at work on them
+        self.waited: set[str] = set()  # keys of the cells of which that was said
 
     def prepare(self, cells: list[Cell]) -> None:
         """Make the features of the cells, and the partitions of baselines; all that can be made.
@@ -135,7 +140,20 @@ class _Execution:
         for group in together.values():
             with self.shared.rounds_kept():
                 failures += filter(None, map(self.tried, group))
+        while self.busy:
+            failures += self.again()
         return failures
+
+    def again(self) -> list[Failure]:
+        """Try each cell that another process was at work on once more, a little later."""
+        for _ in range(WAIT):
+            time.sleep(0.1)
+            progress.stop_point()
+        busy, self.busy, found = self.busy, [], []
+        for number, cell in busy:
+            self.number = number - 1
+            found.append(self.tried(cell))
+        return [one for one in found if one is not None]
 
     def tried(self, cell: Cell) -> Failure | None:
         """Carry out a cell, unless it is finished; returns its failure if it fails."""
@@ -154,6 +172,9 @@ class _Execution:
                 found = self.one(cell)
         except StoppedError:
             raise
+        except BusyError as error:
+            self.later(cell, name, error)
+            return None
         except (AflError, MemoryError, OSError) as error:
             why = _why(error)
             log.error("[%d/%d] %s failed: %s", self.number, self.total, name, why)
@@ -168,6 +189,12 @@ class _Execution:
             100 * found["top1"], time.perf_counter() - begun,
         )  # fmt: skip
         return None
+
+    def later(self, cell: Cell, name: str, why: BusyError) -> None:
+        if cell.key not in self.waited:
+            log.info("[%d/%d] %s comes later: %s", self.number, self.total, name, why)
+        self.waited.add(cell.key)
+        self.busy.append((self.number, cell))
 
     def one(self, cell: Cell) -> dict[str, Any]:
         out = self.folder.cell(cell.key)
@@ -217,20 +244,13 @@ def _begun(mark: Path) -> Iterator[None]:
     If two processes were killed while they ran a cell, perhaps for their memory, the cell counts as
     failed this time, so that the others can run; the next time it is tried again.
     """
-    make_folder(mark.parent)
-    text = mark.read_text("utf-8", "replace").strip() if mark.is_file() else ""
-    killed = int(text) if text.isdecimal() else 0
-    try:
-        if killed >= MOST_KILLED:
+    with marked(mark) as before:
+        if before.begun >= MOST_KILLED:
             raise IncompleteError(
-                f"{killed} processes were killed while they ran it, perhaps for their memory"
+                f"{before.begun} processes were killed while they ran it, perhaps for their "
+                f"memory; the last one was {before.last or 'not named'}"
             )
-        with distinct_files():
-            write_text(f"{killed + 1}\n", mark, overwrite=True)
         yield
-    finally:
-        with suppress(FileNotFoundError):
-            mark.unlink()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ class StudyFolder:
     CELLS = "cells"
     SHARED = "shared"  # features and partitions that baselines read
     FAILED = "failed.txt"  # in a cell: why it has no result
-    BEGUN = "begun.txt"  # in a cell that is under way: how many processes have begun it
+    BEGUN = "begun.txt"  # in a cell that is under way: how many have begun it, and who does it
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)

@@ -1,0 +1,107 @@
+"""Work that one process at a time may do, and a mark beside it that says who does it.
+
+A lock ends with its process, however that ends; the mark stays when the process is killed. So a
+mark without a lock is what a killed process left.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BusyError
+from .outputs import writer_errors
+
+WITHOUT = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems that have no locks
+LONGEST = 1000  # bytes of a mark
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a mark says: how many processes began the work and did not end it, and the last one."""
+
+    begun: int
+    last: str
+
+
+@contextmanager
+def marked(mark: Path) -> Iterator[Before]:
+    """In this block the file ``mark`` says that this process does the work; then it is removed.
+
+    It is also removed when the block fails: it only stays if the process is killed.
+
+    Raises:
+        BusyError: another process, which is alive, does the work; the message says which.
+    """
+    with writer_errors(mark):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _locked(mark)
+    try:
+        before = _read(descriptor)
+        text = f"{before.begun + 1}\n{_me()}\n".encode()
+        with writer_errors(mark):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, text, 0)
+        yield before
+    finally:
+        with suppress(OSError):
+            mark.unlink()
+        os.close(descriptor)
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """In this block no other process is in such a block with this folder; waits for its turn."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with _if_there_are_locks():
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(mark: Path) -> int:
+    """The mark, open and locked."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        descriptor = os.open(mark, flags, 0o666)
+        try:
+            with _if_there_are_locks():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who = _read(descriptor).last
+            os.close(descriptor)
+            raise BusyError(f"{who or 'another process'} is at work on it") from None
+        # The previous holder may have removed the file between our open and our lock.
+        with suppress(FileNotFoundError):
+            if os.lstat(mark).st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        os.close(descriptor)
+
+
+@contextmanager
+def _if_there_are_locks() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in WITHOUT:
+            raise
+
+
+def _read(descriptor: int) -> Before:
+    lines = os.pread(descriptor, LONGEST, 0).decode("utf-8", "replace").splitlines()
+    count, last = (*lines, "", "")[:2]
+    return Before(int(count) if count.isdecimal() else 0, last)
+
+
+def _me() -> str:
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    return f"process {os.getpid()} on {platform.node()} since {since}"
