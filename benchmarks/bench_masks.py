@@ -63,8 +63,8 @@ def measure(at: Path, train: Path, dealt: Path, site: Path, clients: int) -> Non
     head = afltool.head("linear", at / "head0.h5")
     keys = at / "keys"
     public = afltool.keys([str(i) for i in range(clients)], keys)
-    server = afltool.keys(["server"], at / "server")[0]
-    roster = afltool.roster(public, at / "roster.json", head=str(head), server=server)
+    adding = afltool.keys(["server"], at / "server")[0]  # who adds up
+    roster = afltool.roster(public, at / "roster.json", head=str(head), server=adding)
     one = timed(lambda: afltool.mask_offer(roster, at / "offers", key=keys / "0.key"))
     offer = at / "offers" / "offer-0.json"
     print(f"offer: {one:.3f} s a client, {size(offer):.3f} MB up, {clients * size(offer):.2f} down")
@@ -99,8 +99,7 @@ def measure(at: Path, train: Path, dealt: Path, site: Path, clients: int) -> Non
         for file in path.glob("*.h5"):
             file.unlink()
     # The dealt clients are others than the site above, with the same keys: a round of their own.
-    server = at / "server" / "server.pub"
-    roster = afltool.roster(public, at / "roster2.json", head=str(head), server=server)
+    roster = afltool.roster(public, at / "roster2.json", head=str(head), server=adding)
     afltool.mask_offer(roster, at / "offers2", key=keys)
     both = {"roster": roster, "offers": (at / "offers2",)}
     afltool.local_stats(train, head, at / "plain", partition=dealt)
@@ -165,14 +164,15 @@ def streams(at: Path, file: Path) -> None:
 def server(at: Path, keys: Path, both: dict, clients: int) -> None:
     stayed = sorted((at / "masked").glob("*.h5"))
     names = {f.name for f in stayed}
+    adding = {**both, "key": at / "server" / "server.key"}
     same = [f for f in sorted((at / "plain").glob("*.h5")) if f.name in names]
     summed = timed(lambda: afltool.aggregate(same, at / "plain.h5"))
-    asked = timed(lambda: afltool.aggregate(stayed, at / "total.h5", **both))
+    asked = timed(lambda: afltool.aggregate(stayed, at / "total.h5", **adding))
     request = at / "total.request.json"
     answer = timed(lambda: afltool.mask_reveal(request, at / "reveals", key=keys / "0.key", **both))
     afltool.mask_reveal(request, at / "reveals", key=keys, **both)
     total = timed(
-        lambda: afltool.aggregate(stayed, at / "total.h5", reveal=(at / "reveals",), **both)
+        lambda: afltool.aggregate(stayed, at / "total.h5", reveal=(at / "reveals",), **adding)
     )
     assert info(at / "total.h5")["digest"] == info(at / "plain.h5")["digest"]
     print(

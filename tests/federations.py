@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 
-from afltool.privacy import identity, masking, offers, reveal, roster
+from afltool.privacy import identity, masking, messages, offers, reveal, roster
 from afltool.privacy.terms import Terms
 from afltool.statistics import Statistics
 
@@ -59,6 +60,14 @@ class Federation:
     def request(self, offered: offers.Offers, stayed) -> reveal.Request:
         return reveal.Request.new(offered, {n: self.seal(offered, n) for n in stayed})
 
+    def opened(self, request, answers, server=SERVER) -> dict[str, reveal.Shares]:
+        """The shares in answers, as the server reads them from files."""
+        folder = self.folder / "answers"
+        shutil.rmtree(folder, ignore_errors=True)
+        for i, one in enumerate(answers):
+            messages.write(folder / f"{i}.json", one)
+        return reveal.load_reveals(request, [folder], server)
+
     def sum_under_masks(self, offered, found, stayed, phase="gram", order=list) -> Statistics:
         """The whole round over its functions; the unmasked sum of those that stayed."""
         masked = {n: self.masked(offered, n, found[n]) for n in stayed}
@@ -67,8 +76,9 @@ class Federation:
             masking.add_into(summed, masked[name], name)
         request = self.request(offered, stayed)
         answers = {n: reveal.reveal(request, self.me[n]) for n in order(stayed)}
-        answers = dict(list(answers.items())[: self.roster.threshold])
-        masking.unmask(offered, stayed, reveal.secrets_of(request, answers), summed)
+        first = list(answers.items())[: self.roster.threshold]
+        opened = {n: reveal.opened(request, one, SERVER) for n, one in first}
+        masking.unmask(offered, stayed, reveal.secrets_of(request, opened), summed)
         arrays, counts = masking.as_integers(summed, len(found) * self.roster.limit)
         return Statistics(phase, arrays, counts)
 

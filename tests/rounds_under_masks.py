@@ -55,6 +55,8 @@ class Round:
         return self.where / "offers"
 
     def masked(self, name: str, out: str = "masked", **options) -> Path:
+        """Under this roster, whatever was masked before: most tests mask the same rows."""
+        options = {"again": True, **options}
         return self.signed(name, out, mask=(self.where / "offers",), **options)
 
     def reveal(self, names, request: Path, out: str = "reveals") -> Path:
@@ -69,14 +71,12 @@ class Round:
         return self.where / out
 
     def aggregate(self, files, reveal=(), out: str = "total.h5", **options) -> Path:
-        return afltool.aggregate(
-            files,
-            self.where / out,
-            roster=self.roster,
-            offers=(self.where / "offers",),
-            reveal=reveal,
-            **options,
-        )
+        given = {
+            "roster": self.roster,
+            "offers": (self.where / "offers",),
+            "key": self.server.with_suffix(".key"),
+        }
+        return afltool.aggregate(files, self.where / out, reveal=reveal, **{**given, **options})
 
     def whole(self, offering, stayed) -> Path:
         """Every step, in order; returns the total."""

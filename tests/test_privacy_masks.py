@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from federations import Federation, new_roster, statistics_of
+from federations import SERVER, Federation, new_roster, statistics_of
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import total
@@ -419,7 +419,9 @@ def test_below_the_threshold_there_is_no_request(tmp_path):
 def test_too_few_answers_are_refused(tmp_path):
     federation = Federation(tmp_path, 3)
     request = federation.request(federation.offers(), list(federation.me))
-    answers = {n: reveal.reveal(request, federation.me[n]) for n in ("site-0", "site-1")}
+    answers = federation.opened(
+        request, [reveal.reveal(request, federation.me[n]) for n in ("site-0", "site-1")]
+    )
     with pytest.raises(MismatchError, match="'site-2'"):
         reveal.secrets_of(request, answers)
 
@@ -429,9 +431,9 @@ def test_a_late_message_of_a_dropped_member_stays_unreadable(tmp_path):
     federation = Federation(tmp_path, 3, 2)
     offered = federation.offers()
     request = federation.request(offered, ["site-0", "site-1"])
-    answers = {n: reveal.reveal(request, federation.me[n]) for n in request.survivors}
-    assert all(list(a.body["shares"]["site-2"]) == ["mask"] for a in answers.values())
-    found = reveal.secrets_of(request, answers)
+    answers = [reveal.reveal(request, federation.me[n]) for n in request.survivors]
+    assert request.kind("site-2") == "mask"
+    found = reveal.secrets_of(request, federation.opened(request, answers))
     late = federation.masked(offered, "site-2", zeros(30_000))
     words = masking.flat(late)
     gone = X25519PrivateKey.from_private_bytes(found["site-2"])
@@ -586,19 +588,24 @@ def test_reveals_that_lie_are_refused_by_name(tmp_path):
     good = {n: reveal.reveal(request, federation.me[n]) for n in request.survivors}
 
     def load(*given):
-        paths = []
-        for i, message in enumerate(given):
-            paths.append(messages.write(tmp_path / f"r{i}.json", message, overwrite=True))
-        return reveal.load_reveals(request, paths)
+        return federation.opened(request, given)
 
-    assert load(*good.values()) == good
-    assert load(good["site-0"], good["site-0"]) == {"site-0": good["site-0"]}
-    one = good["site-1"]
+    assert load(*good.values()).keys() == good.keys()
+    assert load(good["site-0"], good["site-0"]).keys() == {"site-0"}
+    one, me = good["site-1"], federation.me["site-1"]
     with pytest.raises(CorruptFileError, match="not signed by 'site-1'"):
-        load(altered(one, shares=good["site-0"].body["shares"]))
-    lie = {**one.body["shares"], "site-0": {"self": "01" * 33}}
+        load(altered(one, sealed=good["site-0"].body["sealed"]))
+    for field in ("sealed", "key"):
+        with pytest.raises(CorruptFileError, match="answer of 'site-1' cannot be decrypted"):
+            load(me.sign({**one.body, field: good["site-0"].body[field]}))
+    with pytest.raises(CorruptFileError, match="a public key of 'site-1' is invalid"):
+        load(me.sign({**one.body, "key": "00" * 32}))
+    shares = [offered.open(giver, me)[request.kind(giver)] for giver in offered.by_member]
+    assert load(reveal.sealed(request, me, b"".join(shares))) == load(one)
     with pytest.raises(CorruptFileError, match="'site-1' gave a share of the self secret"):
-        load(federation.me["site-1"].sign({**one.body, "shares": lie}))
+        load(reveal.sealed(request, me, b"".join([b"\x01" * 33, *shares[1:]])))
+    with pytest.raises(CorruptFileError, match="'site-1' does not hold a share of each member"):
+        load(reveal.sealed(request, me, b"".join(shares[1:])))
     other = federation.request(offered, ["site-0", "site-1", "site-3"])
     with pytest.raises(MismatchError, match="'site-1' answers another request"):
         load(reveal.reveal(other, federation.me["site-1"]))
@@ -617,16 +624,17 @@ def test_a_dealer_whose_shares_make_nothing_is_named(tmp_path):
     write_once(path, cheat._sealed(replace(drawn, offer=lying)))
     offered = federation.offers()
     request = federation.request(offered, list(federation.me))
-    answers = {n: reveal.reveal(request, federation.me[n]) for n in federation.me}
+    answers = [reveal.reveal(request, me) for me in federation.me.values()]
+    opened = federation.opened(request, answers)
     with pytest.raises(CorruptFileError, match="'site-2' broke the rules"):
-        reveal.secrets_of(request, answers)
+        reveal.secrets_of(request, opened)
 
 
 def test_requests_with_forged_or_foreign_seals_are_refused_by_name(tmp_path):
     federation = Federation(tmp_path, 4, 3)
     offered = federation.offers()
     names = ["site-0", "site-1", "site-2"]
-    path = messages.write(tmp_path / "q.json", federation.request(offered, names).message())
+    path = messages.write(tmp_path / "q.json", federation.request(offered, names).message(SERVER))
     assert reveal.Request.load(path, offered).survivors == names
     seals = {n: federation.seal(offered, n) for n in names}
     fewer = federation.offers(names)

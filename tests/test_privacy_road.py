@@ -102,7 +102,7 @@ def test_masks_are_never_used_for_other_rows(fresh):
     other = fresh.folder / "site-1.h5"
     options = {
         "client": "site-0", "sign": fresh.key("site-0"), "roster": fresh.roster,
-        "mask": (fresh.where / "offers",),
+        "mask": (fresh.where / "offers",), "again": True,
     }  # fmt: skip
     with pytest.raises(MismatchError, match="were used for other statistics"):
         afltool.local_stats(other, fresh.head, fresh.where / "other", **options)
@@ -195,6 +195,7 @@ def test_heads_with_integer_sums_go_under_masks(fresh, tmp_path, name, options):
             fresh.public, at / "roster.json", head=str(head), server=fresh.server
         )
         both = {"roster": roster, "offers": (at / "offers",)}
+        key = fresh.server.with_suffix(".key")
         afltool.mask_offer(roster, at / "offers", key=keys)
         for site in fresh.sites:
             rows = fresh.folder / f"{site}.h5"
@@ -202,10 +203,10 @@ def test_heads_with_integer_sums_go_under_masks(fresh, tmp_path, name, options):
             afltool.local_stats(rows, head, at / "plain", client=site)
             afltool.local_stats(rows, head, at / "masked", client=site, **protection)
         wanted = afltool.aggregate([at / "plain"], at / "plain.h5")
-        request = afltool.aggregate([at / "masked"], at / "total.h5", **both)
+        request = afltool.aggregate([at / "masked"], at / "total.h5", key=key, **both)
         afltool.mask_reveal(request, at / "reveals", key=keys, **both)
         reveals = (at / "reveals",)
-        found = afltool.aggregate([at / "masked"], at / "total.h5", reveal=reveals, **both)
+        found = afltool.aggregate([at / "masked"], at / "total.h5", key=key, reveal=reveals, **both)
         assert digest(found) == digest(wanted)
         head = afltool.solve(found, at / "head.h5", head=head)
         if info(head)["phase"] is None:
@@ -232,9 +233,11 @@ def test_simulated_clients_of_a_partition_give_the_same_total_too(fresh, tmp_pat
             rows, fresh.head, folder / "m", partition=dealt, sign=keys, roster=roster, mask=offers
         )
         both = {"roster": roster, "offers": offers}
-        request = afltool.aggregate([masked], folder / "t.h5", **both)
+        key = fresh.server.with_suffix(".key")
+        request = afltool.aggregate([masked], folder / "t.h5", key=key, **both)
         afltool.mask_reveal(request, folder / "reveals", key=keys, **both)
-        total = afltool.aggregate([masked], folder / "t.h5", reveal=(folder / "reveals",), **both)
+        reveals = (folder / "reveals",)
+        total = afltool.aggregate([masked], folder / "t.h5", key=key, reveal=reveals, **both)
         assert digest(total) == digest(plain)
 
 
@@ -323,6 +326,12 @@ def test_options_that_need_others_are_refused(fresh):
             )
     with pytest.raises(UsageError, match="--offers needs --roster"):
         afltool.aggregate([fresh.folder], fresh.where / "t.h5", offers=(fresh.folder,))
+    with pytest.raises(UsageError, match="--offers needs --key"):
+        fresh.aggregate([fresh.folder], key=None)
+    with pytest.raises(UsageError, match="--key belongs to --offers"):
+        fresh.aggregate([fresh.folder], offers=())
+    with pytest.raises(UsageError, match="--again belongs to --mask"):
+        fresh.signed("site-0", again=True)
     with pytest.raises(UsageError, match="masked files are added alone"):
         fresh.aggregate([fresh.folder], law="pairwise")
 
@@ -458,6 +467,13 @@ def test_noise_is_refused_where_its_sensitivity_is_not_derived(fresh, tmp_path):
 # ---------------------------------------------------------------- the installed command
 
 
+NEXT = (  # what each step says, from the roster on
+    "each member: afltool mask offer roster.json", "everybody gets the 4 files in offers",
+    "send the 4 files to 'server'", "send t.request.json to these 4", "send the 4 files in reveals",
+    None,
+)  # fmt: skip
+
+
 def test_a_round_as_commands(tmp_path, road, cli, monkeypatch):
     """keys, roster, offer, mask, aggregate, reveal, aggregate: as docs/privacy.md has them."""
     names = ["0", "1", "2", "3"]
@@ -472,14 +488,16 @@ def test_a_round_as_commands(tmp_path, road, cli, monkeypatch):
         ["mask", "offer", "roster.json", "--key", "keys", "-o", "offers"],
         ["local-stats", str(road.train), "--partition", "p.h5", "--head", str(road.head0),
          "--sign", "keys", "--roster", "roster.json", "--mask", "offers", "-o", "masked"],
-        ["aggregate", "masked", "--roster", "roster.json", "--offers", "offers", "-o", "t.h5"],
+        ["aggregate", "masked", "--roster", "roster.json", "--offers", "offers",
+         "--key", "server/server.key", "-o", "t.h5"],
         ["mask", "reveal", "t.request.json", "--roster", "roster.json", "--offers", "offers",
          "--key", "keys", "-o", "reveals"],
         ["aggregate", "masked", "--roster", "roster.json", "--offers", "offers",
-         "--reveal", "reveals", "-o", "t.h5"],
+         "--key", "server/server.key", "--reveal", "reveals", "-o", "t.h5"],
     ]  # fmt: skip
-    for step in steps:
+    for step, following in zip(steps, [None, None, *NEXT], strict=True):
         done = cli(*step)
         assert done.exit_code == 0, done.stderr
+        assert following is None or f"next, {following}" in done.stderr, step
     assert done.stdout.strip() == "t.h5"
     assert digest(folder / "t.h5") == digest(road.total)

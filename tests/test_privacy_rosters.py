@@ -146,6 +146,11 @@ def test_the_command_says_what_was_agreed(sites, tmp_path, cli):
     }
     assert "3 of 4 members must stay until the end, so 1 may drop out" in masked.stderr
     assert "--dp-epsilon 1.0 --dp-delta 1e-05 --clip 60.0" in masked.stderr
+    assert "whoever has masked cannot leave the sum later" in masked.stderr
+    assert "next, each member: afltool mask offer m.json" in masked.stderr
+    three = [sites.folder / "keys" / f"site-{i}.pub" for i in range(3)]
+    three = cli("roster", *three, *base[2:], "--server", sites.server, "-o", tmp_path / "3.json")
+    assert "3 of 3 members must stay until the end, so nobody may drop out" in three.stderr
     signed = cli(*base, "-o", tmp_path / "s.json")
     assert "leave their members signed, without noise" in signed.stderr
     for options, what in (
@@ -217,7 +222,7 @@ def test_features_of_another_space_or_classes_are_refused_by_field(fresh, tmp_pa
         with pytest.raises(MismatchError, match=what) as error:
             afltool.local_stats(
                 path, one.head, tmp_path / "out", client="site-0", sign=one.key("site-0"),
-                roster=one.roster, mask=(one.where / "offers",),
+                roster=one.roster, mask=(one.where / "offers",), again=True,
             )  # fmt: skip
         assert str(path) in str(error.value)
         assert str(one.roster) in str(error.value)

@@ -85,6 +85,7 @@ class Campaign:
         total = afltool.aggregate(
             [at / "masked"], at / "total.h5", roster=work / "roster.json",
             offers=(at / "offers",), reveal=(at / "reveals",),
+            key=self.round.server.with_suffix(".key"),
         )  # fmt: skip
         assert digest(total) == self.wanted, "a wrong total"
 

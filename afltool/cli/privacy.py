@@ -23,7 +23,8 @@ def add_to(app: typer.Typer) -> None:
     passing(
         app, "roster", "keys:roster",
         ("public", list[Path], "public files NAME.pub, or their folder"),
-        "Write the roster of a round, on which all members agree: members, threshold, head.",
+        "Write the roster of a round, on which all agree: members, threshold, head, protection. "
+        "Under masks all but the threshold may drop out, and nobody leaves the sum later.",
         RosterOptions, has_json=False,
     )  # fmt: skip
     mask = typer.Typer(

@@ -10,6 +10,12 @@ from .fields import Options, option
 
 SIGNED, MASKED = "signed", "masked"
 MODES = (SIGNED, MASKED)  # how statistics leave the members of a roster
+NO_LEAVING = (
+    "nobody can leave a sum under masks: the masks cancel in the whole sum alone. Make a new round "
+    "without the one that leaves, with a new roster; and mind that whoever knows both totals knows "
+    "the statistics of that one, so change two members or more at a time, or add noise "
+    "(docs/privacy.md)"
+)
 _PASSPHRASE = "file whose first line is the passphrase of the private key"
 
 
@@ -69,8 +75,8 @@ class RosterOptions(NoiseOptions):
         0, "members who may work with the server or with each other", at_least=0
     )
     threshold: int | None = option(
-        None, "members that must stay until the end for a sum under masks", at_least=2,
-        unset="two thirds of them and one more",
+        None, "members that must stay until the end for a sum under masks; the others may drop out",
+        at_least=2, unset="two thirds of them and one more",
     )  # fmt: skip
     max_rows: int | None = option(
         None, "most rows that a member may have", at_least=1, unset="what int64 allows"
@@ -112,6 +118,11 @@ class ProtectionOptions(NoiseOptions):
         (), "hide the numbers under masks made with these offers (a folder); may be repeated",
         in_run=False,
     )  # fmt: skip
+    again: bool = option(
+        False, "mask statistics that were masked in another round, too: whoever learns two sums "
+        "whose members differ by one knows the statistics of that one",
+        in_run=False, in_result=False,
+    )  # fmt: skip
     passphrase_file: Path | None = option(None, _PASSPHRASE, in_run=False, in_result=False)
 
     def check_protection(self) -> None:
@@ -124,6 +135,8 @@ class ProtectionOptions(NoiseOptions):
             )
         if self.mask and (self.sign is None or self.roster is None):
             raise UsageError("--mask OFFERS needs --sign KEY and --roster FILE")
+        if self.again and not self.mask:
+            raise UsageError("--again belongs to --mask OFFERS")
         if self.roster is not None and self.sign is None:
             raise UsageError("--roster FILE belongs to --sign KEY")
 
@@ -138,6 +151,10 @@ class SummingOptions(Options):
     offers: tuple[Path, ...] = option(
         (), "for masked files: the round's offers (a folder); may be repeated", in_run=False
     )
+    key: Path | None = option(
+        None, "for masked files: private key NAME.key of the roster's server", in_run=False
+    )
+    passphrase_file: Path | None = option(None, _PASSPHRASE, in_run=False, in_result=False)
     reveal: tuple[Path, ...] = option(
         (), "for masked files: the answers of the members that stayed (a folder); may be repeated",
         in_run=False,
@@ -147,5 +164,12 @@ class SummingOptions(Options):
         """Refuse options that need others."""
         if self.offers and self.roster is None:
             raise UsageError("--offers needs --roster FILE")
+        if self.offers and self.key is None:
+            raise UsageError(
+                "--offers needs --key SERVER.key, the private key of the roster's server: it signs "
+                "what members are asked, and opens their answers"
+            )
+        if self.key is not None and not self.offers:
+            raise UsageError("--key belongs to --offers: it is for sums of masked files")
         if self.reveal and not self.offers:
             raise UsageError("--reveal needs --offers, the folder that the members masked with")

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .features import SEED
 from .fields import option
-from .privacy import ProtectionOptions, SummingOptions
+from .privacy import NO_LEAVING, ProtectionOptions, SummingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,5 +86,7 @@ class AggregateOptions(SummingOptions):
         if self.law == "pairwise" and self.subtract:
             raise UsageError("--subtract needs --law sum: the pairwise law only adds")
         self.check_summing()
-        if self.offers and (self.add or self.subtract or self.held_out or self.law != "sum"):
+        if self.offers and self.subtract:
+            raise UsageError(f"--subtract: {NO_LEAVING}")
+        if self.offers and (self.add or self.held_out or self.law != "sum"):
             raise UsageError("masked files are added alone: leave out what belongs to plain ones")

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import progress
 from ..differences import difference
-from ..errors import AflError, InputError, MismatchError
+from ..errors import AflError, InputError, MismatchError, UsageError
 from ..heads import conditions
 from ..options.privacy import SummingOptions
 from ..progress import log
@@ -20,8 +20,10 @@ from ..store.masked import load_masked
 from ..store.recipes import recipe, up_to_date
 from ..store.statistics import clients_of, context_of, save_statistics
 from . import masking, messages
+from .identity import Identity
 from .messages import Message
 from .offers import Offers, missing
+from .protection import key_of, passphrase
 from .reveal import Request, load_reveals, secrets_of
 from .roster import Roster
 from .sealing import check_seal
@@ -64,13 +66,15 @@ class _Sealed:
 
 
 def masked_total(
-    paths: Sequence[Path], out: Path, offers: Offers, o: SummingOptions, overwrite: bool
+    paths: Sequence[Path], out: Path, roster: Roster, o: SummingOptions, overwrite: bool
 ) -> Path:
     """The request for the survivors of a round; with their reveals, the total."""
+    server = _server(roster, o)
+    offers = Offers.load(roster, o.offers)
     sealed = _seals(offers.roster, paths, "masked")
     _check_alike(sealed)
     where = out.with_name(f"{out.stem}.request.json")
-    request = _request(where, offers, sealed, overwrite and not o.reveal)
+    request = _request(where, offers, sealed, server, overwrite and not o.reveal)
     gone = ", ".join(map(repr, request.missing)) or "nobody"
     log.info(
         "aggregate: %d of %d members have sent a masked file; missing: %s",
@@ -78,17 +82,27 @@ def masked_total(
     )  # fmt: skip
     if not o.reveal:
         log.info(
-            "aggregate: send %s to these %d; at least %d must answer: afltool mask reveal %s "
-            "--key NAME.key …; then give their answers with --reveal",
-            where, len(request.seals), offers.roster.threshold, where.name,
+            "aggregate: next, send %s to these %d; at least %d must answer: afltool mask reveal %s "
+            "--roster %s --offers OFFERS --key NAME.key -o reveals/; then the same command again "
+            "with --reveal reveals/",
+            where, len(request.seals), roster.threshold, where.name, roster.path.name,
         )  # fmt: skip
         return where
-    made_by = recipe("aggregate", {"law": "masked"}, {"request": request.digest()})
+    made_by = recipe("aggregate", {"law": "masked"}, {"request": request.digest})
     if not up_to_date(out, made_by, overwrite):
-        opened = secrets_of(request, load_reveals(request, o.reveal))
+        opened = secrets_of(request, load_reveals(request, o.reveal, server))
         total = _unmasked(request, {n: sealed[n] for n in request.survivors}, opened)
         save_statistics(out, total, made_by)
     return out
+
+
+def _server(roster: Roster, o: SummingOptions) -> Identity:
+    """The private key of the roster's server."""
+    if o.key is None or roster.server is None:
+        raise UsageError("--offers needs --key SERVER.key, the private key of the roster's server")
+    found = key_of(o.key, roster.server.name, passphrase(o.passphrase_file))
+    roster.check_server(found.member, f"the private key {found.path}")
+    return found
 
 
 def _check_alike(sealed: Mapping[str, _Sealed]) -> None:
@@ -105,12 +119,16 @@ def _check_alike(sealed: Mapping[str, _Sealed]) -> None:
 
 
 def _request(
-    where: Path, offers: Offers, sealed: Mapping[str, _Sealed], overwrite: bool
+    where: Path,
+    offers: Offers,
+    sealed: Mapping[str, _Sealed],
+    server: Identity,
+    overwrite: bool,
 ) -> Request:
     """The existing request, whose survivors are fixed, or a new one."""
     if overwrite or not where.exists():
         request = Request.new(offers, {name: one.seal for name, one in sealed.items()})
-        messages.write(where, request.message(), overwrite)
+        messages.write(where, request.message(server), overwrite)
         return request
     request = Request.load(where, offers)
     for name, seal in request.seals.items():

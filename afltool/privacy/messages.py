@@ -72,15 +72,17 @@ def name(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
 
 
-def hexadecimal(size: int) -> Any:
-    """A pattern for ``size`` bytes as lower-case hexadecimal digits."""
+def hexadecimal(size: int, most: int | None = None) -> Any:
+    """A pattern for ``size`` bytes (up to ``most``) as lower-case hexadecimal digits."""
 
-    digits = re.compile(rf"[0-9a-f]{{{2 * size}}}")
+    digits = re.compile(rf"(?:[0-9a-f]{{2}}){{{size},{size if most is None else most}}}")
 
     def check(value: Any) -> bool:
         return isinstance(value, str) and digits.fullmatch(value) is not None
 
     check.__doc__ = f"{size} bytes as {2 * size} hexadecimal digits"
+    if most is not None:
+        check.__doc__ = f"{size} to {most} bytes as hexadecimal digits"
     return check
 
 
@@ -120,7 +122,7 @@ def unsigned(value: Any) -> bool:
 SHA256 = hexadecimal(32)
 SIGNATURE = hexadecimal(64)
 SEALED = {"afltool": headers.whole, "body": dict, "signature": (SIGNATURE, unsigned)}
-UNSIGNED = ("roster", "request")  # kinds; all others are signed
+UNSIGNED = ("roster",)  # kinds; all others are signed
 
 
 def message_of(where: str, value: Any, kind: str, pattern: Mapping[str, Any]) -> Message:

@@ -31,7 +31,6 @@ from .identity import Identity, agree, derive
 from .roster import Roster
 
 SHARE_BYTES = 33  # a number below shamir.PRIME
-SHARE = msg.hexadecimal(SHARE_BYTES)
 SECRETS = ("mask", "self")  # the secret of the pairwise masks, that of the self-mask
 SEALED_BYTES = 2 * SHARE_BYTES + 16  # both shares, and the tag of the cipher
 
@@ -63,7 +62,7 @@ PATTERN = {
         _shares, [{"sealed": msg.hexadecimal(SEALED_BYTES), **dict.fromkeys(SECRETS, msg.SHA256)}]
     ),
 }
-_NONCE = bytes(12)  # every key below encrypts only one text
+NONCE = bytes(12)  # every key below encrypts only one text
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def draw(roster: Roster, me: Identity) -> Secrets:
         key = derive(
             agree(ephemeral, holder.agree, holder.name), *_between(roster, me.name, holder.name)
         )
-        sealed = ChaCha20Poly1305(key).encrypt(_NONCE, b"".join(pair), None)
+        sealed = ChaCha20Poly1305(key).encrypt(NONCE, b"".join(pair), None)
         marks = {
             kind: commitment(roster, kind, me.name, holder.name, secret=share)
             for kind, share in zip(SECRETS, pair, strict=True)
@@ -162,7 +161,7 @@ class Offers:
         secret = agree(me.agreeing, body["share_key"], giver)
         key = derive(secret, *_between(self.roster, giver, me.name))
         try:
-            both = ChaCha20Poly1305(key).decrypt(_NONCE, bytes.fromhex(share["sealed"]), None)
+            both = ChaCha20Poly1305(key).decrypt(NONCE, bytes.fromhex(share["sealed"]), None)
         except InvalidTag:
             raise CorruptFileError(
                 f"the offer of {giver!r} holds a share for {me.name!r} that cannot be decrypted: "

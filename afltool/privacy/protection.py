@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,14 @@ from ..digest import canonical_json
 from ..errors import MismatchError, UsageError
 from ..names import KEY, file_stem
 from ..options.privacy import ProtectionOptions
+from ..progress import log
 from ..statistics import Statistics
 from ..store.features import Features
 from ..store.masked import masked_digest, save_masked
 from ..store.statistics import save_statistics, statistics_header
 from . import identity, masking
 from .identity import Identity, derive
+from .ledger import Ledger
 from .offers import Offers, RoundFolder, Secrets
 from .roster import Roster
 from .roster import load as load_roster
@@ -40,6 +42,7 @@ class Protection:
     roster: Roster | None = None
     offers: Offers | None = None
     noise: Noise | None = None
+    again: bool = False
     _keys: dict[str, Identity] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -66,7 +69,7 @@ class Protection:
                     f"--clip {budget.clip:g} is less than one step of features with "
                     f"{noise.bits} fraction bits ({2.0**-noise.bits:g})"
                 )
-        return cls(o.sign, passphrase(o.passphrase_file), roster, offers, noise)
+        return cls(o.sign, passphrase(o.passphrase_file), roster, offers, noise, o.again)
 
     @property
     def hides(self) -> bool:
@@ -86,6 +89,25 @@ class Protection:
     def blocks(self, blocks: Iterable[Any]) -> Iterable[Any]:
         """Blocks of rows (X, y) as they are gathered."""
         return blocks if self.noise is None else self.noise.clipped(blocks)
+
+    def check_new(self, name: str, content: str) -> None:
+        """Refuse, before they are computed, statistics of a client that were masked in another
+        round; ``content``: a digest of what their numbers depend on."""
+        if self.offers is not None:
+            me = self.identity(name)
+            folder = RoundFolder.of(self.offers.roster, me)
+            Ledger.of(me).check(content, folder, self.again)
+
+    def say_next(self, written: Sequence[Path]) -> None:
+        """What is to be done with masked files."""
+        if self.offers is not None and self.offers.roster.server is not None:
+            log.info(
+                "local-stats: next, send %s to %r, which adds up: afltool aggregate FILES --roster "
+                "%s --offers OFFERS --key %s.key -o total.h5; then answer what it asks",
+                written[0] if len(written) == 1 else f"the {len(written)} files",
+                self.offers.roster.server.name, self.offers.roster.path.name,
+                file_stem(self.offers.roster.server.name),
+            )  # fmt: skip
 
     # ------------------------------------------------------------ recipes
 
@@ -119,9 +141,15 @@ class Protection:
     # ------------------------------------------------------------ files
 
     def save(
-        self, path: Path, statistics: Statistics, made_by: Recipe, head_file: str | None
+        self,
+        path: Path,
+        statistics: Statistics,
+        made_by: Recipe,
+        head_file: str | None,
+        content: str,
     ) -> Path:
-        """Write one client's statistics; ``made_by`` is the recipe without protection."""
+        """Write one client's statistics; ``made_by`` is the recipe without protection, ``content``
+        as in `check_new`."""
         if self.sign is None:
             return save_statistics(path, statistics, made_by, head_file, kept=False)
         me = self.identity(made_by["options"]["clients"][0])
@@ -133,7 +161,7 @@ class Protection:
             noisy = canonical_json([made_by, vars(self.noise)])
             statistics = self.noise.added(statistics, derive(secret, _sha(noisy), "noise"))
         if drawn is not None and self.offers is not None:
-            return self._save_masked(path, statistics, made_by, me, drawn, self.offers)
+            return self._save_masked(path, statistics, made_by, me, drawn, self.offers, content)
         if self.hides:
             statistics, head_file = _hidden(statistics), None
         seal = sealing(me, self.roster)
@@ -163,12 +191,15 @@ class Protection:
         me: Identity,
         drawn: Secrets,
         offers: Offers,
+        content: str,
     ) -> Path:
         arrays = masking.plain(offers.roster, me.name, statistics)
         masking.mask(offers, me.name, drawn, arrays)
         digest = masked_digest(statistics.phase, arrays)
         used = {"offers": offers.digest(), "made_of": self.mark(me, made_by), "message": digest}
-        RoundFolder.of(offers.roster, me).once(
+        folder = RoundFolder.of(offers.roster, me)
+        Ledger.of(me).claim(content, folder, self.again)
+        folder.once(
             "used",
             used,
             f"the masks of {me.name!r} for this round were used for other statistics or other "

@@ -1,35 +1,45 @@
 """After a round: who stayed, which shares each survivor reveals, which secrets these give.
 
 For a member that stayed, the server asks for shares of its self-mask; for one that dropped out, for
-shares of its pairwise masks. It never gets both (Bonawitz et al., CCS 2017, round 4).
+shares of its pairwise masks. It never gets both (Bonawitz et al., CCS 2017, round 4). The server
+signs what it asks, and answers are encrypted for it: a reader of all files can do neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from ..differences import difference
+from ..digest import canonical_json
 from ..errors import CorruptFileError, MismatchError
+from ..store import headers
+from ..store.atomic import write_once
 from . import messages as msg
 from . import shamir
-from .identity import Identity
-from .offers import SHARE, Offers, check_secret_share, commitment
+from .identity import Identity, Member, agree, derive
+from .offers import NONCE, SHARE_BYTES, Offers, RoundFolder, check_secret_share, commitment
 from .roster import Roster
 from .sealing import SEAL
 
-REQUEST = {"roster": msg.SHA256, "offers": msg.SHA256, "seals": [dict]}
+REQUEST = {"server": msg.name, "roster": msg.SHA256, "offers": msg.SHA256, "seals": [dict]}
 REVEAL = {
     "member": msg.name,
     "roster": msg.SHA256,
     "offers": msg.SHA256,
     "request": msg.SHA256,
-    "shares": dict,
+    "key": msg.hexadecimal(32),
+    "sealed": msg.hexadecimal(16, most=msg.LARGEST_MESSAGE // 2),
 }
+ANSWERED = {"request": msg.SHA256, "answer": dict}
+Shares = Mapping[str, int]  # one of each member that made an offer
 
 
 @dataclass(frozen=True)
@@ -66,30 +76,45 @@ class Request:
         """Members that have made an offer and sent nothing."""
         return [name for name in self.offers.by_member if name not in self.seals]
 
-    def message(self) -> msg.Message:
-        return msg.Message(
-            {
-                "kind": "request",
-                "roster": self.offers.roster.digest(),
-                "offers": self.offers.digest(),
-                "seals": [seal.as_dict() for seal in self.seals.values()],
-            }
-        )
+    def kind(self, giver: str) -> str:
+        """Which secret of a member is asked for."""
+        return "self" if giver in self.seals else "mask"
 
+    @cached_property
+    def body(self) -> msg.Body:
+        server = self.offers.roster.server
+        return {
+            "kind": "request",
+            "server": "" if server is None else server.name,
+            "roster": self.offers.roster.digest(),
+            "offers": self.offers.digest(),
+            "seals": [seal.as_dict() for seal in self.seals.values()],
+        }
+
+    def message(self, server: Identity) -> msg.Message:
+        """The request, signed by the server of the roster."""
+        self.offers.roster.check_server(server.member, f"the private key {server.path}")
+        return server.sign(self.body)
+
+    @cached_property
     def digest(self) -> str:
-        return self.message().digest()
+        return msg.digest_of(self.body)
 
     @classmethod
     def load(cls, path: Path, offers: Offers) -> Request:
-        """Read a request; every signature in it is checked again."""
-        body = msg.read(path, "request", REQUEST).body
-        _same(f"the request {path}", body, offers)
+        """Read a request that the server signed; every seal in it is checked again."""
+        message = msg.read(path, "request", REQUEST)
+        _same(f"the request {path}", message.body, offers)
+        offers.roster.check_signed_by_server(f"the request {path}", message)
         seals: dict[str, msg.Message] = {}
-        for i, value in enumerate(body["seals"]):
+        for i, value in enumerate(message.body["seals"]):
             seal = msg.message_of(f"{path}, seal {i}", value, "seal", SEAL)
             if seals.setdefault(seal.body["member"], seal) is not seal:
                 raise CorruptFileError(f"{path} names {seal.body['member']!r} twice")
-        return cls.new(offers, seals)
+        request = cls.new(offers, seals)
+        if wrong := difference(request.body, message.body):
+            raise CorruptFileError(f"the request {path} is not as the server writes it: {wrong}")
+        return request
 
 
 def _same(where: str, body: Mapping[str, Any], offers: Offers) -> None:
@@ -101,55 +126,118 @@ def _same(where: str, body: Mapping[str, Any], offers: Offers) -> None:
             )
 
 
+# ---------------------------------------------------------------- at a member
+
+
+def answer(request: Request, me: Identity) -> msg.Message:
+    """`reveal`, once in a round: again for the same request the same bytes, for another none."""
+    folder = RoundFolder.of(request.offers.roster, me)
+    path = folder.folder / "answered"
+    if not path.exists():
+        folder.check_used(request.offers)
+        found = reveal(request, me)
+        record = {"request": request.digest, "answer": found.as_dict()}
+        write_once(path, canonical_json(record).encode())
+    record = msg.parse(path)
+    if wrong := headers.mismatch(record, ANSWERED):
+        raise CorruptFileError(f"{path} is damaged: {wrong}")
+    if record["request"] != request.digest:
+        raise MismatchError(
+            f"{me.name!r} has answered another request in this round; a second one could open "
+            f"both secrets of a member (recorded in {path})"
+        )
+    return msg.message_of(str(path), record["answer"], "reveal", REVEAL)
+
+
 def reveal(request: Request, me: Identity) -> msg.Message:
-    """My shares that the request asks for, signed; only survivors are asked."""
+    """My shares that the request asks for, encrypted for the server and signed; only survivors are
+    asked."""
     if me.name not in request.seals:
         raise MismatchError(
             f"the request counts {me.name!r} as dropped out, so it is not asked; if its masked "
             "file was sent in time, do not trust this server"
         )
-    shares = {}
-    for giver in request.offers.by_member:
-        kind = "self" if giver in request.seals else "mask"
-        shares[giver] = {kind: request.offers.open(giver, me)[kind].hex()}
+    offers = request.offers
+    shares = [offers.open(giver, me)[request.kind(giver)] for giver in offers.by_member]
+    return sealed(request, me, b"".join(shares))
+
+
+def sealed(request: Request, me: Identity, shares: bytes) -> msg.Message:
+    """The signed answer that holds these shares, one after the other, for the server's eyes."""
+    roster, once = request.offers.roster, X25519PrivateKey.generate()
+    server = _server(roster)
+    key = _key(request, me.name, agree(once, server.agree, server.name))
     return me.sign(
         {
             "kind": "reveal",
             "member": me.name,
-            "roster": request.offers.roster.digest(),
+            "roster": roster.digest(),
             "offers": request.offers.digest(),
-            "request": request.digest(),
-            "shares": shares,
+            "request": request.digest,
+            "key": once.public_key().public_bytes_raw().hex(),
+            "sealed": ChaCha20Poly1305(key).encrypt(NONCE, shares, None).hex(),
         }
     )
 
 
-def load_reveals(request: Request, paths: Iterable[str | Path]) -> dict[str, msg.Message]:
-    """Reveals by member, each checked: signature, round, request, every share."""
+def _server(roster: Roster) -> Member:
+    if roster.server is None:
+        raise MismatchError(f"the roster {roster.path} names no server")
+    return roster.server
+
+
+def _key(request: Request, member: str, secret: bytes) -> bytes:
+    """The key of one answer: of this round, of this member, to this request."""
+    salt = bytes.fromhex(request.offers.roster.digest())
+    return derive(secret, salt, "reveal", member, request.digest)
+
+
+# ---------------------------------------------------------------- at the server
+
+
+def load_reveals(
+    request: Request, paths: Iterable[str | Path], server: Identity
+) -> dict[str, Shares]:
+    """The shares of each member that answered: signature, round, request, every share checked."""
     roster = request.offers.roster
-    return roster.collect(paths, "reveal", REVEAL, partial(_check_reveal, request))
+    roster.check_server(server.member, f"the private key {server.path}")
+    found = roster.collect(paths, "reveal", REVEAL, partial(_check_reveal, request))
+    return {name: opened(request, message, server) for name, message in found.items()}
 
 
 def _check_reveal(request: Request, where: str, message: msg.Message) -> None:
     body, name = message.body, message.body["member"]
     _same(f"{where} of {name!r}", body, request.offers)
-    if body["request"] != request.digest():
+    if body["request"] != request.digest:
         raise MismatchError(
             f"{where} of {name!r} answers another request than that of this sum: members answer "
             "one request, the first one; give the masked files that it names"
         )
     if name not in request.seals:
         raise MismatchError(f"{where} is of {name!r}, who has dropped out")
-    if body["shares"].keys() != request.offers.by_member.keys():
-        raise CorruptFileError(f"{where} of {name!r} does not hold a share of each member")
-    for giver, share in body["shares"].items():
-        kind = "self" if giver in request.seals else "mask"
-        if not isinstance(share, dict) or list(share) != [kind] or not SHARE(share[kind]):
-            raise CorruptFileError(f"{where} of {name!r} holds no {kind} share of {giver!r}")
-        check_secret_share(request.offers, giver, name, kind, bytes.fromhex(share[kind]), name)
 
 
-def secrets_of(request: Request, reveals: Mapping[str, msg.Message]) -> dict[str, bytes]:
+def opened(request: Request, message: msg.Message, server: Identity) -> Shares:
+    """The shares in a member's answer, each checked against its commitment."""
+    body, name, offers = message.body, message.body["member"], request.offers
+    key = _key(request, name, agree(server.agreeing, body["key"], name))
+    try:
+        text = ChaCha20Poly1305(key).decrypt(NONCE, bytes.fromhex(body["sealed"]), None)
+    except InvalidTag:
+        raise CorruptFileError(
+            f"the answer of {name!r} cannot be decrypted with {server.path}: it was encrypted for "
+            "another key"
+        ) from None
+    if len(text) != SHARE_BYTES * len(offers.by_member):
+        raise CorruptFileError(f"the answer of {name!r} does not hold a share of each member")
+    shares = {}
+    for i, giver in enumerate(offers.by_member):
+        share = text[i * SHARE_BYTES :][:SHARE_BYTES]
+        shares[giver] = check_secret_share(offers, giver, name, request.kind(giver), share, name)
+    return shares
+
+
+def secrets_of(request: Request, reveals: Mapping[str, Shares]) -> dict[str, bytes]:
     """The secrets that the shares give, each compared with its member's commitment."""
     roster = request.offers.roster
     roster.check_enough(reveals, request.seals, "answered")
@@ -157,10 +245,8 @@ def secrets_of(request: Request, reveals: Mapping[str, msg.Message]) -> dict[str
     factors = shamir.weights([roster.place(name) for name in holders])
     found = {}
     for giver in request.offers.by_member:
-        kind = "self" if giver in request.seals else "mask"
-        values = [int(reveals[holder].body["shares"][giver][kind], 16) for holder in holders]
-        secret = shamir.join(factors, values)
-        found[giver] = _checked(roster, request.offers, giver, kind, secret)
+        secret = shamir.join(factors, [reveals[holder][giver] for holder in holders])
+        found[giver] = _checked(roster, request.offers, giver, request.kind(giver), secret)
     return found
 
 

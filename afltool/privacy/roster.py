@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..differences import difference
 from ..errors import CorruptFileError, MismatchError, NumericalError, UsageError
 from ..phases import Phase
 from ..store import headers
@@ -193,6 +192,22 @@ class Roster:
             )
         return member.check(where, message)
 
+    def check_server(self, server: Member, where: str) -> None:
+        """Refuse a key that is not the one of the roster's server."""
+        if server != self.server:
+            named = "names no server" if self.server is None else f"names {self.server.name!r}"
+            same = " with other keys" if self.server and server.name == self.server.name else ""
+            raise MismatchError(
+                f"{where} is of {server.name!r}, but the roster {self.path} {named} as its server"
+                f"{same}"
+            )
+
+    def check_signed_by_server(self, where: str, message: msg.Message) -> msg.Message:
+        """The message; refused unless the roster's server signed it."""
+        if self.server is None:
+            raise MismatchError(f"{where} is of no use: the roster {self.path} names no server")
+        return self.server.check(where, message)
+
     def check_enough(
         self, found: Collection[str], asked: Collection[str], have: str, why: str = ""
     ) -> None:
@@ -260,8 +275,6 @@ def load(path: Path) -> Roster:
     )
     if list(roster.members) != sorted(roster.members) or not roster.members:
         raise CorruptFileError(f"{path} is damaged: its members are not sorted by name")
-    if wrong := difference(roster.as_dict(), body):
-        raise CorruptFileError(f"{path} is damaged: {wrong}")
     roster.check()
     return roster
 

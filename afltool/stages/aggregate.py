@@ -14,6 +14,7 @@ from ..clients import Client, ClientId
 from ..digest import Digest
 from ..errors import AflError, InputError, MismatchError, UsageError, naming
 from ..options import made, takes
+from ..options.privacy import NO_LEAVING
 from ..options.statistics import AggregateOptions
 from ..progress import log
 from ..statistics import Statistics, Sum
@@ -24,6 +25,7 @@ from ..store.recipes import recipe, up_to_date
 from ..store.statistics import clients_of, load_statistics, save_statistics
 
 Paths = Sequence[str | Path]
+UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/privacy.md)"
 
 
 @takes(AggregateOptions)
@@ -51,18 +53,18 @@ def aggregate(
     leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
     if o.roster is not None:
         from ..privacy.members import check_members, masked_total
-        from ..privacy.offers import Offers
         from ..privacy.roster import load as load_roster
 
         roster = load_roster(o.roster)
         roster.terms.check_mode(bool(o.offers), "--offers FOLDER", o.roster)
         if o.offers:
-            return masked_total(paths, Path(out), Offers.load(roster, o.offers), o, overwrite)
+            return masked_total(paths, Path(out), roster, o, overwrite)
         check_members(roster, [*paths, *leaving])
     plus = [_Item.of(path) for path in paths]
-    minus = [_Item.of(path) for path in leaving]
+    minus = [_Item.of(path, NO_LEAVING) for path in leaving]
     if not plus:
         raise UsageError("there are no statistics to add up")
+    _check_leaving(plus, minus)
     _count_clients(plus, minus, o.complete)
     if not o.allow_repeats:
         _check_equal(plus)
@@ -96,8 +98,13 @@ class _Item:
     digest: str  # of the sums alone
 
     @classmethod
-    def of(cls, path: Path) -> _Item:
-        header = read_header(path, "statistics")
+    def of(cls, path: Path, masked: str = UNDER_MASKS) -> _Item:
+        """``masked``: what is said of a file under masks, which is none of statistics."""
+        header = read_header(path)
+        if header["kind"] == "masked":
+            raise UsageError(f"{path} is a file under masks: {masked}")
+        if header["kind"] != "statistics":
+            read_header(path, "statistics")  # which says what it is
         with damage_as_error(path):
             clients = clients_of(header)
         meaning = [header["digest"], header["clients"], header["context"]]
@@ -130,6 +137,18 @@ def _count_clients(plus: Sequence[_Item], minus: Sequence[_Item], complete: bool
             )
         else:
             log.info("aggregate: %s, %s (--complete refuses this)", what, missing)
+
+
+def _check_leaving(plus: Sequence[_Item], minus: Sequence[_Item]) -> None:
+    """Refuse to take plain statistics of a client out of a sum that has it under masks."""
+    inside = {who: client for item in plus for who, client in item.clients.items()}
+    for item in minus:
+        for who, client in item.clients.items():
+            if who in inside and inside[who].rows is None and client.rows is not None:
+                raise MismatchError(
+                    f"{item.path} has the plain statistics of {who}, who is in the sum with noise "
+                    f"or under masks. With noise, give the file that was added; else {NO_LEAVING}"
+                )
 
 
 def _check_equal(items: Sequence[_Item]) -> None:

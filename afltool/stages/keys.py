@@ -83,8 +83,7 @@ def roster(
     if out.exists() and not overwrite:
         _check_same(out, new)
         return out
-    save_roster(out, new, overwrite)
-    _tell(new)
+    _tell(load_roster(save_roster(out, new, overwrite)))
     return out
 
 
@@ -118,16 +117,22 @@ def _tell(roster: Roster) -> None:
         terms.mode, f" with noise, {terms.noise}" if terms.noise else ", without noise",
         "all have features of one space" if terms.space else "it names no feature space (--space)",
     )  # fmt: skip
-    if terms.masked:
-        log.info(
-            "roster: %d of %d members must stay until the end, so %s may drop out",
-            t, n, n - t or "nobody",
-        )  # fmt: skip
-        if t == 2:
-            log.warning(
-                "roster: with a threshold of 2 the sum may be of two members, each of whom then "
-                "knows the other's statistics: total less its own"
-            )
+    if not terms.masked:
+        return
+    log.info(
+        "roster: %d of %d members must stay until the end, so %s may drop out; whoever has masked "
+        "cannot leave the sum later",
+        t, n, n - t or "nobody",
+    )  # fmt: skip
+    if t == 2:
+        log.warning(
+            "roster: with a threshold of 2 the sum may be of two members, each of whom then knows "
+            "the other's statistics: total less its own"
+        )
+    log.info(
+        "roster: next, each member: afltool mask offer %s --key NAME.key -o offers/",
+        roster.path.name,
+    )  # fmt: skip
 
 
 def _public_files(paths: Sequence[str | Path]) -> list[Path]:

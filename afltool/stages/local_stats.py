@@ -141,15 +141,20 @@ class _Job:
         paths = {k: out / self.file_name(k) for k in chosen}
         recipes = {k: self.protection.recipe(self.recipe([k])) for k in chosen}
         todo = [k for k in chosen if not up_to_date(paths[k], recipes[k], self.overwrite)]
+        contents = {k: self.hidden_content(k) for k in todo}
+        for k in todo:
+            self.protection.check_new(self.dealt.names[k], contents[k])
         self.warn_of_few_rows(todo)
         if len(todo) > 1:
             tell_disk(out, len(todo), self.head.shapes(self.rows.bits).values(), self.rows.header)
         with progress.task("local-stats", len(chosen), "clients", len(chosen) - len(todo)) as task:
             for k, blocks in self.clients.each(todo):
                 statistics = self.gathered(blocks, [k], self.dealt.names[k])
-                self.protection.save(paths[k], statistics, self.recipe([k]), self.head_file)
+                made_by = self.recipe([k])
+                self.protection.save(paths[k], statistics, made_by, self.head_file, contents[k])
                 task.advance()
                 progress.stop_point()
+        self.protection.say_next(list(paths.values()))
         return list(paths.values())
 
     def write_sums(self, chosen: Sequence[int], out: Path, held_out: Path | None) -> Path:
@@ -246,8 +251,23 @@ class _Job:
         """
         if self.known is None:
             return ""
+        return self._rows_into(
+            Digest().json("of", [self.rows.meaning, sums_of(self.head)]), clients
+        )
+
+    def hidden_content(self, k: int) -> str:
+        """Everything that the numbers of a client under masks depend on, as a digest.
+
+        Not the class list: a class without rows adds nothing to them.
+        """
+        if self.protection.offers is None:
+            return ""
+        of = [self.rows.header["digest"], sums_of(self.head)]
+        return self._rows_into(Digest().json("masked", of), [k])
+
+    def _rows_into(self, digest: Digest, clients: Sequence[int]) -> str:
+        """The digest with which rows are summed, and their labels."""
         rows = self.clients.marked(clients)
-        digest = Digest().json("of", [self.rows.meaning, sums_of(self.head)])
         digest.array("rows", rows.astype("u1"), "|u1")
         return digest.array("labels", self.dealt.effective_labels[rows], "<i8").hex()
 

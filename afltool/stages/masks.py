@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,9 @@ from ..options import made, takes
 from ..options.privacy import MemberOptions, RevealOptions
 from ..privacy import messages
 from ..privacy.identity import Identity
-from ..privacy.offers import Offers, RoundFolder
+from ..privacy.offers import Offers, RoundFolder, missing
 from ..privacy.protection import keys_in, passphrase
-from ..privacy.reveal import Request
-from ..privacy.reveal import reveal as reveal_shares
+from ..privacy.reveal import Request, answer
 from ..privacy.roster import load as load_roster
 from ..progress import log
 
@@ -36,6 +36,11 @@ def mask_offer(
     for me in keys_in(o.key, passphrase(o.passphrase_file)):
         offer = RoundFolder.of(agreed, me).begin().offer
         paths.append(messages.write(_path(out, "offer", me), offer, overwrite))
+    log.info(
+        "mask offer: next, everybody gets %s; when the offers of all are in one folder, each masks "
+        "with it: afltool local-stats … --sign NAME.key --roster %s --mask OFFERS -o out/",
+        _shown(paths), agreed.path.name,
+    )  # fmt: skip
     return paths
 
 
@@ -50,23 +55,24 @@ def mask_reveal(
     o = made(RevealOptions, options)
     offers = Offers.load(load_roster(o.roster), o.offers)
     asked = Request.load(Path(request), offers)
+    log.info(
+        "mask reveal: %r asks for the sum over %d of the %d members of %s; dropped out: %s",
+        asked.body["server"], len(asked.seals), len(offers.roster.members), o.roster,
+        ", ".join(missing(offers.roster, asked.seals)) or "nobody",
+    )  # fmt: skip
     everybody = keys_in(o.key, passphrase(o.passphrase_file))
     answering = [me for me in everybody if me.name in asked.seals] if o.key.is_dir() else everybody
     if not answering:
         raise MismatchError(f"none of the {len(everybody)} keys in {o.key} is of a survivor")
     paths = []
     for me in answering:
-        answer = reveal_shares(asked, me)
-        folder = RoundFolder.of(offers.roster, me)
-        folder.check_used(offers)
-        folder.once(
-            "answered",
-            {"request": asked.digest()},
-            f"{me.name!r} has answered another request in this round; a second one could open "
-            "both secrets of a member",
-        )
-        paths.append(messages.write(_path(out, "reveal", me), answer, overwrite))
+        paths.append(messages.write(_path(out, "reveal", me), answer(asked, me), overwrite))
+    log.info("mask reveal: next, send %s to the server, which alone can read it", _shown(paths))
     return paths
+
+
+def _shown(paths: Sequence[Path]) -> str:
+    return str(paths[0]) if len(paths) == 1 else f"the {len(paths)} files in {paths[0].parent}"
 
 
 def _path(out: str | Path, what: str, me: Identity) -> Path:

@@ -1,0 +1,54 @@
+"""What a member has masked in all its rounds: the same statistics twice are two sums to compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import CorruptFileError, MismatchError
+from ..names import ROUNDS, file_stem
+from ..store.atomic import write_once
+from . import messages as msg
+from .identity import Identity, derive
+from .offers import RoundFolder
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """One file for each statistics that were masked, beside the member's private key.
+
+    Its name is a digest of what they are under the member's key, so it tells others nothing; it
+    holds the digest of the first roster they were masked for. A file is written once and whole.
+    """
+
+    folder: Path
+    me: Identity
+
+    @classmethod
+    def of(cls, me: Identity) -> Ledger:
+        return cls(me.path.parent / f"{file_stem(me.name)}{ROUNDS}" / "masked", me)
+
+    def check(self, content: str, round_: RoundFolder, again: bool) -> None:
+        """Refuse what was masked for another roster; ``content``: what the sums depend on."""
+        path = self._place(content)
+        if again or not path.exists() or (round_.folder / "used").exists():
+            return  # in a round that has masked, its own record says what may be masked
+        first = path.read_text("ascii", "replace")
+        if not msg.SHA256(first):
+            raise CorruptFileError(f"{path} is damaged: it holds no digest of a roster")
+        if first != round_.roster.digest():
+            raise MismatchError(
+                f"{self.me.name!r} has masked these statistics before (the same rows, for the same "
+                f"head and phase), for the roster {first[:12]}. Whoever learns the sums of both "
+                "rounds, and their members differ by one, knows the statistics of that one: one "
+                "sum less the other. If the other round never came to a sum, or has the same "
+                "members until its end, give --again"
+            )
+
+    def claim(self, content: str, round_: RoundFolder, again: bool) -> None:
+        """`check`, with the record that they are masked now."""
+        write_once(self._place(content), round_.roster.digest().encode())
+        self.check(content, round_, again)
+
+    def _place(self, content: str) -> Path:
+        return self.folder / derive(self.me.private_key("ledger"), b"", "masked", content).hex()
