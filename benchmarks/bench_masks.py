@@ -131,7 +131,7 @@ def streams(at: Path, file: Path) -> None:
     """How fast a mask is made and added, beside memory."""
     from afltool.store.masked import load_masked
 
-    _, arrays = load_masked(file)
+    arrays = load_masked(file)
     words = masking.flat(arrays)
     count = sum(len(w) for w in words)
     seconds = alternately(

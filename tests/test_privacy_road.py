@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -334,6 +336,65 @@ def test_options_that_need_others_are_refused(fresh):
         fresh.signed("site-0", again=True)
     with pytest.raises(UsageError, match="masked files are added alone"):
         fresh.aggregate([fresh.folder], law="pairwise")
+
+
+class Exchange(logging.Handler):
+    """Puts another file in the place of one as soon as a message is logged."""
+
+    def __init__(self, message: str, other: Path, place: Path) -> None:
+        super().__init__()
+        self.message, self.other, self.place = message, other, place
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.message in record.getMessage() and self.other.exists():
+            os.replace(self.other, self.place)
+
+    def __enter__(self) -> None:
+        logging.getLogger("afltool").addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("afltool").removeHandler(self)
+        assert not self.other.exists(), "the message was not logged"
+
+
+@pytest.mark.parametrize("which", ["unsigned", "for another round", "header"])
+def test_what_is_summed_is_what_was_checked(signing, tmp_path, which, caplog):
+    """A file that another one replaces after its seal was checked is refused, not summed."""
+    caplog.set_level("INFO", "afltool")
+    files = [signing.signed(name) for name in signing.sites]
+    if which == "unsigned":
+        other = afltool.local_stats(
+            signing.folder / "site-3.h5", signing.head, tmp_path, client="site-1"
+        )
+    elif which == "header":
+        other = forge(files[1], tmp_path / "o.h5", {"provenance": {"head_file": "elsewhere.h5"}})
+    else:
+        now = signing.roster, signing.where
+        signing.new_roster("earlier.json", 3, protection="signed")
+        other = signing.signed("site-1")
+        signing.roster, signing.where = now
+    out = signing.where / "t.h5"
+    with (
+        Exchange("4 of 4 members", other, files[1]),
+        pytest.raises(MismatchError, match=r"client-site-1\.h5 has changed since its header"),
+    ):
+        afltool.aggregate(files, out, roster=signing.roster)
+    assert not out.exists()
+
+
+def test_what_is_unmasked_is_what_was_checked(fresh, tmp_path, caplog):
+    """The same under masks: the digest of the numbers is not all that was signed."""
+    caplog.set_level("INFO", "afltool")
+    fresh.offer(fresh.sites)
+    files = [fresh.masked(name) for name in fresh.sites]
+    reveals = fresh.reveal(fresh.sites, fresh.aggregate(files))
+    other = forge(files[1], tmp_path / "o.h5", {"provenance": {}})
+    with (
+        Exchange("have sent a masked file", other, files[1]),
+        pytest.raises(MismatchError, match=r"client-site-1\.h5 has changed since its header"),
+    ):
+        fresh.aggregate(files, (reveals,))
+    assert not (fresh.where / "total.h5").exists()
 
 
 # ---------------------------------------------------------------- keys and rosters as commands

@@ -15,7 +15,7 @@ from ..options.privacy import SummingOptions
 from ..progress import log
 from ..statistics import Statistics
 from ..store.arrays import damage_as_error
-from ..store.hdf5 import read_header
+from ..store.hdf5 import fingerprint, read_header
 from ..store.masked import load_masked
 from ..store.recipes import recipe, up_to_date
 from ..store.statistics import clients_of, context_of, save_statistics
@@ -29,14 +29,18 @@ from .roster import Roster
 from .sealing import check_seal
 
 
-def check_members(roster: Roster, paths: Iterable[Path]) -> None:
-    """Refuse files that no member has signed for this round; log the members that are missing."""
+def check_members(roster: Roster, paths: Iterable[Path]) -> dict[Path, dict[str, Any]]:
+    """Refuse files that no member has signed for this round; log the members that are missing.
+
+    Returns the headers whose seals were checked: what is added up later must have these.
+    """
     seals = _seals(roster, paths, "statistics")
     absent = missing(roster, seals)
     log.info(
         "aggregate: %d of %d members of the roster%s",
         len(seals), len(roster.members), f"; missing: {', '.join(absent)}" if absent else "",
     )  # fmt: skip
+    return {one.path: one.header for one in seals.values()}
 
 
 def _seals(roster: Roster, paths: Iterable[Path], kind: str) -> dict[str, _Sealed]:
@@ -154,7 +158,7 @@ def _unmasked(
     total: masking.Masked | None = None
     with progress.task("aggregate", len(sealed), "files") as task:
         for name, one in sealed.items():
-            arrays = _same_file(one)
+            arrays = load_masked(one.path, fingerprint(one.header))
             if total is None:
                 total = arrays
             else:
@@ -168,14 +172,6 @@ def _unmasked(
     first = next(iter(sealed.values())).header
     clients = {who: c for one in sealed.values() for who, c in clients_of(one.header).items()}
     return _checked(Statistics(first["phase"], arrays, counts, context_of(first), clients))
-
-
-def _same_file(one: _Sealed) -> masking.Masked:
-    """The arrays of a sealed file, which must not have changed since its seal was checked."""
-    header, arrays = load_masked(one.path)
-    if header["digest"] != one.header["digest"]:
-        raise MismatchError(f"{one.path} has changed while it was read: run the command again")
-    return arrays
 
 
 def _checked(total: Statistics) -> Statistics:

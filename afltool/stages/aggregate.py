@@ -19,7 +19,7 @@ from ..options.statistics import AggregateOptions
 from ..progress import log
 from ..statistics import Statistics, Sum
 from ..store.arrays import damage_as_error
-from ..store.hdf5 import read_header
+from ..store.hdf5 import fingerprint, read_header
 from ..store.listing import expand, files_of_clients
 from ..store.recipes import recipe, up_to_date
 from ..store.statistics import clients_of, load_statistics, save_statistics
@@ -51,6 +51,7 @@ def aggregate(
     o = made(AggregateOptions, options)
     paths = expand([*files, *o.add], sys.stdin)
     leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
+    signed: dict[Path, dict[str, Any]] = {}
     if o.roster is not None:
         from ..privacy.members import check_members, masked_total
         from ..privacy.roster import load as load_roster
@@ -59,9 +60,9 @@ def aggregate(
         roster.terms.check_mode(bool(o.offers), "--offers FOLDER", o.roster)
         if o.offers:
             return masked_total(paths, Path(out), roster, o, overwrite)
-        check_members(roster, [*paths, *leaving])
-    plus = [_Item.of(path) for path in paths]
-    minus = [_Item.of(path, NO_LEAVING) for path in leaving]
+        signed = check_members(roster, [*paths, *leaving])
+    plus = [_Item.of(path, signed) for path in paths]
+    minus = [_Item.of(path, signed, NO_LEAVING) for path in leaving]
     if not plus:
         raise UsageError("there are no statistics to add up")
     _check_leaving(plus, minus)
@@ -96,11 +97,15 @@ class _Item:
     made_by: dict[str, Any]
     clients: Mapping[ClientId, Client]
     digest: str  # of the sums alone
+    seen: str  # the header, with which the arrays are read later
 
     @classmethod
-    def of(cls, path: Path, masked: str = UNDER_MASKS) -> _Item:
-        """``masked``: what is said of a file under masks, which is none of statistics."""
-        header = read_header(path)
+    def of(
+        cls, path: Path, signed: Mapping[Path, dict[str, Any]], masked: str = UNDER_MASKS
+    ) -> _Item:
+        """``signed``: headers of files whose seals were checked; ``masked``: what is said of a file
+        under masks, which is none of statistics."""
+        header = signed.get(path) or read_header(path)
         if header["kind"] == "masked":
             raise UsageError(f"{path} is a file under masks: {masked}")
         if header["kind"] != "statistics":
@@ -111,7 +116,8 @@ class _Item:
         marks = frozenset(header["clients"]["held_out"])
         where = header["provenance"].get("head_file")
         identity = Digest().json("statistics", meaning).hex()
-        return cls(path, identity, marks, where, header["recipe"], clients, header["digest"])
+        digest, seen = header["digest"], fingerprint(header)
+        return cls(path, identity, marks, where, header["recipe"], clients, digest, seen)
 
 
 def _count_clients(plus: Sequence[_Item], minus: Sequence[_Item], complete: bool) -> None:
@@ -214,7 +220,7 @@ def _parts(items: Sequence[_Item]) -> Iterator[Statistics]:
     """The files one at a time."""
     with progress.task("aggregate", len(items), "files") as task:
         for item in items:
-            yield load_statistics(item.path)
+            yield load_statistics(item.path, item.seen)
             task.advance()
             progress.stop_point()
 

@@ -276,7 +276,10 @@ class _Job:
         path = self._of(content)
         if path is None:
             return None
-        return replace(load_statistics(path), context=self.context, clients=self.who(clients))
+        found = load_statistics(path)
+        if self.known is None or found.digest() != self.known[content][1]:
+            return None  # another file took its place just now
+        return replace(found, context=self.context, clients=self.who(clients))
 
     def _of(self, content: str) -> Path | None:
         """The file with the known sums of this content, unless it is gone or another one now."""

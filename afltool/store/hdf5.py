@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..digest import canonical_json
-from ..errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
 from ..inputs import meant, open_regular, parsed_json
 from ..memory import check_backed
 from . import headers, schema, workspace
@@ -157,9 +157,25 @@ def _parsed(path: Path, data: bytes, kind: str) -> Any:
     return parsed_json(data, f"{path} is damaged: its header", finite=kind not in REPORTING)
 
 
-def read_file(path: Path, kind: str) -> tuple[Header, dict[str, Array]]:
-    """The header and every array of a file but the header's bytes, by name."""
+def fingerprint(header: Mapping[str, Any]) -> str:
+    """SHA-256 of a whole header; it stands for the arrays, too, whose digest is in the header."""
+    return hashlib.sha256(canonical_json(header).encode()).hexdigest()
+
+
+def check_unchanged(path: Path, header: Mapping[str, Any], seen: str | None) -> None:
+    """Refuse a file whose header is not the one that was checked before (its `fingerprint`)."""
+    if seen is not None and fingerprint(header) != seen:
+        raise MismatchError(
+            f"{path} has changed since its header was checked: another file took its place; give "
+            "the command files that nobody writes, and run it again"
+        )
+
+
+def read_file(path: Path, kind: str, seen: str | None = None) -> tuple[Header, dict[str, Array]]:
+    """The header and every array of a file but the header's bytes, by name; ``seen``: see
+    `check_unchanged`."""
     with reading(path, kind) as (file, header), damage_as_error(path):
+        check_unchanged(path, header, seen)
         members = [name.decode("utf-8", "backslashreplace") for name in file.id]
         known = schema.MEMBERS[kind]
         if strange := sorted(set(members) - {schema.HEADER, *known}):

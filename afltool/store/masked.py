@@ -21,14 +21,17 @@ def save_masked(path: Path, header: dict[str, Any], arrays: Mapping[str, Array])
     return hdf5.write_file(path, "masked", header, named)
 
 
-def load_masked(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[np.uint64]]]:
-    """Read the header and the arrays of masked statistics; the digest is checked."""
-    header, arrays = hdf5.read_file(path, "masked")
+def load_masked(path: Path, seen: str | None = None) -> dict[str, NDArray[np.uint64]]:
+    """Read the arrays of masked statistics; the digest is checked.
+
+    ``seen``: what the header was when it was checked, see `hdf5.check_unchanged`.
+    """
+    header, arrays = hdf5.read_file(path, "masked", seen)
     found = {k.removeprefix(schema.ARRAYS + "/"): a for k, a in arrays.items()}
     if any(a.dtype != np.uint64 for a in found.values()):
         raise CorruptFileError(f"{path} is damaged: masked arrays are of 64-bit words")
     hdf5.check_digest(path, header, masked_digest(header["phase"], found))
-    return header, found
+    return found
 
 
 def masked_digest(phase: str, arrays: Mapping[str, Array]) -> str:

@@ -61,17 +61,24 @@ def statistics_header(s: Statistics, made_by: Mapping[str, Any], digest: str) ->
     }
 
 
-def load_statistics(path: Path) -> Statistics:
-    """Read a statistics file: its digest is checked, and whether any rows can have such sums."""
-    s = workspace.known(path, Statistics) or _read(path)
+def load_statistics(path: Path, seen: str | None = None) -> Statistics:
+    """Read a statistics file: its digest is checked, and whether any rows can have such sums.
+
+    ``seen``: what its header was when it was checked, see `hdf5.check_unchanged`.
+    """
+    s = workspace.known(path, Statistics)
+    if s is None:
+        s = _read(path, seen)
+    elif seen is not None:
+        hdf5.check_unchanged(path, hdf5.read_header(path), seen)
     _check_counts(path, s)
     with naming(path):
         conditions.check(s)
     return s
 
 
-def _read(path: Path) -> Statistics:
-    header, arrays = hdf5.read_file(path, "statistics")
+def _read(path: Path, seen: str | None) -> Statistics:
+    header, arrays = hdf5.read_file(path, "statistics", seen)
     with damage_as_error(path):
         prefix = schema.ARRAYS + "/"
         named = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}

@@ -25,7 +25,8 @@ def verify(path: Path) -> dict[str, Any]:
 
 
 def _verified(path: Path) -> dict[str, Any]:
-    kind = hdf5.read_header(path)["kind"]
+    header = hdf5.read_header(path)
+    kind = header["kind"]
     if kind == "features":
         return verify_features(path)
     loaders: dict[str, Any] = {
@@ -36,4 +37,5 @@ def _verified(path: Path) -> dict[str, Any]:
         "checkpoint": load_checkpoint,
     }
     loaders[kind](path)
-    return hdf5.read_header(path)
+    hdf5.check_unchanged(path, hdf5.read_header(path), hdf5.fingerprint(header))
+    return header
