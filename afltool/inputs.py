@@ -15,7 +15,7 @@ import stat
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from itertools import islice
@@ -184,22 +184,23 @@ def parsed_json(
     text: str | bytes,
     where: str | Path,
     what: str = "valid JSON",
-    finite: bool = False,
+    constant: Callable[[str], Any] | None = None,
     whole: bool = False,
 ) -> Any:
     """The value of a JSON text that was found at ``where``; ``what`` it should be.
 
-    Python would take the last of two equal keys, and numbers that JSON does not have (NaN,
-    Infinity): with ``finite`` these are refused, with ``whole`` fractions, too.
+    Python would take the last of two equal keys, and numbers that JSON does not have: ``constant``
+    gets NaN or Infinity, such as `no_number` and `null`. With ``whole`` fractions are refused, too.
 
     Raises:
         CorruptFileError: see `read_json`.
     """
-    numbers: dict[str, Any] = {"parse_constant": _no_number} if finite or whole else {}
-    if whole:
-        numbers["parse_float"] = _no_number
+    float_ = no_number if whole else None
+    constant = no_number if whole else constant
     try:
-        return json.loads(text, object_pairs_hook=keys_once, **numbers)
+        return json.loads(
+            text, object_pairs_hook=keys_once, parse_float=float_, parse_constant=constant
+        )
     # A number of 5,000 digits is a ValueError, a nesting of 100,000 brackets a RecursionError.
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{where} is not {what}: {error}") from None
@@ -214,8 +215,13 @@ def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_number(text: str) -> Any:
+def no_number(text: str) -> Any:
+    """Refuse a number."""
     raise ValueError(f"{text} is not a number that it may hold")
+
+
+def null(text: str) -> None:
+    """What earlier versions wrote where a figure is not determined."""
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:

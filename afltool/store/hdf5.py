@@ -21,7 +21,7 @@ import numpy as np
 from ..arrays import Array
 from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
-from ..inputs import meant, open_regular, parsed_json
+from ..inputs import meant, no_number, null, open_regular, parsed_json
 from ..memory import check_backed
 from . import headers, schema, workspace
 from .arrays import (
@@ -38,7 +38,7 @@ from .members import own_objects_only
 from .writer import put_attribute, undisturbed, writing
 
 Header = dict[str, Any]
-REPORTING = ("head", "checkpoint")  # kinds whose headers report figures
+REPORTING = ("head", "checkpoint")  # kinds whose headers report figures, once with NaN
 LEAST_BYTES = 4096  # of a file beside its arrays: HDF5's own structures and the header
 
 
@@ -153,8 +153,8 @@ def _parsed(path: Path, data: bytes, kind: str) -> Any:
             f"{path} is damaged: its header has {parts} lists and objects, more than "
             f"{schema.HEADER_PARTS}"
         )
-    # Reports of heads that were written before may hold NaN.
-    return parsed_json(data, f"{path} is damaged: its header", finite=kind not in REPORTING)
+    constant = null if kind in REPORTING else no_number
+    return parsed_json(data, f"{path} is damaged: its header", constant=constant)
 
 
 def fingerprint(header: Mapping[str, Any]) -> str:
