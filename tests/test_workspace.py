@@ -138,7 +138,7 @@ def test_a_run_reads_its_rows_once_and_none_of_the_files_that_it_wrote(
         passes.append(self.path.name)
         return real(self, whole)
 
-    monkeypatch.setattr(hdf5, "read_file", lambda p, k: (read.append(p.name), real_read(p, k))[1])
+    monkeypatch.setattr(hdf5, "read_file", lambda p, *a: (read.append(p.name), real_read(p, *a))[1])
     monkeypatch.setattr(
         feature_files, "check_digest",
         lambda p, h, f: (compared.append(p.name), real_check(p, h, f))[1],
