@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -306,3 +307,27 @@ def test_a_file_that_the_run_would_write_is_not_its_input(features, tmp_path, cl
     own = ["--train-features", run / "01-features-train.h5", "--test-features",
            run / "01-features-test.h5", "--partition", run / "02-clients.h5"]  # fmt: skip
     assert cli("run", *own, "-o", run).exit_code == 0
+
+
+def test_given_files_may_be_relative_links(road, tmp_path, cli, monkeypatch):
+    """The folder gets names of the files, not of the links, which lead to nothing from there."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "study.toml").write_text(
+        'train-features = "train.h5"\ntest-features = "test.h5"\npartition = "clients.h5"\n'
+        'head = ["linear"]\n'
+    )
+    files = {"train.h5": road.train, "test.h5": road.test, "clients.h5": road.clients}
+    for name, path in files.items():
+        (tmp_path / "sub" / name).symlink_to(path)
+        (tmp_path / name).symlink_to(Path("sub") / name)  # a link to a link, both relative or not
+    monkeypatch.chdir(tmp_path)
+    given = ["--train-features", "train.h5", "--test-features", "test.h5", "--partition",
+             "clients.h5"]  # fmt: skip
+    assert cli("run", *given, "-o", "deep/er/run").exit_code == 0
+    assert cli("slurm", *given, "-o", "jobs/run").exit_code == 0
+    assert cli("study", "study.toml", "-o", "deep/study").exit_code == 0
+    cell = next(Path("deep/study/cells").iterdir())
+    for folder in (Path("deep/er/run"), Path("jobs/run"), cell):
+        for name, path in (("01-features-train.h5", road.train), ("02-clients.h5", road.clients)):
+            assert not (folder / name).is_symlink()
+            assert (folder / name).samefile(path)

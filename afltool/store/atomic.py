@@ -184,7 +184,11 @@ def close_to_others(path: Path) -> None:
 
 
 def link_or_copy(source: Path, path: Path, kind: str) -> Path:
-    """Make ``path`` a second name of ``source``, or a copy where the disk has no hard links."""
+    """Make ``path`` a second name of ``source``, or a copy where the disk has no hard links.
+
+    A symbolic link is followed: a second name of the link itself would lead to nothing elsewhere.
+    """
+    source = Path(os.path.realpath(source))
     check_output(path, kind)
     partial = partial_path(path)
     try:
