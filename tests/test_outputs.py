@@ -349,6 +349,47 @@ def test_two_outputs_are_two_files(copies, cli):
     assert not out.exists()
 
 
+def of_two_results(at):
+    """Commands with two or more results, each by its option."""
+    train, test, head = (at / f"{n}.h5" for n in ("train", "test", "head"))
+    some = at / "some.h5"  # a partition with held-out clients
+    afltool.partition(train, some, alpha=0.5, clients=6, held_out=0.4)
+    afltool.local_stats(train, "linear", at / "parts", partition=some)
+    return {
+        "model": (["export", head], {"-o": "a.safetensors", "--card": "a.md"}),
+        "figures": (["evaluate", head, test, "--each-round"],
+                    {"-o": "a.json", "--confusion": "a.csv", "--rounds": "b.csv",
+                     "--errors": "c.csv"}),
+        "clients": (["partition", train, "--clients", 3, "--alpha", 1],
+                    {"-o": "a.h5", "--export": "a.csv"}),
+        "sums": (["local-stats", train, "--head", "linear", "--partition", some, "--sum"],
+                 {"-o": "a.h5", "--held-out": "b.h5"}),
+        "totals": (["aggregate", at / "parts"], {"-o": "a.h5", "--held-out": "b.h5"}),
+        "halves": (["split", train], {}),
+    }  # fmt: skip
+
+
+def test_of_several_results_all_are_written_or_none(copies, cli):
+    """The last one is in the way, of another kind or of other content: no other is left behind."""
+    for command, outputs in of_two_results(copies).values():
+        there = set(copies.rglob("*"))
+        words = [word for option, name in outputs.items() for word in (option, copies / name)]
+        names = outputs.values() or ("train-train.h5", "train-test.h5")
+        for wrong in names:
+            for content in (bytes(100), b"{}", b"my,own,table\n"):
+                (copies / wrong).write_bytes(content)
+                done = cli(*command, *words)
+                assert done.exit_code == USAGE, (command, wrong, content, done.stderr)
+                assert str(copies / wrong) in done.stderr
+                assert set(copies.rglob("*")) - there == {copies / wrong}, (command, wrong)
+                assert (copies / wrong).read_bytes() == content
+                (copies / wrong).unlink()
+        assert cli(*command, *words).exit_code == 0
+        assert {copies / name for name in names} <= set(copies.rglob("*"))
+        for name in names:
+            (copies / name).unlink()
+
+
 def test_one_output_goes_to_stdout_as_a_stream(copies, cli):
     args = ["evaluate", copies / "head.h5", copies / "test.h5"]
     assert json.loads(cli(*args, "-o", "-").stdout)["n"] == 200

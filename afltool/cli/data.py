@@ -118,10 +118,12 @@ def partition(
             raise UsageError("-o FILE is needed: where the partition goes")
         path = file
         describe = describe or export is None
+        if export is not None:
+            stage.export(path, export, overwrite=overwrite)
+    elif export is not None:
+        path = stage.partition_and_export(file, out, export, overwrite, **options)
     else:
         path = stage.partition(file, out, overwrite=overwrite, **options)
-    if export is not None:
-        stage.export(path, export, overwrite=overwrite)
     if not describe:
         show(path, as_json)
     elif as_json:

@@ -111,18 +111,20 @@ def evaluate(
     from ..report.rounds import check_table, write_rounds
     from ..report.tables import print_metrics, write_confusion, write_json
     from ..stages.evaluate import evaluate as stage
+    from ..store.atomic import together
 
     if rounds is not None:
         check_table(rounds)
         options = {**options, "each_round": True}
     streamed = _check_outputs(out, confusion, rounds, as_json)
-    found = stage(head, features, overwrite=overwrite, **options)
-    if rounds is not None:
-        write_rounds(found["rounds"], rounds, overwrite)
-    if out is not None:
-        write_json(found, out, overwrite)
-    if confusion is not None:
-        write_confusion(found, confusion, overwrite)
+    with together():
+        found = stage(head, features, overwrite=overwrite, **options)
+        if rounds is not None:
+            write_rounds(found["rounds"], rounds, overwrite)
+        if out is not None:
+            write_json(found, out, overwrite)
+        if confusion is not None:
+            write_confusion(found, confusion, overwrite)
     if as_json:
         print_json(found)
     elif not streamed:
@@ -136,13 +138,14 @@ def _check_outputs(
     from ..errors import UsageError
     from ..store.outputs import STDOUT, check_output
 
-    given = [path for path in (out, confusion, rounds) if path is not None]
+    kinds = {"JSON": out, "text": confusion, None: rounds}
+    given = [path for path in kinds.values() if path is not None]
     streams = given.count(STDOUT)
     if streams + as_json > 1:
         raise UsageError("one thing goes to stdout: --json, or one output that is -")
-    for path in given:
-        if path != STDOUT:
-            check_output(path)
+    for kind, path in kinds.items():
+        if path not in (None, STDOUT):
+            check_output(path, kind)
     return streams > 0
 
 

@@ -73,16 +73,17 @@ def aggregate(
     jobs = [(kept, minus, Path(out))]
     if o.held_out is not None:
         jobs.append((held, [], o.held_out))
-    for ours, theirs, path in jobs:
-        made_by = _recipe(ours, theirs, o.law)
-        if not up_to_date(path, made_by, overwrite):
+    made_by = [_recipe(ours, theirs, o.law) for ours, theirs, _ in jobs]
+    done = [up_to_date(job[2], how, overwrite) for job, how in zip(jobs, made_by, strict=True)]
+    for (ours, theirs, path), how, is_done in zip(jobs, made_by, done, strict=True):
+        if not is_done:
             if o.law == "sum":
                 total = _total(ours, theirs, o.allow_repeats)
             else:
                 from ..folding import pairwise_total  # and SciPy, which takes a while to load
 
                 total = pairwise_total(_parts(ours), o.allow_repeats)
-            save_statistics(path, total, made_by, ours[0].head_file)
+            save_statistics(path, total, how, ours[0].head_file)
     return Path(out)
 
 

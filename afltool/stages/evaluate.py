@@ -34,6 +34,7 @@ from ..report.round_facts import (
     with_training,
 )
 from ..report.rounds import check_table, write_records
+from ..store.atomic import together
 from ..store.features import Features, open_features
 from ..store.heads import check_fits, load_head, load_solved_head, not_solved
 from ..store.tables import column_by_row
@@ -43,6 +44,7 @@ AT_ONCE = 256  # rows whose features are made together: those of codes are dense
 
 
 @takes(EvaluateOptions)
+@together()  # the training rows may be refused after the table of errors is made
 def evaluate(
     head: str | Path, features: str | Path, *, overwrite: bool = False, **options: Any
 ) -> dict[str, Any]:

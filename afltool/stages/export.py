@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import inputs
-from ..errors import MismatchError, OutputExistsError
+from ..errors import MismatchError
 from ..exporting import Format, format_of
 from ..heads.base import Head
 from ..options import made, takes
@@ -16,7 +16,7 @@ from ..options.solving import ExportOptions
 from ..progress import log
 from ..report.card import card
 from ..report.evaluations import OF_HEAD, check_evaluation
-from ..store.atomic import write_bytes, write_text
+from ..store.atomic import together, write_bytes, write_text
 from ..store.heads import load_solved_head
 from ..store.outputs import check_output
 
@@ -38,18 +38,17 @@ def export(head: str | Path, out: str | Path, *, overwrite: bool = False, **opti
     """
     o, out = made(ExportOptions, options), Path(out)
     packer = format_of(out)
-    for path in (out, o.card):
-        if path is not None:
-            check_output(path)
+    check_output(out)
+    if o.card is not None:
+        check_output(o.card, "text")
     solved, header = load_solved_head(Path(head))
     evaluation = None if o.metrics is None else _evaluation(o.metrics, header, head)
     data, model, trial = _packed(packer, out, solved, Path(head), header, o)
     text = _card(out, data, model, trial, solved, evaluation) if o.card else ""
-    if o.card is not None and not overwrite:
-        _check_card(o.card, text)
-    write_bytes(data, out, overwrite)
-    if o.card is not None:
-        write_text(text, o.card, overwrite)
+    with together():
+        write_bytes(data, out, overwrite)
+        if o.card is not None:
+            write_text(text, o.card, overwrite)
     log.info(
         "export: %d sample rows agree with afltool's scores; the largest difference is %.2g of a "
         "row's largest score (tolerance %g)", trial.rows, trial.largest, trial.tolerance,
@@ -123,11 +122,3 @@ def _card(
         "largest score of afltool's own",
     }
     return card(model.metadata, head.report, file, evaluation)
-
-
-def _check_card(path: Path, text: str) -> None:
-    """Refuse to write over another card before the model is written."""
-    if path.exists() and path.read_bytes() != text.encode("utf-8", "backslashreplace"):
-        raise OutputExistsError(
-            f"{path} exists and holds something else; choose another --card, or use --overwrite"
-        )

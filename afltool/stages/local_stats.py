@@ -166,11 +166,14 @@ class _Job:
                 "for their sum"
             )
         kept = [k for k in chosen if not self.dealt.held_out[k]]
-        for clients, path in ((held, held_out), (kept, out)):  # what others wait for comes last
-            if path is None:
-                continue
-            made_by, content = self.recipe(clients), self.content(clients)
-            if not up_to_date(path, made_by, self.overwrite):
+        outputs = [(held, held_out)] if held_out is not None else []
+        jobs = []
+        for clients, path in (*outputs, (kept, out)):  # what others wait for comes last
+            made_by = self.recipe(clients)
+            jobs.append((clients, path, made_by, up_to_date(path, made_by, self.overwrite)))
+        for clients, path, made_by, done in jobs:
+            content = self.content(clients)
+            if not done:
                 begun = time.perf_counter()
                 found = self.taken(content, clients)
                 found = self.sum_of(clients) if found is None else found

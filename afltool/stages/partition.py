@@ -19,7 +19,7 @@ from ..partitions.dealing import assign, canonical_order
 from ..partitions.rows import Partition
 from ..partitions.summaries import summary
 from ..report.rounds import write_frame
-from ..store.atomic import write_text
+from ..store.atomic import together, write_text
 from ..store.features import open_features
 from ..store.partitions import load_partition, save_partition
 from ..store.recipes import recipe, up_to_date
@@ -41,7 +41,28 @@ def partition(
     as `extract` takes it, has ``path`` instead of ``row`` and may name other images as well. See
     `afltool.store.tables.values_by_row` for tables with neither.
     """
-    path, out, o = Path(features), Path(out), made(PartitionOptions, options)
+    out = Path(out)
+    found, made_by = _dealt(Path(features), out, overwrite, made(PartitionOptions, options))
+    return out if found is None else save_partition(out, found, made_by)
+
+
+def partition_and_export(
+    features: str | Path, out: str | Path, table: str | Path, overwrite: bool, **options: Any
+) -> Path:
+    """`partition` and `export`: both files, or after an error none."""
+    out, o = Path(out), made(PartitionOptions, options)
+    found, made_by = _dealt(Path(features), out, overwrite, o)
+    with together():
+        _write_table(out, found or load_partition(out), Path(table), overwrite)
+        if found is not None:
+            save_partition(out, found, made_by)
+    return out
+
+
+def _dealt(
+    path: Path, out: Path, overwrite: bool, o: PartitionOptions
+) -> tuple[Partition | None, dict[str, Any]]:
+    """The partition, and its recipe; None where ``out`` is it already."""
     with open_features(path) as rows:
         ids, labels, classes = rows.row_ids, rows.labels, rows.classes
     order = canonical_order(ids)
@@ -53,10 +74,10 @@ def partition(
         shown["column"] = o.column or "client"
     made_by = _recipe(shown, ids, labels, classes, o.table)
     if up_to_date(out, made_by, overwrite):
-        return out
+        return None, made_by
     dealt = assign(ids, labels, len(classes), attribute=attribute, **vars(o))
     p = Partition(row_ids=ids, labels=labels, classes=classes, scheme=shown, **vars(dealt))
-    return save_partition(out, p, made_by)
+    return p, made_by
 
 
 def _recipe(
@@ -99,14 +120,17 @@ def describe(path: str | Path) -> dict[str, Any]:
 
 def export(path: str | Path, table: str | Path, *, overwrite: bool = False) -> Path:
     """Write the assignment as CSV, parquet or JSON: row, client, label, held_out."""
-    p, table = load_partition(Path(path)), Path(table)
+    return _write_table(Path(path), load_partition(Path(path)), Path(table), overwrite)
+
+
+def _write_table(path: Path, p: Partition, table: Path, overwrite: bool) -> Path:
     if table.suffix not in (".csv", ".parquet", ".json"):
         raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
     import pandas as pd  # a third of a second, for an export only
 
     frame = pd.DataFrame(
         {
-            "row": _row_texts(Path(path), p),
+            "row": _row_texts(path, p),
             "client": [p.names[k] for k in p.client.tolist()],
             "label": p.effective_labels,
             "held_out": p.held_out[p.client],

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from ..errors import InputError, OutputExistsError
@@ -101,28 +102,60 @@ def unnamed(folder: Path) -> int:
         return os.dup(file.fileno())
 
 
+_waiting: ContextVar[list[tuple[bytes, Path]] | None] = ContextVar("files to write", default=None)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """What `write_bytes` is given in this block is checked at once and written when it ends.
+
+    After an error none of it is written: a command with two results leaves both or none. A block
+    inside another one ends with that.
+    """
+    if _waiting.get() is not None:
+        yield
+        return
+    waiting: list[tuple[bytes, Path]] = []
+    before = _waiting.set(waiting)
+    try:
+        yield
+    finally:
+        _waiting.reset(before)
+    for data, path in waiting:
+        _write(data, path)
+
+
 def write_bytes(data: bytes, path: Path, overwrite: bool = False) -> Path:
     """Write a small file that is not HDF5: text, JSON, a table, a picture. '-' stands for stdout.
 
     An existing file with the same bytes is left as it is. Another file of the same kind raises
-    `OutputExistsError` unless ``overwrite``; a file of another kind always does.
+    `OutputExistsError` unless ``overwrite``; a file of another kind always does. See `together`.
     """
+    if path != STDOUT:
+        if _holds(path, data):
+            return path
+        check_output(path, kind_of_bytes(data))
+        if path.exists() and not overwrite:
+            raise OutputExistsError(
+                f"{path} exists and holds something else; choose another path, or use --overwrite"
+            )
+    waiting = _waiting.get()
+    if waiting is None:
+        _write(data, path)
+    else:
+        waiting.append((data, path))
+    return path
+
+
+def _write(data: bytes, path: Path) -> None:
     if path == STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-        return path
-    if _holds(path, data):
-        return path
+        return
     kind = kind_of_bytes(data)
-    check_output(path, kind)
-    if path.exists() and not overwrite:
-        raise OutputExistsError(
-            f"{path} exists and holds something else; choose another path, or use --overwrite"
-        )
     with replacing(path, kind, len(data)) as place, os.fdopen(place, "wb", closefd=False) as file:
         file.write(data)
-    return path
 
 
 def _holds(path: Path, data: bytes) -> bool:
