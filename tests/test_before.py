@@ -1,4 +1,4 @@
-"""`run` and `slurm` refuse what cannot end well before any work: no image read, nothing written."""
+"""`run` and `slurm` refuse what cannot end well: no image is read, nothing written or printed."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ WRONG = [
     (["--partition-seed", 2**70], 2, "--partition-seed is 0 to 2^63 − 1"),
     (["--batch-size", 10**9], 2, "--batch-size is 1 to 65536"),
     (["--participation", 0.5, "--participation-seed", -1], 2, "found -1"),
+    (["--cache", "c\udcff"], 2, "a TOML file cannot name"),
 ]
 
 
-@pytest.mark.parametrize("command", ["run", "slurm"])
+@pytest.mark.parametrize("command", [["run"], ["slurm"], ["slurm", "--print"]])
 @pytest.mark.parametrize(("args", "code", "message"), WRONG)
 def test_it_is_refused_with_nothing_written(
     command, args, code, message, images, tmp_path, cli, monkeypatch
@@ -61,7 +62,7 @@ def test_it_is_refused_with_nothing_written(
     monkeypatch.setattr("afltool.datasets.base.ImageDataset.load", no_image)
     monkeypatch.chdir(tmp_path)
     given = ["--data", images, "--backbone", "resnet18", "--weights", "random", *args]
-    done = cli(command, *given, "-o", "out")
+    done = cli(*command, *given, "-o", "out")
     assert (done.exit_code, "Traceback" in done.stderr) == (code, False), done.stderr
     assert message in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["images"]

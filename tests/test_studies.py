@@ -127,8 +127,9 @@ def test_options_of_the_command_line_stand_where_the_study_has_them(described):
 
 def test_an_option_that_some_methods_have_is_given_to_these(described):
     wanted = read(described())
-    with pytest.raises(UsageError, match="--width is no option of baseline fedavg"):
-        _ = wanted.changed({"width": 5}).cells  # no method of this study has it
+    wider = wanted.changed({"width": 5})
+    assert list(wider.left_out) == [("width", ["linear", "fedavg"], False)]
+    assert [c.key for c in wider.cells] == [c.key for c in wanted.cells]
     both = find("safle-table1").changed({"rounds": 3, "experts": 7, "data": "digits"}, 1)
     rounds = {c.label: c.settings["rounds"] for c in both.cells if c.method}
     assert set(rounds.values()) == {3}
@@ -217,6 +218,10 @@ def test_every_option_of_a_baseline_has_a_name_in_a_study(method):
         ("[study]\nrow = 'head'", "did you mean 'rows'"),
         ("[study]\nvalue = 'top2'", "--value is of"),
         ("[study]\nrows = 3", "is a text"),
+        ("[study]\nrows = 'label'", "under the one name 'head'"),
+        ("[study]\ncolumns = 'alpah'", "did you mean 'alpha'"),
+        ("[study]\nlayers = '5,x'", "--layers is numbers"),
+        ("[study]\npublished = 'afl-99'", "there are no published figures 'afl-99'"),
         ("baseline = 'fedavg'\nmu = 2", "'mu' is no option"),
     ],
 )
@@ -257,11 +262,11 @@ def test_a_study_is_like_a_name_and_no_path(name, tmp_path, cli):
 def test_a_setting_in_a_study_that_is_like_another_goes_to_the_methods_that_have_it(tmp_path):
     path, text = tmp_path / "fewer.toml", 'generator-steps = 50\n{}[study]\nlike = "afl-table1"\n'
     path.write_text(text.format(""))
-    theirs, wanted = find("afl-table1").tree["method"], read(path).tree
-    assert wanted["method"] == [
-        {**one, "generator_steps": 50} if one.get("baseline") == "fedgen" else one for one in theirs
-    ]
-    assert wanted.keys() == find("afl-table1").tree.keys()
+    wanted, given = read(path), {"data": "digits", "backbone": "resnet18"}
+    theirs, ours = (one.changed(given, 1).cells for one in (find("afl-table1"), wanted))
+    steps = [cell.settings.get("generator_steps") for cell in ours]
+    assert steps == [50 if cell.method == "fedgen" else None for cell in ours]
+    assert [cell.label for cell in ours] == [cell.label for cell in theirs]
     path.write_text(text.format("generator-stebs = 3\n"))
     with pytest.raises(UsageError, match="did you mean 'generator-steps'"):
         read(path)
@@ -270,6 +275,86 @@ def test_a_setting_in_a_study_that_is_like_another_goes_to_the_methods_that_have
         read(path).cells  # noqa: B018
     path.write_text(f'{text.format("")}[[method]]\nbaseline = "fedgen"\n')
     assert read(path).tree["generator_steps"] == 50  # a block of its own may replace it, as ever
+    path.write_text('layers = 7\n[study]\nlike = "deepafl-table9"\n')
+    deep = [cell.config.head_options for cell in read(path).cells if cell.label == "DeepAFL"]
+    assert {one["layers"] for one in deep} == {7}, "as --layers 7 would"
+
+
+ONE_RULE = """
+train-features = "{train}"
+test-features = "{test}"
+clients = 3
+"""
+
+
+def test_an_option_of_some_methods_means_the_same_in_a_file_and_on_the_command_line(
+    described, cli, tmp_path
+):
+    heads = 'head = ["linear", "random-features"]\n'
+    for n, text in enumerate([f"width = 200\n{heads}", heads]):
+        path = described(ONE_RULE + text, f"s{n}")
+        given = ["--width", 200] if "width" not in text else []
+        shown = cli("study", path, *given, "-o", "S", "--print")
+        lines = [one for one in shown.stdout.splitlines() if one.startswith("afltool run")]
+        assert ["--width 200" in one for one in lines] == [False, True]
+        assert f"study s{n}: linear without --width" in shown.stderr
+        done = cli("study", path, *given, "-o", tmp_path / "S", "--slurm", "--print")
+        assert done.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'width = 200\nhead = "linear"',
+        '[[method]]\nhead = "linear"\nwidth = 200\n[[method]]\nhead = "random-features"',
+        '[[method]]\nbaseline = "fedavg"\nexperts = 3\n[[method]]\nhead = "safle"',
+    ],
+)
+@pytest.mark.parametrize("how", [[], ["--print"], ["--slurm"], ["--slurm", "--print"]])
+def test_an_option_that_no_method_has_is_refused_first(text, how, described, cli, tmp_path):
+    done = cli("study", described(ONE_RULE + text), "-o", tmp_path / "S", *how)
+    assert done.exit_code == 2
+    assert re.search(
+        r"--(width|experts) is no option of (linear|fedavg): leave it out", done.stderr
+    )
+    assert not (tmp_path / "S").exists()
+
+
+@pytest.mark.parametrize("how", [[], ["--print"], ["--slurm"], ["--slurm", "--print"]])
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ('head = ["linear", "deepfl"]', 2, "deepfl: there is no head 'deepfl'; the heads are"),
+        ('head = ["linear", "nowhere.h5"]', 3, "nowhere.h5"),
+        ('head = "safle"\nbuckets = [4, 1]', 2, "--buckets is 2 to 256; found 1"),
+        ('head = "linear"\nclients = 2\n[[x]]\npartition = "nowhere.h5"', 2, "--clients is for"),
+        ('baseline = "fedavg"\nlr = "auto"', 2, "--lr auto chooses by held-out clients"),
+        ('test-features = "nowhere.h5"', 3, "nowhere.h5"),
+        ('baseline = "fedavg"\ntest-features = "nowhere.h5"', 3, "nowhere.h5"),
+    ],
+)
+def test_a_cell_that_cannot_run_is_refused_before_the_first(
+    how, text, code, message, described, cli, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    keys = [line for line in ONE_RULE.splitlines() if line.split(" = ")[0] not in text]
+    done = cli("study", described("\n".join([*keys, text])), "-o", "S", *how)
+    assert (done.exit_code, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert message in done.stderr
+    assert not Path("S").exists()
+
+
+@pytest.mark.parametrize("how", [[], ["--print"], ["--slurm"]])
+def test_images_of_a_cell_are_looked_for_before_the_first(how, cli, tmp_path):
+    path = tmp_path / "images.toml"
+    folder = f"imagefolder:{tmp_path}/no"
+    for text, code in ((f'data = ["digits", "{folder}"]\nbackbone = "resnet18"', 3),
+                       ('data = "digits"\nbackbone = ["resnet18", "resnet99"]', 2)):  # fmt: skip
+        path.write_text(f'{text}\n[[method]]\nhead = "linear"\n[[method]]\nbaseline = "fedavg"\n')
+        done = cli("study", path, "-o", tmp_path / "S", "--store", tmp_path / "store", *how)
+        assert done.exit_code == code, done.stderr
+        assert not (tmp_path / "S").exists()
+        assert not (tmp_path / "store").exists()
 
 
 def test_a_name_that_is_no_study_is_refused():

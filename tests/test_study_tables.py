@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import afltool
-from afltool.errors import IncompleteError, InvalidDataError, UsageError
+from afltool.errors import InvalidDataError, UsageError
 from afltool.options.study import TableOptions
 from afltool.report.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
 from afltool.report.published import TABLE, beside, names, published
@@ -129,14 +129,18 @@ def test_holes_are_marked(copied):
     assert shown_entry(Entry(holes=["missing"]), "top1", "mean") == "–"
 
 
-def test_a_cell_with_an_option_that_its_head_lacks_is_a_hole(road, tmp_path):
-    text = TEXT.replace("clients = 6", "clients = 6\nwidth = 8").replace("[0, 1, 2]", "0")
+def test_a_cell_that_cannot_run_is_a_hole(road, tmp_path):
+    """It is refused before the first cell; a folder of an older version may have one."""
+    text = TEXT.replace("layers = 1", "layers = 1\nactivation = 'gelo'").replace("[0, 1, 2]", "0")
     (tmp_path / "two.toml").write_text(text.format(train=road.train, test=road.test))
-    with pytest.raises(IncompleteError, match=r"the head 'linear' has no option 'width'"):
-        study(read(tmp_path / "two.toml"), tmp_path / "S")
-    made = table(tmp_path / "S")
-    assert {made.text(made.rows[0], c) for c in made.columns} == {"failed"}
-    assert all(made.entries[made.rows[-1], c].values for c in made.columns)
+    wanted, folder = read(tmp_path / "two.toml"), StudyFolder(tmp_path / "S")
+    with pytest.raises(UsageError, match=r"^Deep \| 100%, .*: --activation is"):
+        study(wanted, folder.root)
+    assert not folder.root.exists()
+    folder.root.mkdir()
+    wanted.keep(folder)
+    made = table(folder.root)
+    assert {made.text(r, c) for r in made.rows for c in made.columns} == {"–"}
 
 
 def test_a_cell_never_averages_unequal_settings(done):

@@ -79,6 +79,14 @@ class Settings(Options):
         """η of a round, counted from 1."""
         return float(self.lr) * self.lr_decay ** (round - 1)
 
+    def check_rate(self, held_out: bool, partition: object) -> None:
+        """Refuse ``--lr auto`` where no client is held out."""
+        if self.lr == "auto" and not held_out:
+            raise UsageError(
+                f"--lr auto chooses by held-out clients, and {partition} has none: make it with "
+                "partition … --held-out 0.1, or give a number"
+            )
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 

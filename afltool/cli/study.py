@@ -63,7 +63,7 @@ def study(
 ) -> None:
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
     from ..studies import description
-    from ..studies.before import part_of
+    from ..studies.before import check_cells, part_of
     from ..studies.cells import words
     from ..studies.execution import study as stage
     from ..studies.layout import StudyFolder
@@ -88,7 +88,9 @@ def study(
     if print_:
         named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
         again = ["study", named, *words({**options, **o.chosen(), "out": out})]
-        say_lines(script(part_of(wanted.cells, o.only), StudyFolder(out), again))
+        cells = part_of(wanted.cells, o.only)
+        check_cells(wanted, StudyFolder(out), cells, here=False)
+        say_lines(script(cells, StudyFolder(out), again))
         return
     folder = stage(wanted, out, most=o.most, check=check, only=o.only, prepare=o.prepare)
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..differences import difference
 from ..errors import InputError, OutputExistsError, UsageError
 from ..report.tables import write_json
-from ..runs.before import check_before, checked_head
+from ..runs.before import check_before
 from ..runs.config import RunConfig, read_config
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file
@@ -33,13 +33,13 @@ from .site import Site
 
 
 def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
-    """Every script of a run by its name, in the order of the stages; files are not looked at.
+    """Every script of a run by its name, in the order of the stages; nothing is written.
 
-    Raises `UsageError` for options that jobs do not take and arrays that are too long.
+    Raises what `check_before` raises, and `UsageError` for options that jobs do not take and arrays
+    that are too long.
     """
-    if config.first_head is None:
-        checked_head(config)
     check_slurm(config)
+    check_before(config, RunFolder(folder), here=False)
     config, folder, start = config.with_absolute_paths(), folder.absolute(), Path.cwd()
     planned = steps(config, site)
     for step in planned:
@@ -78,7 +78,6 @@ def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
     """
     place = RunFolder(folder)
     texts = script_texts(config, site, folder)
-    check_before(config, place, here=False)
     make_folder(place / RunFolder.SLURM)
     _keep_options(config.with_absolute_paths(), place.options)
     own = config.own

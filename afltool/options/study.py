@@ -82,6 +82,7 @@ class TableOptions(Options):
             for text in getattr(self, name):
                 if "=" not in text:
                     raise UsageError(f"--{name} is {form}; found {text!r}")
+        numbers_of(self.layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,3 +114,15 @@ def names_of(text: str | None) -> list[str]:
     ['head', 'shards_per_client']
     """
     return [one.strip().replace("-", "_") for one in (text or "").split(",") if one.strip()]
+
+
+def numbers_of(text: str | None) -> list[int]:
+    """The numbers of ``--layers``.
+
+    >>> numbers_of("5,10")
+    [5, 10]
+    """
+    try:
+        return [int(one) for one in (text or "").split(",") if one.strip()]
+    except ValueError:
+        raise UsageError(f"--layers is numbers such as 5,10,20; found {text!r}") from None

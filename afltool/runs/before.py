@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
 from ..errors import InputError, UsageError
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
@@ -19,24 +23,62 @@ from .config import RunConfig, files_of
 from .layout import RunFolder
 
 
-def check_before(config: RunConfig, folder: RunFolder, *, here: bool = True) -> None:
+def check_before(
+    config: RunConfig, folder: RunFolder, *, here: bool = True, known: set[str] | None = None
+) -> None:
     """Refuse what would fail later: the head, the backbone, paths, files that do not belong.
 
+    The same for `run`, for scripts of jobs and for each cell of a study. No image is read and
+    nothing is written.
+
     ``here``: images are extracted on this machine, so its device and data sets are looked at, too.
-    No image is read and nothing is written.
+    ``known``: what has been checked before; runs that have it in common pass it on.
     """
     refuse_inside(folder.root, folder.WRITES, files_of(config), folder.AT_HOME)
-    check_participation(checked_head(config), config.local_stats)
-    check_exchange(config)
-    check_given_features(config)
-    check_partition(config)
-    for split in ("train", "test"):
-        if config.extract is not None and not folder.features(split).exists():
-            options = ExtractOptions(**{**vars(config.extract), "split": split})
-            check_extraction(options, here=here)
+    config.with_absolute_paths().to_toml()  # refuses a path that run.toml cannot name
+    of_head = [config.own.head, config.own.full_gram, config.all_head_options(), config.local_stats]
+    _once(known, of_head, lambda: check_head(config))
+    places = {split: folder.features(split) for split in ("train", "test")}
+    check_rows(config, places, here=here, known=known)
     for path in (folder.root, config.local_stats.cache):
         if path is not None and path.exists() and not path.is_dir():
             raise InputError(f"{path}: expected a folder, found a file; choose another path")
+
+
+def check_rows(
+    config: RunConfig,
+    places: Mapping[str, Path],
+    *,
+    here: bool = True,
+    known: set[str] | None = None,
+) -> None:
+    """Refuse features, partitions and extractions that would fail.
+
+    ``places``: where the features of a split are, or will be.
+    """
+    own = config.own
+    given = [own.train_features, own.test_features, own.partition, config.partition]
+    _once(known, given, lambda: check_given_features(config))
+    _once(known, given[2:], lambda: check_partition(config))
+    for split, place in places.items():
+        if config.extract is not None and not place.exists():
+            options = ExtractOptions(**{**vars(config.extract), "split": split})
+            _once(known, options, partial(check_extraction, options, here=here))
+
+
+def _once(known: set[str] | None, what: object, check: Callable[[], None]) -> None:
+    """Check something unless an equal one has been checked."""
+    name = repr(what)
+    if known is None or name not in known:
+        check()
+    if known is not None:
+        known.add(name)
+
+
+def check_head(config: RunConfig) -> None:
+    """Refuse a head that cannot be made or begun, or that the run's clients cannot take part in."""
+    check_participation(checked_head(config), config.local_stats)
+    check_exchange(config)
 
 
 def checked_head(config: RunConfig) -> Head:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..json_text import json_text
+from ..shown import shown
 
 
 def flat(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,4 +46,11 @@ def _toml(value: Any) -> str:
         return repr(value)
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(_toml, value))}]"
-    return json_text(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    text = json_text(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of a name that are not UTF-8
+        raise UsageError(
+            f"a TOML file cannot name {shown(value)}: expected UTF-8; choose another name or folder"
+        ) from None
+    return text

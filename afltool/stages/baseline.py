@@ -155,11 +155,7 @@ class _Job:
         self, clients: Clients, held_out: Measured | None, top: float
     ) -> tuple[float, list[dict[str, Any]]]:
         """η by held-out clients, and the table; rates tried before an interruption are kept."""
-        if held_out is None:
-            raise UsageError(
-                f"--lr auto chooses by held-out clients, and {self.options.partition} has none: "
-                "make it with partition … --held-out 0.1, or give a number"
-            )
+        self.settings.check_rate(held_out is not None, self.options.partition)
         place, made_by = self.out / RATES, canonical_json(self.recipe())
         known = _kept_rates(place, made_by)
 

@@ -6,19 +6,18 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ..baselines import make_settings
 from ..errors import UsageError
 from ..heads import OPTIONS, make_options
 from ..options import flag
 from ..runs.config import FIELDS, PARTS, HereOptions
 from ..runs.told import PRESET, plain
-from .cells import LABEL, OF_BASELINE, Cell, own_names
+from .cells import LABEL, Cell, own_names
 
 
 def axes_of(cell: Cell) -> dict[str, Any]:
     """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables."""
     axes = resolved(cell)
-    axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and k not in _NO_AXES}
+    axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and k not in NO_AXES}
     return {**axes, "head": cell.label}
 
 
@@ -48,7 +47,7 @@ def _of_head(cell: Cell) -> dict[str, Any]:
 
 
 #: Paths, and how a run uses its machine.
-_NO_AXES = {
+NO_AXES = {
     "train_features", "test_features", "data_root", "store", "cache",
     *(f.name for f in fields(HereOptions)),
 }  # fmt: skip
@@ -75,8 +74,7 @@ def changed_default(cell: Cell, found: Mapping[str, Any]) -> str | None:
 def _now(cell: Cell) -> dict[str, Any]:
     """The options that decide the result, as the program resolves them now; no paths."""
     if cell.method is not None:
-        given = {k: v for k, v in cell.settings.items() if k not in OF_BASELINE}
-        settings = make_settings(cell.method, given, cell.settings.get(PRESET)).as_dict()
+        settings = cell.made_settings().as_dict()
         return {k: plain(v) for k, v in settings.items() if v != "auto"}
     return {
         name: value

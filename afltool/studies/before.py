@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
 
-from ..errors import UsageError
+from ..errors import AflError, UsageError, naming
+from ..options import flag
 from ..options.shards import parse_shard
-from ..store.hdf5 import read_header
+from ..runs.before import check_before, check_rows, holds_clients_out
+from ..runs.layout import RunFolder
 from . import times
 from .cells import Cell
 from .description import MOST_CELLS, Study
 from .layout import StudyFolder
+from .results import finished, names_of_cells
+
+log = logging.getLogger("afltool.studies")
 
 
 def check_size(wanted: Study, folder: StudyFolder, most: int) -> None:
@@ -24,15 +30,32 @@ def check_size(wanted: Study, folder: StudyFolder, most: int) -> None:
         )
 
 
-def check_given(cells: list[Cell]) -> None:
-    """Refuse given feature files that are missing or damaged, before the first cell."""
-    for path in dict.fromkeys(
-        path
-        for cell in cells
-        for path in (cell.config.own.train_features, cell.config.own.test_features)
-        if path is not None
-    ):
-        read_header(path, "features")
+def check_cells(
+    wanted: Study, folder: StudyFolder, cells: list[Cell], *, here: bool = True
+) -> None:
+    """Refuse a study with a cell that would fail, as the cell's own command does; names the cell.
+
+    What cells have in common is checked once, and cells that are done are not. Options that only
+    some methods have are said. ``here``: see `runs.before.check_before`.
+    """
+    for name, methods, taken in wanted.left_out:
+        if not taken:
+            raise UsageError(f"{flag(name)} is no option of {', '.join(methods)}: leave it out")
+        log.info("study %s: %s without %s", wanted.name, ", ".join(methods), flag(name))
+    names, known = names_of_cells(wanted.cells), set[str]()
+    for cell in cells:
+        if finished(folder, cell) is None:
+            with naming(names[cell.key], AflError):
+                _check(cell, folder, here, known)
+
+
+def _check(cell: Cell, folder: StudyFolder, here: bool, known: set[str]) -> None:
+    if cell.method is None:
+        check_before(cell.config, RunFolder(folder.cell(cell.key)), here=here, known=known)
+        return
+    places = dict(zip(("train", "test"), cell.files(folder), strict=False))
+    check_rows(cell.config, places, here=here, known=known)
+    cell.made_settings().check_rate(holds_clients_out(cell.config), "the partition")
 
 
 def part_of(cells: list[Cell], only: str | None) -> list[Cell]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..baselines import make_settings, method_class, preset_of
+from ..baselines.settings import Settings
 from ..digest import Digest, file_sha256, file_state
 from ..errors import UsageError
 from ..extraction.kept import store_folder
@@ -72,6 +73,12 @@ class Cell:
             return values
         del values["preset"]
         return {**preset_of(self.method, preset), **values}
+
+    def made_settings(self) -> Settings:
+        """All settings of the baseline, its preset and defaults resolved."""
+        assert self.method is not None
+        own = {k: v for k, v in self.settings.items() if k not in OF_BASELINE}
+        return make_settings(self.method, own, self.settings.get("preset"))
 
     def commands(self, folder: StudyFolder) -> tuple[list[list[str]], list[str]]:
         """Its command line, after those of the commands that it needs."""
@@ -201,10 +208,9 @@ def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) ->
     rest = {k: v for k, v in given.items() if k not in theirs or k in own}
     for name in rest.keys() - shared - own:
         raise UsageError(f"{flag(name)} is no option of baseline {method}, its data or clients")
-    make_settings(
-        method, {k: v for k, v in told.items() if k not in OF_BASELINE}, told.get("preset")
-    )
-    return Cell(setting, RunConfig(**rest).with_absolute_paths(), method, told)
+    cell = Cell(setting, RunConfig(**rest).with_absolute_paths(), method, told)
+    cell.made_settings()  # refuses wrong values
+    return cell
 
 
 @lru_cache

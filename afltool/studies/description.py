@@ -13,12 +13,14 @@ from ..baselines import METHODS
 from ..errors import InvalidDataError, OutputExistsError, UsageError
 from ..heads import OPTIONS
 from ..json_text import json_text
-from ..options.study import TableOptions
+from ..options.study import TableOptions, names_of
+from ..report.published import published
 from ..runs.config import FIELDS, HEAD_NAMES, PARTS, absolute
 from ..runs.toml import known_key
 from ..store.atomic import write_text
 from ..store.locks import one_at_a_time
 from . import grid
+from .axes import NO_AXES
 from .cells import BASELINE, LABEL, OF_BASELINE, SEED, Cell, make_cell, own_names
 from .layout import StudyFolder
 
@@ -31,6 +33,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 MOST_CELLS = 10**6  # largest number of cells of a study
 EXPANDED = 10**4  # settings of a grid that is expanded to count its cells
 SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.type))
+DEFAULT_HEAD = str(FIELDS["head"].default)
 IMAGES, DEALING = (
     frozenset(PARTS[part][1].get(f.name, f.name) for f in fields(PARTS[part][0]))
     for part in ("extract", "partition")
@@ -62,13 +65,27 @@ class Study:
     @cached_property
     def cells(self) -> list[Cell]:
         """Every cell once, in the order of the study."""
-        if self.size() > MOST_CELLS:
-            raise UsageError(f"{self.name} has {self.size():,} cells; at most {MOST_CELLS:,}")
         found: dict[tuple[str, str], Cell] = {}
-        for setting in grid.settings(self.tree, SEVERAL):
+        for setting in self._settings[0]:
             cell = make_cell(setting)
             found.setdefault((cell.label, cell.key), cell)
         return list(found.values())
+
+    @property
+    def left_out(self) -> Iterator[tuple[str, list[str], bool]]:
+        """Options of methods, each with the methods that go without it, and whether another has it.
+
+        Wherever it is given, such an option goes to the methods that have it.
+        """
+        for one in self._settings[1]:
+            methods = (str(s.get(BASELINE) or s.get("head", DEFAULT_HEAD)) for s in one.settings)
+            yield one.name, list(dict.fromkeys(methods)), one.taken
+
+    @cached_property
+    def _settings(self) -> tuple[list[grid.Setting], list[grid.Left]]:
+        if self.size() > MOST_CELLS:
+            raise UsageError(f"{self.name} has {self.size():,} cells; at most {MOST_CELLS:,}")
+        return grid.distributed(self.tree, SEVERAL, _of_methods(self.tree), _has)
 
     def changed(self, given: Mapping[str, Any], seeds: int | None = None) -> Study:
         """The study with other options; data or features that are given replace the study's.
@@ -90,10 +107,7 @@ class Study:
         ):  # fmt: skip
             if instead in given:
                 tree = grid.without(tree, names)
-        new = {name: value for name, value in rest.items() if not grid.has(tree, name)}
-        tree, placed = grid.placed(tree, new, _is_of_method)
-        tree = grid.replaced(tree, {k: v for k, v in rest.items() if k not in placed})
-        return Study(self.name, self.texts, self.shown, tree)
+        return Study(self.name, self.texts, self.shown, grid.replaced(tree, rest))
 
     def keep(self, folder: StudyFolder) -> None:
         """Write it into its folder; the folder of another study is refused."""
@@ -115,13 +129,19 @@ class Study:
             write_text(text, folder.study, overwrite=True)
 
 
-def _is_of_method(block: Mapping[str, Any], name: str) -> bool:
-    """Whether a block names a head or a baseline that has an option of this name."""
-    method, head = block.get(BASELINE), block.get("head")
-    if isinstance(method, str):
-        return method in METHODS and name in own_names(method).keys() - FIELDS.keys()
-    known = isinstance(head, str) and head in OPTIONS
-    return known and name in HEAD_NAMES and name in {f.name for f in fields(OPTIONS[str(head)])}
+def _of_methods(tree: Mapping[str, Any]) -> set[str]:
+    """The options that only some methods have: those of heads, and of the baselines named here."""
+    return option_names(tree) - FIELDS.keys() - {LABEL, BASELINE, SEED}
+
+
+def _has(setting: Mapping[str, Any], name: str) -> bool:
+    """Whether the method of a setting has an option; of a head file the run finds out."""
+    method, head = setting.get(BASELINE), setting.get("head", DEFAULT_HEAD)
+    if method is not None:
+        return method not in METHODS or name in own_names(method)
+    if head not in OPTIONS:
+        return name in HEAD_NAMES
+    return name in {f.name for f in fields(OPTIONS[head])}
 
 
 def vars_of(study: Study) -> dict[str, Any]:
@@ -170,7 +190,7 @@ def _order(name: str) -> list[Any]:
 def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     """A study from a TOML file, with the keys of the study that it is like, where it has none.
 
-    Settings of baselines outside its blocks go to those methods that it takes over and have them.
+    Options of methods replace those of the other study at every level, as the command line's do.
 
     ``followed``: the files of studies that are like this one.
 
@@ -198,15 +218,29 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
         texts, shown = {**base.texts, **texts}, {**base.shown, **shown}
         names = option_names({**base.tree, **tree})
         known = _absolute(_known(path, tree, names))
-        settings = names - option_names({})
-        own = {k: known.pop(k) for k in list(known) if k in settings}
-        kept = {k: v for k, v in base.tree.items() if k not in known}
-        kept, placed = grid.placed(kept, own, _is_of_method)
-        rest = {k: v for k, v in own.items() if k not in placed}
-        known = {**base.tree, **known, **kept, **rest}
+        of_methods = known.keys() & _of_methods({**base.tree, **tree})
+        own = {k: v for k, v in known.items() if k not in of_methods}
+        kept = {k: v for k, v in base.tree.items() if k not in own}
+        kept = grid.replaced(kept, {k: known[k] for k in known if k in of_methods})
+        known = {**base.tree, **own, **kept}
+    _check_shown(path, shown, option_names(known) - {LABEL, BASELINE} - NO_AXES)
     if not known:
         raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
     return Study(path.stem, texts, shown, known)
+
+
+def _check_shown(path: Path, shown: Mapping[str, str], names: Collection[str]) -> None:
+    """Refuse rows, columns and published figures that no table has, before the first cell."""
+    for key in ("rows", "columns"):
+        for name in names_of(shown.get(key)):
+            if name in (LABEL, BASELINE):
+                raise UsageError(
+                    f"{path}: {key} = {shown[key]!r} in [{SECTION}]: tables have the label, the "
+                    "baseline or the head under the one name 'head'"
+                )
+            known_key(path, name, names, f"the cells ({key} in [{SECTION}])")
+    if shown.get("published") not in (None, "none"):
+        published(shown["published"])
 
 
 def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:

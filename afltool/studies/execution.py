@@ -32,7 +32,7 @@ from ..store.hdf5 import read_header
 from ..store.locks import marked
 from ..store.outputs import make_folder
 from . import times
-from .before import check_given, check_size, part_of
+from .before import check_cells, check_size, part_of
 from .cells import OF_BASELINE, Cell
 from .description import Study
 from .layout import StudyFolder
@@ -68,7 +68,7 @@ def study(
     check_size(wanted, folder, most)
     cells = part_of(wanted.cells, only)
     todo = [cell for cell in cells if finished(folder, cell) is None]
-    check_given(todo)
+    check_cells(wanted, folder, todo)
     make_folder(folder.root)
     wanted.keep(folder)
     work = _Execution(folder, len(cells), names_of_cells(wanted.cells))

@@ -14,7 +14,8 @@ the file; the last one varies fastest. A plain table groups options and means no
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import product
+from dataclasses import dataclass
+from itertools import count, product
 from math import prod
 from typing import Any
 
@@ -114,30 +115,63 @@ def in_blocks(tree: Tree, name: str) -> bool:
     )
 
 
-def has(tree: Tree, name: str) -> bool:
-    """Whether the tree has an option of this name at any level."""
-    return name in tree or in_blocks(tree, name)
+@dataclass(frozen=True)
+class Left:
+    """An option that some settings below its table do not take."""
+
+    name: str
+    settings: list[Setting]  # those without it
+    taken: bool  # by another one
 
 
-def placed(
-    tree: Tree, given: Mapping[str, Any], takes: Callable[[Tree, str], bool]
-) -> tuple[Setting, set[str]]:
-    """The tree with each option of ``given`` in every table that ``takes`` it; and their names.
+def distributed(
+    tree: Tree,
+    several: Collection[str],
+    names: Collection[str],
+    takes: Callable[[Setting, str], bool],
+) -> tuple[list[Setting], list[Left]]:
+    """Every setting of a tree; an option of ``names`` is left out of those that do not take it.
 
-    >>> placed({"m": [{"head": "a"}, {"head": "b"}]}, {"x": 1}, lambda t, _: t.get("head") == "b")
-    ({'m': [{'head': 'a'}, {'head': 'b', 'x': 1}]}, {'x'})
+    >>> tree = {"head": ["a", "b"], "x": 1}
+    >>> settings, left = distributed(tree, (), {"x"}, lambda setting, _: setting["head"] == "b")
+    >>> settings, [(one.name, one.taken) for one in left]
+    ([{'head': 'a'}, {'head': 'b', 'x': 1}], [('x', True)])
     """
-    found: Setting = dict(tree)
-    own = {name: value for name, value in given.items() if takes(tree, name)}
-    names = set(own)
-    for key, value in tree.items():
-        if isinstance(value, Mapping) or is_union(value):
-            tables = [value] if isinstance(value, Mapping) else value
-            parts = [placed(one, given, takes) for one in tables]
-            made = [part for part, _ in parts]
-            found[key] = made[0] if isinstance(value, Mapping) else made
-            names = names.union(*(theirs for _, theirs in parts))
-    return {**found, **own}, names
+    places = count()
+
+    def marked(name: str, value: Any) -> tuple[str, Any]:
+        if name not in names:
+            return name, value
+        place = next(places)
+        if is_axis(name, value, several):
+            return name, [_Given(place, one) for one in value]
+        return name, _Given(place, value)
+
+    found: list[Setting] = []
+    taken: set[int] = set()
+    left: dict[int, tuple[str, list[Setting]]] = {}
+    for marks in settings(rewritten(tree, marked), several):
+        setting = {k: v.value if isinstance(v, _Given) else v for k, v in marks.items()}
+        found.append(setting)
+        for name, mark in marks.items():
+            if not isinstance(mark, _Given):
+                continue
+            if takes(setting, name):
+                taken.add(mark.place)
+            else:
+                left.setdefault(mark.place, (name, []))[1].append(setting)
+    for name, without_it in left.values():
+        for setting in without_it:
+            del setting[name]
+    return found, [Left(name, those, place in taken) for place, (name, those) in left.items()]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A value, and the number of the place in the tree that gives it."""
+
+    place: int
+    value: Any
 
 
 def divided(tree: Tree, name: str, wanted: Sequence[Any]) -> Setting:

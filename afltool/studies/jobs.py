@@ -23,7 +23,7 @@ from ..inputs import read_text
 from ..runs.layout import RunFolder
 from ..store.atomic import write_text
 from ..store.outputs import make_folder
-from .before import check_size
+from .before import check_cells, check_size
 from .cells import Cell
 from .description import Study
 from .layout import StudyFolder
@@ -64,7 +64,11 @@ enqueue {cells} "$job" --array="$(IFS=,; echo "${{missing[*]}}"){limit}"
 
 
 def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
-    """Every script of a study by its name; nothing is looked at or written."""
+    """Every script of a study by its name; nothing is written.
+
+    Raises what the command of a cell raises before any work.
+    """
+    check_cells(study, StudyFolder(out), study.cells, here=False)
     root, start = out.absolute(), Path.cwd()
     tasks, shared = _tasks(study.cells, site.max_array), _shared(study.cells)
     found = {"common.sh": scripts.shared(root, site)}

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..inputs import distinct_files
-from ..options.study import TableOptions, names_of
+from ..options.study import TableOptions, names_of, numbers_of
 from ..report.crosstab import UNITS, Crosstab
 from ..report.page import CellFacts, Page, page
 from ..report.published import published
@@ -23,7 +23,7 @@ from .description import Study, of_folder
 from .layout import StudyFolder
 from .pictures import lines_of, series_of, words
 from .results import failure, finished, names_of_cells
-from .tables import numbers, table, told
+from .tables import table, told
 from .times import duration
 
 
@@ -76,7 +76,7 @@ def _tables(root: Path, given: TableOptions, shown: TableOptions) -> Iterator[Cr
 
 def _pictures(study: Study, folder: StudyFolder, shown: TableOptions) -> dict[str, bytes]:
     """Top-1 against every option of the table that is a number, and against bytes."""
-    found = found_by.chosen(found_by.records(study, folder, numbers(shown.layers)), shown.where)
+    found = found_by.chosen(found_by.records(study, folder, numbers_of(shown.layers)), shown.where)
     names = [*names_of(shown.columns), *names_of(shown.rows), *found_by.varied(study)]
     options = [one for one in dict.fromkeys(names) if one != "head"]
     drawn: dict[str, bytes] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..options.study import PictureOptions, TableOptions, names_of
+from ..options.study import PictureOptions, TableOptions, names_of, numbers_of
 from ..report.crosstab import UNITS, Entry, Record, statistic
 from ..report.figure import check_picture
 from ..report.series import Series, plot_series
@@ -15,7 +15,7 @@ from . import records as found_by
 from .cells import SEEDS
 from .description import of_folder
 from .layout import StudyFolder
-from .tables import numbers, told
+from .tables import told
 
 
 def study_picture(
@@ -26,7 +26,7 @@ def study_picture(
     check_picture(Path(out))
     folder, study = StudyFolder(root), of_folder(Path(root))
     shown = told(study, TableOptions(layers=o.layers, where=o.where))
-    layers = numbers(shown.layers)
+    layers = numbers_of(shown.layers)
     if names_of(o.x) == ["layers"] and o.layers is None:
         layers = list(range(1000))
     found = found_by.chosen(found_by.records(study, folder, layers), o.where)

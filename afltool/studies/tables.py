@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..options.study import TableOptions, names_of
+from ..options.study import TableOptions, names_of, numbers_of
 from ..report.crosstab import Crosstab, Entry, Key, Record, crosstab
 from ..report.published import NOT_STATED, beside, published
 from ..runs.layout import RunFolder
@@ -35,7 +35,7 @@ def table(root: str | Path, given: TableOptions | None = None) -> Crosstab:
     """
     folder, study = StudyFolder(root), of_folder(Path(root))
     o = told(study, given or TableOptions())
-    ours = found_by.chosen(found_by.records(study, folder, numbers(o.layers)), o.where)
+    ours = found_by.chosen(found_by.records(study, folder, numbers_of(o.layers)), o.where)
     rows, columns = axes(study, given or TableOptions(), ours)
     others = [one for text in o.also for one in found_by.also(text)]
     papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
@@ -58,8 +58,9 @@ def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[lis
     shown = study.shown.get("columns")
     wanted = found_by.varied(study) if shown is None else names_of(shown)
     rows = names_of(given.rows) or [
-        one for one in names_of(study.shown.get("rows")) or ["head"] if one in of_rows
+        one for one in names_of(study.shown.get("rows")) if one in of_rows
     ]
+    rows = rows or ["head"]
     columns = names_of(given.columns)
     if given.columns is None:
         columns = [name for name in wanted if name in known and name not in rows]
@@ -75,18 +76,6 @@ def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[lis
 def _of_papers(name: str) -> set[str]:
     """Options of the published figures that stand beside given features, as ``safle-3:cifar10``."""
     return {axis for one in published(name) for axis in one.axes} if ":" in name else set()
-
-
-def numbers(text: str | None) -> list[int]:
-    """The numbers of ``--layers``.
-
-    >>> numbers("5,10")
-    [5, 10]
-    """
-    try:
-        return [int(one) for one in (text or "").split(",") if one.strip()]
-    except ValueError:
-        raise UsageError(f"--layers is numbers such as 5,10,20; found {text!r}") from None
 
 
 def notes(

@@ -32,6 +32,7 @@ stage() {
     [ -z "$asked" ] || finish 75
     afltool --summary "$@" &
     child=$!
+    [ -z "$asked" ] || kill "-$asked" "$child"   # asked just before its number was known
     while wait "$child"; code=$?; [ "$code" -gt 128 ] && kill -0 "$child" 2>/dev/null; do :; done
     child=''
     [ "$code" = 0 ] || finish "$code"
