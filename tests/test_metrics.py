@@ -10,7 +10,7 @@ import pytest
 import sklearn.metrics as theirs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, norm
 from sklearn.calibration import calibration_curve
 
 from afltool.errors import UsageError
@@ -24,7 +24,7 @@ from afltool.metrics.figures import (
     reliability,
     roc,
 )
-from afltool.metrics.intervals import intervals, mcnemar, resampled
+from afltool.metrics.intervals import intervals, mcnemar, paired_bootstrap, resampled
 
 
 def scored(n=200, classes=3, seed=0, probabilities=True, ties=False):
@@ -192,6 +192,34 @@ def test_mcnemar_is_the_exact_binomial_test():
     assert (found["only_this"], found["only_other"]) == (8, 3)
     assert found["p_value"] == pytest.approx(2 * binom.cdf(3, 11, 0.5))
     assert mcnemar(first, first)["p_value"] == 1
+
+
+def test_a_paired_bootstrap_of_equal_seeds_is_one_of_rows():
+    """Of equal seeds it is the bootstrap of rows alone, so its p is near McNemar's."""
+    one = np.repeat([1, -1, 0], [30, 14, 356]).astype(np.int8)
+    p = paired_bootstrap(np.stack([one] * 5))
+    assert p == paired_bootstrap(np.stack([one] * 5)), "the seed is fixed"
+    normal = 2 * norm.sf(abs(one.mean()) / (one.std() / np.sqrt(len(one))))
+    assert p == pytest.approx(normal, abs=0.006)
+    assert paired_bootstrap(np.stack([one, -one])) == 1
+    assert paired_bootstrap(np.ones((3, 50), np.int8)) == 1 / 10_001
+
+
+def test_a_paired_bootstrap_has_the_deviation_of_rows_and_of_seeds():
+    """Against the normal p of a mean over rows and seeds that do not interact."""
+    rng = np.random.default_rng(0)
+    n, shift = 4000, np.array([-60, 30, 60, 90, 150, 180])
+    seeds = np.zeros((6, n), np.int8)
+    for s, k in enumerate(shift):  # seed s differs in |k| rows of its own, by chance
+        seeds[s, rng.choice(n, abs(k), replace=False)] = np.sign(k)
+    by_seed = seeds.mean(axis=1).std(ddof=1) / np.sqrt(6)
+    by_row = seeds.mean(axis=0).std() / np.sqrt(n)
+    p = paired_bootstrap(seeds)
+    far = abs(seeds.mean()) / np.hypot(by_seed, by_row)
+    assert by_seed > 4 * by_row, "the premise"
+    assert p == pytest.approx(2 * norm.sf(far), abs=0.03)
+    pooled = seeds[seeds != 0]
+    assert mcnemar(pooled > 0, pooled < 0)["p_value"] < 1e-6 < p / 100, "rows once a seed"
 
 
 def test_rows_that_arrive_in_blocks_are_joined():

@@ -6,15 +6,19 @@ import json
 import shutil
 from statistics import fmean, stdev
 
+import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
 import afltool
 from afltool.errors import InvalidDataError, UsageError
+from afltool.metrics.intervals import paired_bootstrap
 from afltool.options.study import TableOptions
 from afltool.report.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
 from afltool.report.published import TABLE, beside, names, published
+from afltool.store.features import open_features
+from afltool.store.heads import load_head
 from afltool.studies.description import find, read, shipped_names
 from afltool.studies.execution import study
 from afltool.studies.layout import StudyFolder
@@ -320,28 +324,75 @@ def values(made, name, column):
 
 def test_p_values_are_those_of_scipy(done, road):
     column = table(done).columns[0]
-    for test in ("chi2", "t"):
-        made = table(done, TableOptions(test=test))
+    for test, where in (("chi2", ("seed=0",)), ("t", ())):
+        made = table(done, TableOptions(test=test, where=where))
         a, b = values(made, "AFL", column), values(made, "Deep | 100%, layers = 0", column)
         if test == "t":
             p = stats.ttest_rel(a, b).pvalue
         else:
-            right = [round(200 * sum(one)) for one in (a, b)]
-            p = stats.chi2_contingency([[r, 600 - r] for r in right], correction=False).pvalue
+            right = [round(200 * one) for (one,) in (a, b)]
+            p = stats.chi2_contingency([[r, 200 - r] for r in right], correction=False).pvalue
         line = next(n for n in made.notes if "alpha = 0.1: Deep | 100%, layers = 0 against" in n)
         assert line.endswith(f"p = {p:.3g}")
 
 
+def right_of(folder, cell, head, road):
+    loaded, _ = load_head(folder.cell(cell.key) / head)
+    with open_features(road.test) as rows:
+        order = np.argsort(rows.row_ids)
+        right = np.concatenate([loaded.scores(X).argmax(axis=1) for _, X in rows.blocks()])
+        return (right == rows.labels)[order]
+
+
 def test_mcnemar_pairs_the_rows_of_equal_seeds(done, road):
-    made = table(done, TableOptions(test="mcnemar", layers="", rows="head"))
+    """The rows of several seeds are the same rows: they are drawn together, and so are seeds."""
+    asked = {"test": "mcnemar", "layers": "", "rows": "head"}
     cells = [c for c in find(str(done)).cells if c.setting["alpha"] == 0.1]
-    folder, only = StudyFolder(done), [0, 0]
+    folder, right = StudyFolder(done), []
     for seed in (0, 1, 2):
         one, other = (c for c in cells if c.setting["seed"] == seed)
-        against = folder.cell(other.key) / "05-head-3.h5"
-        found = afltool.evaluate(folder.cell(one.key) / "05-head.h5", road.test, against=against)
-        only[0] += found["against"]["only_this"]
-        only[1] += found["against"]["only_other"]
-    p = stats.binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
-    line = next(n for n in made.notes if n.startswith("McNemar, alpha = 0.1"))
+        right.append((right_of(folder, one, "05-head.h5", road),
+                      right_of(folder, other, "05-head-3.h5", road)))  # fmt: skip
+    differences = np.stack([a.astype(np.int8) - b for a, b in right]).astype(np.int8)
+    assert len(np.unique(differences, axis=0)) == 3, "the premise: seeds differ"
+    several = next(n for n in table(done, TableOptions(**asked)).notes if "alpha = 0.1" in n)
+    assert several.startswith("paired bootstrap of 200 rows and 3 seeds, 10,000 samples, alpha")
+    assert several.endswith(f"p = {paired_bootstrap(differences):.3g}")
+    alone = table(done, TableOptions(**asked, where=("seed=0",)))
+    only = [int((differences[0] == side).sum()) for side in (1, -1)]
+    p = stats.binomtest(only[0], sum(only)).pvalue
+    line = next(n for n in alone.notes if n.startswith("McNemar, alpha = 0.1"))
     assert line.endswith(f"p = {p:.3g}")
+
+
+def test_counts_of_different_seeds_are_not_pooled(done):
+    made = table(done, TableOptions(test="chi2"))
+    line = next(n for n in made.notes if "alpha = 0.1: Deep | 100%, layers = 0 against" in n)
+    assert "p = not defined (3 pairs of heads test the same rows, which count once" in line
+
+
+def test_equal_heads_of_many_seeds_give_the_p_of_one_seed(road, tmp_path):
+    text = f"""
+        train-features = "{road.train}"
+        test-features = "{road.test}"
+        clients = 3
+        seed = [0, 1, 2]
+        [study]
+        rows = "head"
+        [[method]]
+        label = "A"
+        head = "linear"
+        [[method]]
+        label = "B"
+        head = "linear"
+        ridge = 3e4
+    """
+    (tmp_path / "s.toml").write_text(text)
+    made = study(read(tmp_path / "s.toml"), tmp_path / "S")
+    for test in ("chi2", "mcnemar"):
+        every, one = (
+            [n for n in table(made, TableOptions(test=test, where=where)).notes if " p = " in n]
+            for where in ((), ("seed=0",))
+        )
+        assert every == one
+        assert 0 < float(every[0].rpartition("p = ")[2]) < 1, "the premise: some rows differ"

@@ -70,8 +70,9 @@ class TableOptions(Options):
         path_in=file_in,
     )
     test: str | None = option(
-        None, "compare every row with the first: χ² of pooled counts, McNemar's exact test on "
-        "equal rows, Student's paired t over seeds", choices=("chi2", "mcnemar", "t"),
+        None, "compare every row with the first: χ² of the counts of one seed; McNemar's exact "
+        "test on equal rows, of several seeds a bootstrap of rows and seeds; Student's paired t "
+        "over seeds", choices=("chi2", "mcnemar", "t"),
     )  # fmt: skip
 
     def check(self) -> None:

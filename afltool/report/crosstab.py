@@ -45,6 +45,7 @@ class Record:
     """One result. ``figures`` is empty for a hole, and ``hole`` says why: missing, failed, "<5".
 
     ``spread``: a deviation that was published with the figure. ``kind``: ours, also or published.
+    ``source``: what was measured, by digests; equal sources are one measurement, () is unknown.
     """
 
     axes: Mapping[str, Any]
@@ -52,6 +53,7 @@ class Record:
     hole: str = ""
     spread: float | None = None
     kind: str = "ours"
+    source: Key = ()
 
 
 @dataclass

@@ -126,6 +126,18 @@ def evaluate(
     return found
 
 
+def right_rows(
+    head: str | Path, features: str | Path
+) -> tuple[NDArray[np.bool_], NDArray[np.bytes_]]:
+    """Whether the solved head predicts each row right, bool (n,), and the row ids, (n,)."""
+    solved, header = load_solved_head(Path(head))
+    with open_features(Path(features)) as rows:
+        check_fits(head, header, rows)
+        keeping = Kept(rows=True)
+        _score(solved, head, rows, False, keeping, None, None)
+        return keeping.right(), rows.row_ids.copy()
+
+
 def _figures(o: EvaluateOptions) -> tuple[str, ...]:
     """The figures asked for; those of parts are accuracies where none is named."""
     if o.metrics is not None:

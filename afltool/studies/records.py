@@ -38,14 +38,20 @@ def _of_cell(folder: StudyFolder, cell: Cell, layers: Sequence[int]) -> Iterator
         return
     measured = after_layers(found) if layers and _is_deep(cell) else {}
     if not measured:
-        yield Record(axes, figures(found))
+        yield Record(axes, figures(found), source=source_of(found))
     for number in layers if measured else ():
         if number in measured:
-            yield Record({**axes, "layers": number}, measured[number])
+            source = (*source_of(found), number)
+            yield Record({**axes, "layers": number}, measured[number], source=source)
 
 
 def _is_deep(cell: Cell) -> bool:
     return cell.method is None and "layers" in cell.config.head_options
+
+
+def source_of(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a summary is of: the digests of the head and of the test features."""
+    return found["head_digest"], found["digests"]["test"]
 
 
 def figures(found: Mapping[str, Any]) -> dict[str, float]:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from ..options.study import TableOptions, names_of, numbers_of
-from ..report.crosstab import Crosstab, Entry, Key, Record, crosstab
+from ..report.crosstab import Crosstab, Record, crosstab
 from ..report.published import NOT_STATED, beside, published
-from ..runs.layout import RunFolder
-from ..stages.evaluate import evaluate
-from ..store.folders import BaselineFolder
 from . import records as found_by
-from .axes import axes_of
 from .cells import SEEDS
 from .description import Study, of_folder
 from .layout import StudyFolder
+from .p_values import heads_of, tests
 from .results import by_reason, failure, finished, names_of_cells
 
 
@@ -44,7 +41,7 @@ def table(root: str | Path, given: TableOptions | None = None) -> Crosstab:
     made = crosstab([*ours, *others, *papers], rows, columns, values, stat, SEEDS, study.title)
     made.notes += notes(study, folder, o, papers)
     if o.test is not None:
-        made.notes += tests(made, o.test, _heads(study, folder))
+        made.notes += tests(made, o.test, heads_of(study, folder))
     return made
 
 
@@ -105,110 +102,3 @@ def notes(
         theirs = sorted({str(one.axes["data"]) for one in published(str(o.published))})
         found.append(f"Published figures ({o.published}) are of {', '.join(theirs)}: none beside.")
     return found
-
-
-# ------------------------------------------------------------ tests
-
-
-Pair = tuple[Record, Record]
-
-
-def tests(made: Crosstab, name: str, heads: Mapping[Key, tuple[Path, Path]]) -> list[str]:
-    """The p-value of every row against the first one, column by column."""
-    rows = [row for row in made.rows if row[0] != "published"]
-    if len(rows) < 2:
-        raise UsageError("--test compares every row with the first; the table has one row")
-    first, lines = rows[0], []
-    ask: dict[str, Callable[[Entry, Entry], float | None]] = {
-        "chi2": _chi2, "t": _paired_t, "mcnemar": lambda a, b: _mcnemar(a, b, heads),
-    }  # fmt: skip
-    for column in made.columns:
-        if column[0] != "top1":
-            raise UsageError("--test is of top1")
-        for row in rows[1:]:
-            pair = [made.entries.get((key, column), Entry()) for key in (first, row)]
-            p = ask[name](*pair) if all(one.values for one in pair) else None
-            shown = "not defined" if p is None else f"{p:.3g}"
-            lines.append(
-                f"{_WORDS[name]}, {made.column_names[column]}: {made.row_names[row]} against "
-                f"{made.row_names[first]}: p = {shown}"
-            )
-    return lines
-
-
-_WORDS = {"chi2": "χ² of pooled counts", "t": "paired t over seeds", "mcnemar": "McNemar"}
-
-
-def _chi2(a: Entry, b: Entry) -> float | None:
-    """Pearson's χ² of right and wrong rows, pooled over seeds, without correction."""
-    from scipy.stats import chi2_contingency
-
-    counts = []
-    for entry in (a, b):
-        n = sum(round(one.figures["n"]) for one in entry.records if "n" in one.figures)
-        if not n:
-            return None
-        right = sum(round(one.figures["top1"] * one.figures["n"]) for one in entry.records
-                    if "n" in one.figures)  # fmt: skip
-        counts.append([right, n - right])
-    if not (counts[0][0] + counts[1][0]) or not (counts[0][1] + counts[1][1]):
-        return None
-    return float(chi2_contingency(counts, correction=False).pvalue)
-
-
-def _paired(a: Entry, b: Entry) -> list[Pair]:
-    """Records of equal seeds, in order."""
-    by = {_seeds(one): one for one in b.records if one.figures}
-    return [(one, by[_seeds(one)]) for one in a.records if one.figures and _seeds(one) in by]
-
-
-def _seeds(record: Record) -> Key:
-    return (str(record.axes.get("partition_seed", record.axes.get("seed"))),)
-
-
-def _paired_t(a: Entry, b: Entry) -> float | None:
-    """Student's t of the differences of equal seeds; None below two pairs or without deviation."""
-    from scipy.stats import ttest_rel
-
-    pairs = _paired(a, b)
-    x, y = ([pair[i].figures["top1"] for pair in pairs] for i in (0, 1))
-    if len(pairs) < 2 or len({u - v for u, v in zip(x, y, strict=True)}) == 1:
-        return None
-    return float(ttest_rel(x, y).pvalue)
-
-
-def _mcnemar(a: Entry, b: Entry, heads: Mapping[Key, tuple[Path, Path]]) -> float | None:
-    """McNemar's exact test; rows of all pairs of seeds together."""
-    from scipy.stats import binomtest
-
-    only_first = only_second = 0
-    for pair in _paired(a, b):
-        places = [heads.get(_identity(one)) for one in pair]
-        if places[0] is None or places[1] is None:
-            return None
-        found = evaluate(places[0][0], places[0][1], against=places[1][0])["against"]
-        only_first += found["only_this"]
-        only_second += found["only_other"]
-    differ = only_first + only_second
-    return float(binomtest(only_first, differ).pvalue) if differ else 1.0
-
-
-def _heads(study: Study, folder: StudyFolder) -> dict[Key, tuple[Path, Path]]:
-    """Head and test features of every cell that is done, by the axes of its record."""
-    found: dict[Key, tuple[Path, Path]] = {}
-    for cell in study.cells:
-        summary = finished(folder, cell)
-        if summary is None:
-            continue
-        place = folder.cell(cell.key)
-        key = _identity(Record(axes_of(cell), {}))
-        if cell.method is None:
-            run = RunFolder(place)
-            found[key] = run.head(len(summary["bytes_per_client"])), run.features("test")
-        else:
-            found[key] = place / BaselineFolder.HEAD, cell.files(folder)[1]
-    return found
-
-
-def _identity(record: Record) -> Key:
-    return tuple(sorted((k, str(v)) for k, v in record.axes.items()))
