@@ -594,7 +594,7 @@ def test_features_of_another_backbone_format_or_class_list(road, tmp_path, cli):
         refused(cli("aggregate", road.total, stats, "-o", out), MISMATCH, stats, difference)
         refused(
             cli("evaluate", road.head, features), MISMATCH, features, road.head, difference,
-            "extract it with the backbone",
+            "extract its rows with the backbone",
         )  # fmt: skip
 
 

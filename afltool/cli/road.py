@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..heads import OPTIONS
+from ..options.features import SpaceOptions
 from ..options.files import WRITES
 from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
@@ -22,7 +23,8 @@ def add_to(app: typer.Typer) -> None:
         help="Write a head file: a head and its options, on which a federation agrees first.",
     )
     for name, cls in OPTIONS.items():
-        add(heads, name, _head_command(name), head_options=parameters(cls, "Head"))
+        of_head = parameters(cls, "Head")
+        add(heads, name, _head_command(name), options=SpaceOptions, head_options=of_head)
     app.add_typer(heads, name="head")
     at_solve = of_heads(at_solve=True)
     add(app, "local-stats", local_stats, options=LocalStatsOptions, head_options=of_heads())
@@ -41,11 +43,16 @@ def add_to(app: typer.Typer) -> None:
 
 def _head_command(name: str) -> Any:
     def head(
-        out: Out, head_options: dict[str, Any], overwrite: Overwrite = False, as_json: Json = False
+        out: Out,
+        options: dict[str, Any],
+        head_options: dict[str, Any],
+        overwrite: Overwrite = False,
+        as_json: Json = False,
     ) -> None:
         from ..stages.head import head as stage
 
-        show(stage(name, out, options=head_options, overwrite=overwrite), as_json)
+        made = stage(name, out, options=head_options, overwrite=overwrite, **options)
+        show(made, as_json)
 
     head.__doc__ = OPTIONS[name].__doc__
     return head

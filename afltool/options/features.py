@@ -36,6 +36,16 @@ class NumberFormat(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpaceOptions(Options):
+    """Which features a federation has."""
+
+    space: Path | None = option(
+        None, "feature file: every site has features of its space, and its classes; others are "
+        "refused before they compute",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConvertOptions(NumberFormat):
     """Options of `convert`."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
+from .features import SpaceOptions
 from .fields import Options, option
 
 SIGNED, MASKED = "signed", "masked"
@@ -56,7 +57,7 @@ class NoiseOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RosterOptions(NoiseOptions):
+class RosterOptions(NoiseOptions, SpaceOptions):
     """What a federation agrees on before a round."""
 
     head: str = option(help="head file of the round, or a head's name", names_file=True)
@@ -66,10 +67,6 @@ class RosterOptions(NoiseOptions):
     protection: str | None = option(
         None, "how every member's statistics leave it", choices=MODES,
         unset="masked with --server, else signed",
-    )  # fmt: skip
-    space: Path | None = option(
-        None, "feature file: all members have features of its space, and its classes",
-        unset="what the head file is bound to",
     )  # fmt: skip
     colluding: int = option(
         0, "members who may work with the server or with each other", at_least=0

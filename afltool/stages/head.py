@@ -6,22 +6,46 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..differences import difference
+from ..errors import MismatchError
+from ..options import made, takes
+from ..options.features import SpaceOptions
 from ..statistics import Context
-from ..store.heads import new_head, save_head
+from ..store.heads import new_head, rows_of, save_head
 from ..store.recipes import recipe, up_to_date
 
 
+@takes(SpaceOptions)
 def head(
     name: str,
     out: str | Path,
     *,
     options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    **how: Any,
 ) -> Path:
-    """Write a head before its first phase: its name, options and what files they name hold."""
-    out = Path(out)
-    made, space = new_head(name, options)
-    made_by = recipe("head", {"name": name, **made.options.as_dict()}, {})
+    """Write a head before its first phase: its name, options and what files they name hold.
+
+    ``space``: a feature file; the head is bound to its space and classes, so that features of
+    another one are refused before anything is computed from them.
+    """
+    out, o = Path(out), made(SpaceOptions, how)
+    new, space = new_head(name, options)
+    bound = None if space is None else Context(space)
+    if o.space is not None:
+        bound = _bound(rows_of(o.space), bound, o.space)
+    inputs = {} if o.space is None or bound is None else {"bound": bound.as_dict()}
+    made_by = recipe("head", {"name": name, **new.options.as_dict()}, inputs)
     if not up_to_date(out, made_by, overwrite):
-        save_head(out, made, made_by, None if space is None else Context(space))
+        save_head(out, new, made_by, bound)
     return out
+
+
+def _bound(rows: Context, thresholds: Context | None, path: Path) -> Context:
+    """What the head is bound to; refused where its thresholds are of another space."""
+    if thresholds is not None and (where := difference(thresholds.space, rows.space)):
+        raise MismatchError(
+            f"--space {path} has other features than the file that the head's options name: space."
+            f"{where} (here: {path})"
+        )
+    return rows

@@ -24,7 +24,7 @@ from ..progress import log
 from ..statistics import Statistics
 from ..store.arrays import damage_as_error
 from ..store.hdf5 import read_header
-from ..store.heads import load_head, save_head
+from ..store.heads import check_bound, load_head, save_head
 from ..store.recipes import recipe, up_to_date
 from ..store.statistics import load_statistics
 
@@ -105,13 +105,15 @@ def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None
             f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}; the "
             "file of this head is needed and does not lie beside it: give it with --head FILE"
         )
-    head = load_head(path)[0]
+    head, header = load_head(path)
     if head.digest() != wanted["digest"]:
         where = difference(binding(head), dict(wanted)) or "its learned state differs"
         raise MismatchError(
             f"{total} was gathered for another head than {path}: {where}; give the right one with "
             "--head FILE"
         )
+    rows = statistics.context
+    check_bound(path, header, total, {"space": rows.space, "classes": list(rows.classes)})
     return head
 
 

@@ -145,18 +145,25 @@ def not_solved(head: Head, path: str | Path) -> UsageError:
 def check_fits(head: str | Path, header: Mapping[str, Any], rows: Features) -> None:
     """Refuse with `MismatchError` features of another space, or other classes, than the head's.
 
-    A head that was made of no features fits all, one whose space has no ``dtype`` any number
-    format. Classes are those of labels, where there are any.
+    A head that was made of no features, and is bound to none, fits all, one whose space has no
+    ``dtype`` any number format. Classes are those of labels, where there are any.
     """
-    labelled = rows.given_labels is not None
-    known = [key for key in ("space", "classes") if header[key] and (key == "space" or labelled)]
-    ours, theirs = ({key: one[key] for key in known} for one in (header, rows.header))
+    named = ("space", "classes") if rows.given_labels is not None else ("space",)
+    check_bound(head, header, rows.path, {key: rows.header[key] for key in named})
+
+
+def check_bound(
+    head: str | Path, header: Mapping[str, Any], path: str | Path, found: Mapping[str, Any]
+) -> None:
+    """`check_fits` of a file whose header or context says ``found`` of its rows."""
+    known = [key for key in found if header[key]]
+    ours, theirs = ({key: one[key] for key in known} for one in (header, found))
     if header["space"] and "dtype" not in header["space"]:
         alike = {key: header["space"].get(key) for key in ("dtype", "fraction_bits")}
         ours, theirs = ({**one, "space": {**one["space"], **alike}} for one in (ours, theirs))
     if where := difference(ours, theirs):
         raise MismatchError(
-            f"{rows.path} does not fit the head {head}: {where}; extract it with the backbone, "
+            f"{path} does not fit the head {head}: {where}; extract its rows with the backbone, "
             "options and classes of the head"
         )
 
