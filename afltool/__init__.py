@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .stages.keys import lock_key as lock_key
     from .stages.keys import roster as roster
     from .stages.local_stats import local_stats as local_stats
+    from .stages.masks import mask_forget as mask_forget
     from .stages.masks import mask_offer as mask_offer
     from .stages.masks import mask_reveal as mask_reveal
     from .stages.merge import merge as merge
@@ -70,6 +71,7 @@ _WHERE = {
     "roster": "stages.keys:roster",
     "mask_offer": "stages.masks:mask_offer",
     "mask_reveal": "stages.masks:mask_reveal",
+    "mask_forget": "stages.masks:mask_forget",
     "solve": "stages.solve:solve",
     "evaluate": "stages.evaluate:evaluate",
     "predict": "stages.predict:predict",

@@ -15,8 +15,10 @@ from rounds_under_masks import Round, digest, numbers
 
 import afltool
 from afltool.errors import AflError, CorruptFileError, InputError, MismatchError, UsageError
-from afltool.privacy import masking
+from afltool.privacy import identity, masking, roster
+from afltool.privacy.offers import Offers, RoundFolder
 from afltool.stages.inspect import info
+from afltool.store.masked import load_masked
 from afltool.store.statistics import load_statistics
 
 
@@ -90,12 +92,97 @@ def test_every_step_repeats_with_the_same_bytes(fresh):
     assert len(before) == 3 * 4 + 2
     assert fresh.whole(fresh.sites, fresh.sites) == first
     assert {p: p.read_bytes() for p in fresh.where.rglob("*") if p.is_file()} == before
-    shutil.rmtree(fresh.where)  # and when everything but the private folders is lost
-    fresh.whole(fresh.sites, fresh.sites)
-    for path, data in before.items():
-        if path.suffix == ".json":
-            assert path.read_bytes() == data, path
     assert digest(first) == fresh.wanted(fresh.sites)
+
+
+def test_when_files_are_lost_every_step_gives_the_same_bytes_until_the_answer(fresh):
+    """Then the round is over: offers and answers come again, masked files do not."""
+    for step in (fresh.offer, lambda names: [fresh.masked(name) for name in names]):
+        step(fresh.sites)
+        before = {p: p.read_bytes() for p in fresh.where.rglob("*") if p.is_file()}
+        for path in before:
+            path.unlink()
+        fresh.offer(fresh.sites)
+        if step != fresh.offer:
+            step(fresh.sites)
+        assert {p: p.read_bytes() for p in fresh.where.rglob("*") if p.is_file()} == before
+    files = sorted((fresh.where / "masked").iterdir())
+    answers = fresh.reveal(fresh.sites, fresh.aggregate(files))
+    before = {p: p.read_bytes() for p in answers.parent.rglob("*.json")}
+    for folder in (answers, fresh.where / "offers"):
+        shutil.rmtree(folder)
+    fresh.offer(fresh.sites)
+    fresh.reveal(fresh.sites, fresh.where / "total.request.json")
+    assert {p: p.read_bytes() for p in answers.parent.rglob("*.json")} == before
+    assert fresh.masked("site-0") == files[0]
+    with pytest.raises(MismatchError, match="is over for 'site-0', who has answered"):
+        fresh.masked("site-0", "again")
+
+
+def test_a_stolen_key_opens_no_round_that_is_over(fresh, tmp_path):
+    """A thief has the key, its folder of rounds and all files; before the answer it is enough."""
+
+    def stolen():
+        shutil.rmtree(tmp_path, ignore_errors=True)
+        shutil.copytree(fresh.key("site-0").parent, tmp_path)
+        offers = Offers.load(roster.load(fresh.roster), [fresh.where / "offers"])
+        me = identity.load(tmp_path / "site-0.key")
+        drawn = RoundFolder.of(offers.roster, me).secrets()
+        mine = load_masked(fresh.where / "masked" / "client-site-0.h5")
+        nothing = {name: np.zeros_like(a) for name, a in mine.items()}
+        masking.mask(offers, "site-0", drawn, nothing)
+        return {name: (a - nothing[name]).view(np.int64) for name, a in mine.items()}
+
+    fresh.offer(fresh.sites)
+    files = [fresh.masked(name) for name in fresh.sites]
+    truth = load_statistics(fresh.plain("site-0")).arrays["gram"]
+    np.testing.assert_array_equal(stolen()["gram"], truth)
+    request = fresh.aggregate(files)
+    reveals = fresh.reveal(fresh.sites, request)
+    with pytest.raises(MismatchError, match="secrets are deleted"):
+        stolen()
+    folder = tmp_path / "site-0.rounds" / roster.load(fresh.roster).digest()[:32]
+    assert {p.name for p in folder.iterdir()} == {"offer", "used", "answered"}
+    assert digest(fresh.aggregate(files, (reveals,))) == fresh.wanted(fresh.sites)
+
+
+def test_secrets_that_a_kill_left_after_the_answer_are_not_used_and_go(fresh):
+    fresh.offer(fresh.sites)
+    request = fresh.aggregate([fresh.masked(name) for name in fresh.sites])
+    secrets = {
+        p: p.read_bytes() for p in fresh.key("site-0").parent.glob("site-0.rounds/*/secrets")
+    }
+    fresh.reveal(["site-0"], request)
+    path = next(p for p in secrets if not p.exists())
+    path.write_bytes(secrets[path])
+    with pytest.raises(MismatchError, match="is over for 'site-0'"):
+        fresh.masked("site-0", "again")
+    fresh.reveal(["site-0"], request)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("after", ["nothing", "the offer", "masking"])
+def test_a_round_that_was_given_up_is_never_used_again(fresh, after):
+    if after != "nothing":
+        fresh.offer(fresh.sites)
+    if after == "masking":
+        files = [fresh.masked(name) for name in fresh.sites]
+        request = fresh.aggregate(files)
+    for _ in range(2):
+        (folder,) = afltool.mask_forget(fresh.roster, key=fresh.key("site-0"))
+        assert not (folder / "secrets").exists()
+        assert (folder / "forgotten").exists()
+    over = "is over for 'site-0', who has given it up"
+    with pytest.raises(MismatchError, match=over):
+        fresh.offer(["site-0"])
+    if after == "the offer":
+        with pytest.raises(MismatchError, match=over):
+            fresh.masked("site-0")
+    if after == "masking":
+        with pytest.raises(MismatchError, match=over):
+            fresh.reveal(["site-0"], request)
+        rest = fresh.sites[1:]  # a file that was sent may still be in the sum
+        assert digest(fresh.aggregate(files, (fresh.reveal(rest, request),)))
 
 
 def test_masks_are_never_used_for_other_rows(fresh):

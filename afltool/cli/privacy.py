@@ -41,6 +41,7 @@ def add_to(app: typer.Typer) -> None:
         "After a round: answer the server's request; a member answers one request a round.",
         RevealOptions, Folder, has_json=False,
     )  # fmt: skip
+    add(mask, "forget", mask_forget, options=MemberOptions)
     app.add_typer(mask, name="mask")
 
 
@@ -68,3 +69,13 @@ def keys_lock(
     from ..stages.keys import lock_key
 
     say(lock_key(key, out, **options))
+
+
+def mask_forget(
+    roster: Annotated[Path, typer.Argument(help="roster of the round")], options: dict[str, Any]
+) -> None:
+    """Give a round up: its secrets are deleted, and no step of it is possible any more."""
+    from ..stages.masks import mask_forget as stage
+
+    for folder in stage(roster, **options):
+        say(folder)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from ..digest import canonical_json
 from ..errors import CorruptFileError, MismatchError
 from ..names import ROUNDS, file_stem
 from ..store import headers
-from ..store.atomic import close_to_others, write_once
+from ..store.atomic import close_to_others, delete, write_once
 from . import messages as msg
 from . import shamir
 from .identity import Identity, agree, derive
@@ -207,13 +208,17 @@ def missing(roster: Roster, found: Iterable[str]) -> list[str]:
 
 # ---------------------------------------------------------------- a member's round folder
 
+ANSWERED, FORGOTTEN = "answered", "forgotten"  # records of the end of a round
+
 
 @dataclass(frozen=True)
 class RoundFolder:
     """What a member knows and has done in one round: private files, each written only once.
 
     ``secrets`` (encrypted with the member's private key), ``used`` (what was masked), ``answered``
-    (which request).
+    (which request, and the answer), ``forgotten`` (the round was given up). With one of the last
+    two the round is over and the secrets are deleted; the records stay, and of an answered round
+    the ``offer``, which is public.
     """
 
     folder: Path
@@ -237,6 +242,7 @@ class RoundFolder:
 
     def begin(self) -> Secrets:
         """The secrets of this round: drawn at the first call, the same ones later."""
+        self.check_open()
         path = self.folder / "secrets"
         if not path.exists():
             drawn = draw(self.roster, self.me)
@@ -244,7 +250,11 @@ class RoundFolder:
         return self.secrets()
 
     def secrets(self) -> Secrets:
-        """The secrets of this round; refused where no offer was made."""
+        """The secrets of this round; refused where no offer was made, or after the round."""
+        self.check_open()
+        return self._secrets()
+
+    def _secrets(self) -> Secrets:
         path = self.folder / "secrets"
         if not path.exists():
             raise MismatchError(
@@ -277,6 +287,38 @@ class RoundFolder:
 
     def _key(self) -> bytes:
         return self.me.private_key("round folder")
+
+    def check_open(self) -> None:
+        """Refuse a round that is over."""
+        for record, what in ((ANSWERED, "answered its request"), (FORGOTTEN, "given it up")):
+            path = self.folder / record
+            if path.exists():
+                raise MismatchError(
+                    f"the round of the roster {self.roster.digest()[:12]} is over for "
+                    f"{self.me.name!r}, who has {what}: its secrets are deleted (recorded in "
+                    f"{path}); another round needs a new roster"
+                )
+
+    def offer(self) -> msg.Message:
+        """The signed offer of this round: made at the first call, the same one later."""
+        path = self.folder / "offer"
+        if path.exists():
+            return msg.message_of(str(path), msg.parse(path), "offer", PATTERN)
+        return self.begin().offer
+
+    def forget(self) -> None:
+        """Give the round up, unless it is over: no step of it is possible from now on."""
+        if not (self.folder / ANSWERED).exists():
+            self.once(FORGOTTEN, {"roster": self.roster.digest()}, "another round was given up")
+        delete(self.folder / "secrets")
+
+    def close(self) -> None:
+        """Delete the secrets of an answered round: nobody can unmask its file with this key."""
+        if (self.folder / "secrets").exists():
+            with suppress(CorruptFileError):  # what cannot be read is deleted all the same
+                offer = canonical_json(self._secrets().offer.as_dict())
+                write_once(self.folder / "offer", offer.encode())
+            delete(self.folder / "secrets")
 
     def check_used(self, offers: Offers) -> None:
         """Refuse unless this member has masked with these offers."""

@@ -25,7 +25,15 @@ from ..store.atomic import write_once
 from . import messages as msg
 from . import shamir
 from .identity import Identity, Member, agree, derive
-from .offers import NONCE, SHARE_BYTES, Offers, RoundFolder, check_secret_share, commitment
+from .offers import (
+    ANSWERED,
+    NONCE,
+    SHARE_BYTES,
+    Offers,
+    RoundFolder,
+    check_secret_share,
+    commitment,
+)
 from .roster import Roster
 from .sealing import SEAL
 
@@ -38,7 +46,7 @@ REVEAL = {
     "key": msg.hexadecimal(32),
     "sealed": msg.hexadecimal(16, most=msg.LARGEST_MESSAGE // 2),
 }
-ANSWERED = {"request": msg.SHA256, "answer": dict}
+RECORD = {"request": msg.SHA256, "answer": dict}
 Shares = Mapping[str, int]  # one of each member that made an offer
 
 
@@ -130,22 +138,27 @@ def _same(where: str, body: Mapping[str, Any], offers: Offers) -> None:
 
 
 def answer(request: Request, me: Identity) -> msg.Message:
-    """`reveal`, once in a round: again for the same request the same bytes, for another none."""
+    """`reveal`, once in a round: again for the same request the same bytes, for another none.
+
+    The answer is kept, so the round's secrets are needed for nothing more, and deleted.
+    """
     folder = RoundFolder.of(request.offers.roster, me)
-    path = folder.folder / "answered"
+    path = folder.folder / ANSWERED
     if not path.exists():
+        folder.check_open()
         folder.check_used(request.offers)
         found = reveal(request, me)
         record = {"request": request.digest, "answer": found.as_dict()}
         write_once(path, canonical_json(record).encode())
     record = msg.parse(path)
-    if wrong := headers.mismatch(record, ANSWERED):
+    if wrong := headers.mismatch(record, RECORD, exact=True):
         raise CorruptFileError(f"{path} is damaged: {wrong}")
     if record["request"] != request.digest:
         raise MismatchError(
             f"{me.name!r} has answered another request in this round; a second one could open "
             f"both secrets of a member (recorded in {path})"
         )
+    folder.close()
     return msg.message_of(str(path), record["answer"], "reveal", REVEAL)
 
 

@@ -1,4 +1,5 @@
-"""Stages `mask offer` and `mask reveal`: what a member publishes before and after it masks."""
+"""Stages `mask offer`, `mask reveal` and `mask forget`: what a member does before and after it
+masks."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def mask_offer(
     log.info("mask offer: the roster's digest is %s", agreed.digest())
     paths = []
     for me in keys_in(o.key, passphrase(o.passphrase_file)):
-        offer = RoundFolder.of(agreed, me).begin().offer
+        offer = RoundFolder.of(agreed, me).offer()
         paths.append(messages.write(_path(out, "offer", me), offer, overwrite))
     log.info(
         "mask offer: next, everybody gets %s; when the offers of all are in one folder, each masks "
@@ -50,7 +51,8 @@ def mask_reveal(
 ) -> list[Path]:
     """Answer the server's request: a member's shares of what did not cancel, one file a key.
 
-    A member answers one request in a round; with a folder of keys those of survivors answer.
+    A member answers one request in a round; with a folder of keys those of survivors answer. Then
+    the round is over for it: its secrets are deleted.
     """
     o = made(RevealOptions, options)
     offers = Offers.load(load_roster(o.roster), o.offers)
@@ -69,6 +71,23 @@ def mask_reveal(
         paths.append(messages.write(_path(out, "reveal", me), answer(asked, me), overwrite))
     log.info("mask reveal: next, send %s to the server, which alone can read it", _shown(paths))
     return paths
+
+
+@takes(MemberOptions)
+def mask_forget(roster: str | Path, **options: Any) -> list[Path]:
+    """End a round that a member has not answered: its secrets are deleted, no step is possible.
+
+    A file that it has sent may still be in the sum, if enough others answer. Returns the folders of
+    the round, whose records stay: one for each key.
+    """
+    o = made(MemberOptions, options)
+    agreed, folders = load_roster(Path(roster)), []
+    for me in keys_in(o.key, passphrase(o.passphrase_file)):
+        folder = RoundFolder.of(agreed, me)
+        folder.forget()
+        log.info("mask forget: the round %s is over for %r", agreed.digest()[:12], me.name)
+        folders.append(folder.folder)
+    return folders
 
 
 def _shown(paths: Sequence[Path]) -> str:

@@ -199,6 +199,13 @@ def write_once(path: Path, data: bytes) -> bytes:
             draft.unlink()
 
 
+def delete(path: Path) -> None:
+    """Delete a file, if it is there, so that it does not come back after a power cut."""
+    with writer_errors(path), suppress(FileNotFoundError):
+        path.unlink()
+        _sync_folder(path.parent)
+
+
 def _private_folder(path: Path) -> None:
     """Make a folder, and those above it that are missing, that nobody else may enter."""
     if not path.is_dir():
