@@ -1,5 +1,4 @@
-"""Stages `mask offer`, `mask reveal` and `mask forget`: what a member does before and after it
-masks."""
+"""Stages `mask offer`, `mask reveal`, `mask forget`: a member before it masks and after."""
 
 from __future__ import annotations
 
