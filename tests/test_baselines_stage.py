@@ -147,6 +147,28 @@ def test_rows_in_another_order_give_the_same_digest(road, tmp_path, cli):
     assert found[0] == found[1]
 
 
+def test_a_file_of_somebody_else_is_not_replaced(road, tmp_path, cli):
+    """It is found before any work, under each name that the folder has for results."""
+    out = tmp_path / "run"
+    out.mkdir()
+    others = {
+        "summary.json": b"{}",
+        "rounds.csv": b"round,winner\n1,me\n",
+        "learning-rates.json": b'{"mine": 1}',
+        "head-held-out.h5": road.head.read_bytes(),
+        "head.h5": road.head.read_bytes(),
+        "checkpoint.h5": road.train.read_bytes(),
+    }
+    for name, content in others.items():
+        (out / name).write_bytes(content)
+        done = cli(*arguments(road, "fedavg", out))
+        assert done.exit_code == 2, (name, done.stderr)
+        assert str(out / name) in done.stderr
+        assert (out / name).read_bytes() == content
+        assert [p.name for p in out.iterdir()] == [name]
+        (out / name).unlink()
+
+
 def test_running_again_is_up_to_date_and_another_run_is_refused(road, tmp_path, cli):
     out = tmp_path / "run"
     assert cli(*arguments(road, "fedavg", out)).exit_code == 0

@@ -205,6 +205,29 @@ def test_preparing_again_is_nothing_new_and_another_run_is_refused(road, tmp_pat
     assert {p.name for p in script.parent.glob("*.sh")} == {p.name for p in before}
 
 
+def test_scripts_of_somebody_else_are_neither_replaced_nor_removed(road, tmp_path):
+    """Written or changed by hand; those that were written before there was a record are ours."""
+    at = tmp_path / "run"
+    slurm.prepare(run_of(road), Site(), at)
+    folder = at / "slurm"
+    (folder / "my-own.sh").write_text("echo mine\n")
+    for name in ("05-solve.sh", "submit.sh"):
+        written = (folder / name).read_text()
+        (folder / name).write_text(written + "# my line\n")
+        before = {p: p.read_bytes() for p in folder.glob("*") if p.is_file()}
+        with pytest.raises(OutputExistsError, match=name):
+            slurm.prepare(run_of(road), Site(time="7"), at)
+        assert {p: p.read_bytes() for p in folder.glob("*") if p.is_file()} == before
+        (folder / name).write_text(written)
+    (folder / "scripts.json").unlink()
+    slurm.prepare(run_of(road), Site(time="7"), at)
+    assert "--time=7" in (folder / "05-solve.sh").read_text()
+    assert (folder / "my-own.sh").read_text() == "echo mine\n"
+    (folder / "plan.json").write_text('{"mine": 1}')
+    with pytest.raises(OutputExistsError, match=r"plan\.json"):
+        slurm.prepare(run_of(road), Site(), at)
+
+
 def test_wrong_options_are_refused_before_anything_is_written(road, cli, tmp_path):
     args = ["--train-features", road.train, "--test-features", road.test, "-o", tmp_path / "run"]
     assert cli("slurm", *args, "--print", "--submit").exit_code == 2

@@ -4,6 +4,7 @@
     RUN/slurm/01-….sh …         one script a step
     RUN/slurm/submit.sh         submits what is missing; the solve job calls it for the next round
     RUN/slurm/plan.json         the steps, for `status`
+    RUN/slurm/scripts.json      digests of the scripts: one that somebody changed is not replaced
     RUN/slurm/parts, log, jobs  what passes between jobs, their logs, their numbers
 
 All other files are those of `run`, with the same paths and recipes. So `run` continues what jobs
@@ -19,8 +20,9 @@ from pathlib import Path
 
 from ..differences import difference
 from ..errors import InputError, OutputExistsError, UsageError
+from ..report.own import check_own, is_plan
 from ..report.tables import write_json
-from ..runs.before import check_before
+from ..runs.before import check_before, check_own_files
 from ..runs.config import RunConfig, read_config
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file
@@ -28,6 +30,7 @@ from ..stages.head import head as make_head_file
 from ..store.atomic import write_text
 from ..store.outputs import make_folder
 from . import scripts
+from .own_scripts import check_scripts, write_scripts
 from .plan import Step, steps
 from .site import Site
 
@@ -78,6 +81,9 @@ def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
     """
     place = RunFolder(folder)
     texts = script_texts(config, site, folder)
+    check_own_files(config, place)
+    check_own(place.root, {RunFolder.PLAN: is_plan})
+    check_scripts(place / RunFolder.SLURM, texts)
     make_folder(place / RunFolder.SLURM)
     _keep_options(config.with_absolute_paths(), place.options)
     own = config.own
@@ -90,11 +96,7 @@ def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
             link_file(given, path, kind)
     if config.first_head is None:
         make_head_file(own.head, place.first_head, options=config.all_head_options())
-    for old in (place / RunFolder.SLURM).glob("*.sh"):
-        if old.name not in texts:  # of a step that this run no longer has
-            old.unlink()
-    for name, text in texts.items():
-        write_text(text, place / RunFolder.SLURM / name, overwrite=True)
+    write_scripts(place / RunFolder.SLURM, texts)
     _write_plan(steps(config, site), place / RunFolder.PLAN)
     return place / RunFolder.SUBMIT
 

@@ -6,20 +6,21 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from ..errors import InputError, UsageError
+from ..errors import InputError, OutputExistsError, UsageError
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
 from ..heads.checks import check_participation
 from ..inputs import meant
 from ..options.features import ExtractOptions
 from ..options.files import refuse_inside
+from ..report.own import check_own, is_confusion, is_evaluation, is_rounds, is_summary
 from ..stages.extract import check_extraction
 from ..store.features import check_alike
 from ..store.hdf5 import read_header
 from ..store.heads import head_from
 from ..store.partitions import load_partition
 from ..store.tables import read_columns
-from .config import RunConfig, files_of
+from .config import RunConfig, files_of, is_canonical, is_of_run
 from .layout import RunFolder
 
 
@@ -79,6 +80,23 @@ def check_head(config: RunConfig) -> None:
     """Refuse a head that cannot be made or begun, or that the run's clients cannot take part in."""
     check_participation(checked_head(config), config.local_stats)
     check_exchange(config)
+
+
+def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = False) -> None:
+    """Refuse files of somebody else under the names of the results, and another run.toml.
+
+    A run.toml that says the same run is left as it is, with its comments.
+    """
+    f = RunFolder
+    results = {f.METRICS: is_evaluation, f.CONFUSION: is_confusion, f.ROUNDS: is_rounds}
+    check_own(folder.root, {**results, f.SUMMARY: is_summary}, overwrite)
+    place = folder.options
+    if overwrite or not place.exists() or is_of_run(place, config) or is_canonical(place):
+        return
+    raise OutputExistsError(
+        f"{place} says another run, in words of its owner: it would be rewritten without them; "
+        "choose another -o, or move it away"
+    )
 
 
 def checked_head(config: RunConfig) -> Head:

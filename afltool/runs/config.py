@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import inputs
-from ..errors import UsageError
+from ..errors import AflError, UsageError
 from ..heads import OPTIONS
 from ..memory import Room, size_of
 from ..options import Options, checked, flag, option
@@ -287,6 +287,26 @@ def absolute(value: Any, f: Field[Any] | None) -> Any:
     if not isinstance(value, str) or not told.get("names_file") or value in told["examples"]:
         return value
     return str(Path(value).absolute()) if Path(value).is_file() else value
+
+
+def is_of_run(path: Path, config: RunConfig) -> bool:
+    """Whether a TOML file is there and has the options of this run, whatever else stands in it."""
+    found = _as_written(path)
+    return found is not None and found == config.with_absolute_paths().to_toml()
+
+
+def is_canonical(path: Path) -> bool:
+    """Whether a TOML file holds what `RunConfig.to_toml` writes, and nothing of somebody else."""
+    return _as_written(path) == path.read_text("utf-8", "replace")
+
+
+def _as_written(path: Path) -> str | None:
+    """The options of a TOML file as a run writes them; None where it has none that make a run."""
+    try:
+        with inputs.distinct_files():  # looking at an output is not reading it
+            return RunConfig(**read_config(path)).with_absolute_paths().to_toml()
+    except (AflError, OSError, TypeError):
+        return None
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class RunFolder:
     PLAN = "slurm/plan.json"  # the steps, for `status`
     SUBMIT = "slurm/submit.sh"
     COMMON = "slurm/common.sh"
+    SCRIPTS = "slurm/scripts.json"  # digests of the scripts that were written
     LOGS = "slurm/log"
     JOBS = "slurm/jobs"  # numbers of the submitted jobs, a file for each step and round
     SHARDS = "slurm/parts/{split}-of-{shards}"

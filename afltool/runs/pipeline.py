@@ -34,8 +34,8 @@ from ..store.heads import load_head
 from ..store.outputs import make_folder
 from ..store.statistics import load_statistics
 from ..store.workspace import Workspace, forget, working
-from .before import check_before, holds_clients_out
-from .config import KEEP_LAST, RunConfig
+from .before import check_before, check_own_files, holds_clients_out
+from .config import KEEP_LAST, RunConfig, is_of_run
 from .layout import RunFolder
 from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key
 from .thinned import finished_round, remove_rounds
@@ -55,6 +55,7 @@ def run(
     """
     folder = RunFolder(out)
     check_before(config, folder)
+    check_own_files(config, folder, overwrite)
     make_folder(folder.root)
     with working(config.here.room(), folder.root) as space:
         return _Run(config, folder, overwrite, shared).all(space)
@@ -100,9 +101,11 @@ class _Run:
             )  # fmt: skip
 
     def keep_options(self) -> None:
-        text = self.config.with_absolute_paths().to_toml()
-        with distinct_files():  # the options may have been read from this very file
-            write_text(text, self.folder.options, overwrite=True)
+        """Write run.toml, unless it says this run already, be it with comments of its owner."""
+        if not is_of_run(self.folder.options, self.config):
+            text = self.config.with_absolute_paths().to_toml()
+            with distinct_files():  # the options may have been read from this very file
+                write_text(text, self.folder.options, overwrite=True)
 
     def timed(self, name: str, work: Callable[[], Path]) -> Path:
         begun, worked = time.perf_counter(), time.process_time()
@@ -122,7 +125,7 @@ class _Run:
         def work() -> Path:
             if given is None and self.made_here(split, place):
                 return place
-            return link_file(given or self.kept(split), place, "features")
+            return link_file(given or self.kept(split), place, "features", self.overwrite)
 
         return self.timed(f"{'extract' if given is None else 'features'} {split}", work)
 
@@ -142,7 +145,7 @@ class _Run:
     def partition(self, train: Path) -> Path:
         given, place = self.config.own.partition, self.folder.clients
         if given is not None:
-            return link_file(given, place, "partition")
+            return link_file(given, place, "partition", self.overwrite)
         options = vars(self.config.partition)
         make = partial(partition, train, place, overwrite=self.overwrite, **options)
         key = partial(partition_key, train, options)
@@ -275,9 +278,20 @@ def check_room(head: Path, train: Path) -> None:
         loaded.options.check_room(read_header(train, "features")["space"]["dim"])
 
 
-def link_file(kept: Path, place: Path, kind: str) -> Path:
-    """A file from elsewhere under the name that a run has for it."""
+def link_file(kept: Path, place: Path, kind: str, overwrite: bool = False) -> Path:
+    """A file from elsewhere under the name that a run has for it.
+
+    Raises `OutputExistsError` where another file is there that has no other name, unless
+    ``overwrite``: it would be lost.
+    """
     digest = read_header(kept, kind)["digest"]
     with distinct_files():  # looking at an output is not reading it
         have = read_header(place, kind)["digest"] if place.exists() else None
-    return place if have == digest else link_or_copy(kept, place, kind)
+    if have == digest:
+        return place
+    if have is not None and place.stat().st_nlink == 1 and not overwrite:
+        raise OutputExistsError(
+            f"{place} exists, and is not {kept}: digest {have}, expected {digest}; move it away, "
+            "choose another -o, or use --overwrite"
+        )
+    return link_or_copy(kept, place, kind)

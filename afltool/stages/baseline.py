@@ -36,6 +36,7 @@ from ..options import made, takes
 from ..options.baseline import BaselineOptions
 from ..options.files import of_call, refuse_inside
 from ..progress import log
+from ..report.own import check_own, is_rates, is_rounds, is_summary
 from ..report.rounds import write_rounds
 from ..report.tables import write_json
 from ..statistics import Context
@@ -43,6 +44,7 @@ from ..store.checkpoints import load_checkpoint, save_checkpoint
 from ..store.features import Features, check_alike, open_features
 from ..store.folders import BaselineFolder
 from ..store.heads import save_head
+from ..store.outputs import check_output
 from ..store.partitions import partition_of
 from ..store.provenance import versions
 from ..store.recipes import recipe, up_to_date
@@ -50,6 +52,11 @@ from ..store.recipes import recipe, up_to_date
 CHECKPOINT_SECONDS = 60.0
 HEAD, HELD_OUT_HEAD = BaselineFolder.HEAD, BaselineFolder.HELD_OUT_HEAD
 CHECKPOINT, RATES = BaselineFolder.CHECKPOINT, BaselineFolder.RATES
+OWN = {
+    BaselineFolder.SUMMARY: is_summary,
+    BaselineFolder.ROUNDS: is_rounds,
+    BaselineFolder.RATES: is_rates,
+}
 
 
 @takes(BaselineOptions)
@@ -76,6 +83,9 @@ def baseline(
         job = _Job(method, wanted, o, out, rows, test)
         if up_to_date(out / HEAD, job.recipe(), overwrite):
             return out
+        check_own(out, OWN, overwrite)
+        check_output(out / CHECKPOINT, "checkpoint")
+        up_to_date(out / HELD_OUT_HEAD, job.recipe(), overwrite)  # refuses another one
         if overwrite:
             (out / CHECKPOINT).unlink(missing_ok=True)
         job.run()
@@ -232,7 +242,7 @@ class _Job:
         write_json(found, self.out / BaselineFolder.SUMMARY, overwrite=True)
         for name, head in solved.items():
             save_head(self.out / name, head, self.recipe(), context, threads=self.threads)
-        for name in (CHECKPOINT, RATES):
+        for name in (CHECKPOINT, *([RATES] if self.settings.lr == "auto" else [])):
             (self.out / name).unlink(missing_ok=True)
 
 

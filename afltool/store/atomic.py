@@ -168,8 +168,13 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def write_text(text: str, path: Path, overwrite: bool = False) -> Path:
-    """`write_bytes` of a text as UTF-8; what UTF-8 cannot hold is written as an escape."""
-    return write_bytes(text.encode("utf-8", "backslashreplace"), path, overwrite)
+    """`write_bytes` of a text, see `as_bytes`."""
+    return write_bytes(as_bytes(text), path, overwrite)
+
+
+def as_bytes(text: str) -> bytes:
+    """A text as UTF-8; what UTF-8 cannot hold becomes an escape."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def write_once(path: Path, data: bytes) -> bytes:

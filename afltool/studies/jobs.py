@@ -16,12 +16,12 @@ from pathlib import Path
 
 from ..digest import Digest
 from ..engines import queue, scripts, shell
+from ..engines.own_scripts import check_scripts, write_scripts
 from ..engines.plan import DONE, Step
 from ..engines.site import Site
 from ..errors import AflError
 from ..inputs import read_text
 from ..runs.layout import RunFolder
-from ..store.atomic import write_text
 from ..store.outputs import make_folder
 from .before import check_cells, check_size
 from .cells import Cell
@@ -91,13 +91,10 @@ def prepare(study: Study, site: Site, out: str | Path, *, most: int = 1000) -> P
     folder = StudyFolder(out)
     check_size(study, folder, most)
     texts = script_texts(study, site, folder.root)
+    check_scripts(folder.jobs, texts)
     make_folder(folder.jobs)
     study.keep(folder)
-    for old in folder.jobs.glob("*.sh"):
-        if old.name not in texts:
-            old.unlink()
-    for name, text in texts.items():
-        write_text(text, folder.jobs / name, overwrite=True)
+    write_scripts(folder.jobs, texts)
     return folder.jobs / "submit.sh"
 
 
