@@ -1,12 +1,18 @@
-"""A head is one module and one line in the registry: nothing else in the program knows of it.
+"""A head or a rival is one module and one line in a registry: nothing else knows of it.
 
-The toy is the nearest class mean: clients send the sum of each class's rows.
+The toys are the examples of docs/extending.md: the nearest class mean, and the trimmed mean.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
 import sys
-from types import ModuleType
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,79 +20,39 @@ from conftest import embeddings
 from typer.testing import CliRunner
 
 import afltool
-from afltool import heads
+from afltool import baselines, heads
 from afltool.cli.app import app
 from afltool.heads.base import Head
 from afltool.store.heads import load_head
 
-TOY = '''
-from dataclasses import dataclass
-
-import numpy as np
-
-from afltool.heads.base import Head, add_up
-from afltool.heads.carried import NOTHING
-from afltool.heads.options import HeadOptions
-from afltool.linalg.fixedpoint import real
-from afltool.linalg.gram import gram_and_cross
-from afltool.options import option
+PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToyOptions(HeadOptions):
-    """Options of the nearest class mean."""
-
-    prior: bool = option(False, "larger classes reach further", at_solve=True)
-
-
-class ToyHead(Head):
-    """The class whose mean is nearest."""
-
-    name = "toy"
-
-    def __init__(self, options, sources=None):
-        super().__init__(options, sources)
-        self.means = self.offsets = None
-
-    def phase(self):
-        return "means" if self.means is None else None
-
-    def _sums(self, blocks, carried):
-        classes = self._bound()[1]
-        return add_up({"sums": gram_and_cross(X, y, classes)[1]} for X, y in blocks), NOTHING
-
-    def absorb(self, total, validation=None):
-        dim, classes = total.arrays["sums"].shape
-        solved = self.bind(dim, classes)
-        scale = 2.0 ** -total.context.space["fraction_bits"]
-        solved.means = scale * total.arrays["sums"] / np.maximum(total.class_counts, 1)
-        share = (total.class_counts + 1) / (total.rows + classes)
-        solved.offsets = np.log(share) * self.options.prior - 0.5 * (solved.means**2).sum(axis=0)
-        return solved
-
-    def scores(self, X):
-        return real(X) @ self.means + self.offsets
-
-    def arrays(self):
-        return {} if self.means is None else {"means": self.means, "offsets": self.offsets}
-
-    def restore(self, phase, arrays):
-        head = ToyHead(self.options)
-        head.means, head.offsets = arrays.get("means"), arrays.get("offsets")
-        return head
+def example(heading):
+    """The code below a heading of docs/extending.md."""
+    text = PAGE.read_text().split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return re.search(r"```python\n(.*?)```", text, re.S)[1]
 
 
-OPTIONS, HEAD = ToyOptions, ToyHead
-'''
+def added(name, heading, tmp_path, monkeypatch):
+    """The module of an example, as its own file beside the package."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / f"{name}.py").write_text(example(heading))
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return import_module(name)
 
 
 @pytest.fixture
-def toy(monkeypatch):
-    module = ModuleType("toy_of_a_test")
-    monkeypatch.setitem(sys.modules, "toy_of_a_test", module)
-    exec(compile(TOY, "toy_of_a_test", "exec"), module.__dict__)  # the test's own text
-    monkeypatch.setitem(heads.HEADS, "toy", "toy_of_a_test")  # the one line
-    return module
+def toy(tmp_path, monkeypatch):
+    monkeypatch.setitem(heads.HEADS, "nearest-mean", "nearest_mean")  # the one line
+    return added("nearest_mean", "A head", tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def rival(tmp_path, monkeypatch):
+    monkeypatch.setitem(baselines.METHODS, "trimmed-mean", "trimmed_mean:TrimmedMean")
+    return added("trimmed_mean", "A rival", tmp_path, monkeypatch)
 
 
 def command(*words, code=0):
@@ -99,7 +65,7 @@ def test_a_toy_head_takes_the_whole_road(toy, tmp_path):
     train = afltool.import_embeddings(embeddings(tmp_path / "a.npz", 400), tmp_path / "train.h5")
     test = afltool.import_embeddings(embeddings(tmp_path / "b.npz", 100), tmp_path / "test.h5")
     afltool.partition(train, tmp_path / "clients.h5", scheme="dirichlet", alpha=0.1, clients=7)
-    head0 = afltool.head("toy", tmp_path / "head0.h5")
+    head0 = afltool.head("nearest-mean", tmp_path / "head0.h5")
     command("local-stats", train, "--partition", tmp_path / "clients.h5", "--head", head0,
             "-o", tmp_path / "stats")  # fmt: skip
     command("aggregate", tmp_path / "stats", "-o", tmp_path / "total.h5")
@@ -110,24 +76,78 @@ def test_a_toy_head_takes_the_whole_road(toy, tmp_path):
     found = afltool.evaluate(tmp_path / "head.h5", test)
     solved, header = load_head(tmp_path / "head.h5")
     assert isinstance(solved, toy.HEAD)
-    assert header["name"] == "toy"
+    assert header["name"] == "nearest-mean"
     assert found["top1"] > 0.5
     assert found["n"] == 100
 
 
 def test_its_options_are_checked_as_those_of_any_head(toy, tmp_path):
-    with pytest.raises(afltool.errors.UsageError, match="--prior takes true or false"):
-        afltool.head("toy", tmp_path / "h.h5", options={"prior": 3})
-    with pytest.raises(afltool.errors.UsageError, match="the head 'toy' has no option 'ridge'"):
-        afltool.head("toy", tmp_path / "h.h5", options={"ridge": 1.0})
+    for option, value, words in (
+        ("prior", 3, "--prior takes true or false; found 3"),
+        ("shrink", "x", "--shrink takes a number; found 'x'"),
+        ("shrink", 2, "--shrink is 0 to 1; found 2.0"),
+    ):
+        with pytest.raises(afltool.errors.UsageError, match=words):
+            afltool.head("nearest-mean", tmp_path / "h.h5", options={option: value})
+    with pytest.raises(
+        afltool.errors.UsageError, match="the head 'nearest-mean' has no option 'ridge'"
+    ):
+        afltool.head("nearest-mean", tmp_path / "h.h5", options={"ridge": 1.0})
 
 
 def test_a_run_takes_a_toy_head_too(toy, tmp_path):
     train = afltool.import_embeddings(embeddings(tmp_path / "a.npz", 200), tmp_path / "train.h5")
     test = afltool.import_embeddings(embeddings(tmp_path / "b.npz", 50), tmp_path / "test.h5")
-    words = ["run", "--train-features", train, "--test-features", test, "--head", "toy"]
+    words = ["run", "--train-features", train, "--test-features", test, "--head", "nearest-mean"]
     command(*words, "--clients", 5, "--alpha", 0.5, "-o", tmp_path / "RUN")
-    assert afltool.info(tmp_path / "RUN" / "05-head.h5")["name"] == "toy"
+    assert afltool.info(tmp_path / "RUN" / "05-head.h5")["name"] == "nearest-mean"
+
+
+def test_its_options_are_options_of_commands(toy, tmp_path):
+    """In a process of its own: the command line is made once, when it is loaded."""
+    line = "from afltool.heads import HEADS; HEADS['nearest-mean'] = 'nearest_mean'"
+    path = f"{Path(toy.__file__).parent}{os.pathsep}{Path(afltool.__file__).parents[1]}"
+    words = ["head", "nearest-mean", "--shrink", "0.25", "-o", str(tmp_path / "head0.h5")]
+    subprocess.run(
+        [sys.executable, "-c", f"{line}; from afltool.cli import main; main()", *words],
+        env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True,
+    )  # fmt: skip
+    assert afltool.info(tmp_path / "head0.h5")["options"] == {"prior": False, "shrink": 0.25}
+
+
+def test_a_toy_rival_takes_the_whole_road(rival, road, tmp_path):
+    given = {"partition": road.clients, "test": road.test, "threads": 1}
+    settings = {"rounds": 3, "trim": 0.0}
+    ours = afltool.baseline("trimmed-mean", road.train, tmp_path / "R", settings=settings, **given)
+    equal = {"rounds": 3, "average": "uniform"}
+    theirs = afltool.baseline("fedavg", road.train, tmp_path / "F", settings=equal, **given)
+    found, wanted = (json.loads((at / "summary.json").read_text()) for at in (ours, theirs))
+    assert found["top1"] == pytest.approx(wanted["top1"], abs=0.01)
+    assert found["settings"]["trim"] == 0.0
+    a, b = (load_head(at / "head.h5")[0].arrays() for at in (ours, theirs))
+    assert all(np.allclose(a[name], b[name], rtol=1e-5, atol=1e-6) for name in b)
+    with pytest.raises(afltool.errors.UsageError, match=r"--trim is at least 0, below 0\.5"):
+        baselines.make_settings("trimmed-mean", {"trim": 0.5})
+
+
+def test_trimming_leaves_the_farthest_clients_out(rival):
+    import torch
+
+    settings = baselines.make_settings("trimmed-mean", {"trim": 0.2})
+    method = SimpleNamespace(settings=settings)
+    theta = torch.tensor([[1.0, -900.0], [2.0, 4.0], [3.0, 5.0], [4.0, 6.0], [900.0, 7.0]])
+    merged = rival.TrimmedMean.merge(method, 1, range(5), None, theta)
+    assert merged.tolist() == [3.0, 5.0]
+
+
+def test_a_study_takes_a_toy_rival_too(rival, road, tmp_path):
+    (tmp_path / "s.toml").write_text(
+        f"train-features = '{road.train}'\ntest-features = '{road.test}'\nclients = 4\n"
+        "baseline = 'trimmed-mean'\nrounds = 1\ntrim = [0.0, 0.25]\n"
+    )
+    command("study", tmp_path / "s.toml", "-o", tmp_path / "S")
+    shown = command("table", tmp_path / "S", "--columns", "trim").stdout
+    assert "trim = 0.25" in shown
 
 
 def test_the_interface_has_ten_public_methods():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 import pytest
@@ -23,6 +24,13 @@ from afltool.typed import typed
         ("str | float", 2, 2.0),
         ("Path | None", "a/b", Path("a/b")),
         ("str | None", Path("a/b"), "a/b"),
+        (float, 3, 3.0),
+        (bool, False, False),
+        (int | None, None, None),
+        (str | float, "auto", "auto"),
+        (Optional[float], 2, 2.0),  # noqa: UP045 - as heads of others may have it
+        (Path | None, "a/b", Path("a/b")),
+        (tuple[str, ...], ["a", "b"], ("a", "b")),
     ],
 )
 def test_what_fits_is_taken(annotation, value, expected):
@@ -39,6 +47,8 @@ def test_what_fits_is_taken(annotation, value, expected):
         ("float", "x", "a number; found 'x'"),
         ("str", None, "a text; found None"),
         ("str | float", [1], r"a text or a number; found \[1\]"),
+        (float, "x", "a number; found 'x'"),
+        (int | None, 1.5, "a whole number; found 1.5"),
     ],
 )
 def test_what_does_not_fit_is_refused(annotation, value, words):

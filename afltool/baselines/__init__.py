@@ -18,19 +18,20 @@ from .settings import PRESETS, Settings
 if TYPE_CHECKING:
     from .base import Method
 
+#: Where each method is: a module that begins with a dot is of this package.
 METHODS = {
-    "fedavg": "fedavg:FedAvg",
-    "fedprox": "fedprox:FedProx",
-    "moon": "moon:Moon",
-    "fedgen": "fedgen:FedGen",
-    "feddyn": "feddyn:FedDyn",
-    "fedntd": "fedntd:FedNTD",
-    "feddisco": "feddisco:FedDisco",
-    "fedawa": "fedawa:FedAWA",
-    "fedlpa": "fedlpa:FedLPA",
-    "fedfisher": "fedfisher:FedFisher",
-    "local": "local_only:LocalOnly",
-    "centralised": "centralised:Centralised",
+    "fedavg": ".fedavg:FedAvg",
+    "fedprox": ".fedprox:FedProx",
+    "moon": ".moon:Moon",
+    "fedgen": ".fedgen:FedGen",
+    "feddyn": ".feddyn:FedDyn",
+    "fedntd": ".fedntd:FedNTD",
+    "feddisco": ".feddisco:FedDisco",
+    "fedawa": ".fedawa:FedAWA",
+    "fedlpa": ".fedlpa:FedLPA",
+    "fedfisher": ".fedfisher:FedFisher",
+    "local": ".local_only:LocalOnly",
+    "centralised": ".centralised:Centralised",
 }
 
 
@@ -39,7 +40,7 @@ def method_class(name: str) -> type[Method]:
     if name not in METHODS:
         raise UsageError(f"there is no baseline {name!r}; they are {', '.join(METHODS)}")
     module, cls = METHODS[name].split(":")
-    found: type[Method] = getattr(import_module(f".{module}", __package__), cls)
+    found: type[Method] = getattr(import_module(module, __package__), cls)
     return found
 
 
