@@ -211,7 +211,11 @@ def files(road, tmp_path, monkeypatch):
     table = tmp_path / "other.csv"
     table.write_text("row,client,other\n" + "".join(f"r{i},c{i % 3},{i}\n" for i in range(200)))
     monkeypatch.chdir(tmp_path)
-    given = {"data": "cifar100", "partition": road.clients, "head": str(road.head0), "table": table}
+    sums = tmp_path / "md5"
+    sums.write_text(f"{'0' * 32}  cifar-100-python.tar.gz\n")
+    given = {"data": "cifar100", "partition": road.clients, "head": str(road.head0), "table": table,
+             "backbone": "resnet34", "weights": "random", "node": "layer3", "checksums": sums,
+             "cache": tmp_path / "cache"}  # fmt: skip
     return {**given, "column": "other", "train_features": road.train, "test_features": road.test}
 
 
@@ -224,6 +228,9 @@ def test_the_scripts_say_the_option_or_it_is_refused(part, name, f, files, tmp_p
             column="other",
         )  # fmt: skip
     plain = texts_of(RunConfig(data="digits", backbone="resnet18"))
+    if name == "participation_kind":  # of heads with two sums a layer
+        beside = {"data": "digits", "backbone": "resnet18", "head": "deepafl", "participation": 0.5}
+        config, plain = RunConfig(**beside, **{name: another(f)}), texts_of(RunConfig(**beside))
     if name in ("store", "head_seed"):  # of `run` alone; of heads that draw something
         with pytest.raises(UsageError, match=name.replace("_", "-")):
             texts_of(config)
