@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
@@ -172,6 +173,18 @@ def test_a_forged_key_file_cannot_ask_for_memory_or_time(tmp_path, field, value)
         identity.load(locked(path, one, b"horse", scrypt=cost), b"horse")
 
 
+def test_a_forged_key_in_pem_cannot_ask_for_time_either():
+    """Only the 2,048 rounds that earlier versions wrote are read, not 2^31."""
+    pem = json.loads((GOLDEN / "a.key").read_text())["sign"]
+    locking.check_earlier(pem)
+    first, *lines, last = pem.splitlines()
+    der = base64.b64decode("".join(lines))
+    assert der.count(b"\x02\x02\x08\x00") == 1
+    more = der.replace(b"\x02\x02\x08\x00", b"\x02\x02\x7f\xff")
+    with pytest.raises(ValueError, match="another way"):
+        locking.check_earlier("\n".join([first, base64.b64encode(more).decode(), last]))
+
+
 def test_a_key_of_an_earlier_version_is_read_and_its_passphrase_can_be_changed(tmp_path, caplog):
     old = tmp_path / "a.key"
     write_once(old, (GOLDEN / "a.key").read_bytes())
@@ -232,6 +245,14 @@ def test_what_is_written_once_stays(tmp_path):
     path = tmp_path / "folder" / "used"
     assert write_once(path, b"one") == b"one"
     assert write_once(path, b"two") == b"one"
+
+
+def test_a_folder_of_keys_that_others_may_write_into_is_named(tmp_path, caplog):
+    for mode, warned in ((0o755, False), (0o775, True), (0o700, False)):
+        tmp_path.chmod(mode)
+        caplog.clear()
+        afltool.keys(["a"], tmp_path)
+        assert (f"chmod go-w {tmp_path}" in caplog.text) == warned
 
 
 @pytest.mark.parametrize("umask", [0o002, 0o022, 0o077, 0o277])

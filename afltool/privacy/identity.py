@@ -190,6 +190,9 @@ def _unlocked(found: Mapping[str, Any], passphrase: bytes | None) -> tuple[Any, 
 
 def _pem(found: Mapping[str, Any], passphrase: bytes | None) -> tuple[Any, Any]:
     """Keys in PEM: without a passphrase, or with one as earlier versions encrypted them."""
+    for key in ("sign", "agree"):
+        if "ENCRYPTED" in found[key]:
+            locking.check_earlier(found[key])
     sign, agree = (
         form.load_pem_private_key(found[k].encode(), passphrase) for k in ("sign", "agree")
     )

@@ -6,7 +6,9 @@ scrypt (RFC 7914) takes 128·n·r bytes of memory for each guess of the passphra
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -46,6 +48,21 @@ PATTERN = {
     "scrypt": {"n": memory, "r": eight, "p": passes, "salt": msg.hexadecimal(16)},
     "sealed": msg.hexadecimal(SEALED_BYTES),
 }
+
+
+# PKCS #8 under PBES2 (RFC 8018) with PBKDF2 and 2,048 rounds: its first bytes, by OpenSSL.
+_EARLIER = re.compile(
+    rb"\x30(?:\x81.|\x82..)\x30.\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x05\x0d\x30.\x30."
+    rb"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x05\x0c\x30.\x04(?:\x08.{8}|\x10.{16})\x02\x02\x08\x00",
+    re.DOTALL,
+)
+
+
+def check_earlier(pem: str) -> None:
+    """`ValueError` unless a key in PEM is encrypted as earlier versions did it, with few rounds."""
+    lines = pem.splitlines()
+    if _EARLIER.match(base64.b64decode("".join(lines[1:-1]), validate=True)) is None:
+        raise ValueError("encrypted in another way")
 
 
 def lock(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,18 @@ def keys(names: Sequence[str], out: str | Path, **options: Any) -> list[Path]:
             found.append(identity.save_public(key_of(private, name, secret), folder))
         else:
             found.append(identity.save(new, folder, secret)[1])
+    _warn_of_writers(folder)
     return found
+
+
+def _warn_of_writers(folder: Path) -> None:
+    """Say that others may exchange what lies in a folder: their own key, a record of a round."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o022:
+        log.warning(
+            "keys: others may write into %s (mode %o), so they can exchange keys and records of "
+            "rounds: chmod go-w %s", folder, mode, folder,
+        )  # fmt: skip
 
 
 @takes(LockOptions)

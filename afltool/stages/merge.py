@@ -16,7 +16,7 @@ from ..errors import MismatchError, UsageError
 from ..options.shards import parse_shard
 from ..store.feature_writer import writing_features
 from ..store.features import open_features
-from ..store.hdf5 import read_header
+from ..store.hdf5 import Header, check_unchanged, fingerprint, read_header
 from ..store.listing import expand
 from ..store.recipes import up_to_date
 
@@ -28,13 +28,15 @@ def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fa
         UsageError: a file that is not a shard.
         MismatchError: a shard that is missing, given twice, or of another extraction.
     """
-    paths, out = _in_order(expand(shards, sys.stdin)), Path(out)
-    first = read_header(paths[0], "features")
+    headers, out = _in_order(expand(shards, sys.stdin)), Path(out)
+    first = next(iter(headers.values()))
     made_by = _whole(first["recipe"])
     if up_to_date(out, made_by, overwrite):
         return out
     with ExitStack() as stack:
-        parts = [stack.enter_context(open_features(p, labelled=False)) for p in paths]
+        parts = [stack.enter_context(open_features(p, labelled=False)) for p in headers]
+        for part in parts:
+            check_unchanged(part.path, part.header, fingerprint(headers[part.path]))
         total = sum(len(p) for p in parts)
         was = {"merged": len(parts), "parts": first["provenance"]}
         skipped = [one for p in parts for one in p.header["source"]["skipped"]]
@@ -57,12 +59,15 @@ def _whole(made_by: dict[str, Any]) -> dict[str, Any]:
     return {**made_by, "options": {**made_by["options"], "shard": None}}
 
 
-def _in_order(paths: Sequence[Path]) -> list[Path]:
-    """The shards by number; each must be there once, and all must be of one extraction."""
+def _in_order(paths: Sequence[Path]) -> dict[Path, Header]:
+    """The shards by number, with their headers; each must be there once, and all must be of one
+    extraction."""
     by_number: dict[int, Path] = {}
+    headers: dict[Path, Header] = {}
     reference: tuple[Path, dict[str, Any], int] | None = None
     for path in paths:
-        made_by = read_header(path, "features")["recipe"]
+        headers[path] = read_header(path, "features")
+        made_by = headers[path]["recipe"]
         shard = made_by["options"].get("shard")
         if made_by["stage"] != "extract" or shard is None:
             raise UsageError(f"{path} is not a shard: it was not made with extract --shard I/N")
@@ -86,4 +91,4 @@ def _in_order(paths: Sequence[Path]) -> list[Path]:
             f"{len(missing)} of {reference[2]} shards are missing: {names}; extract them and merge "
             "again"
         )
-    return [by_number[i] for i in sorted(by_number)]
+    return {by_number[i]: headers[by_number[i]] for i in sorted(by_number)}
