@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from afltool.privacy import identity, masking, messages, offers, reveal, roster
+from afltool.privacy.request import Request
 from afltool.privacy.terms import Terms
 from afltool.statistics import Statistics
 
@@ -57,8 +58,8 @@ class Federation:
         }
         return self.me[name].sign(body)
 
-    def request(self, offered: offers.Offers, stayed) -> reveal.Request:
-        return reveal.Request.new(offered, {n: self.seal(offered, n) for n in stayed})
+    def request(self, offered: offers.Offers, stayed) -> Request:
+        return Request.new(offered, {n: self.seal(offered, n) for n in stayed})
 
     def opened(self, request, answers, server=SERVER) -> dict[str, reveal.Shares]:
         """The shares in answers, as the server reads them from files."""

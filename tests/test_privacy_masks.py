@@ -31,6 +31,7 @@ from afltool.errors import (
 )
 from afltool.privacy import identity, locking, masking, messages, reveal, roster, shamir
 from afltool.privacy.offers import PATTERN, Offers
+from afltool.privacy.request import Request
 from afltool.privacy.streams import CHUNK, TOGETHER, add_streams
 from afltool.statistics import Statistics
 from afltool.store import headers
@@ -656,7 +657,7 @@ def test_requests_with_forged_or_foreign_seals_are_refused_by_name(tmp_path):
     offered = federation.offers()
     names = ["site-0", "site-1", "site-2"]
     path = messages.write(tmp_path / "q.json", federation.request(offered, names).message(SERVER))
-    assert reveal.Request.load(path, offered).survivors == names
+    assert Request.load(path, offered).survivors == names
     seals = {n: federation.seal(offered, n) for n in names}
     fewer = federation.offers(names)
     for bad, what in (
@@ -666,9 +667,9 @@ def test_requests_with_forged_or_foreign_seals_are_refused_by_name(tmp_path):
         (dict(list(seals.items())[:2]), "at least 3 must"),
     ):
         with pytest.raises(AflError, match=what):
-            reveal.Request.new(offered, bad)
+            Request.new(offered, bad)
     with pytest.raises(MismatchError, match="other offers"):
-        reveal.Request.load(path, fewer)
+        Request.load(path, fewer)
 
 
 def test_secrets_are_drawn_from_the_system(tmp_path, monkeypatch):

@@ -15,7 +15,8 @@ from afltool.errors import AflError, CorruptFileError, MismatchError, UsageError
 from afltool.privacy import identity, messages
 from afltool.privacy.identity import Identity
 from afltool.privacy.offers import Offers
-from afltool.privacy.reveal import Request, load_reveals
+from afltool.privacy.request import Request
+from afltool.privacy.reveal import load_reveals
 from afltool.privacy.roster import load
 from afltool.privacy.sealing import SEAL
 from afltool.stages.inspect import info
@@ -182,6 +183,48 @@ def test_the_same_statistics_are_not_masked_in_a_second_round(first, whole, tmp_
     before = sent.read_bytes()
     sent.unlink()
     assert first.masked(name, again=False).read_bytes() == before  # the same step of one round
+
+
+def test_a_step_that_was_killed_between_its_two_records_goes_on(first, tmp_path):
+    """The ledger knows the statistics, the round does not yet: the same command ends the step."""
+    name = first.sites[1]
+    first.new_roster(f"{tmp_path.name}.json", 3)
+    first.offer(first.sites)
+    raw = dict(np.load(first.folder / f"{name}.npz"))
+    np.savez(tmp_path / "x.npz", **{k: a[2:] for k, a in raw.items()})
+    fewer = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
+    options = {"client": name, "sign": first.key(name), "roster": first.roster}
+    options["mask"] = (first.where / "offers",)
+    sent = afltool.local_stats(fewer, first.head, tmp_path / "out", **options)
+    before = sent.read_bytes()
+    rounds = first.folder / "keys" / f"{name}.rounds" / load(first.roster).digest()[:32]
+    (rounds / "used").unlink()
+    sent.unlink()
+    assert afltool.local_stats(fewer, first.head, tmp_path / "out", **options) == sent
+    assert sent.read_bytes() == before
+
+
+def test_what_a_round_refuses_is_not_in_the_ledger(first, tmp_path):
+    """Other rows under masks that are used: refused, and so free for another round."""
+    name = first.sites[1]
+    raw = dict(np.load(first.folder / f"{name}.npz"))
+    np.savez(tmp_path / "x.npz", **{k: a[3:] for k, a in raw.items()})
+    fewer = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
+
+    def send(out):
+        return afltool.local_stats(
+            fewer, first.head, tmp_path / out, client=name, sign=first.key(name),
+            roster=first.roster, mask=(first.where / "offers",),
+        )  # fmt: skip
+
+    first.new_roster(f"{tmp_path.name}.json", 3)
+    first.offer(first.sites)
+    first.masked(name)
+    with pytest.raises(MismatchError, match="were used for other statistics"):
+        send("a")
+    first.new_roster(f"{tmp_path.name}-2.json", 3)
+    first.offer(first.sites)
+    assert send("b").exists()
 
 
 def more_classes(one: Round, name: str, folder):

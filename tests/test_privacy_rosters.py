@@ -103,6 +103,13 @@ def test_the_server_is_no_member(what):
         new_roster(some, server=server)
 
 
+def test_a_roster_of_nobody_is_refused(tmp_path, cli):
+    (tmp_path / "keys").mkdir()
+    done = cli("roster", tmp_path / "keys", "--head", "linear", "-o", tmp_path / "r.json")
+    assert done.exit_code == 2
+    assert "threshold of 0 members" in done.stderr
+
+
 def test_masks_need_a_server():
     with pytest.raises(MismatchError, match="--server"):
         new_roster(members(3), server=None)

@@ -31,8 +31,8 @@ class Ledger:
     def check(self, content: str, round_: RoundFolder, again: bool) -> None:
         """Refuse what was masked for another roster; ``content``: what the sums depend on."""
         path = self._place(content)
-        if again or not path.exists() or (round_.folder / "used").exists():
-            return  # in a round that has masked, its own record says what may be masked
+        if again or not path.exists() or self._used(round_):
+            return
         first = path.read_text("ascii", "replace")
         if not msg.SHA256(first):
             raise CorruptFileError(f"{path} is damaged: it holds no digest of a roster")
@@ -47,8 +47,14 @@ class Ledger:
 
     def claim(self, content: str, round_: RoundFolder, again: bool) -> None:
         """`check`, with the record that they are masked now."""
-        write_once(self._place(content), round_.roster.digest().encode())
-        self.check(content, round_, again)
+        if not self._used(round_):
+            write_once(self._place(content), round_.roster.digest().encode())
+            self.check(content, round_, again)
+
+    @staticmethod
+    def _used(round_: RoundFolder) -> bool:
+        """Whether the round has masked: then its own record says what may be masked in it."""
+        return (round_.folder / "used").exists()
 
     def _place(self, content: str) -> Path:
         return self.folder / derive(self.me.private_key("ledger"), b"", "masked", content).hex()

@@ -24,7 +24,8 @@ from .identity import Identity
 from .messages import Message
 from .offers import Offers, missing
 from .protection import key_of, passphrase
-from .reveal import Request, load_reveals, secrets_of
+from .request import Request
+from .reveal import load_reveals, secrets_of
 from .roster import Roster
 from .sealing import check_seal
 

@@ -46,13 +46,15 @@ class Protection:
     _keys: dict[str, Identity] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, o: ProtectionOptions, binding: Mapping[str, Any], rows: Features) -> Protection:
+    def of(
+        cls, o: ProtectionOptions, head: str | Path, binding: Mapping[str, Any], rows: Features
+    ) -> Protection:
         """Read the files of the options; refuse options that do not fit the head, the features or
-        the roster."""
+        the roster. ``head`` is the head's file or name."""
         roster, budget, space = None, Budget.of(o), rows.header["space"]
         if o.roster is not None:
             roster = load_roster(o.roster)
-            roster.check_head(str(o.roster), binding)
+            roster.check_head(f"the head {head}", binding)
             budget = roster.terms.noise_for(budget, bool(o.mask), o.roster)
             roster.terms.check_rows(rows.path, o.roster, rows.header)
         offers = Offers.load(roster, o.mask) if o.mask and roster is not None else None

@@ -1,4 +1,4 @@
-"""After a round: who stayed, which shares each survivor reveals, which secrets these give.
+"""After a round: which shares each survivor reveals, and which secrets these give.
 
 For a member that stayed, the server asks for shares of its self-mask; for one that dropped out, for
 shares of its pairwise masks. It never gets both (Bonawitz et al., CCS 2017, round 4). The server
@@ -8,16 +8,13 @@ signs what it asks, and answers are encrypted for it: a reader of all files can 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from ..differences import difference
 from ..digest import canonical_json
 from ..errors import CorruptFileError, MismatchError
 from ..store import headers
@@ -34,10 +31,9 @@ from .offers import (
     check_secret_share,
     commitment,
 )
+from .request import Request, check_round
 from .roster import Roster
-from .sealing import SEAL
 
-REQUEST = {"server": msg.name, "roster": msg.SHA256, "offers": msg.SHA256, "seals": [dict]}
 REVEAL = {
     "member": msg.name,
     "roster": msg.SHA256,
@@ -48,90 +44,6 @@ REVEAL = {
 }
 RECORD = {"request": msg.SHA256, "answer": dict}
 Shares = Mapping[str, int]  # one of each member that made an offer
-
-
-@dataclass(frozen=True)
-class Request:
-    """The members whose masked files the server has, with their signatures as proof."""
-
-    offers: Offers
-    seals: Mapping[str, msg.Message]
-
-    @classmethod
-    def new(cls, offers: Offers, seals: Mapping[str, msg.Message]) -> Request:
-        """Refuse fewer seals than the threshold, and seals of strangers or for other offers."""
-        roster = offers.roster
-        for name, seal in seals.items():
-            where = f"the masked file of {name!r}"
-            roster.check_message(where, seal)
-            if seal.body["offers"] != offers.digest():
-                raise MismatchError(
-                    f"{where} was masked with another set of offers: all members must use the "
-                    "same; give them the same folder of offers, and make a new round"
-                )
-            if name != seal.body["member"] or name not in offers.by_member:
-                raise MismatchError(f"{where} is of {seal.body['member']!r}, who made no offer")
-        why = ": the sum of fewer must stay secret"
-        roster.check_enough(seals, offers.by_member, "sent a masked file", why)
-        return cls(offers, dict(sorted(seals.items())))
-
-    @property
-    def survivors(self) -> list[str]:
-        return list(self.seals)
-
-    @property
-    def missing(self) -> list[str]:
-        """Members that have made an offer and sent nothing."""
-        return [name for name in self.offers.by_member if name not in self.seals]
-
-    def kind(self, giver: str) -> str:
-        """Which secret of a member is asked for."""
-        return "self" if giver in self.seals else "mask"
-
-    @cached_property
-    def body(self) -> msg.Body:
-        server = self.offers.roster.server
-        return {
-            "kind": "request",
-            "server": "" if server is None else server.name,
-            "roster": self.offers.roster.digest(),
-            "offers": self.offers.digest(),
-            "seals": [seal.as_dict() for seal in self.seals.values()],
-        }
-
-    def message(self, server: Identity) -> msg.Message:
-        """The request, signed by the server of the roster."""
-        self.offers.roster.check_server(server.member, f"the private key {server.path}")
-        return server.sign(self.body)
-
-    @cached_property
-    def digest(self) -> str:
-        return msg.digest_of(self.body)
-
-    @classmethod
-    def load(cls, path: Path, offers: Offers) -> Request:
-        """Read a request that the server signed; every seal in it is checked again."""
-        message = msg.read(path, "request", REQUEST)
-        _same(f"the request {path}", message.body, offers)
-        offers.roster.check_signed_by_server(f"the request {path}", message)
-        seals: dict[str, msg.Message] = {}
-        for i, value in enumerate(message.body["seals"]):
-            seal = msg.message_of(f"{path}, seal {i}", value, "seal", SEAL)
-            if seals.setdefault(seal.body["member"], seal) is not seal:
-                raise CorruptFileError(f"{path} names {seal.body['member']!r} twice")
-        request = cls.new(offers, seals)
-        if wrong := difference(request.body, message.body):
-            raise CorruptFileError(f"the request {path} is not as the server writes it: {wrong}")
-        return request
-
-
-def _same(where: str, body: Mapping[str, Any], offers: Offers) -> None:
-    for key, ours in (("roster", offers.roster.digest()), ("offers", offers.digest())):
-        if body[key] != ours:
-            raise MismatchError(
-                f"{where} is for other {key} ({body[key][:12]}, here {ours[:12]}): it is of "
-                "another round, or some offers are not here"
-            )
 
 
 # ---------------------------------------------------------------- at a member
@@ -220,7 +132,7 @@ def load_reveals(
 
 def _check_reveal(request: Request, where: str, message: msg.Message) -> None:
     body, name = message.body, message.body["member"]
-    _same(f"{where} of {name!r}", body, request.offers)
+    check_round(f"{where} of {name!r}", body, request.offers)
     if body["request"] != request.digest:
         raise MismatchError(
             f"{where} of {name!r} answers another request than that of this sum: members answer "

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..errors import CorruptFileError, MismatchError, NumericalError, UsageError
-from ..phases import Phase
+from ..errors import CorruptFileError, MismatchError
 from ..store import headers
+from . import limits, terms
 from . import messages as msg
-from . import terms
 from .identity import PUBLIC, Member
 from .terms import Terms
 
-INT64 = 2**63 - 1
 VERSION = 2
 HEAD = {"name": str, "phase": str, "digest": msg.SHA256}
 PATTERN = {
@@ -72,14 +69,12 @@ class Roster:
         ``threshold`` is ⌊2n/3⌋ + 1 unless given, or more where ``colluding`` members require it.
         """
         n = len(members)
-        most = INT64 // (max(n, 1) * row_bound(head["phase"]))
-        least = max(2 * n // 3 + 1, (n + colluding) // 2 + 1, colluding + 2)
         made = cls(
             secrets.token_hex(16),
             tuple(sorted(members)),
-            least if threshold is None else threshold,
+            limits.usual_threshold(n, colluding) if threshold is None else threshold,
             {k: head[k] for k in HEAD},
-            most if max_rows is None else max_rows,
+            limits.most_rows(n, head["phase"]) if max_rows is None else max_rows,
             terms,
             server,
             colluding,
@@ -89,46 +84,14 @@ class Roster:
 
     def check(self) -> None:
         """Refuse a roster that protects no member, or whose sums might not fit into int64."""
-        self._check_keys()
-        self._check_threshold()
-        n, row = len(self.members), row_bound(self.head["phase"])
-        if n * self.max_rows * row > INT64:
-            raise NumericalError(
-                f"sums over {n} members of up to {self.max_rows} rows each could exceed int64; "
-                f"lower --max-rows to {INT64 // (n * row)}"
-            )
-
-    def _check_keys(self) -> None:
-        everybody = [*self.members, *([self.server] if self.server else [])]
-        for what in ("name", "sign", "agree"):
-            key, times = Counter(getattr(m, what) for m in everybody).most_common(1)[0]
-            if times > 1:
-                same = [m.name for m in everybody if getattr(m, what) == key]
-                kind = "name" if what == "name" else "key"
-                raise MismatchError(
-                    f"{times} in the roster have one {kind}: {', '.join(map(repr, same))}; "
-                    "each member, and the server, makes a key pair of its own (afltool keys new)"
-                )
+        limits.check_keys(self.members, self.server)
         if self.terms.masked and self.server is None:
             raise MismatchError(
                 "a roster with masks names its server: give --server NAME.pub (afltool keys new)"
             )
-
-    def _check_threshold(self) -> None:
-        n, t, c = len(self.members), self.threshold, self.colluding
-        if not (c + 2 <= t <= n and 2 * t > n + c):
-            of = f"{n} members" + (f", {c} of them colluding," if c else "")
-            raise UsageError(
-                f"the threshold of {of} must be more than {(n + c) / 2:g}, at least {c + 2} and at "
-                f"most {n}; found {t}. With fewer a server could ask some members for one secret, "
-                "and others for the other one"
-            )
-        if self.terms.masked and self.terms.noise and self.sharing < 2:
-            raise UsageError(
-                f"noise shared under masks needs a threshold of at least {c + 3}; found {t}. A "
-                f"member knows its own noise, and {c} may tell it theirs, so that of the "
-                f"{self.sharing} others who must stay has to be enough, and they must be 2 or more"
-            )
+        noise = self.terms.masked and self.terms.noise is not None
+        limits.check_threshold(len(self.members), self.threshold, self.colluding, noise)
+        limits.check_rows(len(self.members), self.max_rows, self.head["phase"])
 
     @property
     def sharing(self) -> int:
@@ -139,7 +102,7 @@ class Roster:
     @property
     def limit(self) -> int:
         """The largest magnitude of a number of one member: n of them fit into int64."""
-        return INT64 // len(self.members)
+        return limits.INT64 // len(self.members)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -243,18 +206,9 @@ class Roster:
         for key in ("name", "phase", "digest"):
             if binding.get(key) != self.head[key]:
                 raise MismatchError(
-                    f"{where} is for another head than the roster: its {key} is "
-                    f"{binding.get(key)!r}, the roster's is {self.head[key]!r}"
+                    f"{where} does not fit the roster {self.path}: the {key} of the head is "
+                    f"{binding.get(key)!r}, in the roster {self.head[key]!r}"
                 )
-
-
-def row_bound(phase: str) -> int:
-    """The most that one row adds to a number of a phase, in its units (docs/privacy.md).
-
-    Features are below 2^15. A gradient, and the cross of a DeepAFL block, multiply them by
-    residuals of at most 2^24.
-    """
-    return 2**39 if Phase(phase).kind in ("gradient", "block") else 2**30
 
 
 def load(path: Path) -> Roster:

@@ -14,7 +14,8 @@ from ..privacy import messages
 from ..privacy.identity import Identity
 from ..privacy.offers import Offers, RoundFolder, missing
 from ..privacy.protection import keys_in, passphrase
-from ..privacy.reveal import Request, answer
+from ..privacy.request import Request
+from ..privacy.reveal import answer
 from ..privacy.roster import load as load_roster
 from ..progress import log
 
