@@ -9,6 +9,7 @@
     │   └── InvalidDataError     3   the file is intact, its content cannot be used
     ├── MismatchError            4   inputs that do not belong together
     ├── NumericalError           5   the numbers do not determine an answer
+    │   └── RidgeNeededError     5   they do not determine a head; with a larger ridge they do
     ├── IncompleteError          5   some of many pieces of work failed; the others are done
     └── StoppedError           75   stopped on request; the same command continues
 
@@ -66,6 +67,10 @@ class NumericalError(AflError):
     """The data do not determine an answer, or a computation would not be exact."""
 
     exit_code = 5
+
+
+class RidgeNeededError(NumericalError):
+    """A gram matrix that is singular to working precision: a larger ridge helps."""
 
 
 class IncompleteError(AflError):

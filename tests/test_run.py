@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -149,6 +150,96 @@ def test_other_options_in_the_same_folder_are_refused(features, tmp_path):
     run = afltool.run(config(features), tmp_path / "run")
     with pytest.raises(OutputExistsError, match=r"alpha is 5\.0 now, 0\.1 in the file"):
         afltool.run(config(features, alpha=5.0), run)
+
+
+# ------------------------------------------------------------ options that only solve uses
+
+
+@pytest.fixture
+def few(tmp_path):
+    """Fewer rows than features: the default ridge, 0, does not determine a head."""
+    np.savez(tmp_path / "few.npz", x=np.random.default_rng(0).normal(size=(20, 30)),
+             y=np.arange(20) % 3)  # fmt: skip
+    return afltool.import_embeddings(tmp_path / "few.npz", tmp_path / "few.h5")
+
+
+def of_few(few, *more):
+    return ["--train-features", few, "--test-features", few, "--scheme", "iid", "--clients", 2,
+            *more]  # fmt: skip
+
+
+GATHERED = ("01-features-train.h5", "01-features-test.h5", "02-clients.h5", "03-head0.h5",
+            "04-total.h5")  # fmt: skip
+
+
+def inodes(folder):
+    return [(folder / name).stat().st_ino for name in GATHERED]
+
+
+def advised(said):
+    """The command at the end of a message."""
+    return shlex.split(said[said.index("afltool ") :])[1:]
+
+
+def test_the_command_that_a_run_without_a_ridge_advises_goes_on_with_what_is_done(
+    few, tmp_path, cli
+):
+    out = tmp_path / "a run"
+    done = cli("run", *of_few(few), "-o", out)
+    assert done.exit_code == 5
+    made = inodes(out)
+    again = cli(*advised(done.stderr))
+    assert again.exit_code == 0, again.stderr
+    assert inodes(out) == made
+    found = json.loads((out / "summary.json").read_text())
+    assert found["options"]["ridge"] == "auto"
+    assert afltool.info(out / "05-head.h5")["report"]["ridge"] > 0
+    assert status(out)["state"] == "done"
+    assert "ridge = " in (out / "run.toml").read_text()
+    assert cli("run", *of_few(few), "--ridge", "auto", "-o", out).exit_code == 0
+    assert "made differently" in cli("run", *of_few(few), "-o", out).stderr
+    plain = cli("run", *of_few(few), "--ridge", "auto", "-o", tmp_path / "plain")
+    assert plain.exit_code == 0
+    same = [afltool.info(at / "05-head.h5")["digest"] for at in (out, tmp_path / "plain")]
+    assert same[0] == same[1]
+
+
+@pytest.mark.parametrize("more", [["--min-norm"], ["--ridge", 1], ["--ridge", 2, "--standardise"]])
+def test_what_the_message_of_a_given_head_file_advises_is_taken(more, few, tmp_path, cli):
+    """A head file holds its options; those that solve may change can be given beside it."""
+    head = afltool.head("linear", tmp_path / "h0.h5")
+    out = tmp_path / "run"
+    assert cli("run", *of_few(few), "--head", head, "-o", out).exit_code == 5
+    assert cli("run", *of_few(few), "--head", head, *more, "-o", out).exit_code == 0
+    assert json.loads((out / "summary.json").read_text())["top1"] >= 0
+    done = cli("run", *of_few(few), "--head", head, "--intercept", "-o", tmp_path / "other")
+    assert done.exit_code == 2
+    assert "fixes --intercept before its first round" in " ".join(done.stderr.split())
+
+
+def test_an_option_of_an_earlier_stage_is_still_another_run(few, tmp_path, cli):
+    out = tmp_path / "run"
+    assert cli("run", *of_few(few), "-o", out).exit_code == 5
+    for more in (["--gamma", 1], ["--intercept"], ["--head", "random-features", "--width", 8]):
+        done = cli("run", *of_few(few), "--ridge", 1, *more, "-o", out)
+        assert done.exit_code == 2, more
+        assert "made differently" in done.stderr
+
+
+def test_another_option_of_evaluate_makes_nothing_else_again(features, tmp_path):
+    run = afltool.run(config(features), tmp_path / "run")
+    made = [*inodes(run), (run / "05-head.h5").stat().st_ino]
+    afltool.run(config(features, separability=True, train_accuracy=True), run)
+    assert [*inodes(run), (run / "05-head.h5").stat().st_ino] == made
+    assert "csr" in json.loads((run / "summary.json").read_text())
+
+
+def test_rounds_that_were_solved_with_another_ridge_stay_another_run(features, tmp_path):
+    """A later round depends on them: a mix would be a head that no command makes."""
+    deep = {"head": "deepafl", "layers": 1, "width": 8, "activation": "tanh"}
+    run = afltool.run(config(features, **deep), tmp_path / "run")
+    with pytest.raises(OutputExistsError, match="exists and was made differently"):
+        afltool.run(config(features, ridge=7.0, **deep), run)
 
 
 def test_held_out_clients_choose_the_ridge(features, tmp_path):

@@ -28,6 +28,7 @@ from afltool.engines.plan import steps, tree
 from afltool.engines.site import Site, make_site
 from afltool.errors import CorruptFileError, OutputExistsError, UsageError
 from afltool.runs.config import RunConfig, read_config
+from afltool.runs.layout import RunFolder
 
 GOLDEN = Path(__file__).with_name("golden") / "slurm"
 SITE = """\
@@ -226,6 +227,37 @@ def test_scripts_of_somebody_else_are_neither_replaced_nor_removed(road, tmp_pat
     (folder / "plan.json").write_text('{"mine": 1}')
     with pytest.raises(OutputExistsError, match=r"plan\.json"):
         slurm.prepare(run_of(road), Site(), at)
+
+
+def test_what_solve_and_evaluate_alone_use_may_differ_until_they_are_done(road, tmp_path):
+    """The scripts are written again and tell `solve` what is new; what was gathered is kept."""
+    at, place = tmp_path / "run", RunFolder(tmp_path / "run")
+    slurm.prepare(run_of(road), Site(), at)
+    made = place.first_head.stat().st_ino
+    script = at / "slurm" / "05-solve.sh"
+    assert "--ridge" not in script.read_text().split("stage solve")[1]
+    slurm.prepare(run_of(road, ridge="auto", separability=True), Site(), at)
+    assert place.first_head.stat().st_ino == made
+    assert "--ridge auto" in script.read_text().split("stage solve")[1]
+    assert RunConfig(**read_config(place.options)).head_options == {"ridge": "auto"}
+    assert afltool.run(RunConfig(**read_config(place.options)), at) == at
+    assert afltool.info(at / "05-head.h5")["options"]["ridge"] == "auto"
+    for more in ({"ridge": 2.0, "separability": True}, {"ridge": "auto"}, {"gamma": 1.0}):
+        with pytest.raises(OutputExistsError, match="is of a run with other options"):
+            slurm.prepare(run_of(road, **more), Site(), at)
+    other = tmp_path / "other"
+    slurm.prepare(run_of(road, min_norm=True), Site(), other)
+    with pytest.raises(OutputExistsError, match="made with --min-norm, which a script cannot"):
+        slurm.prepare(run_of(road), Site(), other)
+
+
+def test_a_job_without_a_ridge_says_the_command_that_goes_on(job, tmp_path):
+    assert job("05-solve", CODE=5).wait() == 5
+    said = (job.folder / "stderr").read_text()
+    words = shlex.split(said[said.index("afltool slurm") :])
+    run = tmp_path / "run"
+    assert words == ["afltool", "slurm", f"{run}/run.toml", "-o", str(run), "--ridge", "auto",
+                     "--submit"]  # fmt: skip
 
 
 def test_wrong_options_are_refused_before_anything_is_written(road, cli, tmp_path):
@@ -430,7 +462,8 @@ def job(road, tmp_path):
     def start(name, **more):
         script = tmp_path / "run" / "slurm" / f"{name}.sh"
         env = {**environment, **{k: str(v) for k, v in more.items()}}
-        return subprocess.Popen(["bash", str(script)], env=env, stderr=subprocess.DEVNULL)
+        with (stub / "stderr").open("w") as file:
+            return subprocess.Popen(["bash", str(script)], env=env, stderr=file)
 
     def said(name):
         path = stub / name

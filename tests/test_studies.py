@@ -734,6 +734,28 @@ def test_a_cell_that_kills_its_process_twice_is_left_out_once(described, tmp_pat
     assert not list(folder.root.rglob(StudyFolder.BEGUN))
 
 
+def test_cells_without_a_ridge_go_on_with_what_they_gathered_once_they_have_one(tmp_path, cli):
+    """By the command that the message says: another cell, with the files of the one that failed."""
+    np.savez(tmp_path / "few.npz", x=np.random.default_rng(0).normal(size=(20, 30)),
+             y=np.arange(20) % 3)  # fmt: skip
+    few = afltool.import_embeddings(tmp_path / "few.npz", tmp_path / "few.h5")
+    path, out = tmp_path / "s.toml", tmp_path / "S"
+    path.write_text(
+        f'train-features = "{few}"\ntest-features = "{few}"\nclients = 2\nscheme = "iid"\n'
+    )
+    done = cli("study", path, "-o", out)
+    assert done.exit_code == 5
+    (failed,) = out.glob("cells/*/04-total.h5")
+    command = shlex.split(done.stderr[done.stderr.rindex("afltool study") :])[1:]
+    assert cli(*command).exit_code == 0
+    (head,) = out.glob("cells/*/05-head.h5")
+    assert head.parent != failed.parent
+    for name in ("01-features-train.h5", "02-clients.h5", "03-head0.h5", "04-total.h5"):
+        assert (head.parent / name).stat().st_ino == (failed.parent / name).stat().st_ino
+    assert status(out)["state"] == "done"
+    assert "100.00" in cli("table", out).stdout
+
+
 def at_work_on(mark, ready, done):
     """A process of its own that is at work on a cell until it may end; its number."""
     process = os.fork()

@@ -6,10 +6,12 @@ scripts.py); files that only jobs read lie in slurm/parts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..options import Options, flag
-from ..runs.before import client_count, holds_clients_out
+from ..runs.before import checked_head, client_count, holds_clients_out
 from ..runs.config import RunConfig
 from ..runs.layout import RunFolder
 from .shell import quoted
@@ -59,8 +61,8 @@ def tree(config: RunConfig, site: Site) -> Tree:
     return Tree(tuple(sizes), holds_clients_out(config))
 
 
-def steps(config: RunConfig, site: Site) -> list[Step]:
-    """Every script of a run, in the order of the stages."""
+def steps(config: RunConfig, site: Site, at_solve: Mapping[str, Any] | None = None) -> list[Step]:
+    """Every script of a run, in the order of the stages; ``at_solve``: see `runs.late`."""
     found: list[Step] = []
     if config.extract is not None:
         for split in ("train", "test"):
@@ -68,7 +70,7 @@ def steps(config: RunConfig, site: Site) -> list[Step]:
     if config.partition is not None:
         found.append(_partition(config.partition))
     shape = tree(config, site)
-    last = [_solve(config, shape), _evaluate(config)]
+    last = [_solve(config, shape, at_solve or {}), _evaluate(config)]
     if config.own.keep_clients:
         return [*found, *_kept_clients(config, shape), *last]
     found.append(_local_stats(config, site, shape))
@@ -89,9 +91,13 @@ def _call(stage: str, *words: str) -> str:
 
 def _options(options: Options) -> list[str]:
     """``--name value`` for each option that a script has to give."""
+    return _words(options.told())
+
+
+def _words(values: Mapping[str, Any]) -> list[str]:
     return [
         flag(name) if one is True else f"{flag(name)} {quoted(one)}"
-        for name, value in options.told().items()
+        for name, value in values.items()
         for one in (value if isinstance(value, tuple) else (value,))
     ]
 
@@ -208,17 +214,30 @@ def _kept_clients(config: RunConfig, shape: Tree) -> list[Step]:
 # ------------------------------------------------------------ the head
 
 
-def _solve(config: RunConfig, shape: Tree) -> Step:
-    body = _call(
+def _solve(config: RunConfig, shape: Tree, at_solve: Mapping[str, Any]) -> Step:
+    body = _ADVICE if _takes_ridge(config) else ""
+    body += _call(
         "solve",
         '"$total"',
         '--head "$head"',
         *(['--validate "$held_out"'] if shape.held_out else []),
         *_options(config.solve),
+        *_words(at_solve),
         '-o "$solved"',
     )
     body += f'\nbash "$RUN/{RunFolder.SUBMIT}" || finish 3   # the next round, or evaluate'
     return Step("05-solve", "solve", "The head, one phase further.", body, RunFolder.HEAD)
+
+
+_ADVICE = """\
+[ "$round" -gt 1 ] || \\
+advice="what is done is kept: afltool slurm ${RUN@Q}/run.toml -o ${RUN@Q} --ridge auto --submit"
+"""
+
+
+def _takes_ridge(config: RunConfig) -> bool:
+    """Whether `solve` can be told another ridge for the head that is made of the options."""
+    return config.first_head is None and "ridge" in checked_head(config).options.changeable()
 
 
 def _evaluate(config: RunConfig) -> Step:

@@ -17,13 +17,16 @@ import shutil
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from ..differences import difference
 from ..errors import InputError, OutputExistsError, UsageError
+from ..inputs import distinct_files
+from ..options import flag
 from ..report.own import check_own, is_plan
 from ..report.tables import write_json
 from ..runs.before import check_before, check_own_files
-from ..runs.config import RunConfig, read_config
+from ..runs.config import RunConfig, is_of_run, read_config
+from ..runs.late import EVALUATE, SOLVE, at_solve, difference_of, serves
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file
 from ..stages.head import head as make_head_file
@@ -44,7 +47,7 @@ def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
     check_slurm(config)
     check_before(config, RunFolder(folder), here=False)
     config, folder, start = config.with_absolute_paths(), folder.absolute(), Path.cwd()
-    planned = steps(config, site)
+    planned = steps(config, site, _at_solve(config, RunFolder(folder)))
     for step in planned:
         check_array(step, site)
     found = {"common.sh": scripts.common(folder, config.first_head, site)}
@@ -85,7 +88,7 @@ def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
     check_own(place.root, {RunFolder.PLAN: is_plan})
     check_scripts(place / RunFolder.SLURM, texts)
     make_folder(place / RunFolder.SLURM)
-    _keep_options(config.with_absolute_paths(), place.options)
+    _keep_options(config.with_absolute_paths(), place)
     own = config.own
     for kind, given, path in (
         ("features", own.train_features, place.features("train")),
@@ -94,7 +97,7 @@ def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
     ):
         if given is not None:
             link_file(given, path, kind)
-    if config.first_head is None:
+    if config.first_head is None and not _is_there(config, place.first_head):
         make_head_file(own.head, place.first_head, options=config.all_head_options())
     write_scripts(place / RunFolder.SLURM, texts)
     _write_plan(steps(config, site), place / RunFolder.PLAN)
@@ -127,20 +130,46 @@ def submit(script: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def _keep_options(config: RunConfig, place: Path) -> None:
-    if not place.exists():
-        write_text(config.to_toml(), place)
+def _keep_options(config: RunConfig, folder: RunFolder) -> None:
+    """Write the options; those of a run that is there may differ in what is still to be done."""
+    place = folder.options
+    if is_of_run(place, config):
         return
-    theirs, ours = RunConfig(**read_config(place)).given(), config.given()
-    where = difference(_plain(theirs), _plain(ours))
+    if place.exists():
+        with distinct_files():  # it may be written again
+            theirs = RunConfig(**read_config(place))
+        _check_alike(theirs, config, folder)
+    with distinct_files():
+        write_text(config.to_toml(), place, overwrite=True)
+
+
+def _check_alike(theirs: RunConfig, ours: RunConfig, folder: RunFolder) -> None:
+    start = ours.first_head or folder.first_head
+    done = {SOLVE: folder.head(1), EVALUATE: folder / RunFolder.METRICS}
+    late = {stage for stage, output in done.items() if not output.exists()}
+    where = difference_of(theirs, ours, start, but=late)
     if where:
         raise OutputExistsError(
-            f"{place} is of a run with other options: {where}; choose another -o, or remove it"
+            f"{folder.options} is of a run with other options: {where}; choose another -o, or "
+            "remove it"
         )
 
 
-def _plain(options: dict[str, object]) -> dict[str, object]:
-    return {k: str(v) if isinstance(v, Path) else v for k, v in options.items()}
+def _at_solve(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
+    """What `solve` is told because the head, which was made before, has other options."""
+    start = config.first_head or folder.first_head
+    found = at_solve(config, start) if _is_there(config, start) else {}
+    for name, value in found.items():
+        if value is None or value is False:
+            raise OutputExistsError(
+                f"{start} was made with {flag(name)}, which a script cannot take back: choose "
+                "another -o"
+            )
+    return found
+
+
+def _is_there(config: RunConfig, start: Path) -> bool:
+    return start.exists() and (config.first_head is not None or serves(config, start))
 
 
 def _write_plan(planned: list[Step], place: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import memory
 from ..arrays import F64, Array
-from ..errors import InvalidDataError, NumericalError
+from ..errors import InvalidDataError, NumericalError, RidgeNeededError
 from ..linalg import ridge as rr
 from ..linalg.group_ridges import choose_each
 from ..linalg.ridge_choice import Choice, SpectralSystem, choose
@@ -203,7 +203,7 @@ def solve(
     s = problem.system.spectral.s if choice.path else rr.eigenvalues(problem.G)
     found = rr.conditioning(s)
     if ridge == 0 and not found.full and not min_norm:
-        raise NumericalError(rr.explain_rank(found, problem.rows, _REMEDY))
+        raise RidgeNeededError(rr.explain_rank(found, problem.rows, _REMEDY))
     positive = np.maximum(s, 0.0)
     alive = positive[found.dim - found.rank :] if ridge == 0 else positive
     facts = {

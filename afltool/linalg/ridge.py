@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from ..arrays import F64
-from ..errors import NumericalError
+from ..errors import RidgeNeededError
 from .triangle import unpack
 
 
@@ -100,9 +100,9 @@ def definite_solve(A: F64, B: F64) -> F64:
     return np.asarray(D[:, None] * linalg.cho_solve(factor, D[:, None] * B, check_finite=False))
 
 
-def not_definite(ridge: float, side: int, why: object) -> NumericalError:
+def not_definite(ridge: float, side: int, why: object) -> RidgeNeededError:
     """What is said of a ridge that is too small for the numbers of a gram matrix."""
-    return NumericalError(
+    return RidgeNeededError(
         f"the matrix gram + {ridge:g}·I ({side} × {side}) is not positive definite to working "
         f"precision ({why}): use a larger --ridge, or --ridge auto"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import InputError, OutputExistsError, UsageError
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
-from ..heads.checks import check_participation
+from ..heads.checks import check_participation, with_options
 from ..inputs import meant
 from ..options.features import ExtractOptions
 from ..options.files import refuse_inside
@@ -110,7 +110,7 @@ def checked_head(config: RunConfig) -> Head:
         if given.suffix != ".h5" and not given.exists():
             listed = f"the heads are {', '.join(OPTIONS)}, or give a head file"
             raise UsageError(f"there is no head {config.own.head!r}; {meant(given, listed)}")
-        head, _ = head_from(given, options)
+        head = with_options(head_from(given)[0], **options)
     if head.phase() is None:
         raise UsageError(f"the head {given} is solved: there is nothing left to gather")
     return head

@@ -6,14 +6,16 @@ What is done and valid is kept; the same command goes on where another one stopp
 from __future__ import annotations
 
 import json
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ..errors import OutputExistsError
+from ..errors import OutputExistsError, RidgeNeededError
 from ..heads.base import Head
 from ..inputs import distinct_files
 from ..options import flag
@@ -36,6 +38,7 @@ from ..store.statistics import load_statistics
 from ..store.workspace import Workspace, forget, working
 from .before import check_before, check_own_files, holds_clients_out
 from .config import KEEP_LAST, RunConfig, is_of_run
+from .late import at_solve, serves
 from .layout import RunFolder
 from .shared import Alone, Shared, extract_key, head_key, metrics_key, partition_key
 from .thinned import finished_round, remove_rounds
@@ -69,6 +72,7 @@ class _Run:
         self.shared = shared or Alone()
         self.stages: list[dict[str, Any]] = []
         self.started_with = folder.first_head
+        self.at_solve: dict[str, Any] = {}  # options of the head that are others than in its file
 
     def all(self, space: Workspace) -> Path:
         if self.overwrite or not self.folder.options.exists():
@@ -76,6 +80,7 @@ class _Run:
         train, test = self.features("train"), self.features("test")
         clients = self.timed("partition", lambda: self.partition(train))
         start = self.started_with = self.timed("head", self.first_head)
+        self.at_solve = at_solve(self.config, start)
         number = None if self.overwrite else finished_round(self.folder, self.config, start)
         if number is not None:
             remove_rounds(self.folder, number)
@@ -158,6 +163,8 @@ class _Run:
         for name, value in c.for_data().items():
             data = "the given features" if c.extract is None else f"--data {c.extract.data}"
             log.info("%s %s for %s is %s", flag(name), c.head_options[name], data, value)
+        if not self.overwrite and place.exists() and serves(c, place):
+            return place  # what was gathered for it is
         return make_head_file(
             c.own.head, place, options=c.all_head_options(), overwrite=self.overwrite
         )
@@ -183,12 +190,31 @@ class _Run:
             held = self.folder.held_out(number) if holds_out else None
             self.gather(train, clients, head, number, held)
             uploads.append(self.upload(number))
-            before, head = head, self.timed("solve", partial(self.solve, total, held, head, number))
+            with self.another_ridge(head, number):
+                solved = self.timed("solve", partial(self.solve, total, held, head, number))
+            before, head = head, solved
             heads.append(head)
             forget(*(path for path in (total, held, before) if path is not None))
             if load_head(head)[0].phase() is None:
                 return heads, uploads
         raise AssertionError("count() does not end")
+
+    @contextmanager
+    def another_ridge(self, head: Path, number: int) -> Iterator[None]:
+        """Inside, a message that asks for a ridge says which command goes on with what is done.
+
+        In later rounds none does: the rounds before were solved with the ridge that they had.
+        """
+        try:
+            yield
+        except RidgeNeededError as error:
+            first = number == 1 and isinstance(self.shared, Alone)
+            may = "ridge" in load_head(head)[0].options.changeable()
+            if first and may and is_of_run(self.folder.options, self.config):
+                words = ["afltool", "run", self.folder.options, "-o", self.folder.root]
+                again = shlex.join([*map(str, words), "--ridge", "auto"])
+                error.args = (f"{error}. What is done is kept, and this goes on from it: {again}",)
+            raise
 
     def gather(
         self, train: Path, clients: Path, head: Path, number: int, held: Path | None
@@ -219,9 +245,9 @@ class _Run:
 
     def solve(self, total: Path, held: Path | None, head: Path, number: int) -> Path:
         how = {**vars(self.config.solve), "head": head, "validate": held}
-        place = self.folder.head(number)
-        make = partial(solve, total, place, overwrite=self.overwrite, **how)
-        key = partial(head_key, head, total, held, vars(self.config.solve))
+        place, options = self.folder.head(number), self.at_solve
+        make = partial(solve, total, place, options=options, overwrite=self.overwrite, **how)
+        key = partial(head_key, head, total, held, {**vars(self.config.solve), **options})
         return self.shared.file(key, place, "head", make)
 
     def measure(self, heads: list[Path], train: Path, test: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from ..store.hdf5 import read_header
 from ..store.provenance import versions
 from .config import FIELDS, PARTS, RunConfig
+from .late import at_solve
 from .layout import RunFolder
 
 PRESET = "preset"  # of a head: its file has the values that it stands for, a summary its name, too
@@ -28,7 +29,7 @@ def resolved(config: RunConfig, head: Path) -> dict[str, Any]:
             if name in FIELDS and f.metadata["in_run"]:
                 found[name] = plain(getattr(options, f.name))
     header = read_header(head, "head")
-    theirs = dict(header["options"])
+    theirs = {**header["options"], **at_solve(config, head)}
     found |= {"head": header["name"], "head_seed": theirs.pop("seed", None)}
     found |= {name: plain(value) for name, value in theirs.items()}
     return found | {k: v for k, v in config.all_head_options().items() if k == PRESET}

@@ -7,6 +7,7 @@ Several processes may work on one folder: a cell that another one is at work on 
 from __future__ import annotations
 
 import logging
+import shlex
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
-from ..errors import AflError, BusyError, IncompleteError, NumericalError, StoppedError
+from ..errors import (
+    AflError,
+    BusyError,
+    IncompleteError,
+    NumericalError,
+    RidgeNeededError,
+    StoppedError,
+)
 from ..inputs import distinct_files, read_json
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file, run
@@ -37,6 +45,7 @@ from .cells import OF_BASELINE, Cell
 from .description import Study
 from .layout import StudyFolder
 from .results import by_reason, finished, names_of_cells, outdated
+from .taken import take_over
 
 log = logging.getLogger("afltool.studies")
 Failure = tuple[str, str]  # the name of a cell, and why it failed
@@ -86,7 +95,7 @@ def study(
     if failures:
         raise IncompleteError(
             f"{len(failures)} of {len(cells)} cells failed: {by_reason(failures, MOST_NAMED)}. The "
-            "others are done; the same command tries these again"
+            f"others are done; the same command tries these again{work.advice()}"
         )
     return folder.root
 
@@ -96,6 +105,7 @@ class _Execution:
         self.folder, self.total, self.names, self.shared = folder, total, names, Shared()
         self.took: list[tuple[Cell, float]] = []
         self.number = 0  # of the cell that is tried
+        self.wants_ridge = False  # whether a cell failed for the lack of one
         self.busy: list[tuple[int, Cell]] = []  # other processes are at work on them
         self.waited: set[str] = set()  # keys of the cells of which that was said
 
@@ -144,6 +154,11 @@ class _Execution:
             failures += self.again()
         return failures
 
+    def advice(self) -> str:
+        """The command that gives a ridge to the cells that failed without one."""
+        words = shlex.join(["afltool", "study", str(self.folder.root), "--ridge", "auto"])
+        return f", and this gives them a ridge: {words}" if self.wants_ridge else ""
+
     def again(self) -> list[Failure]:
         """Try each cell that another process was at work on once more, a little later."""
         for _ in range(WAIT):
@@ -177,6 +192,7 @@ class _Execution:
             return None
         except (AflError, MemoryError, OSError) as error:
             why = _why(error)
+            self.wants_ridge |= isinstance(error, RidgeNeededError)
             log.error("[%d/%d] %s failed: %s", self.number, self.total, name, why)
             make_folder(place.parent)
             write_text(why + "\n", place, overwrite=True)
@@ -203,6 +219,7 @@ class _Execution:
             log.info("%s is made again: %s", self.names[cell.key], old)
         again = old is not None
         if cell.method is None:
+            take_over(self.folder, cell)
             run(cell.config, out, overwrite=again, shared=self.shared)
         else:
             train, test, clients = self.prepared(cell)

@@ -42,12 +42,14 @@ stage() {
 #   75        stopped before the time limit; the next try goes on from there
 #   3         a file is not there or busy: network file systems show some late
 #   over 128  killed by a signal, perhaps for its memory
+# What helps against exit code 5, a system without an answer, is in $advice.
 finish() {
     local code=$1 tries=0 wait job=$SLURM_JOB_ID
     [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
     [ "$code" != 75 ] || tries=100
     [ "$code" != 3 ] || tries=3
     [ "$code" -le 128 ] || tries=5
+    [ "$code" != 5 ] || [ -z "${advice:-}" ] || echo "$advice" >&2
     [ "$asked" != TERM ] || tries=0   # cancelled; or preempted, then Slurm puts it back itself
     if [ "${SLURM_RESTART_COUNT:-0}" -lt "$tries" ]; then
         echo "exit code $code: this task goes back into the queue" >&2
