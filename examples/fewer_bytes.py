@@ -33,10 +33,9 @@ from sweep import Sums, measured
 
 from afltool.heads.checks import with_options
 from afltool.heads.gathered import CROSS, GRAM
-from afltool.heads.least_squares import Problem, chosen_ridge, held_out
+from afltool.heads.least_squares import Problem, chosen_ridge
 from afltool.linalg.fixedpoint import LARGEST, FixedPoint, encode, real
 from afltool.linalg.ridge import gram_matrix
-from afltool.linalg.ridge_choice import choose
 from afltool.linalg.triangle import pack
 from afltool.statistics import Statistics
 from afltool.store.features import open_features
@@ -140,9 +139,8 @@ def low_rank(data: Data, rank: int) -> tuple[float, float, float]:
     held_top1 = right(problem.with_intercept(choice.weights()), data.X, data.y,
                       np.flatnonzero(data.held_out[data.client]))  # fmt: skip
     everybody = of(sums.sum(axis=0) * scale, theirs + validation, data)
-    W = everybody.with_intercept(
-        choose(everybody.system, [choice.ridge], held_out(validation, everybody)).weights()
-    )
+    # Not by `choose`: a gram of low rank may have negative eigenvalues, which no solve takes.
+    W = everybody.with_intercept(everybody.system.spectral.weights(choice.ridge))
     top1 = right(W, data.test, data.truth, np.arange(len(data.truth)))
     return held_top1, top1, float(np.mean(sent)) / 1e6
 

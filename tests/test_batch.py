@@ -18,6 +18,7 @@ import afltool
 from afltool.errors import UsageError
 from afltool.heads import make_options
 from afltool.partitions.drawing import draw_clients
+from afltool.phases import Phase
 
 
 def parts_of(road, head, at, count, **more):
@@ -134,7 +135,7 @@ def test_draws_are_the_ones_that_they_were():
 
 def test_the_rounds_of_a_layer_share_a_draw():
     def drawn(name, *phases):
-        return [make_options(name).draw_of(phase) for phase in phases]
+        return [make_options(name).draw_of(Phase(phase)) for phase in phases]
 
     phases = ("weights-0", "block-1", "weights-1", "block-2", "weights-2", "joint")
     assert drawn("deepafl", *phases) == [0, 0, 1, 1, 2, 0]
