@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from afltool.errors import InvalidDataError
-from afltool.report.figure import GREY, STYLES, figure
+from afltool.report.figure import GREY, figure
+from afltool.report.lines import Look, looks, named_below
 
 
 def plot_frontier(
@@ -31,24 +32,24 @@ def plot_frontier(
     from matplotlib.ticker import LogLocator, NullFormatter
 
     families = list(dict.fromkeys(p["family"] for p in points))
+    styles, entries = looks([(family,) for family in families])
     with figure(path, 8.0, 5.0, overwrite) as drawn:
         axes = drawn.add_subplot()
         most = max(p["megabytes"] for p in points)
         for budget in (b for b in budgets if b < 2 * most):
             axes.axvline(budget, color=GREY, linewidth=0.8, linestyle=":")
-        for number, family in enumerate(families):
+        for family, style in zip(families, styles, strict=True):
             ours = sorted(
                 (p for p in points if p["family"] == family), key=lambda p: p["megabytes"]
             )
-            _family(axes, ours, family, *STYLES[number % len(STYLES)])
+            _family(axes, ours, style)
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("MB that a client sends, all rounds")
         axes.set_ylabel("top-1 on test rows, %")
-        axes.grid(color="0.92")
-        axes.legend(frameon=False)
+        named_below(drawn, entries)
     return Path(path)
 
 
@@ -66,14 +67,14 @@ def frontier(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return best
 
 
-def _family(axes: Any, points: Sequence[Mapping[str, Any]], name: str, hue: str, mark: str) -> None:
+def _family(axes: Any, points: Sequence[Mapping[str, Any]], style: Look) -> None:
     x = [p["megabytes"] for p in points]
     y = [100 * p["top1"] for p in points]
     bars = [100 * (p["standard_error"] or 0.0) for p in points]
-    axes.errorbar(x, y, bars, fmt=mark, color=hue, markersize=5, capsize=2, label=name)
+    axes.errorbar(x, y, bars, capsize=2, **{**style, "linestyle": "none"})
     line = frontier(points)
     if len(line) > 1:
         axes.plot(
             [p["megabytes"] for p in line], [100 * p["top1"] for p in line],
-            color=hue, linewidth=1,
+            color=style["color"], linestyle=style["linestyle"],
         )  # fmt: skip

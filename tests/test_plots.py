@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
+import re
+import shutil
 import struct
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +19,20 @@ from rich.console import Console
 
 import afltool
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
+from afltool.options.pictures import SizeOptions
 from afltool.report.partition_picture import plot_partition
 from afltool.report.partitions_picture import Panel, plot_partitions
 from afltool.report.plots import plot_confusion, plot_ridge_path
 from afltool.report.rounds import SHOWN, plot_rounds, rounds_table
 from afltool.report.terminal import print_whole
 from afltool.store.kinds import kind_of_bytes
+from afltool.studies.description import read
+from afltool.studies.execution import study as carry_out
 
 image = pytest.importorskip("matplotlib.image")
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.text import Text  # noqa: E402
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from frontier_picture import frontier, plot_frontier  # noqa: E402
 
@@ -62,17 +73,17 @@ def test_plot_partition_at_every_size(tmp_path: Path, clients: int, classes: int
 
 def test_partitions_side_by_side_have_the_width_that_is_asked_for(tmp_path: Path) -> None:
     panels = [Panel(counts(k, 10), names(10), f"{k} clients") for k in (10, 200)]
-    path = plot_partitions(panels, tmp_path / "84.png", 84.0)
+    path = plot_partitions(panels, tmp_path / "84.png", size=SizeOptions(width_mm=84.0))
     assert abs(size(path)[0] - 84 / 25.4 * 150) <= 1
     with pytest.raises(UsageError, match=r"3 partitions do not fit .* into 50 mm: at most 2 do"):
-        plot_partitions([*panels, panels[0]], tmp_path / "no.png", 50.0)
+        plot_partitions([*panels, panels[0]], tmp_path / "no.png", size=SizeOptions(width_mm=50.0))
 
 
 def test_the_titles_of_several_partitions_say_what_differs(road, tmp_path: Path, cli) -> None:
     files = [
         afltool.partition(road.train, tmp_path / f"{a}.h5", alpha=a, clients=6) for a in (0.1, 5.0)
     ]
-    made = cli("plot", "partition", *files, "-o", tmp_path / "two.svg", "--width-mm", 84)
+    made = cli("plot", "partition", *files, "-o", tmp_path / "two.svg", "--width-mm", 180)
     assert made.exit_code == 0, made.stderr
     text = (tmp_path / "two.svg").read_text()
     assert [t in text for t in ("alpha 0.1)", "alpha 5.0)", "clients 6")] == [True, True, False]
@@ -186,6 +197,183 @@ def test_import_is_cheap_and_pyplot_is_never_loaded(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
 
 
+# ---------------------------------------------------------------- every noun, for a paper
+
+WIDTHS = (85, 180)
+
+
+@pytest.fixture(scope="module")
+def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
+    """What follows `afltool plot`, for every noun, some of them with the most that they show."""
+    at = tmp_path_factory.mktemp("drawable")
+    text = f"""
+        train-features = "{road.train}"
+        test-features = "{road.test}"
+        clients = 6
+        seed = [0, 1]
+        alpha = [0.1, 1]
+        [[method]]
+        head = ["linear", "discriminant"]
+        [[method]]
+        head = "random-features"
+        width = 8
+        [[method]]
+        label = "_Deep $x$, T = 2"
+        head = "deepafl"
+        layers = 2
+        width = 8
+        [[method]]
+        baseline = ["fedavg", "fedprox"]
+        rounds = 3
+        threads = 1
+    """
+    (at / "s.toml").write_text(text)
+    study = carry_out(read(at / "s.toml"), at / "S")
+    rows = {"train_features": road.train, "test_features": road.test, "clients": 6}
+    runs = [
+        afltool.run(afltool.RunConfig(**rows, head=head, each_round=True), at / head)
+        for head in ("softmax", "linear")
+    ]
+    last = at / "softmax" / json.loads((runs[0] / "summary.json").read_text())["stages"][-2]["file"]
+    found = afltool.evaluate(last, road.test, metrics="auc,ece")
+    (at / "ev.json").write_text(json.dumps(found))
+    path = afltool.solve(road.total, at / "path.h5", options={"ridge": "1e-6:1e4:9"})
+    shards = afltool.partition(
+        road.train, at / "s.h5", scheme="shards", shards_per_client=2, clients=6
+    )
+    return {
+        "partition": ["partition", road.clients],
+        "partitions": ["partition", road.clients, shards, road.clients],
+        "confusion": ["confusion", at / "ev.json"],
+        "reliability": ["reliability", at / "ev.json"],
+        "roc": ["roc", at / "ev.json"],
+        "ridge-path": ["ridge-path", path],
+        "rounds": ["rounds", runs[0]],
+        "compared": ["rounds", *runs],
+        "cells": ["rounds", *sorted((study / "cells").iterdir())],
+        "study": ["study", study, "--x", "alpha"],
+        "study by bytes": ["study", study, "--x", "upload_bytes"],
+    }
+
+
+NOUNS = (
+    "partition", "partitions", "confusion", "reliability", "roc", "ridge-path", "rounds",
+    "compared", "cells", "study", "study by bytes",
+)  # fmt: skip
+
+
+@pytest.fixture
+def figures(monkeypatch) -> list[Figure]:
+    """The figures that are written, as matplotlib has laid them out."""
+    written, save = [], Figure.savefig
+
+    def kept(figure, *args, **options):
+        save(figure, *args, **options)
+        written.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", kept)
+    return written
+
+
+def boxes(figure: Figure) -> tuple[dict[str, Any], set[str]]:
+    """The places of headings, names of axes, numbers beside them, and legends; what slants."""
+    found = [figure._suptitle, *figure.legends]
+    for axes in figure.axes:
+        found += [axes.title, axes._left_title, axes._right_title, axes.get_legend()]
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            found += [axis.label, axis.get_offset_text()]
+            found += [
+                one for tick in axis.get_major_ticks() for one in (tick.label1, tick.label2)
+                if low <= tick.get_loc() <= high
+            ]  # fmt: skip
+    shown = [one for one in found if one is not None and one.get_visible()]
+    shown = [one for one in shown if not isinstance(one, Text) or one.get_text()]
+    told = [one.get_text() if isinstance(one, Text) else "legend" for one in shown]
+    slanting = (isinstance(one, Text) and one.get_rotation() % 90 > 0 for one in shown)
+    named = {f"{i}: {told[i]}": one.get_window_extent() for i, one in enumerate(shown)}
+    return named, {name for name, one in zip(named, slanting, strict=True) if one}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("noun", NOUNS)
+def test_no_text_lies_on_another_or_beyond_the_edge(
+    drawable, figures, tmp_path: Path, cli, noun: str, width: int
+) -> None:
+    path = tmp_path / "p.png"
+    made = cli("plot", *drawable[noun], "-o", path, "--width-mm", width, "--dpi", 100)
+    assert made.exit_code == 0, made.stderr
+    (figure,) = figures
+    wide, high = size(path)
+    assert abs(wide - width / 25.4 * 100) <= 1
+    assert abs(high - 100 * figure.get_figheight()) <= 1
+    places, slanting = boxes(figure)
+    assert not any("\\n" in name for name in places), "a line break that is not one"
+    for name, box in places.items():
+        assert -1 <= box.x0 <= box.x1 <= wide + 1, name
+        assert -1 <= box.y0 <= box.y1 <= high + 1, name
+    for (a, one), (b, other) in combinations(places.items(), 2):
+        if a in slanting and b in slanting:
+            continue  # their boxes overlap, they themselves do not
+        across = min(one.x1, other.x1) - max(one.x0, other.x0)
+        down = min(one.y1, other.y1) - max(one.y0, other.y0)
+        assert min(across, down) <= 1, f"{a!r} lies on {b!r}"
+    for legend in figure.legends:
+        box = legend.get_window_extent()
+        assert box.height < high / 2, "the legend has half of the picture"
+        assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
+
+
+@pytest.mark.parametrize("noun", ["roc", "compared", "cells", "study", "study by bytes"])
+def test_no_two_lines_look_alike(drawable, figures, tmp_path: Path, cli, noun: str) -> None:
+    assert cli("plot", *drawable[noun], "-o", tmp_path / "p.svg").exit_code == 0
+    (figure,) = figures
+    for axes in figure.axes:
+        marked = [one for one in axes.lines if one.get_marker() not in ("None", "_", "|")]
+        looks = [
+            (one.get_color(), one.get_linestyle(), one.get_marker(), one.get_fillstyle())
+            for one in marked
+        ]
+        assert len(looks) == len(set(looks)) >= 2
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(names) == len(set(names))
+    if noun in ("cells", "study", "study by bytes"):
+        assert r"_Deep \$x\$, T = 2" in names
+        assert not any(re.search("[0-9a-f]{16}", name) for name in names), "a digest is no name"
+
+
+def test_seeds_are_one_line_and_cells_without_a_result_are_left_out(
+    drawable, figures, tmp_path: Path, cli
+) -> None:
+    cells = drawable["cells"][1:]
+    copy = shutil.copytree(cells[0].parents[1], tmp_path / "S")
+    (copy / "cells" / cells[0].name / "summary.json").unlink()
+    made = cli("plot", "rounds", *(copy / "cells").iterdir(), "-o", tmp_path / "p.svg")
+    assert made.exit_code == 0
+    assert "1 of 24 cells" in made.stderr
+    by_round, _ = figures[0].axes
+    assert len(by_round.lines) == 12, "6 methods, 2 values of alpha"
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_fonts_in_a_pdf_are_true_type(drawable, tmp_path: Path, cli, noun: str) -> None:
+    path = tmp_path / "p.pdf"
+    assert cli("plot", *drawable[noun], "-o", path, "--width-mm", 85).exit_code == 0
+    assert b"/Type3" not in path.read_bytes()
+    assert b"/CIDFontType2" in path.read_bytes()
+
+
+def test_pixels_are_of_png_files_alone(drawable, tmp_path: Path, cli) -> None:
+    made = cli("plot", *drawable["roc"], "-o", tmp_path / "p.pdf", "--dpi", 300)
+    assert (made.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert "--dpi 300 is for a .png file" in made.stderr
+
+
+def test_an_axis_of_factors_is_logarithmic(drawable, figures, tmp_path: Path, cli) -> None:
+    assert cli("plot", *drawable["study"], "-o", tmp_path / "p.svg").exit_code == 0
+    assert figures[0].axes[0].get_xscale() == "log"
+
+
 # ---------------------------------------------------------------- accuracy against bytes
 
 
@@ -242,7 +430,7 @@ def rounds(n: int, **more: float) -> list[dict]:
 @pytest.mark.parametrize("n", [1, 101])
 def test_plot_rounds_at_every_length(tmp_path: Path, n: int) -> None:
     path = plot_rounds(rounds(n, gather_seconds=2.0), tmp_path / "rounds.png", "a $head$")
-    assert size(path) == (1200, 1275)
+    assert size(path) == (1062, 983)
     assert image.imread(path)[..., :3].std() > 0.05
     assert list(tmp_path.iterdir()) == [path]
 

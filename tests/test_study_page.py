@@ -184,7 +184,7 @@ def test_a_table_of_many_columns_is_whole_on_paper(done, tmp_path):
 def test_the_lines_of_a_picture_are_the_cells(done):
     found = records(find(str(done)), StudyFolder(done))
     assert lines_of(found, "alpha") == ["head"]
-    series = {one.name: one for one in series_of(found, "alpha", "top1", ["head"])}
+    series = {", ".join(one.name): one for one in series_of(found, "alpha", "top1", ["head"])}
     assert list(series) == ["AFL <i>", "fedavg"]
     assert series["fedavg"].x == [0.1, 1.0]
     made = table(done, TableOptions(published="none"))

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError, UsageError
-from ..options import Options
-from ..options.pictures import PartitionPictureOptions, RocOptions
+from ..options.pictures import RocOptions, SizeOptions
 from ..options.study import PictureOptions
 from ._options import add
 from ._streams import say, tell
@@ -17,14 +16,14 @@ from ._types import FieldName, Json, Overwrite, passing, print_field, print_json
 
 Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf file")]
 # Pictures of one file each: what they show, what the file is, their options.
-PICTURES: dict[str, tuple[str, str, type[Options]]] = {
+PICTURES: dict[str, tuple[str, str, type[SizeOptions]]] = {
     "confusion": (
         "Draw the confusion matrix of an evaluation.",
-        "what evaluate wrote with -o (JSON)", Options,
+        "what evaluate wrote with -o (JSON)", SizeOptions,
     ),
     "reliability": (
         "Draw the accuracy of a head by its confidence, and the number of rows by confidence.",
-        "what evaluate --metrics ece wrote with -o (JSON)", Options,
+        "what evaluate --metrics ece wrote with -o (JSON)", SizeOptions,
     ),
     "roc": (
         "Draw ROC curves: for two classes the second one's, else each class against the rest.",
@@ -32,7 +31,7 @@ PICTURES: dict[str, tuple[str, str, type[Options]]] = {
     ),
     "ridge-path": (
         "Draw the error estimates along a ridge path, and the ridge that was chosen.",
-        "a head solved with --ridge auto or a path", Options,
+        "a head solved with --ridge auto or a path", SizeOptions,
     ),
 }  # fmt: skip
 
@@ -48,12 +47,12 @@ def add_to(app: typer.Typer) -> None:
         plot, "partition", "pictures:partition_picture",
         ("files", list[Path], "a partition file; several are drawn side by side"),
         "Draw a partition: rows by client and class, client sizes, their cumulative share.",
-        PartitionPictureOptions, Picture, has_json=False,
+        SizeOptions, Picture, has_json=False,
     )  # fmt: skip
     for name, (says, file, options) in PICTURES.items():
         stage = f"pictures:{name.replace('-', '_')}_picture"
         passing(plot, name, stage, ("file", Path, file), says, options, Picture, has_json=False)
-    add(plot, "rounds", plot_rounds)
+    add(plot, "rounds", plot_rounds, options=SizeOptions)
     add(plot, "study", plot_study, options=PictureOptions)
     app.add_typer(plot, name="plot")
 
@@ -112,19 +111,23 @@ Runs = Annotated[
     list[Path],
     typer.Argument(
         help="a run folder, the JSON of evaluate --each-round, or a head file; several are "
-        "compared in one picture"
+        "compared in one picture, cells of a study by their labels"
     ),
 ]
 
 
-def plot_rounds(source: Runs, out: Picture, overwrite: Overwrite = False) -> None:
+def plot_rounds(
+    source: Runs, out: Picture, options: dict[str, Any], overwrite: Overwrite = False
+) -> None:
     """Draw error, accuracy, seconds and bytes of every round; for several runs the accuracies."""
     from ..stages.pictures import compared_picture, rounds_picture
 
     if len(source) == 1:
-        say(rounds_picture(source[0], out, overwrite=overwrite))
-    else:
-        say(compared_picture(source, out, overwrite=overwrite))
+        say(rounds_picture(source[0], out, overwrite=overwrite, **options))
+        return
+    from ..studies.pictures import runs_by_name
+
+    say(compared_picture(runs_by_name(source), out, overwrite=overwrite, **options))
 
 
 def plot_study(

@@ -1,4 +1,4 @@
-"""Options of `plot`: what of a file is drawn."""
+"""Options of `plot`: the size of every picture, and what of a file is drawn."""
 
 from __future__ import annotations
 
@@ -6,21 +6,32 @@ from dataclasses import dataclass
 
 from .fields import Options, option
 
-PAGE_MM = 180.0  # width of a page's text in a two-column paper
+MM = 25.4  # millimetres of an inch
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionPictureOptions(Options):
-    """Options of `plot partition`."""
+class SizeOptions(Options):
+    """The size of a picture: options of every `plot`."""
 
     width_mm: float | None = option(
-        None, "width of the picture for a paper; a column has 84, a page 180", at_least=40,
-        at_most=400, unit="mm", unset="305 for one file, 180 for several",
+        None, "width of the picture; its text has 8 points whatever the width; a column of a paper "
+        "has 85, a page 180", at_least=40, at_most=400, unit="mm",
+        unset="as wide as the picture needs",
     )  # fmt: skip
+    dpi: int | None = option(
+        None, "pixels of an inch of a .png file", at_least=30, at_most=1200, unset="150"
+    )
+
+    def inches(self, otherwise: float) -> float:
+        """The width in inches; ``otherwise``: millimetres where none is given."""
+        return (otherwise if self.width_mm is None else self.width_mm) / MM
+
+
+AS_NEEDED = SizeOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
-class RocOptions(Options):
+class RocOptions(SizeOptions):
     """Options of `plot roc`."""
 
     positive: tuple[str, ...] = option(

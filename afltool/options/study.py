@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..errors import UsageError
 from .fields import Options, option
 from .files import file_in
+from .pictures import SizeOptions
 
 STATISTICS = ("mean±sd", "mean±se", "mean", "median", "max")
 MEASURED = (  # what `evaluate` measures of a head, and of a deep one after every layer
@@ -87,7 +88,7 @@ class TableOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PictureOptions(Options):
+class PictureOptions(SizeOptions):
     """What a picture of a study shows."""
 
     x: str = option(
@@ -102,10 +103,6 @@ class PictureOptions(Options):
         unset="the study's; all with --x layers",
     )  # fmt: skip
     where: tuple[str, ...] = option((), "NAME=VALUE: these cells alone; may be repeated")
-    width_mm: float = option(
-        120.0, "width of the picture; a column of a paper has 84", at_least=40, at_most=400,
-        unit="mm",
-    )  # fmt: skip
 
 
 def names_of(text: str | None) -> list[str]:

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidDataError
-from .figure import short_name
+from .figure import POINT, plain, shortened, width_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Counts = npt.NDArray[np.integer[Any]]
 
-_LABELS = 120  # up to so many classes every name can be read
+_SMALLEST = 6  # points from a name to the next
 
 
 def checked_counts(counts: Counts, class_names: Sequence[str], name: str) -> Counts:
@@ -37,16 +37,28 @@ def checked_counts(counts: Counts, class_names: Sequence[str], name: str) -> Cou
     return counts.astype(np.int64)
 
 
-def class_ticks(axes: Axes, class_names: Sequence[str], which: str) -> None:
-    """Every name up to 120 classes, every n-th of more, so that no two names overlap."""
-    step = -(-len(class_names) // _LABELS)
+def class_ticks(axes: Axes, class_names: Sequence[str], which: str, inches: float) -> None:
+    """Every name where ``inches`` of an axis have room for it, else every n-th one."""
+    pitch = 72 * inches / len(class_names)
+    step = max(1, int(np.ceil(_SMALLEST / pitch)))
     places = np.arange(0, len(class_names), step)
-    names = [short_name(name) for name in class_names[::step]]
-    size = float(np.clip(660 / len(places), 4.5, 9))
+    names = [plain(shortened(name)) for name in class_names[::step]]
+    size = min(POINT, 0.9 * pitch * step)
     if "y" in which:
         axes.set_yticks(places, names, fontsize=size)
     if "x" in which:
         axes.set_xticks(places, names, fontsize=size, rotation=90)
+
+
+def room_for(class_names: Sequence[str]) -> float:
+    """Inches of the longest name."""
+    return max(width_of(shortened(name)) for name in class_names)
+
+
+def picture_frame(axes: Axes) -> None:
+    """A frame round coloured cells, and no lines across them."""
+    axes.grid(False)
+    axes.spines[:].set_visible(True)
 
 
 def pale_to_dark(start: float = 0.0) -> Any:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .figure import BLUE, GREY, ORANGE, PALE, STYLES, figure, plain, short_name
+from ..options.pictures import AS_NEEDED, SizeOptions
+from .figure import (
+    BLUE,
+    GREY,
+    ORANGE,
+    PALE,
+    figure,
+    heading,
+    shortened,
+)
+from .lines import Look, legend_below, look, named_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +26,7 @@ if TYPE_CHECKING:
 Numbers = Sequence[float | None]
 Curve = Mapping[str, Any]  # false_positive, true_positive and auc of one class
 
-_NAMED = len(STYLES)  # up to so many curves can be told apart by hue and mark
+_NAMED = 7  # up to so many curves are named all
 _WORST = 5  # of more curves so many are named: those with the smallest areas
 
 
@@ -26,6 +36,7 @@ def plot_reliability(
     title: str,
     note: str = "",
     overwrite: bool = False,
+    size: SizeOptions = AS_NEEDED,
 ) -> Path:
     """Draw the accuracy in each bin of confidence, and how many rows are in it.
 
@@ -39,22 +50,19 @@ def plot_reliability(
         for name in ("weight", "confidence", "accuracy")
     )
     edges = np.linspace(0, 1, len(weight) + 1)
-    with figure(path, 5.4, 6.2, overwrite) as drawn:
+    wide = size.inches(137)
+    with figure(path, wide, 0.95 * wide, overwrite, size.dpi) as drawn:
+        heading(drawn, title, note)
         upper, lower = drawn.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         upper.stairs(np.nan_to_num(accuracy), edges, fill=True, color=PALE, label="accuracy")
         upper.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1, label="calibrated")
         upper.vlines(confidence, accuracy, confidence, color=ORANGE, linewidth=2, label="gap")
         upper.plot(confidence, accuracy, "o", color=BLUE, markersize=4)
-        upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="share of the bin's rows that are right")
-        upper.legend(loc="upper left", frameon=False, fontsize=8)
-        upper.set_title(f"{plain(title)}\n{plain(note)}", loc="left", fontsize=10)
+        upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="share of rows that are right")
+        legend_below(drawn, *upper.get_legend_handles_labels())
         lower.stairs(weight, edges, fill=True, color=BLUE)
         lower.set(xlabel="probability of the predicted class", ylabel="rows", ylim=(0, None))
         lower.yaxis.set_major_formatter("{x:,.0f}")
-        for axes in (upper, lower):
-            axes.grid(color="0.92")
-            axes.set_axisbelow(True)
-            axes.spines[["top", "right"]].set_visible(False)
     return path
 
 
@@ -64,6 +72,7 @@ def plot_roc(
     title: str,
     note: str = "",
     overwrite: bool = False,
+    size: SizeOptions = AS_NEEDED,
 ) -> Path:
     """Draw the ROC curve of each class against the rest, by the classes' names.
 
@@ -74,30 +83,25 @@ def plot_roc(
     area = {name: np.nan if one["auc"] is None else one["auc"] for name, one in curves.items()}
     worst = sorted((name for name in curves if area[name] == area[name]), key=area.__getitem__)
     named = list(curves) if len(curves) <= _NAMED else worst[:_WORST]
-    with figure(path, 5.4, 5.4, overwrite) as drawn:
+    wide = size.inches(137)
+    with figure(path, wide, 0.95 * wide, overwrite, size.dpi) as drawn:
+        heading(drawn, title, note)
         axes = drawn.add_subplot()
         axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
+        entries: list[tuple[str, Look]] = []
         others = [name for name in curves if name not in set(named)]
-        for i, name in enumerate(others):
-            label = f"{len(others)} others" if i == 0 else None
-            _curve(axes, curves[name], color=PALE, linewidth=0.8, label=label)
+        pale: Look = {"color": PALE, "linewidth": 0.8}
+        for name in others:
+            _curve(axes, curves[name], **pale)
         for i, name in enumerate(named):
-            hue, mark = STYLES[i]
-            _curve(
-                axes, curves[name], color=hue, marker=mark, markevery=(0.04 * i, 0.2), markersize=4,
-                linewidth=1.4, label=f"{short_name(name)}: {_area(area[name])}",
-            )  # fmt: skip
-        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+            _curve(axes, curves[name], markevery=(0.04 * i, 0.2), **look(i))
+            entries.append((f"{shortened(name)}: {_area(area[name])}", look(i)))
+        if others:
+            entries.append((f"{len(others)} others", pale))
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
         axes.set(xlabel="false positive rate (1 − specificity)")
         axes.set(ylabel="true positive rate (sensitivity)")
-        axes.set_title(f"{plain(title)}\n{plain(note)}", loc="left", fontsize=10)
-        axes.legend(
-            loc="lower right", frameon=False, fontsize=8, title="area under the curve",
-            title_fontsize=8, alignment="left",
-        )  # fmt: skip
-        axes.grid(color="0.92")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        named_below(drawn, entries, "area under the curve")
     return path
 
 

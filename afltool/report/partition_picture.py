@@ -10,8 +10,8 @@ import numpy as np
 
 from ..arrays import F64
 from ..partitions.summaries import mean_total_variation
-from .by_class import Counts, checked_counts, class_ticks, pale_to_dark
-from .figure import BLUE, GREY, ORANGE, PALE, figure, plain
+from .by_class import Counts, checked_counts, class_ticks, pale_to_dark, picture_frame
+from .figure import BLUE, GREY, ORANGE, PALE, figure, heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +27,7 @@ def plot_partition(
     path: Path,
     title: str,
     overwrite: bool = False,
+    dpi: int | None = None,
 ) -> Path:
     """Draw ``counts`` (K clients × C classes): rows by client and class, sizes of both, shares.
 
@@ -37,18 +38,17 @@ def plot_partition(
     """
     counts = checked_counts(counts, class_names, "counts")
     high = float(np.clip(0.13 * counts.shape[1], 2.8, 13.0))
-    with figure(path, 12.0, high + 2.9, overwrite) as drawn:
+    with figure(path, 12.0, high + 2.4, overwrite, dpi) as drawn:
+        heading(drawn, title, _partition_line(counts))
         grid = drawn.add_gridspec(2, 3, width_ratios=(1, 0.015, 0.2), height_ratios=(high, 1.7))
         cells = drawn.add_subplot(grid[0, 0])
         sizes = drawn.add_subplot(grid[1, 0], sharex=cells)
         counts, order = client_order(counts)
         _client_cells(cells, drawn.add_subplot(grid[0, 1]), counts)
-        class_ticks(cells, class_names, "y")
+        class_ticks(cells, class_names, "y", high)
         _class_sizes(drawn.add_subplot(grid[0, 2], sharey=cells), counts)
         _client_sizes(sizes, counts, order)
         _cumulative_share(drawn.add_subplot(grid[1, 2]), counts)
-        drawn.suptitle(plain(title), x=0.01, ha="left", fontsize=13, weight="bold")
-        cells.set_title(_partition_line(counts), loc="left", fontsize=9, color=GREY)
     return path
 
 
@@ -86,9 +86,8 @@ def _bubbles(axes: Axes, counts: Counts) -> None:
     largest = max(int(counts.max()), 1)
     area = (0.95 * min(pitch, 40.0)) ** 2 * counts[clients, classes] / largest
     axes.scatter(clients, classes, s=area, color=BLUE, edgecolors="black", linewidths=0.4)
-    axes.set_xlabel(f"area = rows; the largest bubble has {largest:,}", fontsize=8, loc="right")
-    axes.grid(color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
+    axes.set_xlabel(f"area = rows; the largest bubble has {largest:,}", loc="right")
+    axes.spines[:].set_visible(True)
 
 
 def _heat_map(axes: Axes, legend: Axes, counts: Counts) -> None:
@@ -104,11 +103,12 @@ def _heat_map(axes: Axes, legend: Axes, counts: Counts) -> None:
         unit = f"rows, mean over {wide} clients × {high} classes (white: none)"
     bar = axes.figure.colorbar(image, cax=legend, format=FuncFormatter(lambda x, _: f"{x:,g}"))
     bar.ax.yaxis.set_minor_formatter(NullFormatter())
-    bar.set_label(unit, fontsize=8)
+    bar.set_label(unit)
 
 
 def coloured(axes: Axes, means: F64, shape: tuple[int, ...], norm: Any) -> Any:
     """``means`` as colours over as many clients and classes as ``shape`` says; white is 0."""
+    picture_frame(axes)
     return axes.imshow(
         np.ma.masked_equal(means.T, 0), cmap=pale_to_dark(0.2), norm=norm, aspect="auto",
         interpolation="nearest", extent=(-0.5, shape[0] - 0.5, shape[1] - 0.5, -0.5),
@@ -129,21 +129,19 @@ def _class_sizes(axes: Axes, counts: Counts) -> None:
     axes.tick_params(axis="y", labelleft=False, length=0)
     axes.set_xlim(0, max(1.05 * counts.sum(axis=0).max(), 1))
     _thousands(axes.xaxis)
-    axes.set_xlabel("rows per class", fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("rows per class")
 
 
 def _client_sizes(axes: Axes, counts: Counts, order: str) -> None:
     rows = counts.sum(axis=1)
     # stairs draws one path; ten thousand bars take seconds
     axes.stairs(rows, np.arange(rows.size + 1) - 0.5, fill=True, color=BLUE)
-    axes.axhline(np.median(rows), color=ORANGE, linestyle="--", linewidth=1, label="median")
-    axes.legend(loc="upper right", fontsize=8, frameon=False, bbox_to_anchor=(1, 1.12))
+    axes.axhline(np.median(rows), color=ORANGE, linestyle="--", linewidth=1)
+    axes.set_title(f"median {np.median(rows):,.0f}", loc="right", color=ORANGE)
     axes.set(xlabel=order, ylabel="rows per client", ylim=(0, max(1.1 * rows.max(), 1)))
     if rows.size <= _BUBBLES:
         axes.set_xticks(np.arange(rows.size))
     _thousands(axes.yaxis)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _cumulative_share(axes: Axes, counts: Counts) -> None:
@@ -154,10 +152,9 @@ def _cumulative_share(axes: Axes, counts: Counts) -> None:
     axes.plot(largest, share, color=BLUE, linewidth=1.8)
     half = int(np.searchsorted(share, 0.5)) if rows.any() else 0
     axes.plot(largest[half], share[half], "o", color=ORANGE, markersize=5)
-    axes.set_title(f"the {half:,} largest have half", fontsize=8, loc="left")
+    axes.set_title(f"the {half:,} largest have half")
     axes.set(xlabel="share of clients", ylabel="share of rows")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
-    axes.grid(color="0.9", linewidth=0.6)
 
 
 def _thousands(axis: Any) -> None:

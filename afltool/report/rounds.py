@@ -16,9 +16,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..errors import UsageError
+from ..options.pictures import AS_NEEDED, SizeOptions
 from ..store.atomic import write_bytes, write_text
 from ..store.outputs import STDOUT, check_output
-from .figure import BLUE, GREY, ORANGE, PALE, figure, plain
+from .figure import BLUE, GREY, LINE, ORANGE, PALE, POINT, figure, heading, plain, width_of
 from .terminal import add_row
 
 if TYPE_CHECKING:
@@ -159,22 +160,23 @@ def plot_rounds(
     path: Path,
     title: str = "",
     overwrite: bool = False,
+    size: SizeOptions = AS_NEEDED,
 ) -> Path:
     """Draw error, accuracy, seconds and bytes of each round; unknown figures are left out.
 
     ``rounds``: at least one, as above. Returns ``path``.
     """
     panels = [draw for draw, names in _PANELS if any(_has(rounds, name) for name in names)]
-    with figure(path, 8.0, 0.9 + 1.9 * len(panels), overwrite) as drawn:
+    wide = size.inches(180)
+    high = 0.3 + (1.1 + 0.06 * wide) * len(panels)
+    with figure(path, wide, high, overwrite, size.dpi) as drawn:
+        heading(drawn, title)
         found = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, draw in zip(found, panels, strict=True):
             draw(axes, rounds)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(color="0.9", linewidth=0.6)
-            axes.set_axisbelow(True)
         found[0].set_xlim(-1, max(len(rounds), 2))
-        found[0].set_title(plain(title), loc="left", fontsize=10)
-        _name_rounds(found[-1], [one["phase"] for one in rounds])
+        _name_rounds(found[-1], [one["phase"] for one in rounds], wide - 0.7)
+        drawn.align_ylabels()
     return path
 
 
@@ -209,7 +211,7 @@ def _errors(axes: Axes, rounds: Sequence[Round]) -> None:
 
 def _legend(axes: Axes) -> None:
     """Above the panel, where it hides nothing."""
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), fontsize=8, frameon=False, ncols=2)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2)
 
 
 def _accuracies(axes: Axes, rounds: Sequence[Round]) -> None:
@@ -218,7 +220,7 @@ def _accuracies(axes: Axes, rounds: Sequence[Round]) -> None:
     kept = [i for i in at if rounds[i].get("kept")] or at[-1:]
     value = rounds[kept[-1]]["top1"] * 100
     axes.plot(kept[-1:], [value], "o", color=ORANGE, markersize=6)
-    axes.set_title(f"kept: {value:.2f}", loc="right", fontsize=8, color=ORANGE)
+    axes.set_title(f"kept: {value:.2f}", loc="right", color=ORANGE)
     axes.margins(y=0.2)
     axes.set_ylabel("top-1, %")
 
@@ -257,11 +259,17 @@ _PANELS = (
 )
 
 
-def _name_rounds(axes: Axes, names: Sequence[str]) -> None:
-    """Every name of few rounds, every n-th of many; n is even, because two kinds may alternate."""
-    step = max(1, -(-len(names) // TICKS))
+def _name_rounds(axes: Axes, names: Sequence[str], wide: float) -> None:
+    """Every name where ``wide`` inches have room, else every n-th.
+
+    n is even, because two kinds of rounds may alternate.
+    """
+    shown = [plain(name) for name in names]
+    level = max(map(width_of, shown)) + POINT / 72
+    turned = level * len(names) > wide
+    most = max(2, min(TICKS, int(wide / (1.5 * LINE if turned else level))))
+    step = max(1, -(-len(names) // most))
     at = range(0, len(names), step + (step > 1 and step % 2))
-    turned = 45 if len(at) > 5 else 0
-    side: dict[str, Any] = {"ha": "right", "rotation_mode": "anchor"} if turned else {}
-    axes.set_xticks(at, [plain(names[i]) for i in at], rotation=turned, fontsize=8, **side)
+    side: dict[str, Any] = {"ha": "right", "rotation_mode": "anchor", "rotation": 45}
+    axes.set_xticks(at, [shown[i] for i in at], **(side if turned else {}))
     axes.set_xlabel("round")

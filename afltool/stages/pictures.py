@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ import numpy as np
 from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
 from ..options import made, takes
-from ..options.pictures import PAGE_MM, PartitionPictureOptions, RocOptions
+from ..options.pictures import RocOptions, SizeOptions
 from ..partitions.rows import Partition
 from ..partitions.summaries import summary
-from ..report.compared import plot_compared
+from ..report.compared import Run, plot_compared
 from ..report.curves import plot_reliability, plot_roc
 from ..report.evaluations import (
     BINS,
@@ -26,6 +26,7 @@ from ..report.evaluations import (
     check_lengths,
 )
 from ..report.figure import check_picture
+from ..report.lines import Name
 from ..report.partition_picture import plot_partition
 from ..report.partitions_picture import Panel, plot_partitions
 from ..report.plots import plot_confusion, plot_ridge_path
@@ -38,7 +39,7 @@ from ..store.partitions import load_partition
 MOST_BYTES = 256 << 20  # of what evaluate writes: a confusion matrix of 4,000 classes
 
 
-@takes(PartitionPictureOptions)
+@takes(SizeOptions)
 def partition_picture(
     path: str | Path | Sequence[str | Path],
     out: str | Path,
@@ -48,17 +49,19 @@ def partition_picture(
 ) -> Path:
     """Clients × classes, sizes, cumulative share of a partition; those of several side by side.
 
-    With ``width_mm`` a picture for a paper: text has 8 points whatever its width.
+    One file without ``width_mm`` is drawn 305 mm wide, with more about it.
     """
-    check_picture(Path(out))
-    width = made(PartitionPictureOptions, options).width_mm
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
     paths = [path] if isinstance(path, (str, Path)) else path
     found = [load_partition(Path(one)) for one in paths]
     panels = [_panel(one, _told(found)) for one in found]
-    if len(panels) == 1 and width is None:
+    if len(panels) == 1 and size.width_mm is None:
         (one,) = panels
-        return plot_partition(one.counts, one.class_names, Path(out), one.title, overwrite)
-    return plot_partitions(panels, Path(out), width or PAGE_MM, overwrite)
+        return plot_partition(
+            one.counts, one.class_names, Path(out), one.title, overwrite, size.dpi
+        )
+    return plot_partitions(panels, Path(out), overwrite, size)
 
 
 def _told(found: Sequence[Partition]) -> set[str]:
@@ -69,30 +72,39 @@ def _told(found: Sequence[Partition]) -> set[str]:
 
 def _panel(p: Partition, told: Collection[str]) -> Panel:
     counts = summary(p.client, p.effective_labels, len(p.names), len(p.classes)).counts
-    settings = ", ".join(f"{k} {v}" for k, v in sorted(p.scheme.items()) if k in told)
+    chosen = {k.replace("_", " "): v for k, v in sorted(p.scheme.items()) if k in told}
+    settings = ", ".join(f"{k} {v}" for k, v in chosen.items())
     title = f"{p.scheme['scheme']} ({settings})" if settings else str(p.scheme["scheme"])
     return Panel(counts, list(p.classes), title)
 
 
-def confusion_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
+@takes(SizeOptions)
+def confusion_picture(
+    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
     """The confusion matrix of an evaluation's JSON file."""
-    check_picture(Path(out))
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
     found = _metrics(Path(path))
     title = f"{found['head']['name']} head"
     confusion = np.array(found["confusion"], dtype=np.int64)
-    return plot_confusion(confusion, list(found["per_class"]), Path(out), title, overwrite)
+    return plot_confusion(confusion, list(found["per_class"]), Path(out), title, overwrite, size)
 
 
-def reliability_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
+@takes(SizeOptions)
+def reliability_picture(
+    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
     """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
-    check_picture(Path(out))
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
     found = _metrics(Path(path))
     bins = _entry(found, path, "reliability", "ece", BINS)
     check_lengths(path, "reliability", [bins[name] for name in BINS])
     ece = found["metrics"]["ece"]["value"]
     said = "undetermined" if ece is None else f"{ece:.4f}"
     note = f"expected calibration error {said}"
-    return plot_reliability(bins, Path(out), _who(found), note, overwrite)
+    return plot_reliability(bins, Path(out), _who(found), note, overwrite, size)
 
 
 @takes(RocOptions)
@@ -105,7 +117,7 @@ def roc_picture(
     classes without one the second, else every class.
     """
     o = made(RocOptions, options)
-    check_picture(Path(out))
+    check_picture(Path(out), o)
     found = _metrics(Path(path))
     curves = _entry(found, path, "roc", "auc", dict)
     for one in curves.values():
@@ -120,7 +132,7 @@ def roc_picture(
             f"--positive is a class of {path}: {', '.join(list(curves)[:20])}; found {unknown[0]!r}"
         )
     chosen, note = {name: curves[name] for name in names}, _against(names, list(curves))
-    return plot_roc(chosen, Path(out), _who(found), note, overwrite)
+    return plot_roc(chosen, Path(out), _who(found), note, overwrite, o)
 
 
 def _who(found: dict[str, Any]) -> str:
@@ -165,9 +177,13 @@ def _json(path: Path, hint: str) -> dict[str, Any]:
     return found
 
 
-def ridge_path_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
+@takes(SizeOptions)
+def ridge_path_picture(
+    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
     """Error estimates along the path that a head's ridge was chosen from."""
-    check_picture(Path(out))
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
     head, _ = load_head(Path(path))
     points = head.report.get("ridge_path")
     if not points:
@@ -183,43 +199,55 @@ def ridge_path_picture(path: str | Path, out: str | Path, *, overwrite: bool = F
     }
     by = "validation_mse" if "validation_mse" in points[0] else "gcv"
     chosen = {_CURVES[by]: head.report["ridge"]}
-    return plot_ridge_path(lambdas, curves, chosen, Path(out), overwrite)
+    return plot_ridge_path(lambdas, curves, chosen, Path(out), overwrite, size)
 
 
-def rounds_picture(path: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
+@takes(SizeOptions)
+def rounds_picture(
+    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
     """Error, accuracies, seconds and bytes of every round.
 
     ``path``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies).
     """
     path = Path(path)
-    check_picture(Path(out))
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
     rounds, title = _rounds_of_json(path) if _is_json(path) else _rounds_of_head(path)
     if not rounds:
         raise UsageError(f"{path} is before its first round: there is nothing to draw")
-    return plot_rounds(rounds, Path(out), title, overwrite)
+    return plot_rounds(rounds, Path(out), title, overwrite, size)
 
 
+@takes(SizeOptions)
 def compared_picture(
-    paths: Sequence[str | Path], out: str | Path, *, overwrite: bool = False
+    runs: Mapping[Name, Sequence[Path]],
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    **options: Any,
 ) -> Path:
     """Accuracy of several runs by round, and by the bytes that a client has sent.
 
-    ``paths``: at least two run folders, of heads or baselines, or evaluations as `rounds_picture`
-    takes them; each is named as its file or folder.
+    ``runs``: by the parts of a line's name, the runs of which it is the mean, such as seeds; each
+    is a run folder, of a head or a baseline, or an evaluation as `rounds_picture` takes it.
     """
-    check_picture(Path(out))
-    runs = {}
-    for path in map(Path, paths):
-        if not _is_json(path):
-            raise UsageError(
-                f"{path} tells no accuracy: beside others give a run folder, or what "
-                "afltool evaluate … --each-round -o wrote"
-            )
-        name = path.resolve().stem if path.is_file() else path.resolve().name
-        name = str(path) if name in runs else name
-        found = _json(_place(path), "")
-        runs[name] = _rounds_of_json(path)[0] or _one_round(found), float(found["top1"])
-    return plot_compared(runs, Path(out), overwrite)
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
+    found = {name: [_run(path) for path in paths] for name, paths in runs.items()}
+    return plot_compared(found, Path(out), overwrite, size)
+
+
+def _run(path: Path) -> Run:
+    """The rounds of a run and its accuracy at the end."""
+    if not _is_json(path):
+        raise UsageError(
+            f"{path} tells no accuracy: beside others give a run folder, or what "
+            "afltool evaluate … --each-round -o wrote"
+        )
+    rounds, _ = _rounds_of_json(path)
+    found = _json(_place(path), "")
+    return rounds or _one_round(found), float(found["top1"])
 
 
 def _one_round(summary: dict[str, Any]) -> list[dict[str, Any]]:
@@ -254,7 +282,7 @@ def _rounds_of_head(path: Path) -> tuple[list[dict[str, Any]], str]:
 
 
 _CURVES = {
-    "gcv": "generalised\ncross-validation",
-    "validation_mse": "squared error a row,\nheld-out clients",
-    "training_mse": "squared error a row,\ntraining",
+    "gcv": "generalised cross-validation",
+    "validation_mse": "squared error per row, held-out clients",
+    "training_mse": "squared error per row, training",
 }

@@ -8,8 +8,10 @@ from typing import Any
 
 from ..errors import UsageError
 from ..options.study import PictureOptions, TableOptions, names_of, numbers_of
+from ..progress import log
 from ..report.crosstab import UNITS, Entry, Record, statistic
 from ..report.figure import check_picture
+from ..report.lines import Name
 from ..report.series import Series, plot_series
 from . import records as found_by
 from .cells import SEEDS
@@ -23,7 +25,7 @@ def study_picture(
 ) -> Path:
     """Draw a figure of the study in ``root`` against an option, or against another figure."""
     o = PictureOptions(**options)
-    check_picture(Path(out))
+    check_picture(Path(out), o)
     folder, study = StudyFolder(root), of_folder(Path(root))
     shown = told(study, TableOptions(layers=o.layers, where=o.where))
     layers = numbers_of(shown.layers)
@@ -34,7 +36,43 @@ def study_picture(
     there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
     by = names_of(o.by) or lines_of(there, x)
     series = series_of(there or found, x, o.y, by)
-    return plot_series(series, words(x), o.y, Path(out), o.width_mm, overwrite)
+    return plot_series(series, words(x), o.y, Path(out), overwrite, o)
+
+
+def runs_by_name(paths: Sequence[Path]) -> dict[Name, list[Path]]:
+    """The runs of each line of a picture, by its name.
+
+    Cells of a study are named by their labels and the options that differ, and those that differ
+    in seeds alone are one line; without a result they are left out. Other runs have the names of
+    their files or folders.
+    """
+    named: dict[Name, list[Path]] = {}
+    studies: dict[Path, list[Path]] = {}
+    for path in paths:
+        root = path.resolve().parent.parent
+        if StudyFolder.is_one(root) and path.resolve() == StudyFolder(root).cell(path.name):
+            studies.setdefault(root, []).append(path)
+            continue
+        name = path.resolve().stem if path.is_file() else path.resolve().name
+        named[str(path) if (name,) in named else name,] = [path]
+    for root, cells in studies.items():
+        for line, alike in _cells_by_name(root, cells).items():
+            named.setdefault(line, []).extend(alike)
+    return named
+
+
+def _cells_by_name(root: Path, paths: Sequence[Path]) -> dict[Name, list[Path]]:
+    folder, study = StudyFolder(root), of_folder(root)
+    asked = {path.resolve().name: path for path in paths}
+    every = zip(study.cells, found_by.records(study, folder), strict=True)
+    done = {cell.key: one for cell, one in every if cell.key in asked and not one.hole}
+    if left := len(asked) - len(done):
+        log.warning("%d of %d cells of %s have no result: left out", left, len(asked), root)
+    by = lines_of(list(done.values()), "")
+    named: dict[Name, list[Path]] = {}
+    for key, one in done.items():
+        named.setdefault(_line(one, by), []).append(asked[key])
+    return named
 
 
 def words(name: str) -> str:
@@ -68,7 +106,7 @@ def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> lis
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for one in found:
         if y in one.figures and (x in one.figures if figure else one.axes.get(x) is not None):
-            line = tuple(_text(name, one.axes.get(name)) for name in by)
+            line = _line(one, by)
             rest = {k: v for k, v in one.axes.items() if k not in SEEDS}
             point = str(sorted(rest.items(), key=str)) if figure else one.axes[x]
             groups.setdefault((line, point), []).append(one)
@@ -85,9 +123,12 @@ def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> lis
 def _series(line: tuple[str, ...], points: list[tuple[Any, float, float | None]]) -> Series:
     if all(isinstance(x, (int, float)) for x, _, _ in points):
         points = sorted(points, key=lambda point: point[0])
-    name = ", ".join(filter(None, line)) or "all"
-    return Series(name, [x for x, _, _ in points], [y for _, y, _ in points],
+    return Series(line, [x for x, _, _ in points], [y for _, y, _ in points],
                   [spread for _, _, spread in points])  # fmt: skip
+
+
+def _line(one: Record, by: Sequence[str]) -> Name:
+    return tuple(filter(None, (_text(name, one.axes.get(name)) for name in by))) or ("all",)
 
 
 def _text(name: str, value: Any) -> str:
