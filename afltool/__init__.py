@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from .stages.predict import predict as predict
     from .stages.solve import solve as solve
     from .stages.split import split as split
+    from .studies.execution import study as study
+    from .studies.tables import table as table
 
     verify = check
 
@@ -79,6 +81,8 @@ _WHERE = {
     "baseline": "stages.baseline:baseline",
     "run": "runs.pipeline:run",
     "RunConfig": "runs.config:RunConfig",
+    "study": "studies.execution:study",
+    "table": "studies.tables:table",
     "info": "stages.inspect:info",
     "verify": "stages.inspect:check",
     "partition_picture": "stages.pictures:partition_picture",

@@ -69,6 +69,15 @@ def test_version_is_that_of_the_package():
     assert (done.returncode, done.stdout) == (0, f"afltool {afltool.__version__}\n")
 
 
+def test_the_command_is_a_module_too(tmp_path):
+    for words, code in ((["--version"], 0), (["info", str(tmp_path / "none.h5")], 3)):
+        command = [sys.executable, "-m", "afltool", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        same = installed(*words)
+        assert done.returncode == same.returncode == code
+        assert (done.stdout, done.stderr) == (same.stdout, same.stderr)
+
+
 def test_the_exit_codes_of_the_help_are_those_of_the_errors(cli):
     from afltool import errors
 

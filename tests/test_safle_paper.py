@@ -117,7 +117,6 @@ def _counts(head, X, y):
 
 
 def test_a_study_shows_density_bytes_and_rounds(road, tmp_path):
-    from afltool.options.study import TableOptions
     from afltool.studies.description import read
     from afltool.studies.execution import study
     from afltool.studies.records import figures
@@ -141,7 +140,7 @@ experts = 4
 group-size = 4
 ''')
     root = study(read(tmp_path / "dense.toml"), tmp_path / "S")
-    made = table(root, TableOptions())
+    made = table(root)
     shown = [[made.entries[r, c].values[0] for c in made.columns] for r in made.rows]
     assert shown[0][0] > shown[1][0] > 0  # small tables are dense
     found = sorted(root.rglob("summary.json"))

@@ -182,7 +182,6 @@ def test_evaluate_measures_every_layer(road, tmp_path, cli):
 
 
 def test_a_study_has_a_table_of_them(road, tmp_path):
-    from afltool.options.study import TableOptions
     from afltool.studies.description import read
     from afltool.studies.execution import study
     from afltool.studies.tables import table
@@ -204,7 +203,7 @@ layers = 1
 width = 8
 each-round = true
 ''')
-    made = table(study(read(tmp_path / "apart.toml"), tmp_path / "S"), TableOptions())
+    made = table(study(read(tmp_path / "apart.toml"), tmp_path / "S"))
     assert [made.column_names[c] for c in made.columns] == ["CSR", "DM"]
     entries = [made.entries[row, column] for row in made.rows for column in made.columns]
     assert len(entries) == 6

@@ -362,6 +362,28 @@ def test_a_name_that_is_no_study_is_refused():
         find("nothing")
 
 
+def test_python_carries_out_a_study_and_reads_its_table(described, tmp_path, cli):
+    """The functions are the commands; options are those of the command line, by name."""
+    path, at = described(), tmp_path / "S"
+    assert afltool.study(path, at, seeds=1, alpha=[0.5, 2], only="linear-*", ridge=3) == at
+    found = afltool.table(at, columns="alpha", where=("head=linear",))
+    assert str(found) == cli("table", at, "--columns", "alpha", "--where", "head=linear").stdout
+    assert [one["column"] for one in found.records()][:2] == ["alpha = 0.5", "alpha = 2"]
+    afltool.study(at, only="linear-*")  # its own folder
+    for wrong, words in (
+        ({"clinets": 3}, "'clinets' is no option of a study; did you mean 'clients'"),
+        ({"seeds": 0}, "--seeds is 1 to"),
+        ({"width": 7}, "--width is no option of linear, fedavg"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            afltool.study(path, tmp_path / "T", **wrong)
+    with pytest.raises(UsageError, match="--out is needed"):
+        afltool.study(path)
+    with pytest.raises(TypeError, match="'colums'"):
+        afltool.table(at, colums="alpha")
+    assert not (tmp_path / "T").exists()
+
+
 # ------------------------------------------------------------ cells
 
 

@@ -11,7 +11,6 @@ import subprocess
 import pytest
 
 from afltool.errors import UsageError
-from afltool.options.study import TableOptions
 from afltool.report.page import text
 from afltool.studies.description import find, read
 from afltool.studies.execution import study
@@ -168,8 +167,8 @@ def test_the_page_works_in_a_browser(done, page, tmp_path, width):
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, as Debian's package")
 def test_a_table_of_many_columns_is_whole_on_paper(done, tmp_path):
     """As wide as A4 without its margins; what is for paper alone is there for the screen."""
-    many = TableOptions(value="top1,seconds,upload_bytes,download_bytes")
-    place = report(done, tmp_path / "page.html", many)
+    many = "top1,seconds,upload_bytes,download_bytes"
+    place = report(done, tmp_path / "page.html", value=many)
     text = place.read_text()
     assert text.count("@media print") == 1
     place.write_text(text.replace("@media print", "@media all").replace("<head>", "<head>" + PROBE))
@@ -187,7 +186,7 @@ def test_the_lines_of_a_picture_are_the_cells(done):
     series = {", ".join(one.name): one for one in series_of(found, "alpha", "top1", ["head"])}
     assert list(series) == ["AFL <i>", "fedavg"]
     assert series["fedavg"].x == [0.1, 1.0]
-    made = table(done, TableOptions(published="none"))
+    made = table(done, published="none")
     row = made.rows[1]
     for at, column in enumerate(made.columns):
         values = made.entries[row, column].values

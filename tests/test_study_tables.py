@@ -14,7 +14,6 @@ from scipy import stats
 import afltool
 from afltool.errors import InvalidDataError, UsageError
 from afltool.metrics.intervals import paired_bootstrap
-from afltool.options.study import TableOptions
 from afltool.report.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
 from afltool.report.published import TABLE, beside, names, published
 from afltool.store.features import open_features
@@ -149,17 +148,17 @@ def test_a_cell_that_cannot_run_is_a_hole(road, tmp_path):
 
 def test_a_cell_never_averages_unequal_settings(done):
     with pytest.raises(UsageError, match=r"would average over alpha \(0\.1, 1\)"):
-        table(done, TableOptions(columns="clients"))
-    made = table(done, TableOptions(columns="clients", where=("alpha=1",)))
+        table(done, columns="clients")
+    made = table(done, columns="clients", where=("alpha=1",))
     assert [made.column_names[c] for c in made.columns] == ["clients = 6"]
     with pytest.raises(UsageError, match=r"no cell has the option 'colour'"):
-        table(done, TableOptions(rows="colour"))
+        table(done, rows="colour")
     with pytest.raises(UsageError, match=r"no cell is as"):
-        table(done, TableOptions(where=("alpha=7",)))
+        table(done, where=("alpha=7",))
 
 
 def test_rounds_are_counted_up_to_the_layer(done):
-    made = table(done, TableOptions(value="exchanges", stat="mean"))
+    made = table(done, value="exchanges", stat="mean")
     by_row = {made.row_names[r]: made.entries[r, made.columns[0]].values[0] for r in made.rows}
     assert by_row == {"AFL": 1, "Deep | 100%, layers = 0": 1, "Deep | 100%, layers = 1": 3}
 
@@ -173,7 +172,7 @@ def test_who_trains_alone_has_no_rounds_of_communication():
 
 
 def test_several_figures_stand_side_by_side(done):
-    made = table(done, TableOptions(value="top1,upload_bytes", stat="mean"))
+    made = table(done, value="top1,upload_bytes", stat="mean")
     assert len(made.columns) == 4
     deepest, column = made.rows[-1], made.columns[-1]
     assert column[0] == "upload_bytes"
@@ -183,7 +182,7 @@ def test_several_figures_stand_side_by_side(done):
 
 
 def test_accuracy_on_training_rows_has_a_table(done, road):
-    made = table(done, TableOptions(value="train_top1", where=("head=Deep | 100%",)))
+    made = table(done, value="train_top1", where=("head=Deep | 100%",))
     cell = next(c for c in find(str(done)).cells if c.label != "AFL")
     head = StudyFolder(done).cell(cell.key) / "05-head-3.h5"
     wanted = afltool.evaluate(head, road.train)["top1"]
@@ -294,8 +293,8 @@ def test_published_rows_are_marked_and_come_last():
 def test_published_rows_have_options_that_given_features_do_not_tell(done):
     asked = {"rows": "head,backbone", "columns": "", "where": ("alpha=1", "head=AFL")}
     with pytest.raises(UsageError, match="no cell has the option 'backbone'"):
-        table(done, TableOptions(**asked))
-    made = table(done, TableOptions(**asked, published="safle-3:cifar10"))
+        table(done, **asked)
+    made = table(done, **asked, published="safle-3:cifar10")
     names = [made.row_names[r] for r in made.rows]
     assert {"AFL", "AFL, vit_b_16 (published)", "SAFLe, resnet18 (published)"} <= set(names)
 
@@ -303,15 +302,15 @@ def test_published_rows_have_options_that_given_features_do_not_tell(done):
 def test_results_of_another_method_stand_beside(done, tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("alpha,seed,top1\n0.1,0,0.5\n0.1,1,0.7\n1,0,0.25\n")
-    made = table(done, TableOptions(also=(f"Mine={path}",)))
+    made = table(done, also=(f"Mine={path}",))
     assert made.row_names[made.rows[-1]] == "Mine"
     assert [made.text(made.rows[-1], c) for c in made.columns] == ["60.00 ± 14.14", "25.00"]
     path.write_text("alpha,top1\n0.1,50\n")
     with pytest.raises(InvalidDataError, match=r"line 2: top1 is a fraction.*divide per cent"):
-        table(done, TableOptions(also=(f"Mine={path}",)))
+        table(done, also=(f"Mine={path}",))
     path.write_text("alpha,accuracy\n0.1,50\n")
     with pytest.raises(InvalidDataError, match=r"expected a column of figures"):
-        table(done, TableOptions(also=(f"Mine={path}",)))
+        table(done, also=(f"Mine={path}",))
 
 
 # ------------------------------------------------------------ tests of rows
@@ -325,7 +324,7 @@ def values(made, name, column):
 def test_p_values_are_those_of_scipy(done, road):
     column = table(done).columns[0]
     for test, where in (("chi2", ("seed=0",)), ("t", ())):
-        made = table(done, TableOptions(test=test, where=where))
+        made = table(done, test=test, where=where)
         a, b = values(made, "AFL", column), values(made, "Deep | 100%, layers = 0", column)
         if test == "t":
             p = stats.ttest_rel(a, b).pvalue
@@ -355,10 +354,10 @@ def test_mcnemar_pairs_the_rows_of_equal_seeds(done, road):
                       right_of(folder, other, "05-head-3.h5", road)))  # fmt: skip
     differences = np.stack([a.astype(np.int8) - b for a, b in right]).astype(np.int8)
     assert len(np.unique(differences, axis=0)) == 3, "the premise: seeds differ"
-    several = next(n for n in table(done, TableOptions(**asked)).notes if "alpha = 0.1" in n)
+    several = next(n for n in table(done, **asked).notes if "alpha = 0.1" in n)
     assert several.startswith("paired bootstrap of 200 rows and 3 seeds, 10,000 samples, alpha")
     assert several.endswith(f"p = {paired_bootstrap(differences):.3g}")
-    alone = table(done, TableOptions(**asked, where=("seed=0",)))
+    alone = table(done, **asked, where=("seed=0",))
     only = [int((differences[0] == side).sum()) for side in (1, -1)]
     p = stats.binomtest(only[0], sum(only)).pvalue
     line = next(n for n in alone.notes if n.startswith("McNemar, alpha = 0.1"))
@@ -366,7 +365,7 @@ def test_mcnemar_pairs_the_rows_of_equal_seeds(done, road):
 
 
 def test_counts_of_different_seeds_are_not_pooled(done):
-    made = table(done, TableOptions(test="chi2"))
+    made = table(done, test="chi2")
     line = next(n for n in made.notes if "alpha = 0.1: Deep | 100%, layers = 0 against" in n)
     assert "p = not defined (3 pairs of heads test the same rows, which count once" in line
 
@@ -391,7 +390,7 @@ def test_equal_heads_of_many_seeds_give_the_p_of_one_seed(road, tmp_path):
     made = study(read(tmp_path / "s.toml"), tmp_path / "S")
     for test in ("chi2", "mcnemar"):
         every, one = (
-            [n for n in table(made, TableOptions(test=test, where=where)).notes if " p = " in n]
+            [n for n in table(made, test=test, where=where).notes if " p = " in n]
             for where in ((), ("seed=0",))
         )
         assert every == one

@@ -62,11 +62,10 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
-    from ..studies import description
     from ..studies.before import check_cells, part_of
     from ..studies.cells import words
+    from ..studies.description import asked_for
     from ..studies.execution import study as stage
-    from ..studies.layout import StudyFolder
     from ..studies.said import listed, script
 
     o = StudyOptions(**how)
@@ -76,11 +75,8 @@ def study(
         return
     if spec is None:
         raise UsageError("name a study: a TOML file, or one of afltool study --list")
-    if out is None and StudyFolder.is_one(Path(spec)):
-        out = Path(spec)
-    if out is None:
-        raise UsageError("--out is needed: the folder of the study")
-    wanted = description.find(spec).changed(options, o.seeds)
+    wanted, place = asked_for(spec, out, options, o.seeds)
+    out = place.root
     if slurm or submit or site is not None or of_site:
         _check_slurm(slurm, submit, print_, o)
         _jobs(wanted, out, o.most, _site(of_site, site), print_, submit, as_json)
@@ -89,8 +85,8 @@ def study(
         named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
         again = ["study", named, *words({**options, **o.chosen(), "out": out})]
         cells = part_of(wanted.cells, o.only)
-        check_cells(wanted, StudyFolder(out), cells, here=False)
-        say_lines(script(cells, StudyFolder(out), again))
+        check_cells(wanted, place, cells, here=False)
+        say_lines(script(cells, place, again))
         return
     folder = stage(wanted, out, most=o.most, check=check, only=o.only, prepare=o.prepare)
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
@@ -140,7 +136,7 @@ def table(
 
     if form not in FORMATS:
         raise UsageError(f"--format is {', '.join(FORMATS)}; found {form!r}")
-    text = FORMATS[form](make(folder, TableOptions(**options)))
+    text = FORMATS[form](make(folder, **options))
     if out is None:
         say_lines(text)
     else:
@@ -156,7 +152,7 @@ def report(
     """Write the page of a study: one HTML file with its tables, pictures, commands and digests."""
     from ..studies.pages import report as make
 
-    say(make(folder, out, TableOptions(**options), overwrite=overwrite))
+    say(make(folder, out, overwrite=overwrite, **options))
 
 
 def _list(found: list[dict[str, Any]]) -> str:

@@ -85,6 +85,14 @@ class Crosstab:
         entry = self.entries.get((row, column))
         return HOLE if entry is None else shown_entry(entry, column[0], self.stat, pm)
 
+    def __str__(self) -> str:
+        """The table in Markdown, with its notes."""
+        return as_markdown(self)
+
+    def records(self) -> list[dict[str, Any]]:
+        """An entry a line, with plain numbers, as ``--format json`` has them."""
+        return as_records(self)
+
 
 def crosstab(
     records: Sequence[Record],

@@ -152,6 +152,23 @@ def vars_of(study: Study) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def asked_for(
+    spec: Study | str | Path, out: str | Path | None, options: Mapping[str, Any], seeds: int | None
+) -> tuple[Study, StudyFolder]:
+    """A study with other options, and its folder: the given one, or the one that it is read from.
+
+    Raises `UsageError` for a name that is no option, and where there is no folder.
+    """
+    if out is None and not isinstance(spec, Study) and StudyFolder.is_one(Path(spec)):
+        out = spec
+    if out is None:
+        raise UsageError("--out is needed: the folder of the study")
+    study = spec if isinstance(spec, Study) else find(str(spec))
+    names = option_names(study.tree)
+    given = {known_key(Path(study.name), k, names, "a study"): v for k, v in options.items()}
+    return study.changed(given, seeds) if given or seeds is not None else study, StudyFolder(out)
+
+
 def find(spec: str) -> Study:
     """A study from a TOML file, the name of a shipped study, or the folder of a study."""
     path = Path(spec)

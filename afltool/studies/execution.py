@@ -26,6 +26,7 @@ from ..errors import (
     StoppedError,
 )
 from ..inputs import distinct_files, read_json
+from ..options.study import StudyOptions
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file, run
 from ..runs.shared import Shared, extract_key, partition_key
@@ -42,7 +43,7 @@ from ..store.outputs import make_folder
 from . import times
 from .before import check_cells, check_size, part_of
 from .cells import OF_BASELINE, Cell
-from .description import Study
+from .description import Study, asked_for
 from .layout import StudyFolder
 from .results import by_reason, finished, names_of_cells, outdated
 from .taken import take_over
@@ -55,25 +56,31 @@ MOST_KILLED = 2  # processes that may die in a cell before the study leaves the 
 
 
 def study(
-    wanted: Study,
-    out: str | Path,
+    wanted: Study | str | Path,
+    out: str | Path | None = None,
     *,
+    seeds: int | None = None,
     most: int = 1000,
     check: bool = False,
     only: str | None = None,
     prepare: bool = False,
+    **options: Any,
 ) -> Path:
     """Carry out every cell of a study in the folder ``out``; returns it.
 
-    ``only``: these cells alone, by the names of their folders, or part 'I/N' of the cells.
-    ``prepare``: only what these cells share.
+    ``wanted``: a TOML file, the name of a study of the package, or the folder of a study, which is
+    then ``out``, too. ``options`` replace those of the study, by their names in its file; a list is
+    an axis. ``seeds``: 0 … seeds − 1 instead of the study's. ``only``: these cells alone, by the
+    names of their folders, or part 'I/N' of the cells. ``prepare``: only what these cells share.
+    ``check``: solve every total again by itself.
 
     Raises:
         UsageError: more cells than ``most``; nothing was begun.
         IncompleteError: some cells failed, the others are done.
         NumericalError: with ``check``, a total solved alone gives another head.
     """
-    folder = StudyFolder(out)
+    StudyOptions(seeds=seeds, most=most, only=only, prepare=prepare)  # refuses wrong values
+    wanted, folder = asked_for(wanted, out, options, seeds)
     check_size(wanted, folder, most)
     cells = part_of(wanted.cells, only)
     todo = [cell for cell in cells if finished(folder, cell) is None]

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..inputs import distinct_files
+from ..options import made, takes
 from ..options.study import TableOptions, names_of, numbers_of
 from ..report.crosstab import UNITS, Crosstab
 from ..report.page import CellFacts, Page, page
@@ -23,15 +24,17 @@ from .description import Study, of_folder
 from .layout import StudyFolder
 from .pictures import lines_of, series_of, words
 from .results import failure, finished, names_of_cells
-from .tables import table, told
+from .tables import of_options, told
 from .times import duration
 
 
-def report(
-    root: str | Path, out: str | Path, given: TableOptions | None = None, *, overwrite: bool = False
-) -> Path:
-    """Write the page of the study in ``root``: one HTML file that needs no network."""
-    root, out, given = Path(root), Path(out), given or TableOptions()
+@takes(TableOptions)
+def report(root: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any) -> Path:
+    """Write the page of the study in ``root``: one HTML file that needs no network; returns it.
+
+    ``options`` are those of its table, see `table`.
+    """
+    root, out, given = Path(root), Path(out), made(TableOptions, options)
     if out.suffix not in (".html", ".htm"):
         raise UsageError(f"{out}: a page is an .html file; give such a name")
     check_output(out)
@@ -42,7 +45,7 @@ def report(
     seconds = sum(found["seconds"] for found in done)
     counts = f"{len(done)} of {len(study.cells)} cells done, {duration(seconds)} in all"
     paper = shown.published if shown.published not in (None, "none") else None
-    made = Page(
+    found = Page(
         title=study.title,
         shows=study.texts.get("shows", ""),
         counts=counts,
@@ -54,19 +57,19 @@ def report(
         cells=list(_cells(study, folder, summaries)),
         versions=done[0]["versions"] if done else {},
     )
-    return write_text(page(made), out, overwrite)
+    return write_text(page(found), out, overwrite)
 
 
 def _tables(root: Path, given: TableOptions, shown: TableOptions) -> Iterator[Crosstab]:
     """The study's table, and one of costs."""
-    first = table(root, given)
+    first = of_options(root, given)
     first.title = "Results"
     yield first
     if not {"seconds", "upload_bytes"} & set(names_of(shown.value)):
         costs = replace(
             given, value="seconds,upload_bytes", stat="mean", published="none", test=None
         )
-        second = table(root, replace(costs, also=()))
+        second = of_options(root, replace(costs, also=()))
         second.title = "Costs"
         second.notes = [
             "Seconds are of this machine, without extraction; work that cells share counts once."

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..options import made, takes
 from ..options.study import TableOptions, names_of, numbers_of
 from ..report.crosstab import Crosstab, Record, crosstab
 from ..report.published import NOT_STATED, beside, published
@@ -25,24 +26,33 @@ def told(study: Study, given: TableOptions) -> TableOptions:
     return replace(given, **theirs)
 
 
-def table(root: str | Path, given: TableOptions | None = None) -> Crosstab:
-    """The table of the study in the folder ``root``.
+@takes(TableOptions)
+def table(root: str | Path, **options: Any) -> Crosstab:
+    """The table of the study in the folder ``root``; as a text it is Markdown.
 
-    Equal results give equal tables, byte for byte, even if cells were run again in between.
+    ``options`` are those of `TableOptions`; the study has the defaults. Equal results give equal
+    tables, byte for byte, even if cells were run again in between.
+
+    Raises `UsageError` for names that no cell has, and where a cell would average unequal settings.
     """
+    return of_options(root, made(TableOptions, options))
+
+
+def of_options(root: str | Path, given: TableOptions) -> Crosstab:
+    """The table that is asked for by ``given``."""
     folder, study = StudyFolder(root), of_folder(Path(root))
-    o = told(study, given or TableOptions())
+    o = told(study, given)
     ours = found_by.chosen(found_by.records(study, folder, numbers_of(o.layers)), o.where)
-    rows, columns = axes(study, given or TableOptions(), ours)
+    rows, columns = axes(study, given, ours)
     others = [one for text in o.also for one in found_by.also(text)]
     papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
     values = names_of(o.value) or ["top1"]
     stat = o.stat or "mean±sd"
-    made = crosstab([*ours, *others, *papers], rows, columns, values, stat, SEEDS, study.title)
-    made.notes += notes(study, folder, o, papers)
+    found = crosstab([*ours, *others, *papers], rows, columns, values, stat, SEEDS, study.title)
+    found.notes += notes(study, folder, o, papers)
     if o.test is not None:
-        made.notes += tests(made, o.test, heads_of(study, folder))
-    return made
+        found.notes += tests(found, o.test, heads_of(study, folder))
+    return found
 
 
 def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[list[str], list[str]]:
