@@ -211,3 +211,42 @@ def test_shrinkage_may_be_changed_at_solve(road, tmp_path):
     given = {"shrinkage": 0.05}
     head = afltool.solve(total, tmp_path / "h.h5", options=given)
     assert afltool.info(head)["options"]["shrinkage"] == 0.05
+
+
+# ------------------------------------------------------------ features far from zero
+
+
+def far_rows(ratio, n=600, d=4):
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 3, n)
+    return (rng.normal(size=(n, d)) + 1.5 * np.eye(3, d)[y] + 1.4 * ratio).astype(np.float32), y
+
+
+def of_floats(rule, X, y, **options):
+    head = make_head("discriminant", {"rule": rule, **options}).bind(X.shape[1], 3)
+    total, _ = head.gather([(X, y)], {ClientId("all"): Client(len(y))})
+    return head.absorb(replace(total, context=Context({}, tuple("abc"), binding(head))))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_features_too_far_from_zero_are_refused(rule):
+    near, y = far_rows(1.0)
+    expected = of_floats(rule, near, y).scores(near).argmax(1)
+    if rule != "fed3r":  # whose ridge is on the constant, too
+        for ratio in (1e3, 2e5):
+            far = near + np.float32(1.4 * ratio)
+            found = of_floats(rule, far, y).scores(far).argmax(1)
+            assert (found == expected).mean() > 0.98
+    with pytest.raises(NumericalError, match=r"from zero.*sites agree on before import"):
+        of_floats(rule, *far_rows(2e7))
+
+
+@pytest.mark.parametrize("constant", [0.1, 2024.7, 12345.678, 1e7 / 3])
+def test_naive_bayes_has_one_variance_of_a_constant_feature(constant):
+    """What rounding left of it was another variance in each class, and chose the class."""
+    X, y = far_rows(1.0, n=20_011)
+    plain = of_floats("naive-bayes", X, y).scores(X)
+    more = np.column_stack([np.full(len(y), constant), X]).astype(np.float64)
+    found = of_floats("naive-bayes", more, y)
+    np.testing.assert_allclose(found.state["variances"][0], found.state["variances"][0, 0])
+    np.testing.assert_allclose(differences(found.scores(more)), differences(plain), atol=1e-6)

@@ -12,6 +12,7 @@ from problems import sums, total
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import afltool
+from afltool import AnalyticClassifier
 from afltool.clients import ClientId
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
@@ -530,3 +531,20 @@ def test_an_option_that_a_head_lacks_is_refused_at_solve():
     head = make_head("linear")
     with pytest.raises(UsageError, match=r"no option --linear-ridge; `solve` can change .*--ridge"):
         with_options(head, linear_ridge=1.0)
+
+
+def test_raw_features_too_far_from_zero_are_refused():
+    """The codes of a group add up to a constant, so a hybrid centres its raw features."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 300)
+    near = rng.normal(size=(300, 4)) + 1.5 * np.eye(3, 4)[y]
+
+    def learned(away):
+        X = (near + away).astype(np.float32)
+        cuts = {"thresholds": f"range:{away - 2}:{away + 2}", "experts": 11}
+        return AnalyticClassifier("safle", options={"with_linear": True, **cuts}).fit(X, y), X
+
+    head, X = learned(1e5)
+    assert head.score(X, y) == pytest.approx(learned(0.0)[0].score(near, y), abs=0.02)
+    with pytest.raises(ValueError, match="lies too far from zero"):
+        learned(1e7)

@@ -13,6 +13,7 @@ from ..arrays import F64, Array
 from ..errors import InvalidDataError, NumericalError, RidgeNeededError
 from ..linalg import ridge as rr
 from ..linalg.group_ridges import choose_each
+from ..linalg.moments import Moments
 from ..linalg.ridge_choice import Choice, SpectralSystem, choose
 from ..statistics import Statistics
 from .gathered import CROSS, GRAM
@@ -33,6 +34,8 @@ class Problem:
         self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
         standardise: bool = False, ridges: F64 | None = None,
     ):  # fmt: skip
+        d = len(G) - intercept
+        self.moments: Moments | None = Moments.of(np.diag(G)[:d].copy(), H[:d], class_counts)
         self.rows, self.means = rows, None
         self.spread: F64 | None = None
         sums = H.sum(axis=1)
@@ -68,7 +71,16 @@ class Problem:
         bits = fraction_bits(total)
         G = rr.gram_matrix(total.arrays[GRAM], bits)
         H = rr.cross_matrix(total.arrays[CROSS], bits)
-        return cls(G, H, total.rows, total.class_counts, intercept, standardise, ridges)
+        made = cls(G, H, total.rows, total.class_counts, intercept, standardise, ridges)
+        if total.context.noise:  # added on purpose: these are no longer the sums of any rows
+            made.moments = None
+        return made
+
+    def check_moments(self, ridge: float) -> None:
+        """Refuse with `NumericalError` features that lie too far from zero for this ridge."""
+        own = ridge if self.spread is None else ridge * self.spread**2
+        if self.moments is not None:
+            self.moments.check(own, constant=self.means is not None)
 
     @cached_property
     def system(self) -> SpectralSystem:
@@ -162,6 +174,7 @@ def chosen_ridge(
     A given ridge without ``validation`` costs nothing; every other case costs an
     eigendecomposition.
     """
+    problem.check_moments(ridge if isinstance(ridge, float) else 0.0)
     if isinstance(ridge, float) and validation is None:
         return Choice(ridge)
     if ridge == "auto" and not problem.G.any():

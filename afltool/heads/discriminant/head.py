@@ -20,6 +20,7 @@ from ...arrays import F64, Array
 from ...errors import InvalidDataError, UsageError
 from ...linalg.fixedpoint import FixedPoint, Rows, dim, real
 from ...linalg.gram import Products, real_cross
+from ...linalg.moments import Moments
 from ...linalg.ridge import cross_matrix, gram_matrix
 from ...linalg.triangle import length, pack, unpack
 from ...phases import Phase
@@ -84,11 +85,33 @@ class DiscriminantHead(Head):
         bits = fraction_bits(total)
         H = cross_matrix(total.arrays[CROSS], bits)
         counts = total.class_counts.astype(np.float64)
+        if not total.context.noise:
+            self._check_moments(total, H, bits)
         head = self.bind(*H.shape)
         head.state = {**self._solved(total, H, counts, bits), "counts": total.class_counts}
         head.report = {"rule": self.options.rule, "rows": total.rows}
         note_round(self, head, total, time.perf_counter() - begun)
         return head
+
+    def _check_moments(self, total: Statistics, H: F64, bits: int | None) -> None:
+        """Refuse with `NumericalError` features that lie too far from zero for their deviation."""
+        o = self.options
+        if o.rule == "nearest-mean":
+            rules.check_means(H, total.class_counts)
+            return
+        moments = Moments.of(self._squares(total, bits), H, total.class_counts)
+        ridge = o.shrinkage * max(float(moments.centred.mean()), 0.0)
+        if o.rule == "fed3r":
+            ridge = RIDGE if o.ridge is None else float(o.ridge)
+        moments.check(ridge, constant=True)
+
+    def _squares(self, total: Statistics, bits: int | None) -> F64:
+        """Σx² (d,) over all rows."""
+        if self.options.rule == "naive-bayes":
+            squares = total.arrays[SQUARES].sum(axis=1, dtype=np.float64)
+            return np.asarray(squares if bits is None else squares * 4.0**-bits)
+        packed = total.arrays[GRAMS] if self.options.rule == "qda" else [total.arrays[GRAM]]
+        return np.asarray(np.sum([np.diag(gram_matrix(one, bits)) for one in packed], axis=0))
 
     def _solved(self, total: Statistics, H: F64, counts: F64, bits: int | None) -> dict[str, Array]:
         o, scale = self.options, 1.0 if bits is None else 2.0 ** (-2 * bits)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from scipy import linalg
 
-from ...arrays import F64
+from ...arrays import F64, Array
 from ...errors import NumericalError
+from ...linalg.moments import FARTHEST, Moments
 from ...linalg.ridge import definite_solve
 
 VARIANCE_FLOOR = 1e-9  # times the largest pooled variance: scikit-learn's var_smoothing
@@ -32,6 +33,20 @@ def nearest_mean(H: F64, counts: F64) -> F64:
     """xᵀμ_c − ½‖μ_c‖², as (d + 1, C) with the constant last: the nearest mean, Euclidean."""
     M = means_of(H, counts)
     return np.vstack([M, -0.5 * (M**2).sum(axis=0)])
+
+
+def check_means(H: F64, counts: Array) -> None:
+    """Refuse with `NumericalError` means that lie so close that ‖μ‖² has lost their distance."""
+    present = counts > 0
+    mean, M = H.sum(axis=1) / counts.sum(), means_of(H, counts)[:, present]
+    apart = ((M - mean[:, None]) ** 2).sum(axis=0).max()
+    moments = Moments.of((H**2 / np.maximum(counts, 1)).sum(axis=1), H, counts)
+    if moments.varies.any() and apart < (mean**2).sum() / FARTHEST**2:
+        raise NumericalError(
+            f"the means of classes are {np.sqrt(apart):.3g} from their middle, which is "
+            f"{np.linalg.norm(mean):.3g} from zero: float64 does not tell them apart; subtract "
+            "numbers near the mean that all sites agree on before import"
+        )
 
 
 def within(G: F64, H: F64, counts: F64) -> F64:
@@ -104,11 +119,17 @@ def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
 
 
 def variances(squares: F64, H: F64, counts: F64) -> F64:
-    """Q/n − μ² + 10⁻⁹ · the largest pooled variance, (d, C), of Q = (X∘X)ᵀY: GaussianNB's."""
+    """Q/n − μ² + 10⁻⁹ · the largest pooled variance, (d, C), of Q = (X∘X)ᵀY: GaussianNB's.
+
+    A difference Q/n − μ² that may be rounding alone counts as 0: a constant feature would else have
+    another variance in each class.
+    """
     N, mean = counts.sum(), H.sum(axis=1) / counts.sum()
     pooled = squares.sum(axis=1) / N - mean**2
-    own = squares / np.maximum(counts, 1.0) - means_of(H, counts) ** 2
-    found = np.maximum(own, 0.0) + VARIANCE_FLOOR * pooled.max()
+    second = squares / np.maximum(counts, 1.0)
+    own = second - means_of(H, counts) ** 2
+    own = np.where(own > second / FARTHEST**2, own, 0.0)
+    found = own + VARIANCE_FLOOR * pooled.max()
     if VARIANCE_FLOOR * pooled.max() < np.finfo(float).tiny:
         raise NumericalError("no feature varies: naive Bayes has no variances to divide by")
     return np.asarray(np.where(counts > 0, found, 1.0))

@@ -11,6 +11,7 @@ from ...arrays import F64
 from ...errors import InvalidDataError, NumericalError
 from ...linalg import ridge as rr
 from ...linalg.counts import fill_lower, quadratic
+from ...linalg.moments import Moments
 from ...linalg.ridge_choice import FactoredSystem, choose
 from ...statistics import Statistics
 from ..least_squares import fraction_bits, ridges_of
@@ -23,7 +24,8 @@ class CountedSystem:
     """A total of codes as a least-squares problem in float64; raw features, if any, come first."""
 
     def __init__(self, total: Statistics) -> None:
-        self.arrays, self.rows = total.arrays, total.rows
+        self.arrays, self.rows, self.counts = total.arrays, total.rows, total.class_counts
+        self.clean = not total.context.noise
         if self.rows == 0:
             raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
         groups, self.size, classes = self.arrays["labels"].shape
@@ -40,6 +42,10 @@ class CountedSystem:
         self, ridge: str | float, linear_ridge: float, held: Callable[[F64], float] | None
     ) -> tuple[F64, dict[str, Any]]:
         """Weights (raw + D, C) and facts for the report; ridge 0 means the minimum norm."""
+        if self.raw and self.clean:  # the codes of a group add up to a constant
+            squares = np.diag(rr.gram_matrix(self.arrays["gram"], self.bits))
+            moments = Moments.of(squares, self.H[: self.raw], self.counts)
+            moments.check(linear_ridge, constant=True)
         if ridge == 0:
             return self._minimum_norm(linear_ridge, held)
         system = FactoredSystem(
