@@ -20,6 +20,7 @@ from afltool.privacy.reveal import load_reveals
 from afltool.privacy.roster import load
 from afltool.privacy.sealing import SEAL
 from afltool.stages.inspect import info
+from afltool.stages.keys import lock_key
 from afltool.store.hdf5 import read_header
 
 
@@ -102,6 +103,13 @@ def test_only_the_servers_key_of_the_roster_makes_a_request(first, tmp_path):
         assert not (first.where / f"{key.parent.name}.request.json").exists()
     with pytest.raises(UsageError, match="--offers needs --key"):
         first.aggregate([first.where / "masked"], out="none.h5", key=None)
+    (tmp_path / "words").write_text("horse\n")
+    private = first.server.with_suffix(".key")
+    locked = lock_key(private, tmp_path / "locked", new_passphrase_file=tmp_path / "words")
+    with pytest.raises(UsageError, match="needs a passphrase"):
+        first.aggregate([first.where / "masked"], out="locked.h5", key=locked)
+    options = {"key": locked, "passphrase_file": tmp_path / "words"}
+    assert first.aggregate([first.where / "masked"], out="locked.h5", **options).exists()
 
 
 # ---------------------------------------------------------------- the answers
@@ -172,7 +180,7 @@ def test_the_same_statistics_are_not_masked_in_a_second_round(first, whole, tmp_
         with pytest.raises(MismatchError, match=f"'{name}' has masked these statistics before.*one "
                            "sum less the other.*--again"):  # fmt: skip
             first.masked(name, again=False)
-    assert not list(first.where.rglob("*.h5"))
+    assert not (first.where / "masked").exists()
     name = first.sites[0]
     with pytest.raises(MismatchError, match="has masked these statistics before"):
         afltool.local_stats(  # another class list is another file, of the same numbers

@@ -137,13 +137,13 @@ class _Job:
 
     def write_each(self, chosen: Sequence[int], out: Path) -> list[Path]:
         """One file for each client; those that are there already are kept."""
-        make_folder(out)
         paths = {k: out / self.file_name(k) for k in chosen}
         recipes = {k: self.protection.recipe(self.recipe([k])) for k in chosen}
         todo = [k for k in chosen if not up_to_date(paths[k], recipes[k], self.overwrite)]
         contents = {k: self.hidden_content(k) for k in todo}
         for k in todo:
             self.protection.check_new(self.dealt.names[k], contents[k])
+        make_folder(out)
         self.warn_of_few_rows(todo)
         if len(todo) > 1:
             tell_disk(out, len(todo), self.head.shapes(self.rows.bits).values(), self.rows.header)
