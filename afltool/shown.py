@@ -7,6 +7,7 @@ a right-to-left mark would turn a line round, and half a character cannot be enc
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .json_text import json_text
@@ -19,6 +20,15 @@ def shown(text: object) -> str:
     'a\\x1b[31m\\nerror: b'
     """
     return "".join(c if c.isprintable() else _escaped(c) for c in str(text))
+
+
+def in_markdown(text: object) -> str:
+    r"""`shown` as Markdown that says it and does nothing else: no tag, no cell, no link.
+
+    >>> in_markdown("a|b <script>\n")
+    'a\\|b \\<script\\>\\\\n'
+    """
+    return re.sub(r"([\\`*\[\]<>|&~])", r"\\\1", shown(text))
 
 
 def shown_lines(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..options.csv_files import CsvOptions, check_formulas, is_csv
 from ..options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from ..options.files import WRITES
 from ..options.partition import PartitionOptions
@@ -32,7 +33,7 @@ def add_to(app: typer.Typer) -> None:
         ("shards", list[Path], "files, folders, globs, or - for stdin"),
         "Put the shards of one extraction together; the file equals one made without shards.",
     )  # fmt: skip
-    add(app, "partition", partition, options=PartitionOptions)
+    add(app, "partition", partition, options=PartitionOptions, csv=CsvOptions)
 
 
 def extract(
@@ -91,6 +92,7 @@ def split(
 def partition(
     file: Annotated[Path, typer.Argument(help="features to deal; or a partition to look at")],
     options: dict[str, Any],
+    csv: dict[str, Any],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="where the result goes")] = None,
     describe: Annotated[
         bool, typer.Option("--describe", help="print the table of the partition")
@@ -113,15 +115,16 @@ def partition(
     from ..stages import partition as stage
     from ..store.hdf5 import read_header
 
+    check_formulas(CsvOptions(**csv).formulas, export is not None and is_csv(export))
     if out is None:
         if read_header(file)["kind"] != "partition":
             raise UsageError("-o FILE is needed: where the partition goes")
         path = file
         describe = describe or export is None
         if export is not None:
-            stage.export(path, export, overwrite=overwrite)
+            stage.export(path, export, overwrite=overwrite, **csv)
     elif export is not None:
-        path = stage.partition_and_export(file, out, export, overwrite, **options)
+        path = stage.partition_and_export(file, out, export, overwrite, **csv, **options)
     else:
         path = stage.partition(file, out, overwrite=overwrite, **options)
     if not describe:

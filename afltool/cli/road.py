@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..heads import OPTIONS
+from ..options.csv_files import KEEP, check_formulas, is_csv
 from ..options.features import SpaceOptions
 from ..options.files import WRITES
 from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
@@ -124,14 +125,17 @@ def evaluate(
         check_table(rounds)
         options = {**options, "each_round": True}
     streamed = _check_outputs(out, confusion, rounds, as_json)
+    formulas = options.get("formulas", KEEP)
+    in_csv = confusion is not None or is_csv(rounds) or is_csv(options.get("errors"))
+    check_formulas(formulas, in_csv)
     with together():
         found = stage(head, features, overwrite=overwrite, **options)
         if rounds is not None:
-            write_rounds(found["rounds"], rounds, overwrite)
+            write_rounds(found["rounds"], rounds, overwrite, formulas)
         if out is not None:
             write_json(found, out, overwrite)
         if confusion is not None:
-            write_confusion(found, confusion, overwrite)
+            write_confusion(found, confusion, overwrite, formulas)
     if as_json:
         print_json(found)
     elif not streamed:

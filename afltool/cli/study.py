@@ -9,6 +9,7 @@ import typer
 
 from ..engines.site import Site, make_site
 from ..errors import UsageError
+from ..options.csv_files import CsvOptions, check_formulas
 from ..options.files import Files
 from ..options.study import StudyOptions, TableOptions
 from ._options import add, of_run, parameters
@@ -21,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
     of_site = parameters(Site, "Slurm", skip=_OF_RUNS, rename=_RENAMED, rare=True)
     how = parameters(StudyOptions, "Study")
     add(app, "study", study, how=how, of_site=of_site, options=of_run())
-    add(app, "table", table, options=TableOptions)
+    add(app, "table", table, options=TableOptions, csv=CsvOptions)
     add(app, "report", report, options=TableOptions)
 
 
@@ -123,6 +124,7 @@ Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a s
 def table(
     folder: Folder,
     options: dict[str, Any],
+    csv: dict[str, Any],
     form: Annotated[str, typer.Option("--format", help="md, csv, latex or json")] = "md",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="also write it to this file; - is stdout")
@@ -130,13 +132,16 @@ def table(
     overwrite: Overwrite = False,
 ) -> None:
     """Print the table of a study: rows and columns by options, a statistic over seeds."""
-    from ..report.crosstab import FORMATS
+    from ..report.crosstab import FORMATS, as_csv
     from ..store.atomic import write_text
     from ..studies.tables import table as make
 
     if form not in FORMATS:
         raise UsageError(f"--format is {', '.join(FORMATS)}; found {form!r}")
-    text = FORMATS[form](make(folder, **options))
+    formulas = CsvOptions(**csv).formulas
+    check_formulas(formulas, form == "csv")
+    made = make(folder, **options)
+    text = as_csv(made, formulas) if form == "csv" else FORMATS[form](made)
     if out is None:
         say_lines(text)
     else:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
+from .csv_files import CsvOptions
 from .features import NetworkOptions, WeightsOptions
 from .fields import Options, option
 from .files import table_in
@@ -31,7 +32,7 @@ class SolveOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(Options):
+class EvaluateOptions(CsvOptions):
     """What is measured."""
 
     each_round: bool = option(
@@ -85,7 +86,7 @@ class EvaluateOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictOptions(NetworkOptions):
+class PredictOptions(NetworkOptions, CsvOptions):
     """What is predicted; of images, where the weights of the head's backbone come from."""
 
     scores: bool = option(False, "add a column with the score of each class")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..shown import shown
+from ..shown import in_markdown
 from .evaluations import figure_label
 
 TO_FILL_IN = (
@@ -31,7 +30,7 @@ def card(
     """
     head = metadata["head"]
     parts = [
-        [f"# Model card: {_text(head['name'])} head, {len(metadata['classes'])} classes"],
+        [f"# Model card: {in_markdown(head['name'])} head, {len(metadata['classes'])} classes"],
         [
             "Written by `afltool export`. What a program knows stands here; what only people know "
             "is left open, and a card with open parts is not finished."
@@ -118,10 +117,5 @@ def _number(value: Any) -> str:
 
 
 def _table(rows: Mapping[str, Any]) -> list[str]:
-    lines = [f"| {_text(name)} | {_text(value)} |" for name, value in rows.items()]
+    lines = [f"| {in_markdown(name)} | {in_markdown(value)} |" for name, value in rows.items()]
     return ["| | |", "| --- | --- |", *lines]
-
-
-def _text(value: Any) -> str:
-    """A text from outside as Markdown that says it and does nothing else."""
-    return re.sub(r"([\\`*_{}\[\]<>#|!&~])", r"\\\1", shown(value))

@@ -15,6 +15,9 @@ from typing import Any
 from ..errors import UsageError
 from ..json_text import json_text
 from ..options import flag
+from ..options.csv_files import KEEP
+from ..shown import in_markdown, shown
+from ..store.csv_text import csv_of_frame
 
 Key = tuple[Any, ...]
 #: Figure → its name in a table, the factor to its unit, digits behind the point.
@@ -225,13 +228,15 @@ def as_markdown(table: Crosstab) -> str:
     """Pipes, padded so that the source reads as a table, too; notes below."""
     grid = [[table.corner, *(table.column_names[c] for c in table.columns)]]
     grid += [[table.row_names[r], *(table.text(r, c) for c in table.columns)] for r in table.rows]
-    grid = [[cell.replace("|", "\\|") for cell in line] for line in grid]
+    grid = [[in_markdown(cell) for cell in line] for line in grid]
     wide = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
     lines = [_line(line, wide) for line in grid]
     rule = "| " + " | ".join("-" * wide[0] if i == 0 else "-" * (w - 1) + ":"
                              for i, w in enumerate(wide)) + " |"  # fmt: skip
-    notes = [f"\n{note}" for note in table.notes]
-    title = [f"**{table.title}** ({stat_words(table.stat)})", ""] if table.title else []
+    notes = [f"\n{in_markdown(note)}" for note in table.notes]
+    title = (
+        [f"**{in_markdown(table.title)}** ({stat_words(table.stat)})", ""] if table.title else []
+    )
     return "\n".join([*title, lines[0], rule, *lines[1:], *notes]) + "\n"
 
 
@@ -261,7 +266,7 @@ def as_latex(table: Crosstab) -> str:
     for row in table.rows:
         cells = [table.text(row, c) for c in table.columns]
         lines.append(" & ".join(_tex(one) for one in [table.row_names[row], *cells]) + r" \\")
-    lines += [r"\hline", r"\end{tabular}", *(f"% {note}" for note in table.notes)]
+    lines += [r"\hline", r"\end{tabular}", *(f"% {shown(note)}" for note in table.notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -273,16 +278,16 @@ _TEX = {
 
 
 def _tex(text: str) -> str:
-    return "".join(_TEX.get(c, c) for c in text)
+    return "".join(_TEX.get(c, c) for c in shown(text))
 
 
-def as_csv(table: Crosstab) -> str:
+def as_csv(table: Crosstab, formulas: str = KEEP) -> str:
     """One line an entry: row, column, figure, middle, deviation, how many seeds, in plain units."""
     import pandas as pd
 
     columns = ["kind", "row", "column", "figure", "statistic", "value", "spread", "count",
                "lacking"]  # fmt: skip
-    return pd.DataFrame(as_records(table), columns=columns).to_csv(index=False)
+    return csv_of_frame(pd.DataFrame(as_records(table), columns=columns), formulas, index=False)
 
 
 def as_records(table: Crosstab) -> list[dict[str, Any]]:

@@ -16,8 +16,10 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..errors import UsageError
+from ..options.csv_files import KEEP
 from ..options.pictures import AS_NEEDED, SizeOptions
 from ..store.atomic import write_bytes, write_text
+from ..store.csv_text import csv_of_frame
 from ..store.outputs import STDOUT, check_output
 from .figure import BLUE, GREY, LINE, ORANGE, PALE, POINT, figure, heading, plain, width_of
 from .terminal import add_row
@@ -121,9 +123,11 @@ def check_table(path: Path) -> None:
     check_output(path)
 
 
-def write_rounds(rounds: Sequence[Round], path: Path, overwrite: bool = False) -> Path:
+def write_rounds(
+    rounds: Sequence[Round], path: Path, overwrite: bool = False, formulas: str = KEEP
+) -> Path:
     """All figures of all rounds as CSV (also on stdout, '-') or parquet, a row each."""
-    return write_records(rounds, None, path, overwrite)
+    return write_records(rounds, None, path, overwrite, formulas)
 
 
 def write_records(
@@ -131,21 +135,28 @@ def write_records(
     columns: list[str] | None,
     path: Path,
     overwrite: bool = False,
+    formulas: str = KEEP,
 ) -> Path:
-    """Records as the rows of a CSV (also on stdout, '-') or parquet file; all columns, or these."""
+    """Records as the rows of a CSV (also on stdout, '-') or parquet file; all columns, or these.
+
+    ``formulas``: of CSV, see `CsvOptions`.
+    """
     import pandas as pd
 
     frame = (
         pd.DataFrame(list(records)) if columns is None else pd.DataFrame(records, columns=columns)
     )
     check_table(path)
-    return write_frame(frame, path, overwrite)
+    return write_frame(frame, path, overwrite, formulas=formulas)
 
 
-def write_frame(frame: Any, path: Path, overwrite: bool = False, quoting: Any = 0) -> Path:
+def write_frame(
+    frame: Any, path: Path, overwrite: bool = False, quoting: Any = 0, formulas: str = KEEP
+) -> Path:
     """A table of pandas as parquet or, with `csv`'s ``quoting``, as CSV."""
     if path.suffix != ".parquet":
-        return write_text(frame.to_csv(index=False, quoting=quoting), path, overwrite)
+        text = csv_of_frame(frame, formulas, index=False, quoting=quoting)
+        return write_text(text, path, overwrite)
     try:
         return write_bytes(frame.to_parquet(index=False), path, overwrite)
     except ImportError:

@@ -10,9 +10,11 @@ from rich.table import Table
 
 from ..json_text import json_text
 from ..metrics.separability import MEASURES
+from ..options.csv_files import KEEP
 from ..progress import log
 from ..shown import byte_text
 from ..store.atomic import write_text
+from ..store.csv_text import csv_of_frame
 from .evaluations import figure_label
 from .rounds import rounds_table
 from .terminal import add_row, cell, on_stderr, on_stdout, print_whole
@@ -295,13 +297,15 @@ def write_json(value: Any, path: Path, overwrite: bool = False) -> Path:
     return write_text(json_text(value, indent=2) + "\n", path, overwrite)
 
 
-def write_confusion(found: dict[str, Any], path: Path, overwrite: bool = False) -> Path:
+def write_confusion(
+    found: dict[str, Any], path: Path, overwrite: bool = False, formulas: str = KEEP
+) -> Path:
     """The confusion matrix as CSV with class names: rows true, columns predicted."""
     import pandas as pd
 
     names = list(found["per_class"])
     frame = pd.DataFrame(found["confusion"], index=names, columns=names)
-    return write_text(frame.to_csv(index_label="true"), path, overwrite)
+    return write_text(csv_of_frame(frame, formulas, index_label="true"), path, overwrite)
 
 
 def print_nodes(rows: Iterable[dict[str, Any]]) -> None:

@@ -19,6 +19,7 @@ from ..errors import OutputExistsError, RidgeNeededError
 from ..heads.base import Head
 from ..inputs import distinct_files
 from ..options import flag
+from ..options.csv_files import KEEP
 from ..progress import log
 from ..report.round_facts import last_separability, told
 from ..report.rounds import write_rounds
@@ -258,7 +259,8 @@ class _Run:
             lambda: write_json(self.evaluated(heads, test, train), place, overwrite=True),
         )
         metrics: dict[str, Any] = json.loads(place.read_text())
-        write_confusion(metrics, self.folder / RunFolder.CONFUSION, overwrite=True)
+        formulas = self.config.evaluate.formulas
+        write_confusion(metrics, self.folder / RunFolder.CONFUSION, True, formulas)
         return metrics
 
     def evaluated(self, heads: list[Path], test: Path, train: Path | None = None) -> dict[str, Any]:
@@ -266,6 +268,8 @@ class _Run:
         how: dict[str, Any] = {"each_round": True, "earlier": tuple(heads[:-1])} if each else {}
         if self.config.evaluate.separability:
             how["separability"] = True
+        if self.config.evaluate.formulas != KEEP:
+            how["formulas"] = self.config.evaluate.formulas
         if self.config.own.train_accuracy:
             how["train"] = train
         asked = [each, self.config.evaluate.separability]

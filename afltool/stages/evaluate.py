@@ -122,7 +122,7 @@ def evaluate(
         right = scored.predicted == scored.y
         found["against"] = {"path": str(o.against), **mcnemar(right, other[1].right())}
     if o.errors is not None:
-        write_records(keeping.wrong, WRONG, o.errors, overwrite)
+        write_records(keeping.wrong, WRONG, o.errors, overwrite, o.formulas)
     return found
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..digest import file_sha256
 from ..errors import InvalidDataError, UsageError
 from ..options import made, takes
+from ..options.csv_files import KEEP
 from ..options.partition import PartitionOptions
 from ..partitions.dealing import assign, canonical_order
 from ..partitions.rows import Partition
@@ -47,13 +48,18 @@ def partition(
 
 
 def partition_and_export(
-    features: str | Path, out: str | Path, table: str | Path, overwrite: bool, **options: Any
+    features: str | Path,
+    out: str | Path,
+    table: str | Path,
+    overwrite: bool,
+    formulas: str = KEEP,
+    **options: Any,
 ) -> Path:
     """`partition` and `export`: both files, or after an error none."""
     out, o = Path(out), made(PartitionOptions, options)
     found, made_by = _dealt(Path(features), out, overwrite, o)
     with together():
-        _write_table(out, found or load_partition(out), Path(table), overwrite)
+        _write_table(out, found or load_partition(out), Path(table), overwrite, formulas)
         if found is not None:
             save_partition(out, found, made_by)
     return out
@@ -118,12 +124,14 @@ def describe(path: str | Path) -> dict[str, Any]:
     }
 
 
-def export(path: str | Path, table: str | Path, *, overwrite: bool = False) -> Path:
+def export(
+    path: str | Path, table: str | Path, *, overwrite: bool = False, formulas: str = KEEP
+) -> Path:
     """Write the assignment as CSV, parquet or JSON: row, client, label, held_out."""
-    return _write_table(Path(path), load_partition(Path(path)), Path(table), overwrite)
+    return _write_table(Path(path), load_partition(Path(path)), Path(table), overwrite, formulas)
 
 
-def _write_table(path: Path, p: Partition, table: Path, overwrite: bool) -> Path:
+def _write_table(path: Path, p: Partition, table: Path, overwrite: bool, formulas: str) -> Path:
     if table.suffix not in (".csv", ".parquet", ".json"):
         raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
     import pandas as pd  # a third of a second, for an export only
@@ -141,7 +149,7 @@ def _write_table(path: Path, p: Partition, table: Path, overwrite: bool) -> Path
     # Python's csv module leaves a lone carriage return without quotes, which would end the row.
     returns = any("\r" in text for text in {*p.names, *frame["row"]})
     quoting = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
-    return write_frame(frame, table, overwrite, quoting)
+    return write_frame(frame, table, overwrite, quoting, formulas)
 
 
 def _row_texts(path: Path, p: Partition) -> list[str]:

@@ -21,9 +21,11 @@ from ..extraction.scoring import (
     network_of,
 )
 from ..options import made, takes
+from ..options.csv_files import KEEP, check_formulas, is_csv
 from ..options.solving import PredictOptions
 from ..progress import log
 from ..store.heads import load_solved_head
+from ..store.outputs import STDOUT
 from ..store.rows import RowWriter, check_rows, writing_rows
 
 COMMIT_SECONDS = 5.0
@@ -59,6 +61,7 @@ def predict(
     """
     o, out = made(PredictOptions, options), Path(out)
     check_rows(out)
+    check_formulas(o.formulas, is_csv(out) and not (as_json and out == STDOUT))
     solved, header = load_solved_head(Path(head))
     given = [named] if isinstance(named, (str, Path)) else named
     parts = read_named(given, sys.stdin, o.data_root, o.path_column)
@@ -69,8 +72,9 @@ def predict(
     total = sum(source.size for source in sources)
     asked = [header["digest"], header["classes"], scorer.columns]
     work = [*asked, [source.fingerprint for source in sources]]
-    key = Digest().json("predictions", [*map(str, work), out.suffix]).hex()
-    with writing_rows(out, scorer.columns, key, overwrite, as_json) as writer:
+    form = [out.suffix, *([] if o.formulas == KEEP else [o.formulas])]
+    key = Digest().json("predictions", [*map(str, work), *form]).hex()
+    with writing_rows(out, scorer.columns, key, overwrite, as_json, o.formulas) as writer:
         if writer.done:
             log.info("predict: %d of %d are done, going on from there", writer.done, total)
             scorer.resume(writer.state)

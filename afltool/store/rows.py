@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import islice, zip_longest
 from math import isfinite
 from pathlib import Path
@@ -23,8 +24,10 @@ from typing import IO, Any
 from ..digest import canonical_json
 from ..errors import OutputExistsError, UsageError
 from ..json_text import json_text
+from ..options.csv_files import KEEP
 from ..shown import shown
 from .atomic import replacing
+from .csv_text import csv_lines
 from .outputs import STDOUT, check_output, partial_path
 
 Value = str | float | None
@@ -42,12 +45,6 @@ def check_rows(path: Path) -> None:
     check_output(path, FORMATS[path.suffix.lower()])
     if path.suffix.lower() == ".parquet":
         _pyarrow()
-
-
-def _csv_lines(rows: Iterable[Sequence[Value]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def _in_json(cell: Value) -> Value:
@@ -164,19 +161,26 @@ def _same(before: IO[bytes], equal: bool) -> None:
 
 @contextmanager
 def writing_rows(
-    path: Path, columns: Columns, key: str, overwrite: bool = False, as_json: bool = False
+    path: Path,
+    columns: Columns,
+    key: str,
+    overwrite: bool = False,
+    as_json: bool = False,
+    formulas: str = KEEP,
 ) -> Iterator[RowWriter]:
     """A `RowWriter` for a file that takes its name when the block succeeds; '-' is stdout.
 
     ``key`` says which work it is: what an earlier run with the same key committed is continued.
-    When the block fails, what was committed stays for the next run. ``as_json``: of stdout. A file
+    When the block fails, what was committed stays for the next run. ``as_json``: of stdout.
+    ``formulas``: of CSV, see `CsvOptions`. A file
     that is there must hold the same rows: else `OutputExistsError` at the first that differs (of
     parquet at the end), unless ``overwrite``.
     """
     suffix = path.suffix.lower()
     in_json = as_json if path == STDOUT else suffix == ".jsonl"
-    lines = _json_lines(columns) if in_json else _csv_lines
-    header = "" if in_json else _csv_lines([list(columns)])
+    in_csv = partial(csv_lines, formulas=KEEP if suffix == ".parquet" else formulas)
+    lines = _json_lines(columns) if in_json else in_csv
+    header = "" if in_json else in_csv([list(columns)])
     if path == STDOUT:
         out = _Stdout(lines)
         if not in_json:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from ..baselines import make_settings, method_class, preset_of
 from ..baselines.settings import Settings
@@ -175,11 +176,18 @@ def line(command: list[str]) -> str:
 
 def make_cell(setting: Mapping[str, Any]) -> Cell:
     """The cell of a setting; `UsageError` for unknown options and for contradictions."""
+    check_label(setting.get(LABEL))
     given = {k: v for k, v in setting.items() if k not in (LABEL, BASELINE)}
     method = setting.get(BASELINE)
     if method is None:
         return Cell(setting, _run(given).with_absolute_paths())
     return _baseline(setting, str(method), given)
+
+
+def check_label(label: Any) -> None:
+    """Refuse a label that is no line of text: it is a cell of tables and a name in pictures."""
+    if any(category(c) in ("Cc", "Zl", "Zp") for c in str(label)):
+        raise UsageError(f"a label is one line without control characters; found {label!r}")
 
 
 def _run(given: dict[str, Any]) -> RunConfig:
