@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 
-from afltool.privacy import identity, masking, messages, offers, reveal, roster
+from afltool.privacy import identity, locking, masking, messages, offers, reveal, roster
 from afltool.privacy.request import Request
 from afltool.privacy.terms import Terms
 from afltool.statistics import Statistics
+from afltool.store.atomic import write_once
 
 HEAD = {"name": "linear", "phase": "gram", "digest": "ab" * 32}
 MASKED = Terms("masked")
@@ -93,3 +95,16 @@ def statistics_of(rng, d: int = 7, classes: int = 3, rows: int = 20) -> Statisti
     gram = (X.T @ X)[np.tril_indices(d)]
     counts = np.bincount(y, minlength=classes)
     return Statistics("gram", {"gram": gram, "cross": cross}, counts)
+
+
+LOW = {"n": 2**14, "r": 8, "p": 1}  # the least cost that is read
+
+
+def locked(path, one, secret, cost=LOW, **changed) -> Path:
+    """A key file under a passphrase, with some of its fields changed afterwards."""
+    keys = {"sign": one.signing, "agree": one.agreeing}
+    raw = {k: key.private_bytes_raw().hex() for k, key in keys.items()}
+    fields = locking.lock({"kind": "private-key", "name": one.name}, raw, secret, cost)
+    path.unlink(missing_ok=True)
+    write_once(path, json.dumps({**fields, **changed}).encode())
+    return path

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damage import forge
+from federations import locked
 from rounds_under_masks import Round, digest, numbers
 
 import afltool
@@ -509,7 +510,9 @@ def test_a_passphrase_comes_from_a_file(tmp_path):
     (tmp_path / "secret").write_text("horse\nbattery\n")
     (tmp_path / "empty").write_text("")
     options = {"passphrase_file": tmp_path / "secret"}
-    public = afltool.keys(["a", "b"], tmp_path, **options)
+    one = identity.Identity.new("a")
+    locked(tmp_path / "a.key", one, b"horse")
+    public = [identity.save_public(one, tmp_path), *afltool.keys(["b"], tmp_path)]
     server = afltool.keys(["server"], tmp_path)[0]
     roster = afltool.roster(public, tmp_path / "r.json", head="linear", server=server)
     afltool.mask_offer(roster, tmp_path / "offers", key=tmp_path / "a.key", **options)

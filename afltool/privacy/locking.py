@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from ..digest import canonical_json
 from . import messages as msg
 
-COST = {"n": 1 << 17, "r": 8, "p": 1}  # 128 MiB; 0.34 s on the machine of docs/measurements.md
+COST = {"n": 1 << 17, "r": 8, "p": 1}  # 128 MiB, about a third of a second
 _NONCE = bytes(12)  # the salt is drawn anew, so every key encrypts only one text
 SECRETS = {"sign": msg.hexadecimal(32), "agree": msg.hexadecimal(32)}
 SEALED_BYTES = len(canonical_json(dict.fromkeys(SECRETS, "00" * 32))) + 16  # and the tag

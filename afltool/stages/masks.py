@@ -85,7 +85,10 @@ def mask_forget(roster: str | Path, **options: Any) -> list[Path]:
     for me in keys_in(o.key, passphrase(o.passphrase_file)):
         folder = RoundFolder.of(agreed, me)
         folder.forget()
-        log.info("mask forget: the round %s is over for %r", agreed.digest()[:12], me.name)
+        log.info(
+            "mask forget: the round %s is over for %r; a masked file that was sent may still be in "
+            "the sum, if enough others answer", agreed.digest()[:12], me.name,
+        )  # fmt: skip
         folders.append(folder.folder)
     return folders
 
