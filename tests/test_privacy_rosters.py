@@ -110,6 +110,16 @@ def test_a_roster_of_nobody_is_refused(tmp_path, cli):
     assert "threshold of 0 members" in done.stderr
 
 
+def test_a_private_key_is_named_as_what_it_is(sites, tmp_path, cli):
+    base = ["roster", "--head", sites.head, "-o", tmp_path / "r.json"]
+    key, public = sites.key("site-0"), sites.folder / "keys"
+    for given in ([key], [public, "--server", sites.server.with_suffix(".key")]):
+        done = cli(*base, *given)
+        assert done.exit_code == 2
+        assert f"{given[-1]} is a private key, which never leaves its owner" in done.stderr
+        assert f"give the public file {given[-1].with_suffix('.pub')}" in done.stderr
+
+
 def test_masks_need_a_server():
     with pytest.raises(MismatchError, match="--server"):
         new_roster(members(3), server=None)

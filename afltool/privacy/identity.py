@@ -201,7 +201,13 @@ def _pem(found: Mapping[str, Any], passphrase: bytes | None) -> tuple[Any, Any]:
 
 def load_public(path: Path) -> Member:
     """Read a public file; its own signature is checked."""
-    message = msg.read(path, "public-key", PUBLIC)
+    found = msg.parse(path)
+    if isinstance(found, dict) and found.get("kind") == "private-key":
+        raise UsageError(
+            f"{path} is a private key, which never leaves its owner: give the public file "
+            f"{path.with_suffix(names.PUBLIC)}"
+        )
+    message = msg.message_of(str(path), found, "public-key", PUBLIC)
     member = Member.of(message.body)
     member.check(str(path), message)
     return member
