@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .stages.solve import solve as solve
     from .stages.split import split as split
     from .studies.execution import study as study
+    from .studies.pages import report as report
     from .studies.tables import table as table
 
     verify = check
@@ -83,6 +84,7 @@ _WHERE = {
     "RunConfig": "runs.config:RunConfig",
     "study": "studies.execution:study",
     "table": "studies.tables:table",
+    "report": "studies.pages:report",
     "info": "stages.inspect:info",
     "verify": "stages.inspect:check",
     "partition_picture": "stages.pictures:partition_picture",

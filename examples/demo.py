@@ -18,7 +18,7 @@ from rich.table import Table
 
 import afltool
 from afltool.errors import AflError, NumericalError
-from afltool.report.tables import describe_upload
+from afltool.show.tables import describe_upload
 
 PARTITIONS = {
     "dirichlet α = 0.1": {"scheme": "dirichlet", "alpha": 0.1},

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from afltool.errors import InvalidDataError
-from afltool.report.figure import GREY, figure
-from afltool.report.lines import Look, looks, named_below
+from afltool.show.figure import GREY, figure
+from afltool.show.lines import Look, looks, named_below
 
 
 def plot_frontier(

@@ -41,7 +41,7 @@ LAYERS = (
     ("datasets", "backbones", "embeddings", "privacy", "baselines"),
     ("extraction",),
     ("exporting",),
-    ("report",),
+    ("show",),
     ("stages", "estimator"),
     ("runs",),
     ("engines",),
@@ -110,6 +110,11 @@ def test_every_module_has_a_place():
     places = {layer(m) for m in MODULES if m not in ("__init__", "__main__")}
     assert places <= HEIGHT.keys(), "add the new module to LAYERS, at its height"
     assert set(HEIGHT) == places
+
+
+def test_no_folder_has_the_name_of_a_function_of_the_package():
+    """Importing the folder would put the module in place of the function."""
+    assert not {layer(m) for m in MODULES} & set(afltool.__all__)
 
 
 def test_imports_point_downwards():
@@ -187,9 +192,9 @@ ONLY = {
     "sklearn": {"datasets", "estimator"},
     "pickle": {"datasets"},
     "cryptography": {"privacy"},
-    "matplotlib": {"report"},
+    "matplotlib": {"show"},
     "typer": {"cli"},
-    "rich": {"cli", "report"},
+    "rich": {"cli", "show"},
     "torch": {
         "datasets",
         "backbones",
@@ -206,7 +211,7 @@ ONLY = {
     "onnxruntime": {"exporting.onnx_files"},
     "pyarrow": {"store.tables", "store.rows", "embeddings"},
     "safetensors": {"backbones", "embeddings", "exporting.safetensors_files"},
-    "pandas": {"stages.partition", "report"},
+    "pandas": {"stages.partition", "show"},
     "click": set(),
     "dill": set(),
     "joblib": set(),
@@ -344,5 +349,5 @@ def test_only_the_reader_of_checked_archives_unpickles():
 
 def test_the_layers_are_the_ones_of_the_documentation():
     """errors below linalg below heads below store below stages below cli, whatever is added."""
-    order = ("errors", "linalg", "statistics", "heads", "store", "report", "stages", "cli")
+    order = ("errors", "linalg", "statistics", "heads", "store", "show", "stages", "cli")
     assert all(HEIGHT[a] < HEIGHT[b] for a, b in pairwise(order))

@@ -17,7 +17,7 @@ from helpers_images import write_imagefolder
 import afltool
 from afltool.digest import canonical_json
 from afltool.errors import NumericalError
-from afltool.report.tables import write_json
+from afltool.show.tables import write_json
 from afltool.shown import shown_json
 from afltool.store import atomic, outputs
 from afltool.store.features import features_digest, open_features

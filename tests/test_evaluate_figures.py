@@ -23,7 +23,7 @@ from afltool.heads.checks import probabilities
 from afltool.linalg.fixedpoint import real
 from afltool.metrics.counts import score_metrics
 from afltool.metrics.kept import Kept
-from afltool.report.curves import plot_roc
+from afltool.show.curves import plot_roc
 from afltool.store.features import open_features
 from afltool.store.heads import load_head
 

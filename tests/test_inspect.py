@@ -11,7 +11,7 @@ from damage import forge
 import afltool
 from afltool.errors import CorruptFileError, InvalidDataError
 from afltool.linalg.triangle import unpack
-from afltool.report import brief
+from afltool.show import brief
 from afltool.stages import inspect
 from afltool.store import schema
 from afltool.store.statistics import load_statistics

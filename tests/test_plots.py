@@ -20,11 +20,11 @@ from rich.console import Console
 import afltool
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
 from afltool.options.pictures import SizeOptions
-from afltool.report.partition_picture import plot_partition
-from afltool.report.partitions_picture import Panel, plot_partitions
-from afltool.report.plots import plot_confusion, plot_ridge_path
-from afltool.report.rounds import SHOWN, plot_rounds, rounds_table
-from afltool.report.terminal import print_whole
+from afltool.show.partition_picture import plot_partition
+from afltool.show.partitions_picture import Panel, plot_partitions
+from afltool.show.plots import plot_confusion, plot_ridge_path
+from afltool.show.rounds import SHOWN, plot_rounds, rounds_table
+from afltool.show.terminal import print_whole
 from afltool.store.kinds import kind_of_bytes
 from afltool.studies.description import read
 from afltool.studies.execution import study as carry_out
@@ -189,7 +189,7 @@ def test_without_matplotlib_the_extra_is_named(
 def test_import_is_cheap_and_pyplot_is_never_loaded(tmp_path: Path) -> None:
     out = tmp_path / "c.png"
     program = (
-        "import sys; import afltool.report.plots as plots; assert 'matplotlib' not in sys.modules;"
+        "import sys; import afltool.show.plots as plots; assert 'matplotlib' not in sys.modules;"
         f"import numpy; from pathlib import *; out = {out!r};"
         "plots.plot_confusion(numpy.eye(2, dtype=int), 'ab', out, 't');"
         "assert 'matplotlib.pyplot' not in sys.modules"

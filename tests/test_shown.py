@@ -19,7 +19,7 @@ from rich.table import Table
 
 import afltool
 from afltool.cli import _summary
-from afltool.report.terminal import add_row, cell, on_stdout
+from afltool.show.terminal import add_row, cell, on_stdout
 from afltool.shown import shown, shown_json
 from afltool.store.outputs import STDOUT
 from afltool.store.rows import writing_rows
@@ -75,7 +75,7 @@ def test_only_three_modules_print():
     """Whoever else printed could forget to escape; `store.rows` puts rows on stdout."""
     for path in sorted(ROOT.rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        if module in ("cli._streams", "report.terminal", "store.rows"):
+        if module in ("cli._streams", "show.terminal", "store.rows"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):

@@ -370,6 +370,7 @@ def test_python_carries_out_a_study_and_reads_its_table(described, tmp_path, cli
     assert str(found) == cli("table", at, "--columns", "alpha", "--where", "head=linear").stdout
     assert [one["column"] for one in found.records()][:2] == ["alpha = 0.5", "alpha = 2"]
     afltool.study(at, only="linear-*")  # its own folder
+    assert afltool.report(at, tmp_path / "page.html", rows="head") == tmp_path / "page.html"
     for wrong, words in (
         ({"clinets": 3}, "'clinets' is no option of a study; did you mean 'clients'"),
         ({"seeds": 0}, "--seeds is 1 to"),

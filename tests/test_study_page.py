@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from afltool.errors import UsageError
-from afltool.report.page import text
+from afltool.show.page import text
 from afltool.studies.description import find, read
 from afltool.studies.execution import study
 from afltool.studies.layout import StudyFolder

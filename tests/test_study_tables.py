@@ -14,8 +14,8 @@ from scipy import stats
 import afltool
 from afltool.errors import InvalidDataError, UsageError
 from afltool.metrics.intervals import paired_bootstrap
-from afltool.report.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
-from afltool.report.published import TABLE, beside, names, published
+from afltool.show.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
+from afltool.show.published import TABLE, beside, names, published
 from afltool.store.features import open_features
 from afltool.store.heads import load_head
 from afltool.studies.description import find, read, shipped_names

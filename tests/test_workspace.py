@@ -22,8 +22,8 @@ from afltool.heads.carried import Remembered
 from afltool.heads.deepafl import network
 from afltool.linalg.codes import Coder
 from afltool.memory import Room, size_of
-from afltool.report.tables import print_summary
 from afltool.runs.config import RunConfig
+from afltool.show.tables import print_summary
 from afltool.store import features as feature_files
 from afltool.store import hdf5, heads, workspace
 from afltool.store.features import open_features

@@ -160,7 +160,7 @@ class _Bar:
     def __init__(self, title: str, total: int, unit: str, done: int) -> None:
         from rich import progress as of_rich
 
-        from ..report.terminal import on_stderr
+        from ..show.terminal import on_stderr
 
         self.bar = of_rich.Progress(
             of_rich.TextColumn("{task.description}"),

@@ -87,7 +87,7 @@ def status(
 ) -> None:
     """Show what of a run or study is done, running, failed or stale, and how to continue it."""
     from ..engines.status import status as look
-    from ..report.tables import print_status, print_study
+    from ..show.tables import print_status, print_study
     from ..studies.layout import StudyFolder
     from ..studies.said import status as look_at_study
 

@@ -61,7 +61,7 @@ def extract(
 
 def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
     from ..extraction.asked import Asked
-    from ..report.tables import print_nodes
+    from ..show.tables import print_nodes
 
     rows = Asked(options).nodes()
     if as_json:
@@ -111,7 +111,7 @@ def partition(
     file instead of features to --describe or --export it.
     """
     from ..errors import UsageError
-    from ..report.tables import print_facts
+    from ..show.tables import print_facts
     from ..stages import partition as stage
     from ..store.hdf5 import read_header
 

@@ -75,8 +75,8 @@ def info(
     if as_json:
         print_json(found)
         return
-    from ..report.brief import print_brief
-    from ..report.tables import print_facts
+    from ..show.brief import print_brief
+    from ..show.tables import print_facts
 
     print_facts(found) if every else print_brief(found)
 

@@ -56,7 +56,7 @@ def _baseline_command(name: str) -> Any:
         overwrite: Overwrite = False,
         as_json: Json = False,
     ) -> None:
-        from ..report.tables import print_baseline
+        from ..show.tables import print_baseline
         from ..stages.baseline import baseline as stage
         from ..store.folders import BaselineFolder
 

@@ -88,7 +88,7 @@ def solve(
 
     path = stage(total, out, options=head_options, overwrite=overwrite, **options)
     if not as_json:
-        from ..report.tables import say_solution
+        from ..show.tables import say_solution
 
         say_solution(path)
     show(path, as_json)
@@ -116,8 +116,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
-    from ..report.rounds import check_table, write_rounds
-    from ..report.tables import print_metrics, write_confusion, write_json
+    from ..show.rounds import check_table, write_rounds
+    from ..show.tables import print_metrics, write_confusion, write_json
     from ..stages.evaluate import evaluate as stage
     from ..store.atomic import together
 
@@ -192,10 +192,10 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Carry out every stage on this machine; keep the files that are finished and valid."""
-    from ..report.tables import print_summary
     from ..runs.config import RunConfig, read_config
     from ..runs.layout import RunFolder
     from ..runs.pipeline import run as stage
+    from ..show.tables import print_summary
 
     given = {**({} if config is None else read_config(config)), **options}
     folder = stage(RunConfig(**given), out, overwrite=overwrite)

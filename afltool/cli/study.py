@@ -132,7 +132,7 @@ def table(
     overwrite: Overwrite = False,
 ) -> None:
     """Print the table of a study: rows and columns by options, a statistic over seeds."""
-    from ..report.crosstab import FORMATS, as_csv
+    from ..show.crosstab import FORMATS, as_csv
     from ..store.atomic import write_text
     from ..studies.tables import table as make
 

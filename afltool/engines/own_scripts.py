@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ..errors import OutputExistsError
 from ..inputs import MOST_TEXT, distinct_files, read_bytes, read_json
-from ..report.tables import write_json
 from ..runs.layout import RunFolder
+from ..show.tables import write_json
 from ..store.atomic import as_bytes, write_text
 from ..store.headers import mismatch
 

@@ -22,13 +22,13 @@ from typing import Any
 from ..errors import InputError, OutputExistsError, UsageError
 from ..inputs import distinct_files
 from ..options import flag
-from ..report.own import check_own, is_plan
-from ..report.tables import write_json
 from ..runs.before import check_before, check_own_files
 from ..runs.config import RunConfig, is_of_run, read_config
 from ..runs.late import EVALUATE, SOLVE, at_solve, difference_of, serves
 from ..runs.layout import RunFolder
 from ..runs.pipeline import link_file
+from ..show.own import check_own, is_plan
+from ..show.tables import write_json
 from ..stages.head import head as make_head_file
 from ..store.atomic import write_text
 from ..store.outputs import make_folder

@@ -13,7 +13,7 @@ from ..heads.checks import check_participation, with_options
 from ..inputs import meant
 from ..options.features import ExtractOptions
 from ..options.files import refuse_inside
-from ..report.own import check_own, is_confusion, is_evaluation, is_rounds, is_summary
+from ..show.own import check_own, is_confusion, is_evaluation, is_rounds, is_summary
 from ..stages.extract import check_extraction
 from ..store.features import check_alike
 from ..store.hdf5 import read_header

@@ -21,9 +21,9 @@ from ..inputs import distinct_files
 from ..options import flag
 from ..options.csv_files import KEEP
 from ..progress import log
-from ..report.round_facts import last_separability, told
-from ..report.rounds import write_rounds
-from ..report.tables import write_confusion, write_json
+from ..show.round_facts import last_separability, told
+from ..show.rounds import write_rounds
+from ..show.tables import write_confusion, write_json
 from ..stages.aggregate import aggregate
 from ..stages.evaluate import evaluate
 from ..stages.extract import extract

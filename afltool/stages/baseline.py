@@ -36,9 +36,9 @@ from ..options import made, takes
 from ..options.baseline import BaselineOptions
 from ..options.files import of_call, refuse_inside
 from ..progress import log
-from ..report.own import check_own, is_rates, is_rounds, is_summary
-from ..report.rounds import write_rounds
-from ..report.tables import write_json
+from ..show.own import check_own, is_rates, is_rounds, is_summary
+from ..show.rounds import write_rounds
+from ..show.tables import write_json
 from ..statistics import Context
 from ..store.checkpoints import load_checkpoint, save_checkpoint
 from ..store.features import Features, check_alike, open_features

@@ -26,14 +26,14 @@ from ..metrics.summary import by_part, curves, summary
 from ..options import made, takes
 from ..options.solving import EvaluateOptions
 from ..progress import log
-from ..report.round_facts import (
+from ..show.round_facts import (
     accuracies,
     after_each_round,
     rounds_of,
     separabilities,
     with_training,
 )
-from ..report.rounds import check_table, write_records
+from ..show.rounds import check_table, write_records
 from ..store.atomic import together
 from ..store.features import Features, open_features
 from ..store.heads import check_fits, load_head, load_solved_head, not_solved

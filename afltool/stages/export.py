@@ -14,8 +14,8 @@ from ..heads.base import Head
 from ..options import made, takes
 from ..options.solving import ExportOptions
 from ..progress import log
-from ..report.card import card
-from ..report.evaluations import OF_HEAD, check_evaluation
+from ..show.card import card
+from ..show.evaluations import OF_HEAD, check_evaluation
 from ..store.atomic import together, write_bytes, write_text
 from ..store.heads import load_solved_head
 from ..store.outputs import check_output

@@ -19,7 +19,7 @@ from ..options.partition import PartitionOptions
 from ..partitions.dealing import assign, canonical_order
 from ..partitions.rows import Partition
 from ..partitions.summaries import summary
-from ..report.rounds import write_frame
+from ..show.rounds import write_frame
 from ..store.atomic import together, write_text
 from ..store.features import open_features
 from ..store.partitions import load_partition, save_partition

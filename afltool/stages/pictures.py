@@ -14,9 +14,9 @@ from ..options import made, takes
 from ..options.pictures import RocOptions, SizeOptions
 from ..partitions.rows import Partition
 from ..partitions.summaries import summary
-from ..report.compared import Run, plot_compared
-from ..report.curves import plot_reliability, plot_roc
-from ..report.evaluations import (
+from ..show.compared import Run, plot_compared
+from ..show.curves import plot_reliability, plot_roc
+from ..show.evaluations import (
     BINS,
     CONFUSION,
     CURVE,
@@ -25,12 +25,12 @@ from ..report.evaluations import (
     check_evaluation,
     check_lengths,
 )
-from ..report.figure import check_picture
-from ..report.lines import Name
-from ..report.partition_picture import plot_partition
-from ..report.partitions_picture import Panel, plot_partitions
-from ..report.plots import plot_confusion, plot_ridge_path
-from ..report.rounds import plot_rounds
+from ..show.figure import check_picture
+from ..show.lines import Name
+from ..show.partition_picture import plot_partition
+from ..show.partitions_picture import Panel, plot_partitions
+from ..show.plots import plot_confusion, plot_ridge_path
+from ..show.rounds import plot_rounds
 from ..store.folders import SUMMARY
 from ..store.headers import mismatch
 from ..store.heads import load_head

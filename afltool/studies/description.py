@@ -14,9 +14,9 @@ from ..errors import InvalidDataError, OutputExistsError, UsageError
 from ..heads import OPTIONS
 from ..json_text import json_text
 from ..options.study import TableOptions, names_of
-from ..report.published import published
 from ..runs.config import FIELDS, HEAD_NAMES, PARTS, absolute
 from ..runs.toml import known_key
+from ..show.published import published
 from ..store.atomic import write_text
 from ..store.locks import one_at_a_time
 from . import grid

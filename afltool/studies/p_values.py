@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ..errors import MismatchError, UsageError
 from ..metrics.intervals import SAMPLES, mcnemar, paired_bootstrap
-from ..report.crosstab import Crosstab, Entry, Key, Record
 from ..runs.layout import RunFolder
+from ..show.crosstab import Crosstab, Entry, Key, Record
 from ..stages.evaluate import right_rows
 from ..store.folders import BaselineFolder
 from .cells import SEEDS

@@ -1,4 +1,4 @@
-"""The page of a study: collects its results for `report.page`."""
+"""The page of a study: collects its results for `show.page`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..errors import UsageError
 from ..inputs import distinct_files
 from ..options import made, takes
 from ..options.study import TableOptions, names_of, numbers_of
-from ..report.crosstab import UNITS, Crosstab
-from ..report.page import CellFacts, Page, page
-from ..report.published import published
-from ..report.series import plot_series
+from ..show.crosstab import UNITS, Crosstab
+from ..show.page import CellFacts, Page, page
+from ..show.published import published
+from ..show.series import plot_series
 from ..store.atomic import write_text
 from ..store.outputs import check_output
 from . import records as found_by

@@ -9,10 +9,10 @@ from typing import Any
 from ..errors import UsageError
 from ..options.study import PictureOptions, TableOptions, names_of, numbers_of
 from ..progress import log
-from ..report.crosstab import UNITS, Entry, Record, statistic
-from ..report.figure import check_picture
-from ..report.lines import Name
-from ..report.series import Series, plot_series
+from ..show.crosstab import UNITS, Entry, Record, statistic
+from ..show.figure import check_picture
+from ..show.lines import Name
+from ..show.series import Series, plot_series
 from . import records as found_by
 from .cells import SEEDS
 from .description import of_folder

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InvalidDataError, UsageError
 from ..options.study import MEASURED, VALUES
 from ..phases import Phase
-from ..report.crosstab import Record
+from ..show.crosstab import Record
 from ..store.tables import read_columns
 from .axes import axes_of
 from .cells import SEED, SEEDS, Cell

@@ -10,8 +10,8 @@ from typing import Any
 from ..errors import UsageError
 from ..options import made, takes
 from ..options.study import TableOptions, names_of, numbers_of
-from ..report.crosstab import Crosstab, Record, crosstab
-from ..report.published import NOT_STATED, beside, published
+from ..show.crosstab import Crosstab, Record, crosstab
+from ..show.published import NOT_STATED, beside, published
 from . import records as found_by
 from .cells import SEEDS
 from .description import Study, of_folder
