@@ -1,8 +1,10 @@
-"""Names of clients: any text, character by character, and exactly one file name for each."""
+"""Names of clients and classes: any text, and of clients exactly one file name for each."""
 
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from .errors import InvalidDataError
@@ -34,6 +36,17 @@ def check_name(name: str) -> None:
 def numbered(names: tuple[str, ...]) -> bool:
     """Whether the clients are 0, 1, …, K−1, as simulated ones are."""
     return all(name == str(k) for k, name in enumerate(names))
+
+
+def places_of_numbers(names: Sequence[str]) -> dict[int, int]:
+    """The places, from 0, of names that are whole numbers.
+
+    A number that is the place of one name and itself the name at another can be read in two ways.
+
+    >>> places_of_numbers(["2", "cat", "07"])
+    {2: 0, 7: 2}
+    """
+    return {int(name): k for k, name in enumerate(names) if re.fullmatch("-?[0-9]{1,18}", name)}
 
 
 def file_of_number(k: int, clients: int) -> str:

@@ -74,6 +74,24 @@ def test_info_counts_rows_and_classes_of_every_client(train, tmp_path):
     assert described["rows_per_client"]["max"] == max(found["rows_per_client"])
 
 
+def test_a_number_that_is_a_place_and_another_name_chooses_no_client(train, tmp_path):
+    clients = {"row": [f"row/{i:04d}" for i in range(400)], "client": np.arange(400) % 3 + 1}
+    pd.DataFrame(clients).to_csv(tmp_path / "t.csv", index=False)
+    dealt = afltool.partition(train, tmp_path / "c.h5", scheme="file", table=tmp_path / "t.csv")
+    assert load_partition(dealt).names == ("1", "2", "3")
+
+    def chosen(only):
+        out = tmp_path / f"{only.replace('/', ' of ')}.h5"
+        total = afltool.local_stats(train, "linear", out, partition=dealt, only=only, sum=True)
+        return afltool.info(total)["client_names"]
+
+    for only in ("1", "0-1"):
+        with pytest.raises(UsageError, match=r"'1' is at place 0 \(from 0\), and at place 1 is"):
+            chosen(only)
+    assert chosen("0") == chosen("0/3") == ["1"]
+    assert chosen("0-2") == ["1", "2", "3"]
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
 def test_what_is_exported_comes_back_as_the_same_assignment(train, tmp_path, suffix):
     path = afltool.partition(train, tmp_path / "c.h5", alpha=0.01, clients=30)

@@ -26,7 +26,7 @@ PICTURES: dict[str, tuple[str, str, type[SizeOptions]]] = {
         "what evaluate --metrics ece wrote with -o (JSON)", SizeOptions,
     ),
     "roc": (
-        "Draw ROC curves: for two classes the second one's, else each class against the rest.",
+        "Draw ROC curves: of the positive class that evaluate names, else each against the rest.",
         "what evaluate --metrics auc wrote with -o (JSON)", RocOptions,
     ),
     "ridge-path": (

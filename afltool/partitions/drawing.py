@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
+from ..names import places_of_numbers
 from ..options.shards import parse_shard
 
 
@@ -37,16 +38,26 @@ def _drawn(training: NDArray[np.intp], count: int, words: list[int]) -> list[int
     return sorted(drawn)
 
 
-def chosen_clients(drawn: Sequence[int], only: str | None, clients: int) -> list[int]:
-    """Those of the drawn clients that ``only`` names by number, or part I of N of them."""
+def chosen_clients(drawn: Sequence[int], only: str | None, names: Sequence[str]) -> list[int]:
+    """Those of the drawn clients at the places that ``only`` has, or part I of N of them.
+
+    `UsageError` for a place that is the name of another client.
+    """
     if only is None:
         return list(drawn)
     if "/" in only:
         part, parts = parse_shard(only, "--only")
         n = len(drawn)
         return list(drawn[n * part // parts : n * (part + 1) // parts])
-    named = set(parse_ranges(only, clients))
-    return [k for k in drawn if k in named]
+    places, called = parse_ranges(only, len(names)), places_of_numbers(names)
+    for k in places if len(places) < len(names) else ():
+        if called.get(k, k) != k:
+            raise UsageError(
+                f"--only {only}: {k} can be read in two ways: the client named "
+                f"{names[called[k]]!r} is at place {called[k]} (from 0), and at place {k} is "
+                f"{names[k]!r}; --only I/{len(names)} is the client at place I"
+            )
+    return [k for k in drawn if k in set(places)]
 
 
 def parse_ranges(text: str, clients: int) -> list[int]:

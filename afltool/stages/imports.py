@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from ..embeddings import imported_space, open_embeddings
 from ..embeddings.base import MOST_FEATURES, Embeddings, Keys
 from ..embeddings.labels import MOST_FILE_ROWS, read_labels
 from ..errors import InvalidDataError, UsageError, naming
+from ..names import places_of_numbers
 from ..options import made, takes
 from ..options.features import ImportOptions
 from ..store.feature_writer import writing_features
@@ -155,7 +155,7 @@ def _with_classes(
 
 def _refuse_number_names(path: Path, y: NDArray[Any], names: Sequence[str]) -> None:
     """Refuse a label that is the place of one class and the name of another."""
-    called = {int(name): i for i, name in enumerate(names) if re.fullmatch("-?[0-9]{1,18}", name)}
+    called = places_of_numbers(names)
     for label in map(int, np.unique(y)):
         place = called.get(label, label)
         if place != label:

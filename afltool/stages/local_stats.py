@@ -77,7 +77,7 @@ def local_stats(
         dealt = clients.dealt
         check_participation(bound, o)
         drawn = drawn_clients(bound, dealt, o)
-        chosen = chosen_clients(drawn, o.only, len(dealt.names))
+        chosen = chosen_clients(drawn, o.only, dealt.names)
         _check_min_rows(dealt, chosen, o.min_rows)
         head_file = None if header is None else Path(head).name
         protection = Protection.of(o, head, binding(bound), rows)
