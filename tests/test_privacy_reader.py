@@ -177,12 +177,12 @@ def test_the_same_statistics_are_not_masked_in_a_second_round(first, whole, tmp_
     first.new_roster(f"{tmp_path.name}.json", 3)
     first.offer(first.sites)
     for name in first.sites:
-        with pytest.raises(MismatchError, match=f"'{name}' has masked these statistics before.*one "
+        with pytest.raises(MismatchError, match=f"'{name}' has masked the same rows before.*one "
                            "sum less the other.*--again"):  # fmt: skip
             first.masked(name, again=False)
     assert not (first.where / "masked").exists()
     name = first.sites[0]
-    with pytest.raises(MismatchError, match="has masked these statistics before"):
+    with pytest.raises(MismatchError, match="has masked the same rows before"):
         afltool.local_stats(  # another class list is another file, of the same numbers
             more_classes(first, name, tmp_path), first.head, tmp_path, client=name,
             sign=first.key(name), roster=first.roster, mask=(first.where / "offers",),
@@ -243,8 +243,8 @@ def more_classes(one: Round, name: str, folder):
     return path
 
 
-def test_other_rows_and_another_phase_are_masked_without_asking(first, tmp_path):
-    """Rounds of one head, and of data that have grown, are what a federation is made of."""
+def test_other_rows_are_masked_without_asking(first, tmp_path):
+    """Data that have grown; `test_heads_with_integer_sums_go_under_masks` has rounds of a head."""
     name = first.sites[0]
     first.new_roster(f"{tmp_path.name}.json", 3)
     first.offer(first.sites)
@@ -256,21 +256,27 @@ def test_other_rows_and_another_phase_are_masked_without_asking(first, tmp_path)
     assert info(afltool.local_stats(fewer, first.head, tmp_path / "a", **options))
 
 
-def test_a_ridge_more_or_another_gamma_does_not_make_other_statistics(first, tmp_path):
-    """Heads of two digests whose sums are equal: the ledger looks at what is summed."""
-    for k, options in enumerate(({"ridge": 2.0}, {"gamma": 1.0})):
-        head = afltool.head("linear", tmp_path / f"{k}.h5", options=options)
-        made = afltool.roster(
-            first.public, tmp_path / f"{k}.json", head=str(head), server=first.server
-        )
-        offers = tmp_path / f"offers-{k}"
-        for name in first.sites:
-            afltool.mask_offer(made, offers, key=first.key(name))
-        with pytest.raises(MismatchError, match="has masked these statistics before"):
-            afltool.local_stats(
-                first.folder / "site-0.h5", head, tmp_path / "out", client="site-0",
-                sign=first.key("site-0"), roster=made, mask=(offers,),
-            )  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("linear", {"gamma": 1.0}), ("linear", {"intercept": True}), ("softmax", {"rounds": 2}),
+        ("discriminant", {}), ("random-features", {"width": 6, "with_linear": True}),
+    ],
+)  # fmt: skip
+def test_another_head_is_no_other_round(first, tmp_path, name, options):
+    """Each of these sums holds the gram of the linear head, or a part of it, and class counts."""
+    head = afltool.head(name, tmp_path / "h.h5", options=options)
+    made = afltool.roster(
+        first.public, tmp_path / "r.json", head=str(head), server=first.server, threshold=3
+    )
+    offers = tmp_path / "offers"
+    for site in first.sites:
+        afltool.mask_offer(made, offers, key=first.key(site))
+    with pytest.raises(MismatchError, match="has masked the same rows before"):
+        afltool.local_stats(
+            first.folder / "site-0.h5", head, tmp_path / "out", client="site-0",
+            sign=first.key("site-0"), roster=made, mask=(offers,),
+        )  # fmt: skip
 
 
 def test_the_ledger_tells_others_nothing(first, whole):

@@ -116,7 +116,7 @@ class ProtectionOptions(NoiseOptions):
         in_run=False,
     )  # fmt: skip
     again: bool = option(
-        False, "mask statistics that were masked in another round, too: whoever learns two sums "
+        False, "mask rows that were masked in another round, too: whoever learns two sums "
         "whose members differ by one knows the statistics of that one",
         in_run=False, in_result=False,
     )  # fmt: skip

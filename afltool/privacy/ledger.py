@@ -1,4 +1,4 @@
-"""What a member has masked in all its rounds: the same statistics twice are two sums to compare."""
+"""What a member has masked in all its rounds: the same rows twice are two sums to subtract."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ledger:
         return cls(me.path.parent / f"{file_stem(me.name)}{ROUNDS}" / "masked", me)
 
     def check(self, content: str, round_: RoundFolder, again: bool) -> None:
-        """Refuse what was masked for another roster; ``content``: what the sums depend on."""
+        """Refuse what was masked for another roster; ``content``: which rows, for which round."""
         path = self._place(content)
         if again or not path.exists() or self._used(round_):
             return
@@ -38,11 +38,11 @@ class Ledger:
             raise CorruptFileError(f"{path} is damaged: it holds no digest of a roster")
         if first != round_.roster.digest():
             raise MismatchError(
-                f"{self.me.name!r} has masked these statistics before (the same rows, for the same "
-                f"head and phase), for the roster {first[:12]}. Whoever learns the sums of both "
-                "rounds, and their members differ by one, knows the statistics of that one: one "
-                "sum less the other. If the other round never came to a sum, or has the same "
-                "members until its end, give --again"
+                f"{self.me.name!r} has masked the same rows before, for the same round of a head "
+                f"and the roster {first[:12]}. Whoever learns the sums of both rounds, and their "
+                "members differ by one, knows the statistics of that one: one sum less the other. "
+                "If the other round never came to a sum, or has the same members until its end, "
+                "give --again"
             )
 
     def claim(self, content: str, round_: RoundFolder, again: bool) -> None:

@@ -94,7 +94,7 @@ class Protection:
 
     def check_new(self, name: str, content: str) -> None:
         """Refuse, before they are computed, statistics of a client that were masked in another
-        round; ``content``: a digest of what their numbers depend on."""
+        round; ``content``: a digest of which rows they are of, and for which round of a head."""
         if self.offers is not None:
             me = self.identity(name)
             folder = RoundFolder.of(self.offers.roster, me)

@@ -72,7 +72,7 @@ def local_stats(
             raise UsageError(f"the head {head} is solved: there is nothing left to gather")
         if header is not None:
             check_fits(head, header, rows)
-        bound = bound.bind(rows.dim, len(rows.classes))
+        first, bound = bound.dim is None, bound.bind(rows.dim, len(rows.classes))
         clients = ClientRows.of_silo(rows, o.client) if o.partition is None else _dealt(rows, o)
         dealt = clients.dealt
         check_participation(bound, o)
@@ -86,7 +86,7 @@ def local_stats(
             between: InWorkspace | CarriedFile = InWorkspace(task)
             if o.cache is not None:
                 between = files.enter_context(CarriedFile(o.cache, task))
-            job = _Job(clients, bound, head_file, overwrite, protection, between, known)
+            job = _Job(clients, bound, head_file, overwrite, protection, between, known, first)
             if o.sum:
                 job.write_sums(chosen, out, o.held_out)
             else:
@@ -130,6 +130,7 @@ class _Job:
     protection: Protection
     between: InWorkspace | CarriedFile  # what rounds leave for the next one
     known: Known | None
+    first: bool  # whether it is the head's first round
 
     def __post_init__(self) -> None:
         c = self.clients
@@ -259,14 +260,15 @@ class _Job:
         )
 
     def hidden_content(self, k: int) -> str:
-        """Everything that the numbers of a client under masks depend on, as a digest.
+        """The rows that a client sums under masks, and for which of a head's rounds, as a digest.
 
-        Not the class list: a class without rows adds nothing to them.
+        Not the class list: a class without rows adds nothing. Nor the head: the first sums of two
+        heads have much in common (the gram of `linear` is in those of others).
         """
         if self.protection.offers is None:
             return ""
-        of = [self.rows.header["digest"], sums_of(self.head)]
-        return self._rows_into(Digest().json("masked", of), [k])
+        later = None if self.first else self.head.phase()
+        return self._rows_into(Digest().json("masked", [self.rows.header["digest"], later]), [k])
 
     def _rows_into(self, digest: Digest, clients: Sequence[int]) -> str:
         """The digest with which rows are summed, and their labels."""
