@@ -189,3 +189,11 @@ def test_many_names_are_counted(tmp_path, shown):
 
 def test_info_and_its_brief_form_know_every_kind_of_file():
     assert set(inspect._BY_KIND) == set(brief._LINES) == set(schema.KINDS)
+
+
+@pytest.mark.parametrize("more", [[], ["--all"]])
+def test_a_digest_is_whole_however_narrow_the_terminal_is(road, cli, monkeypatch, more):
+    monkeypatch.setenv("COLUMNS", "40")
+    for path in road.of_each_kind().values():
+        digest = afltool.info(path)["digest"]
+        assert digest in cli("info", path, *more).stdout

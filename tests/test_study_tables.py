@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from statistics import fmean, stdev
@@ -82,9 +84,21 @@ def test_the_numbers_are_those_of_the_cells(done, road):
 
 
 def test_a_deviation_that_is_zero_by_construction_is_called_so(done):
-    notes = table(done).notes
-    assert notes[0].startswith("AFL: equal totals for all 6 partitions, by their digests")
-    assert "--weights-seed" in notes[0]
+    zero, drawn = table(done).notes
+    assert zero.startswith("Equal totals for all partitions, by their digests: AFL. Their")
+    assert "0 by construction" in zero
+    assert "--weights-seed" in zero
+    assert drawn.startswith("Equal totals for all partitions, by their digests: Deep | 100%.")
+    assert "over the seeds of the features or the head alone" in drawn
+
+
+def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
+    text = TEXT.replace('label = "AFL"\nhead = "linear"', 'head = ["linear", "discriminant"]')
+    text = text[: text.index("[[method]]\nlabel")]
+    (tmp_path / "s.toml").write_text(text.format(train=road.train, test=road.test))
+    notes = table(study(read(tmp_path / "s.toml"), tmp_path / "S")).notes
+    assert len(notes) == 1
+    assert "by their digests: linear; discriminant. Their deviation" in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -219,6 +233,36 @@ def test_csv_and_json_hold_the_numbers(done, tmp_path, cli):
     assert [one["value"] for one in found] == pytest.approx(frame["value"].tolist())
     assert cli("table", done, "--format", "html").exit_code == 2
     assert cli("table", done).stdout.startswith("**Two heads** (mean ± standard deviation over")
+
+
+def test_csv_says_the_units_that_its_numbers_have(done):
+    made = table(done, value="top1,upload_bytes,seconds")
+    lines = FORMATS["csv"](made).splitlines()
+    frame = pd.read_csv(io.StringIO("\n".join(lines)))
+    units = dict(zip(frame["figure"], frame["unit"], strict=True))
+    assert units == {"top1": "fraction", "upload_bytes": "bytes", "seconds": "seconds"}
+    assert frame["value"][frame["unit"] == "fraction"].between(0, 1).all()
+    assert not any("%" in one or "MB" in one for one in [lines[0], *frame["column"].fillna("")])
+    told = [one[name] for one in csv.DictReader(lines) for name in ("value", "spread")]
+    assert max(len(number.strip("0.")) for number in told) <= 13, "twelve digits and the point"
+    asked = table(done, value="top1")
+    assert set(pd.read_csv(io.StringIO(FORMATS["csv"](asked)))["column"]) == {
+        "alpha = 0.1", "alpha = 1"
+    }  # fmt: skip
+
+
+def test_a_figure_that_no_cell_has_is_named_with_what_would_measure_it(done, cli):
+    made = cli("table", done, "--value", "file_bytes")
+    assert made.exit_code == 2
+    assert "no cell has the figure file_bytes; keep-clients = true" in made.stderr
+    beside = cli("table", done, "--value", "top1,file_bytes")
+    assert beside.exit_code == 0
+    assert "No cell has the figure file_bytes; keep-clients = true" in beside.stdout
+
+
+def test_seconds_of_shared_work_are_explained(done):
+    assert "counts in the cell that came first" in table(done, value="seconds").notes[0]
+    assert not any("Seconds" in note for note in table(done).notes)
 
 
 # ------------------------------------------------------------ others

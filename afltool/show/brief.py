@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .tables import facts_table, print_facts
-from .terminal import on_stdout
+from .terminal import on_stdout, print_words
 
 Facts = Mapping[str, Any]
 FEW = 8  # names that are listed
@@ -24,7 +24,7 @@ def print_brief(facts: dict[str, Any]) -> None:
     found = {"kind": facts["kind"], "digest": facts["digest"], **lines(facts)}
     if facts["checked"] != "all":
         found["checked"] = facts["checked"]
-    on_stdout().print(facts_table(found.items()))
+    print_words(on_stdout(), facts_table(found.items()))
 
 
 def _features(facts: Facts) -> dict[str, str]:

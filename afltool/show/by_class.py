@@ -52,7 +52,7 @@ def class_ticks(axes: Axes, class_names: Sequence[str], which: str, inches: floa
 
 def room_for(class_names: Sequence[str]) -> float:
     """Inches of the longest name."""
-    return max(width_of(shortened(name)) for name in class_names)
+    return max(width_of(plain(shortened(name))) for name in class_names)
 
 
 def picture_frame(axes: Axes) -> None:

@@ -32,7 +32,7 @@ UNITS: dict[str, tuple[str, float, int]] = {
     "train_ifs": ("training IFS", 1, 3),
     "train_dm": ("training DM", 1, 3),
     "seconds": ("seconds", 1, 1),
-    "upload_bytes": ("MB sent by a client", 1e-6, -3),
+    "upload_bytes": ("MB sent by a client, at most", 1e-6, -3),
     "download_bytes": ("MB sent to a client", 1e-6, -3),
     "file_bytes": ("MB in a client's files", 1e-6, -3),
     "exchanges": ("rounds of communication", 1, 0),
@@ -40,6 +40,13 @@ UNITS: dict[str, tuple[str, float, int]] = {
     "n": ("test rows", 1, 0),
     "deviation": ("sum of absolute deviations", 1, -3),
 }
+#: Units of the figures in CSV and JSON, where they are as the program measures them.
+PLAIN_UNITS = {
+    **dict.fromkeys(("top1", "top5", "train_top1", "density"), "fraction"),
+    **dict.fromkeys(("upload_bytes", "download_bytes", "file_bytes"), "bytes"),
+    "seconds": "seconds", "n": "rows", "exchanges": "rounds",
+}  # fmt: skip
+_EXACT = 12  # digits of a number in CSV, which keep bytes and fractions whole
 HOLE = "–"
 
 
@@ -71,7 +78,10 @@ class Entry:
 
 @dataclass
 class Crosstab:
-    """Rows × columns of entries, their titles, and notes below."""
+    """Rows × columns of entries, their titles, and notes below.
+
+    ``settings``: the options of each column, without the figure and its unit.
+    """
 
     title: str
     corner: str
@@ -79,6 +89,7 @@ class Crosstab:
     columns: list[Key]
     row_names: dict[Key, str]
     column_names: dict[Key, str]
+    settings: dict[Key, str]
     entries: dict[tuple[Key, Key], Entry]
     stat: str
     notes: list[str]
@@ -110,15 +121,16 @@ def crosstab(
     entries: dict[tuple[Key, Key], Entry] = {}
     row_keys: dict[Key, str] = {}
     column_keys: dict[Key, str] = {}
+    settings: dict[Key, str] = {}
     for value in values:
         for record in records:
             row = (record.kind, *(plain(record.axes.get(name)) for name in rows))
             column = (value, *(plain(record.axes.get(name)) for name in columns))
             row_keys.setdefault(row, _row_name(record, rows))
             told = [_named(name, record.axes.get(name)) for name in columns]
-            shown = ", ".join(filter(None, told)) or (UNITS[value][0] if len(values) == 1 else "")
-            many = [UNITS[value][0]] if len(values) > 1 else []
-            column_keys.setdefault(column, ", ".join([*filter(None, [shown]), *many]))
+            settings.setdefault(column, ", ".join(filter(None, told)))
+            figure = [UNITS[value][0]] if len(values) > 1 or not settings[column] else []
+            column_keys.setdefault(column, ", ".join(filter(None, [settings[column], *figure])))
             _enter(entries.setdefault((row, column), Entry()), record, value)
     for entry in entries.values():
         _check_alike(entry.records, {*rows, *columns, *seeds})
@@ -129,7 +141,7 @@ def crosstab(
         if any(e.values or e.holes for (_, c), e in entries.items() if c == column)
     ]  # fmt: skip
     corner = UNITS[values[0]][0] if len(values) == 1 else ", ".join(rows)
-    return Crosstab(title, corner, ranked, used, row_keys, column_keys, entries, stat, [])
+    return Crosstab(title, corner, ranked, used, row_keys, column_keys, settings, entries, stat, [])
 
 
 def _enter(entry: Entry, record: Record, value: str) -> None:
@@ -282,24 +294,26 @@ def _tex(text: str) -> str:
 
 
 def as_csv(table: Crosstab, formulas: str = KEEP) -> str:
-    """One line an entry: row, column, figure, middle, deviation, how many seeds, in plain units."""
+    """One line per entry: row, column, figure, unit, middle, deviation, how many seeds."""
     import pandas as pd
 
-    columns = ["kind", "row", "column", "figure", "statistic", "value", "spread", "count",
+    columns = ["kind", "row", "column", "figure", "unit", "statistic", "value", "spread", "count",
                "lacking"]  # fmt: skip
-    return csv_of_frame(pd.DataFrame(as_records(table), columns=columns), formulas, index=False)
+    frame = pd.DataFrame(as_records(table), columns=columns)
+    return csv_of_frame(frame, formulas, index=False, float_format=f"%.{_EXACT}g")
 
 
 def as_records(table: Crosstab) -> list[dict[str, Any]]:
-    """Every entry with its numbers, in plain units (a top-1 is a fraction)."""
+    """Every entry with its numbers, in `PLAIN_UNITS`; ``column``: its options alone."""
     found = []
     for row in table.rows:
         for column in table.columns:
             entry = table.entries.get((row, column), Entry())
             middle, spread = statistic(entry, table.stat) if entry.values else (None, None)
             found.append({
-                "kind": row[0], "row": table.row_names[row], "column": table.column_names[column],
-                "figure": column[0], "statistic": table.stat, "value": middle, "spread": spread,
+                "kind": row[0], "row": table.row_names[row], "column": table.settings[column],
+                "figure": column[0], "unit": PLAIN_UNITS.get(column[0], ""),
+                "statistic": table.stat, "value": middle, "spread": spread,
                 "count": len(entry.values), "lacking": len(entry.holes),
             })  # fmt: skip
     return found

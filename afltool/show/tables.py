@@ -12,12 +12,12 @@ from ..json_text import json_text
 from ..metrics.separability import MEASURES
 from ..options.csv_files import KEEP
 from ..progress import log
-from ..shown import byte_text
+from ..shown import byte_text, shown
 from ..store.atomic import write_text
 from ..store.csv_text import csv_of_frame
 from .evaluations import figure_label
 from .rounds import rounds_table
-from .terminal import add_row, cell, on_stderr, on_stdout, print_whole
+from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_words
 
 PATH_COLUMNS = ("ridge", "gcv", "validation_mse", "training_mse", "degrees_of_freedom")
 MOST_PARTS = 30  # sites or groups that are shown; --json has all of them
@@ -30,18 +30,21 @@ def print_facts(facts: dict[str, Any]) -> None:
     if rounds:
         report = {k: v for k, v in facts["report"].items() if k != "phases"}
         facts = {**facts, "report": report}
-    on_stdout().print(facts_table(_flat(facts)))
+    print_words(on_stdout(), facts_table(_flat(facts)))
     if rounds:
         print_whole(on_stdout(), rounds_table(rounds))
 
 
 def facts_table(facts: Iterable[tuple[str, object]]) -> Table:
-    """Names and what is said of each, in two columns."""
+    """Names and what is said of each, in two columns that have room for every word."""
+    rows = [(name, shown(value)) for name, value in facts]
+    words = (len(word) for _, text in rows for word in text.split(" "))
     table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for key, value in facts:
-        add_row(table, key, value)
+    names = max((len(name) for name, _ in rows), default=0)
+    table.add_column(style="bold", no_wrap=True, min_width=names)
+    table.add_column(overflow="fold", min_width=max(words, default=0))
+    for row in rows:
+        add_row(table, *row)
     return table
 
 
@@ -170,7 +173,7 @@ def print_summary(summary: dict[str, Any]) -> None:
 def _tell(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]]) -> None:
     """Facts on stderr, and a table of the rounds if there are several."""
     console = on_stderr()
-    console.print(facts_table(facts))
+    print_words(console, facts_table(facts))
     if len(rounds) > 1:
         print_whole(console, rounds_table(rounds))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from ..shown import shown
@@ -23,8 +24,21 @@ def on_stderr() -> Console:
 
 def print_whole(console: Console, table: Table) -> None:
     """A table of figures, none of them cut; lines wider than the terminal go on in the next one."""
+    _print(console, table, _measured(console, table).maximum)
+
+
+def print_words(console: Console, table: Table) -> None:
+    """A table of texts, broken between words alone: digests and paths can be copied."""
+    _print(console, table, _measured(console, table).minimum)
+
+
+def _measured(console: Console, table: Table) -> Measurement:
+    return console.measure(table, options=console.options.update(max_width=_WIDEST))
+
+
+def _print(console: Console, table: Table, wide: int) -> None:
+    """A table that has at least ``wide`` columns, whatever the terminal has."""
     narrow = console.width
-    wide = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum
     console.width = max(narrow, wide)
     console.print(table)
     console.width = narrow

@@ -24,7 +24,7 @@ from .description import Study, of_folder
 from .layout import StudyFolder
 from .pictures import lines_of, series_of, words
 from .results import failure, finished, names_of_cells
-from .tables import of_options, told
+from .tables import SHARED, of_options, told
 from .times import duration
 
 
@@ -71,9 +71,7 @@ def _tables(root: Path, given: TableOptions, shown: TableOptions) -> Iterator[Cr
         )
         second = of_options(root, replace(costs, also=()))
         second.title = "Costs"
-        second.notes = [
-            "Seconds are of this machine, without extraction; work that cells share counts once."
-        ]
+        second.notes = [SHARED]
         yield second
 
 

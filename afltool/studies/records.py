@@ -12,7 +12,7 @@ from ..phases import Phase
 from ..show.crosstab import Record
 from ..store.tables import read_columns
 from .axes import axes_of
-from .cells import SEED, SEEDS, Cell
+from .cells import OF_PARTITION, SEED, SEEDS, Cell
 from .description import Study, option_names
 from .layout import StudyFolder
 from .results import failure, finished, varying
@@ -143,25 +143,57 @@ def _figure(file: str, line: int, name: str, text: str | None) -> float:
 
 
 def equal_totals(study: Study, folder: StudyFolder) -> list[str]:
-    """A note for each method with equal totals for several partitions: its deviation is 0."""
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    """Which methods have equal totals for all partitions, and what their deviations come from.
+
+    Over partitions such a deviation is 0. Where seeds of features or heads differ, too, what a
+    table shows is the deviation over these alone.
+    """
+    labels: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for cell in study.cells:
         found = finished(folder, cell)
         if found is not None and cell.method is None:
-            digests = found["digests"]
-            key = (cell.label, digests["train"], digests["first_head"])
-            groups.setdefault(key, []).append(digests)
-    notes: dict[str, None] = {}
-    for (label, _, _), alike in groups.items():
-        partitions = {one["partition"] for one in alike}
-        if len(partitions) > 1 and len({one["total"] for one in alike}) == 1:
-            note = (
-                f"{label}: equal totals for all {len(partitions)} partitions, by their digests: "
-                "the deviation over partitions is 0 by construction. A seed of the features "
-                "(--weights-seed) would vary, and of the head (--head-seed) where it draws."
-            )
-            notes[note] = None
-    return list(notes)
+            given = {
+                k: v for k, v in cell.config.given().items() if k not in (*SEEDS, *OF_PARTITION)
+            }
+            labels.setdefault(cell.label, {}).setdefault(str(given), []).append(found["digests"])
+    equal: list[str] = []
+    drawn: list[str] = []
+    for label, settings in labels.items():
+        apart = [_by_start(alike) for alike in settings.values()]
+        several = [one for starts in apart for one in starts if len(_all(one, "partition")) > 1]
+        if several and all(len(_all(one, "total")) == 1 for one in several):
+            (drawn if any(len(starts) > 1 for starts in apart) else equal).append(label)
+    start = "Equal totals for all partitions, by their digests"
+    notes = []
+    if equal:
+        notes.append(
+            f"{start}: {'; '.join(equal)}. Their deviation over partitions is 0 by construction. "
+            "To get a spread, vary --weights-seed or, for random heads, --head-seed."
+        )
+    if drawn:
+        notes.append(
+            f"{start}: {'; '.join(drawn)}. Partitions add nothing to their deviation: it is "
+            "over the seeds of the features or the head alone."
+        )
+    return notes
+
+
+def _by_start(alike: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Digests of cells by what they start from: their training rows and their first head."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in alike:
+        groups.setdefault((one["train"], one["first_head"]), []).append(one)
+    return list(groups.values())
+
+
+def _all(alike: Sequence[Mapping[str, Any]], name: str) -> set[str]:
+    return {one[name] for one in alike}
+
+
+def figures_without_values(values: Sequence[str], found: Sequence[Record]) -> list[str]:
+    """The figures that no result has."""
+    done = [one for one in found if one.figures]
+    return [name for name in values if done and not any(name in one.figures for one in done)]
 
 
 def varied(study: Study) -> list[str]:

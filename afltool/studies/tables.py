@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..metrics.separability import MEASURES
 from ..options import made, takes
 from ..options.study import TableOptions, names_of, numbers_of
 from ..show.crosstab import Crosstab, Record, crosstab
@@ -18,6 +19,26 @@ from .description import Study, of_folder
 from .layout import StudyFolder
 from .p_values import heads_of, tests
 from .results import by_reason, failure, finished, names_of_cells
+
+SHARED = (
+    "Seconds are of this machine, without extraction. Work that cells share (sums of equal rows, "
+    "equal heads) counts in the cell that came first: the sum over all cells is right, and one "
+    "cell run alone may take longer."
+)
+_NEEDED = {
+    "file_bytes": "keep-clients = true keeps the clients' files and measures them",
+    "density": "heads of codes (safle) have it",
+    **dict.fromkeys(
+        (*MEASURES, *(f"train_{one}" for one in MEASURES)), "separability = true measures it"
+    ),
+    "train_top1": "train-accuracy = true measures it",
+}
+
+
+def _whence(names: Sequence[str]) -> str:
+    """Figures that no cell has, and what in the study would measure them."""
+    hints = dict.fromkeys(_NEEDED[name] for name in names if name in _NEEDED)
+    return ", ".join(names) + "".join(f"; {hint}" for hint in hints)
 
 
 def told(study: Study, given: TableOptions) -> TableOptions:
@@ -47,8 +68,13 @@ def of_options(root: str | Path, given: TableOptions) -> Crosstab:
     others = [one for text in o.also for one in found_by.also(text)]
     papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
     values = names_of(o.value) or ["top1"]
+    lacking = found_by.figures_without_values(values, [*ours, *others, *papers])
+    if lacking and len(lacking) == len(values):
+        raise UsageError(f"no cell has the figure {_whence(lacking)}")
     stat = o.stat or "mean±sd"
     found = crosstab([*ours, *others, *papers], rows, columns, values, stat, SEEDS, study.title)
+    found.notes += [f"No cell has the figure {_whence(lacking)}."] if lacking else []
+    found.notes += [SHARED] if "seconds" in values else []
     found.notes += notes(study, folder, o, papers)
     if o.test is not None:
         found.notes += tests(found, o.test, heads_of(study, folder))
