@@ -34,6 +34,7 @@ except ImportError:
     ) from None
 
 BLOCK = 4096  # rows at a time
+LONGEST_LABEL = 4 * 1000  # bytes: as many characters as a label has in a file of labels
 
 
 def _of_one_round(estimator: AnalyticClassifier) -> bool:
@@ -363,7 +364,7 @@ def labels_of(names: Sequence[str], kind: str | None) -> NDArray[Any]:
     """
     texts = np.array(names)
     wanted = texts.dtype if kind is None else np.dtype(kind)
-    if wanted.kind not in "biufMUO":
+    if wanted.kind not in "biufMUO" or wanted.itemsize > LONGEST_LABEL:
         raise ValueError(f"labels of type {wanted}")
     found: NDArray[Any] = texts == "True" if wanted.kind == "b" else texts.astype(wanted)
     if [str(label) for label in found] != list(names):

@@ -362,6 +362,24 @@ def test_signed_files_add_up_as_unsigned_ones_do(signing):
     assert signing.signed("site-0") == files[0]  # up to date
 
 
+def test_a_sum_that_has_to_be_complete_has_every_member(signing):
+    files = [signing.signed(name) for name in signing.sites]
+    out, asked = signing.where / "t.h5", {"roster": signing.roster, "complete": True}
+    with pytest.raises(InputError, match=r"3 of 4 members of the roster .*, 1 are missing"):
+        afltool.aggregate(files[1:], out, **asked)
+    assert not out.exists()
+    assert digest(afltool.aggregate(files, out, **asked)) == signing.wanted(signing.sites)
+
+
+def test_a_sum_under_masks_that_has_to_be_complete_has_every_member(fresh):
+    fresh.offer(fresh.sites)
+    files = [fresh.masked(name) for name in fresh.sites]
+    with pytest.raises(InputError, match=r"3 of 4 members of the roster .*, 1 are missing"):
+        fresh.aggregate(files[1:], complete=True)
+    assert not (fresh.where / "total.request.json").exists()
+    assert fresh.aggregate(files, complete=True).exists()
+
+
 def test_what_no_member_signed_for_this_round_is_refused_by_name(signing, tmp_path):
     good = [signing.signed(name) for name in signing.sites]
 

@@ -75,7 +75,8 @@ class AggregateOptions(SummingOptions):
     )  # fmt: skip
     complete: bool = option(
         False,
-        "refuse a sum that lacks clients of the partition, those of --subtract too",
+        "refuse a sum that lacks clients of the partition, those of --subtract too, or members of "
+        "the roster",
         in_run=False,
     )
     allow_repeats: bool = option(

@@ -44,9 +44,10 @@ def aggregate(
     the clients of all its parts. An item of ``subtract`` that is not a path is the name of a client
     whose file lies in a folder among the others, or beside one of the files. The sum of the clients
     that the partition holds out is written to ``held_out``. A message says how many clients of a
-    partition are missing, those that leave among them; with ``complete`` that is an error. The same
-    feature file or the same sums under two names are refused unless ``allow_repeats``. ``law``
-    'pairwise' folds the files by AFL's Theorem 1, which costs O(K d³) and loses digits.
+    partition are missing, those that leave among them; with ``complete`` that is an error, as are
+    missing members of a ``roster``. The same feature file or the same sums under two names are
+    refused unless ``allow_repeats``. ``law`` 'pairwise' folds the files by AFL's Theorem 1, which
+    costs O(K d³) and loses digits.
     """
     o = made(AggregateOptions, options)
     paths = expand([*files, *o.add], sys.stdin)
@@ -58,6 +59,12 @@ def aggregate(
 
         roster = load_roster(o.roster)
         roster.terms.check_mode(bool(o.offers), "--offers FOLDER", o.roster)
+        stay, members = len(paths) - len(leaving), len(roster.members)
+        if o.complete and stay < members:  # each member sends one file
+            raise InputError(
+                f"{stay} of {members} members of the roster {o.roster} are in the sum, "
+                f"{members - stay} are missing: wait for their files, or leave --complete out"
+            )
         if o.offers:
             return masked_total(paths, Path(out), roster, o, overwrite)
         signed = check_members(roster, [*paths, *leaving])
