@@ -241,6 +241,16 @@ def test_features_too_far_from_zero_are_refused(rule):
         of_floats(rule, *far_rows(2e7))
 
 
+@pytest.mark.parametrize("rule", ["naive-bayes", "fed3r", "lda", "qda", "nearest-mean"])
+def test_a_constant_feature_whose_last_bits_differ_is_not_too_far_from_zero(rule):
+    X, y = far_rows(1.0)
+    jitter = np.random.default_rng(0).integers(-2, 3, len(X)) * np.spacing(np.float32(0.12))
+    more = np.column_stack([np.float32(0.12) + jitter, X]).astype(np.float32)
+    options = {"shrinkage": 0.01} if rule in ("lda", "qda") else {}
+    plain = of_floats(rule, X, y, **options).scores(X).argmax(1)
+    assert (of_floats(rule, more, y, **options).scores(more).argmax(1) == plain).mean() > 0.97
+
+
 @pytest.mark.parametrize("constant", [0.1, 2024.7, 12345.678, 1e7 / 3])
 def test_naive_bayes_has_one_variance_of_a_constant_feature(constant):
     """What rounding left of it was another variance in each class, and chose the class."""

@@ -481,8 +481,10 @@ def test_a_training_error_is_right_up_to_the_bound(ratio, options):
     assert (found.scores(X).argmax(1) == classes).mean() > 0.99
 
 
-@pytest.mark.parametrize("ridge", [0.0, 1e-3, "auto", "1e-3:1:3"])
-@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(
+    ("ridge", "intercept"),
+    [(0.0, True), (1e-3, True), ("auto", True), (0.0, False), (1e-3, False), ("1e-3:1:3", False)],
+)
 @pytest.mark.parametrize("ratio", [2e6, 7e6, 2e7])
 def test_features_beyond_the_bound_are_refused(ratio, intercept, ridge):
     """The error was 0.129 where it is 0.273, with other classes in 7 % of the rows."""
@@ -504,6 +506,32 @@ def test_a_constant_feature_is_not_too_far_from_zero(constant):
     found = head.absorb(total)
     assert found.report["training_mse"] == pytest.approx(error, rel=1e-4)
     assert (found.scores(X).argmax(1) == classes).mean() > 0.99
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge", ["auto", 1e-3])
+def test_constant_features_whose_last_bits_differ_are_not_too_far_from_zero(intercept, ridge):
+    """As a network's dead features are, whose products depend on the place in a batch."""
+    X, y = far_rows(1.0)
+    jitter = np.random.default_rng(0).integers(-2, 3, (len(X), 2)) * np.spacing(np.float32(0.12))
+    more = np.column_stack([np.float32(0.12) + jitter, X]).astype(np.float32)
+    assert (abs(more.mean(0) / more.std(0, dtype=np.float64))[:2] > 4e6).all(), "the premise"
+    head = make_head("linear", {"ridge": ridge, "intercept": intercept}).bind(more.shape[1], 3)
+    total = replace(sums(head, more, y), context=Context({}, ("a", "b", "c"), binding(head)))
+    found = head.absorb(total)
+    wide = np.column_stack([more, *([np.ones(len(y))] if intercept else [])]).astype(float)
+    expected = scipy.linalg.lstsq(wide[:, 1:], np.eye(3)[y], cond=1e-6)[0]
+    assert (found.scores(more).argmax(1) == (wide[:, 1:] @ expected).argmax(1)).mean() > 0.98
+
+
+def test_the_ridge_that_auto_chooses_without_an_intercept_is_beyond_the_rounding():
+    X, y = far_rows(7e6)
+    head = make_head("linear", {"ridge": "auto"}).bind(X.shape[1], 3)
+    found = head.absorb(sums(head, X, y))
+    root = np.sqrt(found.report["ridge"])
+    rows = np.vstack([X.astype(float), root * np.eye(X.shape[1])])
+    W = scipy.linalg.lstsq(rows, np.vstack([np.eye(3)[y], np.zeros((X.shape[1], 3))]))[0]
+    np.testing.assert_allclose(found.scores(X), X @ W, atol=1e-5)
 
 
 def test_one_far_feature_without_an_intercept_takes_its_place():

@@ -77,8 +77,12 @@ class Problem:
         return made
 
     def check_moments(self, ridge: float) -> None:
-        """Refuse with `NumericalError` features that lie too far from zero for this ridge."""
-        own = ridge if self.spread is None else ridge * self.spread**2
+        """Refuse with `NumericalError` features that lie too far from zero for this ridge.
+
+        What is below the least eigenvalue that counts is left to `ridge.conditioning`.
+        """
+        least = len(self.G) * np.finfo(float).eps * float(np.diag(self.G).max(initial=0.0))
+        own = max(ridge, least) * (1.0 if self.spread is None else self.spread**2)
         if self.moments is not None:
             self.moments.check(own, constant=self.means is not None)
 
@@ -174,7 +178,9 @@ def chosen_ridge(
     A given ridge without ``validation`` costs nothing; every other case costs an
     eigendecomposition.
     """
-    problem.check_moments(ridge if isinstance(ridge, float) else 0.0)
+    tried = ridges_of(ridge)
+    if tried is not None:
+        problem.check_moments(min(tried))
     if isinstance(ridge, float) and validation is None:
         return Choice(ridge)
     if ridge == "auto" and not problem.G.any():
@@ -183,8 +189,10 @@ def chosen_ridge(
             f"every feature is {value} in all {problem.rows} rows, so that no ridge can be chosen: "
             "look at the features"
         )
+    if tried is None:
+        problem.check_moments(float(rr.auto_grid(problem.system.spectral)[0]))
     held = None if validation is None else held_out(validation, problem)
-    return choose(problem.system, ridges_of(ridge), held)
+    return choose(problem.system, tried, held)
 
 
 def ridges_of(ridge: str | float) -> list[float] | None:

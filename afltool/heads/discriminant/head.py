@@ -103,6 +103,8 @@ class DiscriminantHead(Head):
         ridge = o.shrinkage * max(float(moments.centred.mean()), 0.0)
         if o.rule == "fed3r":
             ridge = RIDGE if o.ridge is None else float(o.ridge)
+        if o.rule == "naive-bayes":
+            ridge = rules.VARIANCE_FLOOR * max(float(moments.centred.max()), 0.0)
         moments.check(ridge, constant=True)
 
     def _squares(self, total: Statistics, bits: int | None) -> F64:
