@@ -251,7 +251,7 @@ def test_clients_that_leave_are_missing(road, tmp_path, cli):
     assert "4 of 6 clients" in done.stderr
     assert afltool.info(tmp_path / "o.h5")["clients"] == 4
     complete = cli("aggregate", road.stats, *leave, "--complete", "-o", tmp_path / "p.h5")
-    refused(complete, INPUT, "4 of 6 clients", "2 are missing (2 by --subtract)")
+    refused(complete, INPUT, "4 of 6 clients", "2 are missing, 2 by --subtract")
     every = [o for path in files for o in ("--subtract", path)]
     none = cli("aggregate", road.total, *every, "--complete", "-o", tmp_path / "p.h5")
     refused(none, INPUT, "0 of 6 clients", "6 are missing")

@@ -141,7 +141,7 @@ def _count_clients(plus: Sequence[_Item], minus: Sequence[_Item], complete: bool
         what = f"{stay} of {wanted} {'held-out ' if held_out else ''}clients of the partition "
         what += f"{partition[:12]} are in the sum"
         taken = len(found & leave)
-        missing = f"{lack} are missing" + (f" ({taken} by --subtract)" if taken else "")
+        missing = f"{lack} are missing" + (f", {taken} by --subtract" if taken else "")
         if lack <= 0:
             log.info("aggregate: %s", what)
         elif complete:
