@@ -24,7 +24,8 @@ from afltool.clients import Client, ClientId
 from afltool.heads import make_head
 from afltool.heads.checks import with_options
 from afltool.linalg.fixedpoint import FixedPoint, real
-from afltool.privacy.differential import Noise, clip_rows, with_ridge
+from afltool.privacy.adassp import with_ridge
+from afltool.privacy.differential import Noise, clip_rows
 from afltool.statistics import Context, Statistics
 from afltool.store.features import open_features
 
@@ -78,7 +79,7 @@ def main(train: Path, test: Path, out: Path, clip: float | None = None, seeds: i
     for clients in CLIENTS:
         parts = of_clients(head, clipped, y, context, clients)
         for form in ("local", "distributed")[: 1 if clients == 1 else 2]:
-            members = 1 if form == "local" else 2 * clients // 3 + 1
+            members = 1 if form == "local" else 2 * clients // 3  # the threshold, less one
             for epsilon in EPSILONS:
                 made = Noise(epsilon, DELTA, clip, X.bits, members)
                 for seed in range(seeds):

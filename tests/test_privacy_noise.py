@@ -6,16 +6,20 @@ import math
 
 import numpy as np
 import pytest
-from federations import statistics_of
+from federations import new_roster, statistics_of
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import total
 from scipy import integrate, stats
 
-from afltool.errors import NumericalError, UsageError
+from afltool.errors import CorruptFileError, NumericalError, UsageError
 from afltool.linalg.fixedpoint import FixedPoint
-from afltool.privacy import accountant, differential, noise
-from afltool.privacy.differential import Noise
+from afltool.privacy import accountant, adassp, differential, noise
+from afltool.privacy.accountant import Block
+from afltool.privacy.differential import Noise, noise_of
+from afltool.privacy.identity import Identity
+from afltool.privacy.terms import Budget, Terms
+from afltool.privacy.worth import account
 from afltool.statistics import Context
 
 KEY = bytes(range(32))
@@ -70,11 +74,15 @@ def test_concentrated_privacy_never_promises_more_than_the_gaussian_keeps():
 
 
 def test_small_noise_costs_more_where_it_is_discrete():
-    args = {"a": 1.0}, {"a": 100}
-    wide = accountant.sum_of_discrete({"a": 1.0}, {"a": 10.0}, {"a": 100}, 5)
-    assert wide == pytest.approx(1 / (2 * 5 * 100), rel=1e-12)
-    narrow = accountant.sum_of_discrete(args[0], {"a": 0.6}, args[1], 5)
-    assert narrow > 1.01 / (2 * 5 * 0.36)
+    def rho(*sigmas):
+        parts = tuple((sigma, 100 // len(sigmas)) for sigma in sigmas)
+        return accountant.sum_of_discrete([Block(1 / sigmas[0], parts)], 5)
+
+    assert rho(10.0) == pytest.approx(1 / (2 * 5 * 100), rel=1e-12)
+    assert rho(0.6) > 1.01 / (2 * 5 * 0.36)
+    assert rho(0.6, 0.6) == pytest.approx(rho(0.6), rel=1e-12)
+    assert rho(10.0, 0.6) > rho(10.0)
+    assert rho(10.0, 5.0) == pytest.approx(rho(10.0), rel=1e-12)
 
 
 # ---------------------------------------------------------------- the noise itself
@@ -179,19 +187,19 @@ def test_clipped_rows_are_never_longer(seed, radius):
 
 @given(st.integers(0, 2**32))
 def test_one_row_changes_no_more_than_the_sensitivity(seed):
-    """The triangle of x xᵀ, x in its class's column, 1 in its count; equality is reached."""
+    """x xᵀ in units of its noise, x in its class's column, 1 in its count; equality is reached.
+
+    Noise of 1 on the diagonal and 1/√2 off it costs Σ xᵢ⁴ + 2 Σ_{i<j} xᵢ² xⱼ² = ‖x‖⁴.
+    """
     rng = np.random.default_rng(seed)
     d = int(rng.integers(1, 9))
     made = Noise(1.0, 1e-5, 2.0, 9)
     raw = (rng.standard_normal((1, d)) ** 5 * 3000).clip(-32767, 32767).astype(np.int16)
     x = differential.clip_rows(raw, made.radius).astype(float)[0]
-    triangle = np.outer(x, x)[np.tril_indices(d)]
-    assert np.linalg.norm(triangle) <= made.sensitivity["gram"]
+    in_units = (np.outer(x, x) / np.where(np.eye(d), 1, 0.5**0.5))[np.tril_indices(d)]
+    assert np.linalg.norm(in_units) == pytest.approx(x @ x, rel=1e-12)
+    assert x @ x <= made.sensitivity["gram"]
     assert np.linalg.norm(x) <= made.sensitivity["cross"]
-    axis = np.zeros(d)
-    axis[0] = made.radius
-    worst = np.linalg.norm(np.outer(axis, axis)[np.tril_indices(d)])
-    assert worst == made.sensitivity["gram"]
 
 
 def test_blocks_of_rows_are_clipped_as_they_pass():
@@ -216,10 +224,16 @@ def test_the_noise_has_the_variance_of_the_calibration_and_keeps_the_budget(memb
     noisy = made.added(one, KEY)
     sigma = noisy.context.noise["sigma"]
     budget = 0.0
-    for name in ("gram", "cross"):
-        difference = (noisy.arrays[name] - one.arrays[name]).astype(float)
+    added = {k: (noisy.arrays[k] - one.arrays[k]).astype(float) for k in ("gram", "cross")}
+    diagonal = np.cumsum(np.arange(1, 61)) - 1
+    for name, difference in (
+        ("gram", added["gram"][diagonal]),
+        ("gram_off_diagonal", np.delete(added["gram"], diagonal)),
+        ("cross", added["cross"]),
+    ):
         error = 5 * math.sqrt(2 / difference.size)
-        assert abs(difference.var() / sigma[name] ** 2 - 1) < error
+        assert abs(difference.var() / sigma[name] ** 2 - 1) < error, name
+    assert sigma["gram_off_diagonal"] == pytest.approx(sigma["gram"] / math.sqrt(2), rel=1e-15)
     for name, delta in made.sensitivity.items():
         budget += (delta / sigma[name]) ** 2 / members
     multiplier = 1 / math.sqrt(budget)
@@ -247,7 +261,7 @@ def test_class_counts_do_not_make_the_gram_noisier():
     made = Noise(16.0, 1e-5, 40.0, 9, 67)
     each = made.sigmas(sizes)
     assert each["class_counts"] == 2.0
-    rho = accountant.sum_of_discrete(made.sensitivity, each, sizes, 67)
+    rho = made.rho(each, sizes, 67)
     assert accountant.concentrated_delta(rho, 16.0) == pytest.approx(1e-5, rel=1e-6)
     gaussian = Noise(16.0, 1e-5, 40.0, 9).sigmas(sizes)
     assert each["gram"] * math.sqrt(67) < 1.2 * gaussian["gram"]
@@ -286,25 +300,88 @@ def test_what_is_not_derived_is_refused(head, what):
         differential.check_head(*head)
 
 
+@pytest.mark.parametrize("members", [1, 3, 67])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 64.0])
+def test_an_edited_budget_is_not_what_its_sigma_gives(members, epsilon):
+    sizes = {"gram": 2080, "cross": 640, "class_counts": 10}
+    facts = Noise(epsilon, 1e-5, 2.0, 9, members).facts(sizes)
+    account(facts, 70, 9, sizes)
+    for field, factor in (("epsilon", 0.9), ("clip", 1.1), ("delta", 0.1)):
+        edited = {**facts, field: facts[field] * factor}
+        with pytest.raises(CorruptFileError, match=r"but its σ gives ε = "):
+            account(edited, 70, 9, sizes)
+
+
 # ---------------------------------------------------------------- AdaSSP's ridge
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.4, 1.0, 2.0, 3.7, 60.0, 1e6])
+def test_a_discrete_gaussian_goes_with_a_gaussian_within_two(sigma):
+    """P(G > k + 2) ≤ P(X > k) ≤ P(G > k): drawn by one uniform number, they differ by 2."""
+    reach = int(12 * sigma) + 3
+    step = max(1, reach // 2000)
+    k = np.arange(0, reach)[::-1]
+    p = np.exp(-(k.astype(float) ** 2) / (2 * sigma**2))
+    tail = np.cumsum(p) - p
+    beyond = (tail / (2 * p.sum() - 1))[::-1][::step]
+    at = np.arange(0, reach)[::step]
+    assert (beyond <= stats.norm.sf(at / sigma) * (1 + 1e-9) + 1e-30).all()
+    assert (beyond >= stats.norm.sf((at + 2) / sigma) * (1 - 1e-9) - 1e-30).all()
+
+
+@pytest.mark.parametrize("off", [5e4 / math.sqrt(2), 5e4])
+def test_the_bound_of_the_noise_holds_and_is_close(off):
+    """The norm of d × d noise is near s √(2d); an entry off the diagonal stands for two."""
+    rng, d = np.random.default_rng(1), 60
+    bound = adassp.noise_bound(d, 5e4, off, 3)
+    norms = []
+    for _ in range(100):
+        N = sum(np.tril(rng.normal(0, off, (d, d)), -1) for _ in range(3))
+        N += N.T + np.diag(rng.normal(0, 5e4 * math.sqrt(3), d))
+        norms.append(np.abs(np.linalg.eigvalsh(np.rint(N))[[0, -1]]).max())
+    assert max(norms) < bound < 1.7 * np.mean(norms)
+    assert adassp.noise_bound(d, 0.01, 0.01, 3) == 0
 
 
 def test_adassp_is_zero_without_noise_and_bounds_the_noise_with_it():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 20))
-    assert differential.adassp_ridge(X.T @ X, 0.0) == 0.0
-    sigma = 5.0
-    N = np.triu(rng.standard_normal((20, 20))) * sigma
+    assert adassp.adassp_ridge(X.T @ X, 0.0) == 0.0
+    N = np.triu(rng.standard_normal((20, 20))) * 5.0
     N = N + np.triu(N, 1).T
-    ridge = differential.adassp_ridge(N, sigma)
+    bound = adassp.noise_bound(20, 5.0, 5.0, 1)
+    ridge = adassp.adassp_ridge(N, bound)
     assert ridge >= np.abs(np.linalg.eigvalsh(N)).max()
-    strong = differential.adassp_ridge(1e6 * np.eye(20) + N, sigma)
+    strong = adassp.adassp_ridge(1e6 * np.eye(20) + N, bound)
     assert strong == 0.0
 
 
 def test_the_accountant_says_what_more_clients_than_needed_bring():
-    facts = Noise(1.0, 1e-5, 2.0, 9, 4).facts({"gram": 28, "cross": 21, "class_counts": 3})
-    assert "(ε = 1, δ = 1e-05)" in differential.account(facts, 4)
+    sizes = {"gram": 28, "cross": 21, "class_counts": 3}
+    facts = Noise(1.0, 1e-5, 2.0, 9, 4).facts(sizes)
+    assert "(ε = 1, δ = 1e-05)" in account(facts, 4, 9, sizes)
     better = accountant.concentrated_epsilon(facts["rho"] / 2, 1e-5)
-    assert f"ε = {better:.4g}" in differential.account(facts, 8)
-    assert "4 together" in differential.account(facts, 3)
+    assert f"(ε = {better:.4g}, " in account(facts, 8, 9, sizes)
+    assert "that of 4 together" in account(facts, 3, 9, sizes)
+
+
+@pytest.mark.parametrize(("threshold", "colluding"), [(3, 0), (4, 0), (5, 2)])
+def test_noise_is_enough_against_a_member_that_knows_its_own(threshold, colluding):
+    """Only t members stay. One of them, and those that tell it theirs, subtract their noise."""
+    sizes = {"gram": 28, "cross": 21, "class_counts": 3}
+    members = [Identity.new(f"site-{i}").member for i in range(threshold + 1)]
+    terms = Terms("masked", Budget(1.0, 1e-5, 2.0))
+    agreed = new_roster(members, threshold, terms=terms, colluding=colluding)
+    bound = {"name": "linear", "phase": "gram", "options": {}}
+    space = {"dtype": "int16", "fraction_bits": 9}
+    sigma = noise_of(terms.noise, bound, space, agreed).facts(sizes)["sigma"]
+    left = threshold - 1 - colluding
+    change = {"gram": 1024.0**2, "cross": 1024.0, "class_counts": 1.0}
+    parts = [Block(change[k] / sigma[k], ((sigma[k], n),)) for k, n in sizes.items()]
+    rho = accountant.sum_of_discrete(parts, left)
+    assert accountant.concentrated_epsilon(rho, 1e-5) == pytest.approx(1.0, rel=1e-6)
+    assert f"ε = {1:.4g}. It was" in account(
+        noise_of(terms.noise, bound, space, agreed).facts(sizes), threshold, 9, sizes
+    )
+    with pytest.raises(UsageError, match=r"noise shared under masks needs a threshold"):
+        new_roster(members[:3], 2, terms=terms)

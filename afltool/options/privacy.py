@@ -127,7 +127,7 @@ class ProtectionOptions(NoiseOptions):
         self.check_noise()
         if self.dp_epsilon is not None and self.sign is None:
             raise UsageError(
-                "--dp-epsilon needs --sign KEY: the noise follows from the key, so that the same "
+                "--dp-epsilon needs --sign KEY: the noise is kept beside the key, so that the same "
                 "step again gives the same noise, not a second release that costs ε again"
             )
         if self.mask and (self.sign is None or self.roster is None):

@@ -11,7 +11,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from ..errors import UsageError
 
@@ -39,6 +40,15 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
     """
     check_budget(epsilon, delta)
     return least(lambda m: gaussian_delta(epsilon, m) <= delta)
+
+
+def gaussian_epsilon(multiplier: float, delta: float) -> float:
+    """The least ε at which Gaussian noise is (ε, δ)-differentially private.
+
+    >>> round(gaussian_epsilon(3.7306316348, 1e-5), 6)
+    1.0
+    """
+    return least(lambda epsilon: gaussian_delta(epsilon, multiplier) <= delta)
 
 
 def check_budget(epsilon: float, delta: float) -> None:
@@ -72,22 +82,30 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
     return least(lambda epsilon: concentrated_delta(rho, epsilon) <= delta) if rho else 0.0
 
 
-def sum_of_discrete(
-    sensitivity: Mapping[str, float],
-    sigma: Mapping[str, float],
-    sizes: Mapping[str, int],
-    members: int,
-) -> float:
+@dataclass(frozen=True)
+class Block:
+    """Numbers with noise. ``change``: the most that one row changes them, as √Σ (change/σ)²;
+    ``parts``: σ, and how many numbers have it."""
+
+    change: float
+    parts: tuple[tuple[float, int], ...]
+
+
+def sum_of_discrete(blocks: Iterable[Block], members: int) -> float:
     """ρ (zCDP) of a sum of ``members`` discrete Gaussians of σ each, over blocks of numbers.
 
-    For each block ε = min(√(Δ²/nσ² + τd/2), Δ/√n σ + τ√d), with
-    τ = 10 Σ_{k<n} e^(−2π²σ² k/(k+1)), and ρ = Σ ε²/2 (Kairouz et al. 2021, section 4).
+    For each block of change Δ, ε² = min(Δ²/n + Σ τⱼ/2, (Δ/√n + √Σ τⱼ²)²), sums over its numbers j,
+    with τⱼ = 10 Σ_{k<n} e^(−2π²σⱼ² k/(k+1)), and ρ = Σ ε²/2. Kairouz et al. 2021, section 4, have
+    one σ for all. Their bound of a single number, ε² = min(aⱼ²/n + τⱼ/2, (aⱼ/√n + τⱼ)²), aⱼ the
+    change in units of σⱼ, adds up to this whatever σⱼ is.
     """
     rho = 0.0
-    for name, delta in sensitivity.items():
-        ratio = (delta / sigma[name]) ** 2 / members
-        tau, d = _closeness(sigma[name], members), sizes[name]
-        rho += min(ratio + tau * d / 2, (math.sqrt(ratio) + tau * math.sqrt(d)) ** 2) / 2
+    for block in blocks:
+        taus = [(_closeness(sigma, members), size) for sigma, size in block.parts]
+        ratio = block.change**2 / members
+        first = ratio + sum(tau * d for tau, d in taus) / 2
+        second = math.sqrt(ratio) + math.sqrt(sum(tau**2 * d for tau, d in taus))
+        rho += min(first, second**2) / 2
     return rho
 
 

@@ -1,9 +1,10 @@
 """Differential privacy of one round of gram and cross: clipped rows, calibrated integer noise.
 
 Neighbours are data sets that differ by one row, added or removed. A row x of norm at most R adds
-x xᵀ to the gram, of norm ‖x‖² ≤ R² (its triangle of no more), x to one column of the cross, and 1
-to one class count; docs/privacy.md has the derivation. Other heads and phases have no derivation
-there, so they are refused.
+x xᵀ to the gram, of norm ‖x‖² ≤ R², x to one column of the cross, and 1 to one class count. The
+gram is sent as a triangle, whose entries off the diagonal stand for two of the matrix: they get
+noise of σ/√2 where the diagonal gets σ. docs/privacy.md has the derivation. Other heads and phases
+have no derivation there, so they are refused.
 """
 
 from __future__ import annotations
@@ -16,23 +17,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import F64
+from ..arrays import I64
 from ..errors import UsageError
 from ..linalg.fixedpoint import FixedPoint, Rows
-from ..linalg.triangle import unpack
+from ..linalg.triangle import side
 from ..statistics import Statistics
 from . import accountant
+from .accountant import Block
+from .identity import derive
 from .masking import COUNTS
-from .noise import Bits, discrete_gaussian, rounded_gaussian
-from .terms import DISTRIBUTED, LOCAL
+from .noise import ALGORITHM, Bits, discrete_gaussian, rounded_gaussian
+from .roster import Roster
+from .terms import DISTRIBUTED, LOCAL, Budget
 
 # How the budget is shared: σᵢ = m Δᵢ / √shareᵢ, and Σ (Δᵢ/σᵢ)² = 1/m² for any shares that add up to
 # 1. Class counts are only used in reports.
 SHARES = {"gram": 0.5, "cross": 0.45, COUNTS: 0.05}
+OFF = "gram_off_diagonal"  # the σ of these entries; without it, in older files, that of the gram
 # With σ below 1, a sum of discrete Gaussians is far from a discrete Gaussian; then the gram would
 # need more noise only because of the class counts. With σ of 2 it is close (τ below 1e-15).
 WIDE = 2.0
-FAILURE = 0.05  # probability that AdaSSP's bound on the noise does not hold
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class Noise:
     """What each client does before its statistics leave it.
 
     ``clip``: largest norm of a row, in units of the features. ``members``: the number of clients
-    whose noise together gives (ε, δ); 1 for the local form.
+    whose noise together gives (ε, δ); 1 for the local form. ``colluding``: so many members, and the
+    one that reads the sum, know their own noise, and it does not count.
     """
 
     epsilon: float
@@ -48,6 +53,7 @@ class Noise:
     clip: float
     bits: int  # fraction bits of the features
     members: int = 1
+    colluding: int = 0
 
     @property
     def form(self) -> str:
@@ -60,11 +66,17 @@ class Noise:
 
     @property
     def sensitivity(self) -> dict[str, float]:
-        """The largest change of each block of numbers by one row, in integer units."""
+        """The largest change of each block of numbers by one row, in integer units.
+
+        That of the gram is of the whole matrix: √(Σᵢ Gᵢᵢ² + 2 Σ_{i<j} Gᵢⱼ²).
+        """
         return {"gram": float(self.radius) ** 2, "cross": float(self.radius), COUNTS: 1.0}
 
     def sigmas(self, sizes: Mapping[str, int]) -> dict[str, float]:
-        """Standard deviation of each client's noise, block by block, in integer units."""
+        """Standard deviation of each client's noise, block by block, in integer units.
+
+        ``sizes``: how many numbers each array has. The gram has two: of its diagonal, and `OFF`.
+        """
         accountant.check_budget(self.epsilon, self.delta)
         if self.members == 1:
             return self._scaled(accountant.gaussian_multiplier(self.epsilon, self.delta))
@@ -77,8 +89,7 @@ class Noise:
         budget."""
 
         def good(m: float) -> bool:
-            sigma = self._scaled(m, least)
-            rho = accountant.sum_of_discrete(self.sensitivity, sigma, sizes, self.members)
+            rho = self.rho(self._scaled(m, least), sizes, self.members)
             return accountant.concentrated_delta(rho, self.epsilon) <= self.delta
 
         return self._scaled(accountant.least(good), least)
@@ -87,7 +98,44 @@ class Noise:
         """σ of the blocks for a multiplier of the whole sum's noise."""
         each = m / math.sqrt(self.members)
         found = {k: each * d / math.sqrt(SHARES[k]) for k, d in self.sensitivity.items()}
+        found[OFF] = found["gram"] / math.sqrt(2)
         return {k: max(sigma, least) for k, sigma in found.items()}
+
+    # ------------------------------------------------------------ what a σ is worth
+
+    def blocks(self, sigma: Mapping[str, float], sizes: Mapping[str, int]) -> list[Block]:
+        """The blocks of numbers, each with the most that one row changes it."""
+        found = []
+        for name, change in self.sensitivity.items():
+            parts = [(sigma[name], sizes[name])]
+            most = change / sigma[name]
+            if name == "gram":
+                d, off = side(sizes[name]), sigma.get(OFF, sigma[name])
+                parts = [(sigma[name], d), (off, sizes[name] - d)]
+                most = change / min(sigma[name], math.sqrt(2) * off)
+            found.append(Block(most, tuple(parts)))
+        return found
+
+    def rho(self, sigma: Mapping[str, float], sizes: Mapping[str, int], clients: int) -> float:
+        """ρ (zCDP) of the sum over so many clients with distributed noise."""
+        return accountant.sum_of_discrete(self.blocks(sigma, sizes), clients)
+
+    def epsilon_of(
+        self, sigma: Mapping[str, float], sizes: Mapping[str, int], clients: int
+    ) -> float:
+        """ε at δ of the numbers of one client, or of the sum over so many with distributed noise;
+        infinite without noise."""
+        if clients < 1:
+            return math.inf
+        if self.form == DISTRIBUTED:
+            return accountant.concentrated_epsilon(self.rho(sigma, sizes, clients), self.delta)
+        return accountant.gaussian_epsilon(self.multiplier(sigma, sizes), self.delta)
+
+    def multiplier(self, sigma: Mapping[str, float], sizes: Mapping[str, int]) -> float:
+        """σ of all blocks together, in units of what one row changes."""
+        return 1 / math.hypot(*(block.change for block in self.blocks(sigma, sizes)))
+
+    # ------------------------------------------------------------ the entry in files
 
     def facts(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """The entry in files; only statistics with equal entries can be added."""
@@ -101,10 +149,15 @@ class Noise:
             "sigma": self.sigmas(sizes),
         }
         if self.form == DISTRIBUTED:
-            found["rho"] = accountant.sum_of_discrete(
-                self.sensitivity, found["sigma"], sizes, self.members
-            )
+            found["colluding"] = self.colluding
+            found["rho"] = self.rho(found["sigma"], sizes, self.members)
         return found
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], bits: int) -> Noise:
+        """What an entry in a file says."""
+        epsilon, delta, clip = (facts[k] for k in ("epsilon", "delta", "clip"))
+        return cls(epsilon, delta, clip, bits, facts["members"], facts.get("colluding", 0))
 
     # ------------------------------------------------------------ at the client
 
@@ -118,17 +171,51 @@ class Noise:
     def added(self, statistics: Statistics, key: bytes) -> Statistics:
         """The statistics with noise from a secret key; equal keys give equal noise."""
         named = {**statistics.arrays, COUNTS: statistics.class_counts}
-        sizes = {name: a.size for name, a in named.items()}
-        facts = self.facts(sizes)
-        bits = Bits(key)
-        draw = rounded_gaussian if self.form == LOCAL else discrete_gaussian
-        noisy = {
-            name: a + draw(bits, a.size, facts["sigma"][name]).reshape(a.shape)
-            for name, a in sorted(named.items())
-        }
+        facts = self.facts({name: a.size for name, a in named.items()})
+        sigma = facts["sigma"]
+        noisy = {name: a + self._drawn(key, name, a.shape, sigma) for name, a in named.items()}
         counts = noisy.pop(COUNTS)
         context = replace(statistics.context, noise=facts)
         return replace(statistics, arrays=noisy, class_counts=counts, context=context)
+
+    def _drawn(
+        self, key: bytes, name: str, shape: tuple[int, ...], sigma: Mapping[str, float]
+    ) -> I64:
+        """The noise of one array."""
+        if name != "gram":
+            return self._stream(key, name, shape, sigma[name])
+        d = side(shape[0])
+        diagonal = np.arange(1, d + 1).cumsum() - 1
+        found = np.empty(shape, np.int64)
+        on = np.zeros(shape, bool)
+        on[diagonal] = True
+        found[on] = self._stream(key, name, (d,), sigma[name])
+        found[~on] = self._stream(key, OFF, (shape[0] - d,), sigma[OFF])
+        return found
+
+    def _stream(self, key: bytes, name: str, shape: tuple[int, ...], sigma: float) -> I64:
+        """Noise of a key of its own: two arrays that differ in anything have nothing in common."""
+        of_its_own = derive(key, b"", "noise", name, repr(shape), sigma.hex(), str(ALGORITHM))
+        draw = rounded_gaussian if self.form == LOCAL else discrete_gaussian
+        return draw(Bits(of_its_own), math.prod(shape), sigma).reshape(shape)
+
+
+def noise_of(
+    budget: Budget, bound: Mapping[str, Any], space: Mapping[str, Any], roster: Roster | None
+) -> Noise:
+    """The noise of each client: shared by the members of a ``roster``, or of the client alone.
+
+    ``bound``: a head's binding; ``space``: that of the features.
+    """
+    check_head(bound["name"], bound["phase"], bound["options"], space["dtype"])
+    shared = (1, 0) if roster is None else (roster.sharing, roster.colluding)
+    made = Noise(budget.epsilon, budget.delta, budget.clip, space["fraction_bits"], *shared)
+    if made.radius < 1:
+        raise UsageError(
+            f"--clip {budget.clip:g} is less than one step of features with {made.bits} fraction "
+            f"bits ({2.0**-made.bits:g})"
+        )
+    return made
 
 
 def check_head(name: str, phase: str | None, options: Mapping[str, Any], dtype: str) -> None:
@@ -160,54 +247,3 @@ def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
             return found.astype(np.int16)
         # A second pass only corrects a last bit, because float64 products are rounded.
         factor[long] *= radius / np.sqrt(squares[long]) * (1 - 2.0**-50)
-
-
-# ---------------------------------------------------------------- at the server
-
-
-def with_ridge(total: Statistics, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a solve; with noise and no given ridge, AdaSSP's ridge is chosen."""
-    if not total.context.noise or "ridge" in given:
-        return dict(given)
-    bits = total.context.space["fraction_bits"]
-    each = total.context.noise["sigma"]["gram"] * 4.0**-bits  # of one client's noise
-    G = unpack(total.arrays["gram"]) * 4.0**-bits
-    return {**given, "ridge": adassp_ridge(G, each * math.sqrt(len(total.clients)))}
-
-
-def ridge_by(total: Statistics, given: Mapping[str, Any]) -> dict[str, str]:
-    """The entry in a head's report for a ridge that `with_ridge` chose."""
-    return {"ridge_by": "AdaSSP"} if total.context.noise and "ridge" not in given else {}
-
-
-def adassp_ridge(G: F64, sigma: float) -> float:
-    """AdaSSP's ridge: a bound on the gram's noise, minus a bound on the gram's least eigenvalue.
-
-    λ = max(0, s − λ_min), s = σ √(d ln(2d²/ρ)), a bound on the noise's spectral norm that fails
-    with probability ρ = 5 % (Wang, "Revisiting differentially private linear regression", UAI 2018,
-    algorithm 2). λ_min is the least eigenvalue of the noisy gram ``G`` (d, d) less s, at least 0: a
-    function of published numbers, so it uses no privacy budget. Units are those of ``G``.
-    """
-    d = len(G)
-    spread = sigma * math.sqrt(d * math.log(2 * d * d / FAILURE))
-    least = float(np.linalg.eigvalsh(G)[0]) if spread else 0.0
-    return max(0.0, spread - max(0.0, least - spread))
-
-
-def account(facts: Mapping[str, Any], clients: int) -> str:
-    """The accountant's result for statistics over a number of clients, as sentences."""
-    budget = f"(ε = {facts['epsilon']:g}, δ = {facts['delta']:g})"
-    row = f"for one row added or removed, of norm up to {facts['clip']:g}"
-    if facts["form"] == LOCAL:
-        return f"Each client's numbers are {budget}-differentially private {row}."
-    share = clients / facts["members"]
-    epsilon = accountant.concentrated_epsilon(facts["rho"] / share, facts["delta"])
-    if clients < facts["members"]:
-        return (
-            f"The noise of {clients} clients; {facts['members']} together make the sum "
-            f"{budget}-differentially private {row}."
-        )
-    return (
-        f"The sum over {clients} clients is (ε = {epsilon:.4g}, δ = {facts['delta']:g})-"
-        f"differentially private {row}; it was made to be {budget} with {facts['members']}."
-    )

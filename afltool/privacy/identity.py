@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256 as Sha256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -96,6 +99,25 @@ class Identity:
     def private_key(self, purpose: str) -> bytes:
         """32 secret bytes that only the holder of the private file can derive."""
         return derive(self.agreeing.private_bytes_raw(), b"", "private", purpose)
+
+    def lock(self, value: Mapping[str, Any], what: str) -> bytes:
+        """A record that only the holder of the private file can read; ``what`` it is."""
+        nonce, text = secrets.token_bytes(12), canonical_json(value).encode()
+        return nonce + self._cipher().encrypt(nonce, text, what.encode())
+
+    def unlock(self, path: Path, data: bytes, what: str) -> dict[str, Any]:
+        """What `lock` made of a record, found at ``path``; refused if it is anything else."""
+        try:
+            text = self._cipher().decrypt(data[:12], data[12:], what.encode())
+        except (InvalidTag, ValueError):
+            raise CorruptFileError(
+                f"{path} is damaged, or of another key than {self.path}"
+            ) from None
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def _cipher(self) -> ChaCha20Poly1305:
+        return ChaCha20Poly1305(self.private_key("round folder"))
 
 
 def derive(secret: bytes, salt: bytes, *purpose: str) -> bytes:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CorruptFileError, MismatchError
-from ..names import ROUNDS, file_stem
 from ..store.atomic import write_once
 from . import messages as msg
 from .identity import Identity, derive
-from .offers import RoundFolder
+from .offers import RoundFolder, rounds_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Ledger:
 
     @classmethod
     def of(cls, me: Identity) -> Ledger:
-        return cls(me.path.parent / f"{file_stem(me.name)}{ROUNDS}" / "masked", me)
+        return cls(rounds_of(me) / "masked", me)
 
     def check(self, content: str, round_: RoundFolder, again: bool) -> None:
         """Refuse what was masked for another roster; ``content``: which rows, for which round."""

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ..arrays import F64, I64
 from ..errors import NumericalError
 
+ALGORITHM = 2  # to be raised with every change of what a key gives; 1 was one stream for all arrays
 LARGEST_SIGMA = 2.0**48  # of σ: noise of ten times that is still exact in float64
 ONE_DRAW = 16.0  # the largest σ for which 52 bits are enough
 BLOCK = 1 << 16  # numbers at a time

@@ -8,7 +8,6 @@ offer holds both the fresh key for pairwise masks and the shares.
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -29,6 +28,7 @@ from ..store.atomic import close_to_others, delete, write_once
 from . import messages as msg
 from . import shamir
 from .identity import Identity, agree, derive
+from .releases import FOLDER
 from .roster import Roster
 
 SHARE_BYTES = 33  # a number below shamir.PRIME
@@ -72,7 +72,6 @@ class Secrets:
 
     mask: bytes  # private X25519 key of the pairwise masks
     self: bytes  # key of the self-mask
-    noise: bytes  # key of the noise of differential privacy, never shared
     offer: msg.Message
 
     @property
@@ -88,7 +87,7 @@ def commitment(roster: Roster, purpose: str, *about: object, secret: bytes) -> s
 
 def draw(roster: Roster, me: Identity) -> Secrets:
     """Fresh secrets of a round and their signed offer."""
-    mask, own, noise = (secrets.token_bytes(32) for _ in range(3))
+    mask, own = secrets.token_bytes(32), secrets.token_bytes(32)
     ephemeral = X25519PrivateKey.generate()  # forgotten below: its holder cannot open them later
     n, t = len(roster.members), roster.threshold
     both = [shamir.split(int.from_bytes(secret), t, n) for secret in (mask, own)]
@@ -113,7 +112,7 @@ def draw(roster: Roster, me: Identity) -> Secrets:
         "self_commitment": commitment(roster, "self-mask", me.name, secret=own),
         "shares": shares,
     }
-    return Secrets(mask, own, noise, me.sign(body))
+    return Secrets(mask, own, me.sign(body))
 
 
 def _public(key: X25519PrivateKey) -> str:
@@ -211,13 +210,19 @@ def missing(roster: Roster, found: Iterable[str]) -> list[str]:
 ANSWERED, FORGOTTEN = "answered", "forgotten"  # records of the end of a round
 
 
+def rounds_of(me: Identity) -> Path:
+    """The private folder of a member's rounds, beside its key."""
+    return me.path.parent / f"{file_stem(me.name)}{ROUNDS}"
+
+
 @dataclass(frozen=True)
 class RoundFolder:
     """What a member knows and has done in one round: private files, each written only once.
 
-    ``secrets`` (encrypted with the member's private key), ``used`` (what was masked), ``answered``
-    (which request, and the answer), ``forgotten`` (the round was given up). With one of the last
-    two the round is over and the secrets are deleted; the records stay, and of an answered round
+    ``secrets`` and what lies in ``noise`` (both encrypted with the member's private key), ``used``
+    (what was masked), ``answered`` (which request, and the answer), ``forgotten`` (the round was
+    given up). With one of the last two the round is over, and secrets and noise are deleted; the
+    records stay, and of an answered round
     the ``offer``, which is public.
     """
 
@@ -234,7 +239,7 @@ class RoundFolder:
                 f"the roster has other keys for {me.name!r} than {me.path}: it was made with "
                 "another public file"
             )
-        beside = me.path.parent / f"{file_stem(me.name)}{ROUNDS}"
+        beside = rounds_of(me)
         folder = beside / roster.digest()[:32]
         for private in (beside, folder):
             close_to_others(private)
@@ -261,32 +266,13 @@ class RoundFolder:
                 f"{self.me.name!r} has made no offer for the roster {self.roster.digest()[:12]} "
                 f"(there is no {path}): afltool mask offer comes first"
             )
-        data = path.read_bytes()
-        try:
-            text = ChaCha20Poly1305(self._key()).decrypt(data[:12], data[12:], b"secrets")
-        except (InvalidTag, ValueError):
-            raise CorruptFileError(
-                f"{path} is damaged, or of another key than {self.me.path}"
-            ) from None
-        found = json.loads(text)
+        found = self.me.unlock(path, path.read_bytes(), "secrets")
         offer = msg.message_of(str(path), found["offer"], "offer", PATTERN)
-        mask, own, noise = (bytes.fromhex(found[k]) for k in ("mask", "self", "noise"))
-        return Secrets(mask, own, noise, offer)
+        return Secrets(bytes.fromhex(found["mask"]), bytes.fromhex(found["self"]), offer)
 
     def _sealed(self, drawn: Secrets) -> bytes:
-        text = canonical_json(
-            {
-                "mask": drawn.mask.hex(),
-                "self": drawn.self.hex(),
-                "noise": drawn.noise.hex(),
-                "offer": drawn.offer.as_dict(),
-            }
-        )
-        nonce = secrets.token_bytes(12)
-        return nonce + ChaCha20Poly1305(self._key()).encrypt(nonce, text.encode(), b"secrets")
-
-    def _key(self) -> bytes:
-        return self.me.private_key("round folder")
+        found = {"mask": drawn.mask.hex(), "self": drawn.self.hex()}
+        return self.me.lock({**found, "offer": drawn.offer.as_dict()}, "secrets")
 
     def check_open(self) -> None:
         """Refuse a round that is over."""
@@ -310,7 +296,7 @@ class RoundFolder:
         """Give the round up, unless it is over: no step of it is possible from now on."""
         if not (self.folder / ANSWERED).exists():
             self.once(FORGOTTEN, {"roster": self.roster.digest()}, "another round was given up")
-        delete(self.folder / "secrets")
+        self._delete()
 
     def close(self) -> None:
         """Delete the secrets of an answered round: nobody can unmask its file with this key."""
@@ -318,7 +304,13 @@ class RoundFolder:
             with suppress(CorruptFileError):  # what cannot be read is deleted all the same
                 offer = canonical_json(self._secrets().offer.as_dict())
                 write_once(self.folder / "offer", offer.encode())
-            delete(self.folder / "secrets")
+            self._delete()
+
+    def _delete(self) -> None:
+        """Delete what opens this member's file: the noise in it, and its masks."""
+        for path in sorted((self.folder / FOLDER).glob("*")):
+            delete(path)
+        delete(self.folder / "secrets")
 
     def check_used(self, offers: Offers) -> None:
         """Refuse unless this member has masked with these offers."""

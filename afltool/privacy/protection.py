@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..digest import canonical_json
 from ..errors import MismatchError, UsageError
+from ..heads.base import Head, binding
 from ..names import KEY, file_stem
 from ..options.privacy import ProtectionOptions
 from ..progress import log
@@ -21,7 +23,9 @@ from ..store.statistics import save_statistics, statistics_header
 from . import identity, masking
 from .identity import Identity, derive
 from .ledger import Ledger
-from .offers import Offers, RoundFolder, Secrets
+from .noise import ALGORITHM
+from .offers import Offers, RoundFolder, Secrets, rounds_of
+from .releases import Release
 from .roster import Roster
 from .roster import load as load_roster
 from .sealing import sealing
@@ -43,35 +47,34 @@ class Protection:
     offers: Offers | None = None
     noise: Noise | None = None
     again: bool = False
+    released: Mapping[str, Any] = field(default_factory=dict)  # what else its noise depends on
     _keys: dict[str, Identity] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(
-        cls, o: ProtectionOptions, head: str | Path, binding: Mapping[str, Any], rows: Features
-    ) -> Protection:
+    def of(cls, o: ProtectionOptions, head: str | Path, bound: Head, rows: Features) -> Protection:
         """Read the files of the options; refuse options that do not fit the head, the features or
-        the roster. ``head`` is the head's file or name."""
-        roster, budget, space = None, Budget.of(o), rows.header["space"]
+        the roster. ``head`` is the file or the name of the ``bound`` one."""
+        roster, budget, told = None, Budget.of(o), binding(bound)
         if o.roster is not None:
             roster = load_roster(o.roster)
-            roster.check_head(f"the head {head}", binding)
+            roster.check_head(f"the head {head}", told)
             budget = roster.terms.noise_for(budget, bool(o.mask), o.roster)
             roster.terms.check_rows(rows.path, o.roster, rows.header)
         offers = Offers.load(roster, o.mask) if o.mask and roster is not None else None
-        noise = None
-        if budget is not None:
-            from .differential import Noise, check_head  # and SciPy's special functions
+        secret = passphrase(o.passphrase_file)
+        found = cls(o.sign, secret, roster, offers, again=o.again)
+        if budget is None:
+            return found
+        from .differential import noise_of  # and SciPy's special functions
 
-            check_head(binding["name"], binding["phase"], binding["options"], space["dtype"])
-            members = 1 if offers is None else offers.roster.threshold
-            bits = space["fraction_bits"]
-            noise = Noise(budget.epsilon, budget.delta, budget.clip, bits, members)
-            if noise.radius < 1:
-                raise UsageError(
-                    f"--clip {budget.clip:g} is less than one step of features with "
-                    f"{noise.bits} fraction bits ({2.0**-noise.bits:g})"
-                )
-        return cls(o.sign, passphrase(o.passphrase_file), roster, offers, noise, o.again)
+        shared_by = None if offers is None else offers.roster
+        noise = noise_of(budget, told, rows.header["space"], shared_by)
+        shapes = {name: shape for name, (shape, _) in bound.shapes(rows.bits).items()}
+        shapes[masking.COUNTS] = (len(rows.classes),)
+        facts = noise.facts({name: prod(shape) for name, shape in shapes.items()})
+        return replace(
+            found, noise=noise, released={"head": told, "shapes": shapes, "noise": facts}
+        )
 
     @property
     def hides(self) -> bool:
@@ -135,10 +138,32 @@ class Protection:
             options["noise"] = [self.noise.epsilon, self.noise.delta, self.noise.clip]
         return {**made_by, "options": options, "inputs": inputs}
 
-    @staticmethod
-    def mark(me: Identity, made_by: Recipe) -> str:
-        """A digest of a recipe under a client's key: others learn nothing from it."""
-        return derive(me.private_key("recipe"), _sha(canonical_json(made_by)), "recipe").hex()
+    def mark(self, me: Identity, made_by: Recipe) -> str:
+        """A digest of a recipe under a client's key: others learn nothing from it.
+
+        It is another one in each round, so that nobody sees from two of them whether the rows have
+        changed; without a roster for each release.
+        """
+        release = self.release(me, made_by) if self.roster is None else None
+        about = [made_by, self.roster and self.roster.digest(), release and release.nonce.hex()]
+        return derive(me.private_key("recipe"), _sha(canonical_json(about)), "recipe").hex()
+
+    def release(self, me: Identity, made_by: Recipe) -> Release | None:
+        """The release with noise that this recipe makes; None without noise."""
+        if self.noise is None:
+            return None
+        context = {
+            **self.released,
+            "algorithm": ALGORITHM,
+            "recipe": made_by,
+            "key": me.member.sign,
+            "roster": self.roster and self.roster.digest(),
+            "offers": self.offers and self.offers.digest(),
+        }
+        folder = rounds_of(me)
+        if self.offers is not None:  # there it is deleted with the other secrets of the round
+            folder = RoundFolder.of(self.offers.roster, me).folder
+        return Release.of(me, folder, context)
 
     # ------------------------------------------------------------ files
 
@@ -158,10 +183,9 @@ class Protection:
         drawn = None
         if self.offers is not None:
             drawn = self._ready_to_mask(me, self.offers)
-        if self.noise is not None:
-            secret = me.private_key("noise") if drawn is None else drawn.noise
-            noisy = canonical_json([made_by, vars(self.noise)])
-            statistics = self.noise.added(statistics, derive(secret, _sha(noisy), "noise"))
+        release = self.release(me, made_by)
+        if self.noise is not None and release is not None:
+            statistics = self.noise.added(statistics, release.key())
         if drawn is not None and self.offers is not None:
             return self._save_masked(path, statistics, made_by, me, drawn, self.offers, content)
         if self.hides:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from .. import progress
-from ..errors import InputError, UsageError
+from ..errors import CorruptFileError, InputError, UsageError, naming
 from ..heads import make_options
 from ..partitions.summaries import summary
 from ..privacy import messages
-from ..privacy.differential import account
+from ..privacy.masking import COUNTS
+from ..privacy.worth import account
 from ..statistics import Context, Statistics
 from ..store import schema
 from ..store.arrays import damage_as_error, describe_additive, get_array
@@ -130,11 +131,19 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     }
     found |= _of_head(context, path, found["stored_bytes"], len(clients))
     if context.noise:
-        found["privacy"] = account(context.noise, len(clients))
+        found["privacy"] = _privacy(path, context, len(clients), arrays)
     elif len(clients) == 1:
         dim = context.space["dim"] if "gram" in arrays else None
         found["reveals"] = what_it_reveals(found["rows"], counts, dim)
     return found
+
+
+def _privacy(path: Path, context: Context, clients: int, arrays: dict[str, Any]) -> str:
+    """What the noise is worth; refused where the header says another ε than its σ gives."""
+    sizes = {name: prod(a["shape"]) for name, a in arrays.items()}
+    sizes[COUNTS] = len(context.classes)
+    with naming(path, CorruptFileError):
+        return account(context.noise, clients, context.space["fraction_bits"], sizes)
 
 
 def _of_head(context: Context, path: Path, stored: int, clients: int) -> dict[str, Any]:
@@ -161,13 +170,15 @@ def _of_head(context: Context, path: Path, stored: int, clients: int) -> dict[st
 def _masked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     with reading(path, "masked") as (file, _):
         arrays = describe_additive(path, file)
+    context = context_of(header)
     return {
         "phase": header["phase"],
         "arrays": arrays,
         "payload_bytes": sum(a["bytes"] for a in arrays.values()),
         "client_names": header["clients"]["names"],
-        "context": context_of(header).as_dict(),
+        "context": context.as_dict(),
         "seal": header["seal"],
+        **({"privacy": _privacy(path, context, 1, arrays)} if context.noise else {}),
         "reveals": "Nothing but the client's name and the shapes of its arrays: masks hide the "
         "numbers until the sum of all who stayed is known.",
     }

@@ -80,7 +80,7 @@ def local_stats(
         chosen = chosen_clients(drawn, o.only, dealt.names)
         _check_min_rows(dealt, chosen, o.min_rows)
         head_file = None if header is None else Path(head).name
-        protection = Protection.of(o, head, binding(bound), rows)
+        protection = Protection.of(o, head, bound, rows)
         task = _task(clients, bound, chosen)
         with ExitStack() as files:
             between: InWorkspace | CarriedFile = InWorkspace(task)

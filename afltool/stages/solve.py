@@ -19,7 +19,7 @@ from ..heads.base import Head, binding, note_round
 from ..heads.checks import absorbed, check_total, with_options
 from ..options import made, takes
 from ..options.solving import SolveOptions
-from ..privacy.differential import ridge_by, with_ridge
+from ..privacy.adassp import ridge_by, with_ridge
 from ..progress import log
 from ..statistics import Statistics
 from ..store.arrays import damage_as_error

@@ -1,0 +1,71 @@
+"""What the noise in a file is worth: ε computed from σ, not taken from the header."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import CorruptFileError
+from . import accountant
+from .differential import WIDE, Noise
+from .terms import DISTRIBUTED, LOCAL
+
+SAME = 1e-6  # relative: an ε that was calibrated, and the one that its σ gives
+
+
+def account(facts: Mapping[str, Any], clients: int, bits: int, sizes: Mapping[str, int]) -> str:
+    """What the noise of statistics over a number of clients is worth, as sentences.
+
+    ``facts``: the entry of the noise in a header; ``sizes``: how many numbers each array has;
+    ``bits``: fraction bits of the features.
+
+    Raises:
+        CorruptFileError: the entry has another ε than its σ gives.
+    """
+    made, sigma = Noise.of(facts, bits), facts["sigma"]
+    if not _is_worth(made, sigma, sizes):
+        raise CorruptFileError(
+            f"its header says ε = {made.epsilon:g}, but its σ gives ε = "
+            f"{made.epsilon_of(sigma, sizes, made.members):.4g} with δ = {made.delta:g}, rows of "
+            f"norm up to {made.clip:g} and the noise of {made.members}: the header was altered, or "
+            "another program made it; ask for the file again"
+        )
+    budget = f"(ε = {made.epsilon:g}, δ = {made.delta:g})"
+    row = f"for one row added or removed, of norm up to {made.clip:g}"
+    if made.form == LOCAL:
+        return f"Each client's numbers are {budget}-differentially private {row}."
+    if clients < made.members:
+        return (
+            f"The noise of {clients} clients; that of {made.members} together makes the sum "
+            f"{budget}-differentially private {row}."
+        )
+    outside, inside = (
+        made.epsilon_of(sigma, sizes, n) for n in (clients, clients - 1 - made.colluding)
+    )
+    others = f" and that of {made.colluding} others" if made.colluding else ""
+    return (
+        f"The sum over {clients} clients is (ε = {outside:.4g}, δ = {made.delta:g})-differentially "
+        f"private {row}; against a member, who knows its own noise{others}, ε = {inside:.4g}. It "
+        f"was made to be {budget} with the noise of {made.members}."
+    )
+
+
+def _is_worth(made: Noise, sigma: Mapping[str, float], sizes: Mapping[str, int]) -> bool:
+    """Whether these σ are those of the budget.
+
+    ε is compared, and δ where ε is so small that the last bits of σ change it. Noise that was
+    widened to `WIDE` may be worth more.
+    """
+    found = made.epsilon_of(sigma, sizes, made.members)
+    if made.form == DISTRIBUTED:
+        rho = made.rho(sigma, sizes, made.members)
+        delta = accountant.concentrated_delta(rho, made.epsilon)
+    else:
+        delta = accountant.gaussian_delta(made.epsilon, made.multiplier(sigma, sizes))
+    widened = made.form == DISTRIBUTED and min(sigma.values()) == WIDE
+    return (
+        math.isclose(found, made.epsilon, rel_tol=SAME)
+        or math.isclose(delta, made.delta, rel_tol=SAME)
+        or (widened and found < made.epsilon)
+    )
