@@ -10,6 +10,8 @@ from urllib.parse import quote
 from .errors import InvalidDataError
 
 KEY, PUBLIC, ROUNDS = ".key", ".pub", ".rounds"  # a member's keys, and the folder of its rounds
+#: What a column or an array with the ids of rows is called; the first of these that is there.
+ROW_IDS = ("row_ids", "row_id", "row", "path")
 LONGEST = 200  # characters of a file name before its ending; file systems allow 255 bytes
 
 

@@ -16,6 +16,11 @@ from afltool.cli.app import app
 PAGE = Path(__file__).with_name("commands.md")
 
 
+def of_heads(parameter: Any) -> bool:
+    """Whether an option is one of heads, which their own commands describe."""
+    return (parameter.rich_help_panel or "").startswith(OF_HEADS)
+
+
 def commands(group: Any, name: str) -> list[tuple[str, Any]]:
     """Every command below a group, with its full name."""
     found: list[tuple[str, Any]] = []
@@ -33,8 +38,8 @@ def page() -> str:
     for name, command in commands(typer.main.get_command(app), "afltool"):
         lines += [f"## {name}", "", " ".join((command.help or "").split()), ""]
         lines += ["| option | meaning | default |", "| --- | --- | --- |"]
-        lines += [row(p) for p in command.params if p.rich_help_panel != OF_HEADS]
-        if any(p.rich_help_panel == OF_HEADS for p in command.params):
+        lines += [row(p) for p in command.params if not of_heads(p)]
+        if any(map(of_heads, command.params)):
             lines += ["", "Beside these, the options of the head: see `afltool head` below."]
         lines += [""]
     return "\n".join(lines)

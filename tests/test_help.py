@@ -58,6 +58,15 @@ def test_help_of_run_is_what_people_use_and_help_all_is_everything(cli):
         assert f"--{name.replace('_', '-')}" in long, name
 
 
+@pytest.mark.parametrize("command", ["solve", "run", "slurm"])
+def test_the_ridge_is_in_the_short_help_of_every_command_that_solves(cli, command):
+    short = cli(command, "-h").stdout
+    ridge = " ".join(short.split("  --ridge TEXT")[1].split("--")[0].split())
+    assert "auto for generalised cross-validation" in ridge
+    assert "default: by the head" in ridge, "heads have other defaults"
+    assert "--min-norm" not in short
+
+
 def test_ranges_and_defaults_are_those_of_each_head(cli):
     long = cli("run", LONG).stdout
     texts = {name: long.split(f"{OF_HEADS} {name}:")[1].split("\n\n")[0] for name in OPTIONS}

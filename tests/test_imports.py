@@ -12,6 +12,7 @@ import pytest
 import afltool
 from afltool.embeddings import base
 from afltool.errors import CorruptFileError, InvalidDataError, OutputExistsError, UsageError
+from afltool.names import ROW_IDS
 from afltool.store.features import open_features
 
 pa = pytest.importorskip("pyarrow")
@@ -81,6 +82,44 @@ def test_names_as_labels_and_row_ids_come_from_columns(tmp_path, rows):
         assert (features.dim, features.classes) == (2, ("cat", "dog", "emu"))
         assert features.labels.tolist() == y.tolist()
         assert features.row_ids[:2].tolist() == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("name", ROW_IDS)
+def test_row_ids_have_one_rule_in_imports_and_in_tables(tmp_path, rows, cli, name):
+    x, y = rows
+    ids = np.array([f"a/{i}" for i in range(ROWS)])
+    np.savez(tmp_path / "t.npz", x=x, y=y, **{name: ids})
+    frame = pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "y": y, name: ids})
+    frame.to_parquet(tmp_path / "t.parquet")
+    for source in ("t.npz", "t.parquet"):
+        path = afltool.import_embeddings(tmp_path / source, tmp_path / f"{source}.h5")
+        with open_features(path) as features:
+            assert features.row_ids[:2].tolist() == [b"a/0", b"a/1"]
+    pd.DataFrame({name: ids, "site": np.arange(ROWS) % 10}).to_csv(
+        tmp_path / "sites.csv", index=False
+    )
+    made = cli("split", tmp_path / "t.npz.h5", "--group", f"{tmp_path}/sites.csv:site", "--test",
+               0.5, "-o", tmp_path / "cut")  # fmt: skip
+    assert made.exit_code == 0, made.stderr
+
+
+def test_the_column_of_row_ids_can_be_named(tmp_path, rows, cli):
+    x, y = rows
+    ids = np.arange(ROWS) + 100
+    np.savez(tmp_path / "t.npz", x=x, y=y, scan=ids, path=np.zeros(ROWS, int))
+    save_file({"x": x, "y": y, "scan": ids}, tmp_path / "t.safetensors")
+    pd.DataFrame({"u": x[:, 0], "y": y, "scan": ids}).to_parquet(tmp_path / "t.parquet")
+    for source in ("t.npz", "t.safetensors", "t.parquet"):
+        out = tmp_path / f"{source}.h5"
+        assert cli("import", tmp_path / source, "--row-ids", "scan", "-o", out).exit_code == 0
+        with open_features(out) as features:
+            assert features.row_ids[:2].tolist() == [b"100", b"101"]
+            assert features.dim == (1 if source == "t.parquet" else x.shape[1])
+    refused = cli("import", tmp_path / "t.npz", "-o", tmp_path / "no.h5")
+    assert refused.exit_code == 3
+    assert "repeat another. Name the column that holds them by --row-ids" in refused.stderr
+    other = cli("import", tmp_path / "t.npz", "--row-ids", "id", "-o", tmp_path / "no.h5")
+    assert "has no id (--row-ids); it has x, y, scan, path" in other.stderr
 
 
 def test_labels_beside_a_file_that_has_none(tmp_path, rows):

@@ -218,7 +218,6 @@ def test_every_option_of_a_baseline_has_a_name_in_a_study(method):
         ("[study]\nrow = 'head'", "did you mean 'rows'"),
         ("[study]\nvalue = 'top2'", "--value is of"),
         ("[study]\nrows = 3", "is a text"),
-        ("[study]\nrows = 'label'", "under the one name 'head'"),
         ("[study]\ncolumns = 'alpah'", "did you mean 'alpha'"),
         ("[study]\nlayers = '5,x'", "--layers is numbers"),
         ("[study]\npublished = 'afl-99'", "there are no published figures 'afl-99'"),

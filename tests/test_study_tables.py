@@ -171,6 +171,12 @@ def test_a_cell_never_averages_unequal_settings(done):
         table(done, where=("alpha=7",))
 
 
+def test_a_label_is_a_name_of_rows_and_of_cells(done):
+    made = table(done, rows="label", where=("label=AFL",))
+    assert [made.row_names[r] for r in made.rows] == ["AFL"]
+    assert table(done, rows="baseline,layers").rows == table(done).rows
+
+
 def test_rounds_are_counted_up_to_the_layer(done):
     made = table(done, value="exchanges", stat="mean")
     by_row = {made.row_names[r]: made.entries[r, made.columns[0]].values[0] for r in made.rows}

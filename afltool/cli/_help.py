@@ -65,8 +65,10 @@ def _sections(command: Any, everything: bool) -> Iterator[tuple[str, Lines]]:
     for p in command.params:
         title = "Arguments" if p.param_type_name == "argument" else _heading(p)
         found.setdefault(title, []).append((_name(p), p.help or ""))
-    heads = found.pop(OF_HEADS, None)
     own = found.pop("Options", [])
+    heads = [*found.get(OF_HEADS, []), *found.pop(OF_HEADS + RARE, [])]
+    if everything:
+        found.pop(OF_HEADS, None)
     inner = getattr(command, "commands", {})
     first = {"Commands": [(name, _first_sentence(one.help)) for name, one in inner.items()]}
     last = [("-h, --help", "show this text")]
@@ -94,10 +96,10 @@ def _more(command: Any, path: str) -> str:
     """The options that are not shown, and the commands that show them."""
     titles = [_heading(p) for p in command.params if p.param_type_name == "option"]
     lines = []
-    if theirs := titles.count(OF_HEADS):
+    if any(title.startswith(OF_HEADS) for title in titles):
         lines.append(f"Options of a head: {path.split()[0]} head NAME -h")
         lines.append(f"  NAME is {', '.join(OPTIONS)}")
-    hidden = theirs + sum(title.endswith(RARE) for title in titles)
+    hidden = sum(title.endswith(RARE) for title in titles)
     if hidden:
         lines.append(f"{hidden} more options: {path} {LONG}")
     return "\n".join(lines)

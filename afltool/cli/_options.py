@@ -184,13 +184,16 @@ def _seen(p: inspect.Parameter) -> str:
 def of_heads(skip: Iterable[str] = (), at_solve: bool = False) -> list[inspect.Parameter]:
     """One parameter for each option that some head has; the help shows them head by head.
 
+    Those that are not common are shown by ``--help-all`` only.
+
     ``at_solve``: only those that `solve` may still change.
     """
     found: dict[str, inspect.Parameter] = {}
     for cls in OPTIONS.values():
         for p in parameters(
-            cls, OF_HEADS, skip=skip, only=lambda f: not at_solve or bool(f.metadata["at_solve"])
-        ):
+            cls, OF_HEADS, skip=skip, rare=True, defaults={"ridge": "default: by the head"},
+            only=lambda f: not at_solve or bool(f.metadata["at_solve"]),
+        ):  # fmt: skip
             found.setdefault(p.name, p)
     return list(found.values())
 

@@ -18,6 +18,7 @@ import numpy as np
 from .. import inputs
 from ..arrays import Array
 from ..errors import AflError, CorruptFileError, InputError, InvalidDataError
+from ..names import ROW_IDS
 
 BLOCK_BYTES = 8 << 20  # of the file's own type
 MOST_LABELS = 256 << 20  # bytes of all labels, or of all row ids
@@ -31,13 +32,14 @@ _UNREADABLE = (ValueError, OSError, EOFError, MemoryError, TypeError, KeyError, 
 
 @dataclass(frozen=True)
 class Keys:
-    """What features and labels are called in a file; None stands for the usual names.
+    """What features, labels and row ids are called in a file; None stands for the usual names.
 
-    Those are x, and y (in .parquet also label); labels may then be absent.
+    Those are x, y (in .parquet also label), and `ROW_IDS`; labels and ids may then be absent.
     """
 
     x: str | None = None
     y: str | None = None
+    row_ids: str | None = None
 
     def found(self, path: Path, names: Sequence[str]) -> tuple[str, str | None]:
         """The names of features and labels among the ``names`` in a file, the latter perhaps None.
@@ -48,6 +50,16 @@ class Keys:
         if x not in names or (self.y is not None and y not in names):
             raise lacks(path, names, x, y)
         return x, y if y in names else None
+
+    def ids(self, path: Path, names: Sequence[str]) -> str | None:
+        """The name of the row ids among the ``names`` in a file, where they are there."""
+        if self.row_ids is None:
+            return next((o for o in ROW_IDS if o in names and o not in (self.x, self.y)), None)
+        if self.row_ids not in names:
+            raise InvalidDataError(
+                f"{path} has no {self.row_ids} (--row-ids); it has {listed(names)}"
+            )
+        return self.row_ids
 
 
 @dataclass(frozen=True)
@@ -117,8 +129,12 @@ def check_label_bytes(path: Path, what: str, size: int) -> None:
 
 def lacks(path: Path, names: Sequence[str], x: str, y: str) -> InvalidDataError:
     """The error for a file without its features or labels, by their names."""
-    shown = ", ".join(names[:9]) + ", …" * (len(names) > 9)
     return InvalidDataError(
-        f"{path} has the arrays {shown or 'none'}; expected {x} (n, d) and {y} (n,), and "
-        "optionally row_ids (n,); --x and --y name them"
+        f"{path} has the arrays {listed(names)}; expected {x} (n, d) and {y} (n,), and "
+        "optionally row_ids (n,); --x, --y and --row-ids name them"
     )
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names of a file's arrays or columns."""
+    return ", ".join(names[:9]) + ", …" * (len(names) > 9) or "none"

@@ -40,7 +40,7 @@ class _Header:
 def open_npy(path: Path, keys: Keys) -> Embeddings:
     """The array of a .npy file as features."""
     if keys != Keys():
-        raise UsageError(f"{path} holds one array without a name: leave --x and --y out")
+        raise UsageError(f"{path} holds one array without a name: leave --x, --y and --row-ids out")
     header = _checked_header(path)
 
     def blocks() -> Iterator[Array]:
@@ -89,7 +89,8 @@ def open_npz(path: Path, keys: Keys) -> Embeddings:
             header = _header(file, key)
         _check_size(key, header, archive.getinfo(f"{key}.npy").file_size)
         y = None if labels is None else _member(path, archive, labels)
-        row_ids = _member(path, archive, "row_ids") if "row_ids" in names else None
+        ids = keys.ids(path, names)
+        row_ids = None if ids is None else _member(path, archive, ids)
     columns = header.fortran and len(header.shape) == 2
     if columns and header.size > MOST_COLUMNS:
         raise ValueError(

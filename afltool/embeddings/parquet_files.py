@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import numpy as np
 
 from ..arrays import Array
 from ..errors import InvalidDataError, UsageError
+from ..names import ROW_IDS
 from . import base
 from .base import MOST_FEATURES, Embeddings, Keys, check_label_bytes, lacks
 
-#: Columns that are not features.
-_LABELS, _IDS = ("y", "label"), ("row_ids", "row_id")
+#: Columns of labels, which are not features; `ROW_IDS` are none either.
+_LABELS = ("y", "label")
 
 
 def open_parquet(path: Path, keys: Keys) -> Embeddings:
@@ -28,7 +29,8 @@ def open_parquet(path: Path, keys: Keys) -> Embeddings:
             schema, rows = file.schema_arrow, file.metadata.num_rows
             columns = _feature_columns(path, schema, pyarrow, keys)
         named = _LABELS if keys.y is None else (keys.y,)
-        y, row_ids = (_column(path, schema, names) for names in (named, _IDS))
+        ids = keys.ids(path, schema.names)
+        y, row_ids = (_column(path, schema, one) for one in (named, filter(None, (ids,))))
         with _parquet_file(path) as file:
             first = next(file.iter_batches(1, columns=columns), None)
     except pyarrow.ArrowException as error:
@@ -67,17 +69,17 @@ def _feature_columns(path: Path, schema: Any, pyarrow: Any, keys: Keys) -> list[
         field.name
         for field in schema
         if (pyarrow.types.is_floating(field.type) or pyarrow.types.is_integer(field.type))
-        and field.name not in (*_LABELS, *_IDS, keys.y)
+        and field.name not in (*_LABELS, *ROW_IDS, keys.y, keys.row_ids)
     ]
     if not numbers:
         raise InvalidDataError(
             f"{path} has the columns {', '.join(schema.names)}; expected a column x of lists, or "
-            f"columns of numbers, and {' or '.join(_LABELS)}, and optionally {' or '.join(_IDS)}"
+            f"columns of numbers, and {' or '.join(_LABELS)}, and optionally {' or '.join(ROW_IDS)}"
         )
     return numbers
 
 
-def _column(path: Path, schema: Any, names: tuple[str, ...]) -> Array | None:
+def _column(path: Path, schema: Any, names: Iterable[str]) -> Array | None:
     """A column of labels or row ids; texts stay a dictionary until their size is known."""
     import pyarrow
 

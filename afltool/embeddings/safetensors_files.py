@@ -1,4 +1,4 @@
-"""Embeddings as .safetensors: the tensors x and, perhaps, y."""
+"""Embeddings as .safetensors: the tensors x and, perhaps, y and row_ids."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
             if labels is not None:
                 check_label_bytes(path, labels, 8 * prod(file.get_slice(labels).get_shape()))
             y = None if labels is None else file.get_tensor(labels)
+            ids = keys.ids(path, list(file.keys()))
+            if ids is not None:
+                check_label_bytes(path, ids, 8 * prod(file.get_slice(ids).get_shape()))
+            row_ids = None if ids is None else file.get_tensor(ids)
     except SafetensorError as error:
         raise ValueError(str(error)) from error
 
@@ -39,4 +43,4 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
             for part in slices(shape[0], shape[1] * dtype.itemsize):
                 yield rows[part]
 
-    return Embeddings(shape, dtype, blocks, y)
+    return Embeddings(shape, dtype, blocks, y, row_ids)

@@ -109,7 +109,7 @@ def ridge_option(
         f"{what}: a number ≥ 0; auto for generalised cross-validation (GCV); LO:HI:COUNT to "
         f"choose among COUNT values{more}"
     )
-    return option(default, text, at_solve=True, unset=unset)
+    return option(default, text, at_solve=True, unset=unset, common=True)
 
 
 def gamma_option() -> Any:

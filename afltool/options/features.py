@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
+from ..names import ROW_IDS
 from .datasets import SHOWN, absolute_dataset
 from .fields import Options, option
 from .files import data_in, table_in
@@ -71,6 +72,10 @@ class ImportOptions(NumberFormat):
     y: str | None = option(
         None, "array or column that holds the labels", unset="y; in .parquet also label"
     )
+    row_ids: str | None = option(
+        None, "array or column that holds the ids of the rows, by which --by, --group and "
+        "--column of tables know them", unset=f"{', '.join(ROW_IDS)}, else row/N",
+    )  # fmt: skip
     labels: Path | None = option(None, "labels of a file without y: .npy, or one a line")
     classes: Path | tuple[str, ...] | None = option(
         None, "file of class names in order, one a line; a federation shares it"

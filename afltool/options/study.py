@@ -59,7 +59,9 @@ class TableOptions(Options):
         None, "numbers of layers to show, such as 5,10,20, of heads evaluated after each round",
         unset="the study's, else the last alone",
     )  # fmt: skip
-    where: tuple[str, ...] = option((), "NAME=VALUE: these cells alone; may be repeated")
+    where: tuple[str, ...] = option(
+        (), "NAME=VALUE: these cells alone, such as alpha=0.1 or label=AFL; may be repeated"
+    )
     published: str | None = option(
         None, "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; afl-1:cifar10 "
         "where given features are of that data set",
@@ -102,16 +104,21 @@ class PictureOptions(SizeOptions):
         None, "numbers of layers to draw, of heads evaluated after each round",
         unset="the study's; all with --x layers",
     )  # fmt: skip
-    where: tuple[str, ...] = option((), "NAME=VALUE: these cells alone; may be repeated")
+    where: tuple[str, ...] = option(
+        (), "NAME=VALUE: these cells alone, such as alpha=0.1 or label=AFL; may be repeated"
+    )
 
 
 def names_of(text: str | None) -> list[str]:
     """The names in a list separated by commas, as options are called.
 
-    >>> names_of("head, shards-per-client")
-    ['head', 'shards_per_client']
+    Tables have the label, the baseline or the head of a cell under the one name ``head``.
+
+    >>> names_of("alpha, shards-per-client"), names_of("label")
+    (['alpha', 'shards_per_client'], ['head'])
     """
-    return [one.strip().replace("-", "_") for one in (text or "").split(",") if one.strip()]
+    names = [one.strip().replace("-", "_") for one in (text or "").split(",") if one.strip()]
+    return ["head" if name in ("label", "baseline") else name for name in names]
 
 
 def numbers_of(text: str | None) -> list[int]:

@@ -42,15 +42,15 @@ def import_embeddings(
     read in blocks. Labels are integers 0 … C−1 or names. ``classes`` gives the names and their
     order, which a federation must share; an integer that is the name of another class is refused.
     ``backbone`` is the name of the program that made the embeddings: only features of the same
-    name, size and number format can be added up. Row ids are 'row/N', or the array (or column)
-    ``row_ids`` of the file. With ``unlabelled`` labels need not be there and are not read into the
-    feature file, whose rows can be predicted.
+    name, size and number format can be added up. Row ids are the array or column that the option
+    ``row_ids`` names, else the first of `ROW_IDS` that is there, else 'row/N'. With ``unlabelled``
+    labels need not be there and are not read into the feature file, whose rows can be predicted.
     """
     from ..datasets import read_classes
 
     path, out = Path(embeddings), Path(out)
     o = made(ImportOptions, options)
-    keys = Keys(o.x, o.y)
+    keys = Keys(o.x, o.y, o.row_ids)
     x = open_embeddings(path, keys)
     given = None if o.unlabelled else _labels(path, x, o.labels)
     _check_shapes(path, x, given)
@@ -63,7 +63,8 @@ def import_embeddings(
     digests = {"embeddings": file_sha256(path)}
     if o.labels is not None:
         digests["labels"] = file_sha256(o.labels)
-    named = {"keys": [o.x, o.y]} if keys != Keys() else {}
+    named: dict[str, Any] = {"keys": [o.x, o.y]} if (o.x, o.y) != (None, None) else {}
+    named |= {} if o.row_ids is None else {"row_ids": o.row_ids}
     made_by = recipe("import", {"space": space, "classes": list(names), **named}, digests)
     if up_to_date(out, made_by, overwrite):
         return out
@@ -116,7 +117,7 @@ def _check_shapes(path: Path, x: Embeddings, y: NDArray[Any] | None) -> None:
         raise InvalidDataError(f"{path}: {len(x)} rows need {len(x)} labels; found shape {y.shape}")
     if x.row_ids is not None and x.row_ids.shape != (len(x),):
         raise InvalidDataError(
-            f"{path}: {len(x)} rows need as many row_ids; found {x.row_ids.shape}"
+            f"{path}: {len(x)} rows need as many row ids; found {x.row_ids.shape}"
         )
 
 
@@ -179,9 +180,12 @@ def _row_ids(path: Path, given: NDArray[Any] | None, n: int) -> NDArray[np.bytes
         return ids
     texts = _texts(path, given, "row_ids")
     if len(set(texts)) < n:
-        raise InvalidDataError(f"{path}: row_ids must differ; {n - len(set(texts))} repeat")
+        raise InvalidDataError(
+            f"{path}: row ids must differ; {n - len(set(texts))} repeat another. Name the column "
+            "that holds them by --row-ids"
+        )
     if any("\n" in text or not text for text in texts):
-        raise InvalidDataError(f"{path}: row_ids are one line each and not empty")
+        raise InvalidDataError(f"{path}: row ids are one line each and not empty")
     return np.array([text.encode() for text in texts])
 
 

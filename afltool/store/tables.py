@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
 from ..inputs import keys_once, meant, open_regular, read_bytes
+from ..names import ROW_IDS
 from ..progress import log
 
 MOST_TABLE = 150_000_000  # bytes: 3 million rows; its texts take four times as much memory
@@ -85,19 +86,19 @@ def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:
 def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     """The values of a table's column, one for each of the row ids (n,), in their order.
 
-    The table has the row ids in a column ``row``. A table of images has them in ``path``, and may
-    then have rows that are not among ``ids``. Without both, they are in the one other column that
-    holds every row id, whatever its name, such as that of ``--path-column``.
+    The row ids are in the first of the columns `ROW_IDS` that is there. A table of images has them
+    in ``path``, and may then have rows that are not among ``ids``. Without these, they are in the
+    one other column that holds every row id, whatever its name, such as that of ``--path-column``.
 
     Raises:
         InvalidDataError: no such column, a row id that is absent or there twice, an empty value.
         MismatchError: a row id without a row in the table, or a row that nobody asked for.
     """
-    columns = read_columns(table, (name,), ("row", "path"))
-    rows = columns.get("row", columns.get("path"))  # a table of images names its rows by paths
-    if rows is None:
-        rows = _column_of_ids(table, name, ids)
-    return _by_row(table, rows, columns[name], name, ids, others="row" not in columns)
+    columns = read_columns(table, (name,), ROW_IDS)
+    called = next((one for one in ROW_IDS if one in columns and one != name), None)
+    rows = _column_of_ids(table, name, ids) if called is None else columns[called]
+    images = called in (None, "path")  # such a table may have other rows, too
+    return _by_row(table, rows, columns[name], name, ids, others=images)
 
 
 def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:

@@ -250,11 +250,6 @@ def _check_shown(path: Path, shown: Mapping[str, str], names: Collection[str]) -
     """Refuse rows, columns and published figures that no table has, before the first cell."""
     for key in ("rows", "columns"):
         for name in names_of(shown.get(key)):
-            if name in (LABEL, BASELINE):
-                raise UsageError(
-                    f"{path}: {key} = {shown[key]!r} in [{SECTION}]: tables have the label, the "
-                    "baseline or the head under the one name 'head'"
-                )
             known_key(path, name, names, f"the cells ({key} in [{SECTION}])")
     if shown.get("published") not in (None, "none"):
         published(shown["published"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidDataError, UsageError
-from ..options.study import MEASURED, VALUES
+from ..options.study import MEASURED, VALUES, names_of
 from ..phases import Phase
 from ..show.crosstab import Record
 from ..store.tables import read_columns
@@ -88,10 +88,10 @@ def chosen(found: Sequence[Record], where: Sequence[str]) -> list[Record]:
     kept = list(found)
     for text in where:
         name, _, value = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not any(name in one.axes for one in found):
-            raise UsageError(f"--where {text}: no cell has the option {name.replace('_', '-')!r}")
-        kept = [one for one in kept if _equal(one.axes.get(name), value.strip())]
+        asked = names_of(name)
+        if len(asked) != 1 or not any(asked[0] in one.axes for one in found):
+            raise UsageError(f"--where {text}: no cell has the option {name.strip()!r}")
+        kept = [one for one in kept if _equal(one.axes.get(asked[0]), value.strip())]
     if not kept:
         raise UsageError(f"no cell is as --where {' --where '.join(where)} says")
     return kept

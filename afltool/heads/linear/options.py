@@ -16,8 +16,7 @@ class LinearOptions(LeastSquaresOptions):
 
     ridge: str | float = ridge_option(
         0.0,
-        more="; NAME=λ,NAME=λ for a ridge of each slice of features of several nodes, "
-        f"{EACH_SLICE} to choose them",
+        more=f"; NAME=λ,NAME=λ or {EACH_SLICE} for one of each node's features",
     )
 
 
