@@ -495,6 +495,18 @@ def test_another_run_or_a_damaged_one_is_not_continued(road, tmp_path, monkeypat
     assert not resumed()
 
 
+def test_a_file_of_somebody_else_beside_the_output_is_not_lost(road, tmp_path):
+    for name, out in (("p.csv.progress", "p.csv"), ("p.parquet.rows", "p.parquet"),
+                      ("p.parquet.progress", "p.parquet")):  # fmt: skip
+        mine = tmp_path / name
+        mine.write_text('{"mine": 1}')
+        with pytest.raises(OutputExistsError, match="needs the name"):
+            afltool.predict(road.head, road.test, tmp_path / out)
+        assert mine.read_text() == '{"mine": 1}'
+        assert [p.name for p in tmp_path.iterdir()] == [name]
+        mine.unlink()
+
+
 def test_values_that_the_format_cannot_hold_have_no_class():
     rows = [np.array(r, np.float32) for r in ([1, 2], [100, 0], [np.nan, 1])]
     block = scoring._block(["a", "b", "c", "d"], {1: "no image"}, rows, 9, skip=True)

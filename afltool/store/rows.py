@@ -172,9 +172,8 @@ def writing_rows(
 
     ``key`` says which work it is: what an earlier run with the same key committed is continued.
     When the block fails, what was committed stays for the next run. ``as_json``: of stdout.
-    ``formulas``: of CSV, see `CsvOptions`. A file
-    that is there must hold the same rows: else `OutputExistsError` at the first that differs (of
-    parquet at the end), unless ``overwrite``.
+    ``formulas``: of CSV, see `CsvOptions`. A file that is there must hold the same rows: else
+    `OutputExistsError` at the first that differs (of parquet at the end), unless ``overwrite``.
     """
     suffix = path.suffix.lower()
     in_json = as_json if path == STDOUT else suffix == ".jsonl"
@@ -191,6 +190,8 @@ def writing_rows(
     note = path.with_name(path.name + ".progress")
     kind = "text" if spool != path else FORMATS[suffix]
     there = path.exists() and not overwrite
+    if not partial_path(spool).exists():  # else what lies beside it is of an earlier run
+        _check_beside(note, spool if spool != path else None, header.encode())
     with (
         replacing(spool, kind, go_on=lambda at: _committed(at, note, key) is not None) as place,
         os.fdopen(place, "r+b", closefd=False) as file,
@@ -211,16 +212,30 @@ def writing_rows(
                 file.flush()
                 file.truncate(0)  # nothing to go on from: no trace is left
             raise
-    _forget(note)
+    note.unlink(missing_ok=True)
     if spool != path:
         spool.unlink(missing_ok=True)
 
 
-def _forget(note: Path) -> None:
-    """Remove a note, of this run or of an earlier one; what is none stays."""
-    with suppress(OSError, ValueError, TypeError, AttributeError):
-        if {"key", "done", "size", "sha256"} <= json.loads(note.read_text("utf-8")).keys():
-            note.unlink()
+def _check_beside(note: Path, spool: Path | None, header: bytes) -> None:
+    """Refuse files of somebody else under the names that the work needs beside its output."""
+    own = {note: note.exists() and _is_note(note)}
+    if spool is not None and spool.exists():
+        with spool.open("rb") as file:
+            own[spool] = file.read(len(header)) == header
+    for path, is_own in own.items():
+        if path.exists() and not is_own:
+            raise OutputExistsError(
+                f"{path} exists, and this command needs the name for rows that are under way: move "
+                "it away, or choose another -o"
+            )
+
+
+def _is_note(path: Path) -> bool:
+    with suppress(OSError, ValueError, AttributeError):
+        found = json.loads(path.read_text("utf-8"))
+        return {"key", "done", "size", "sha256"} <= set(found.keys())
+    return False
 
 
 def _committed(partial: Path, note: Path, key: str) -> dict[str, Any] | None:
