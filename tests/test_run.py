@@ -476,4 +476,5 @@ def test_features_without_another_name_are_not_replaced_by_given_ones(features, 
     with pytest.raises(OutputExistsError, match=r"01-features-train\.h5 exists, and is not"):
         afltool.run(config(features), run)
     assert (run / "01-features-train.h5").read_bytes() == before
+    assert len(list(run.iterdir())) == 1
     afltool.run(config(features), run, overwrite=True)

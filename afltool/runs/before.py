@@ -10,7 +10,7 @@ from ..errors import InputError, OutputExistsError, UsageError
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
 from ..heads.checks import check_participation, with_options
-from ..inputs import meant
+from ..inputs import distinct_files, meant
 from ..options.features import ExtractOptions
 from ..options.files import refuse_inside
 from ..show.own import check_own, is_confusion, is_evaluation, is_rounds, is_summary
@@ -76,6 +76,23 @@ def _once(known: set[str] | None, what: object, check: Callable[[], None]) -> No
         known.add(name)
 
 
+def is_linked(given: Path, place: Path, kind: str, overwrite: bool = False) -> bool:
+    """Whether a file of the folder is the given one, by its digest; False where none is there.
+
+    Raises `OutputExistsError` where another file is there that has no other name, unless
+    ``overwrite``: it would be lost.
+    """
+    digest: str = read_header(given, kind)["digest"]
+    with distinct_files():  # looking at an output is not reading it
+        have = read_header(place, kind)["digest"] if place.exists() else None
+    if have not in (None, digest) and place.stat().st_nlink == 1 and not overwrite:
+        raise OutputExistsError(
+            f"{place} exists, and is not {given}: digest {have}, expected {digest}; move it away, "
+            "choose another -o, or use --overwrite"
+        )
+    return bool(have == digest)
+
+
 def check_head(config: RunConfig) -> None:
     """Refuse a head that cannot be made or begun, or that the run's clients cannot take part in."""
     check_participation(checked_head(config), config.local_stats)
@@ -90,6 +107,14 @@ def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = Fals
     f = RunFolder
     results = {f.METRICS: is_evaluation, f.CONFUSION: is_confusion, f.ROUNDS: is_rounds}
     check_own(folder.root, {**results, f.SUMMARY: is_summary}, overwrite)
+    own = config.own
+    for given, path, kind in (
+        (own.train_features, folder.features("train"), "features"),
+        (own.test_features, folder.features("test"), "features"),
+        (own.partition, folder.clients, "partition"),
+    ):
+        if given is not None:
+            is_linked(given, path, kind, overwrite)
     place = folder.options
     if overwrite or not place.exists() or is_of_run(place, config) or is_canonical(place):
         return

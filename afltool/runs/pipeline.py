@@ -37,7 +37,7 @@ from ..store.heads import load_head
 from ..store.outputs import make_folder
 from ..store.statistics import load_statistics
 from ..store.workspace import Workspace, forget, working
-from .before import check_before, check_own_files, holds_clients_out
+from .before import check_before, check_own_files, holds_clients_out, is_linked
 from .config import KEEP_LAST, RunConfig, is_of_run
 from .late import at_solve, serves
 from .layout import RunFolder
@@ -309,19 +309,5 @@ def check_room(head: Path, train: Path) -> None:
 
 
 def link_file(kept: Path, place: Path, kind: str, overwrite: bool = False) -> Path:
-    """A file from elsewhere under the name that a run has for it.
-
-    Raises `OutputExistsError` where another file is there that has no other name, unless
-    ``overwrite``: it would be lost.
-    """
-    digest = read_header(kept, kind)["digest"]
-    with distinct_files():  # looking at an output is not reading it
-        have = read_header(place, kind)["digest"] if place.exists() else None
-    if have == digest:
-        return place
-    if have is not None and place.stat().st_nlink == 1 and not overwrite:
-        raise OutputExistsError(
-            f"{place} exists, and is not {kept}: digest {have}, expected {digest}; move it away, "
-            "choose another -o, or use --overwrite"
-        )
-    return link_or_copy(kept, place, kind)
+    """A file from elsewhere under the name that a run has for it; see `is_linked`."""
+    return place if is_linked(kept, place, kind, overwrite) else link_or_copy(kept, place, kind)
