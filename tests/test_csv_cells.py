@@ -95,8 +95,9 @@ def table():
     row, column = ("ours", BAD), ("top1",)
     entry = Entry(values=[0.5])
     return Crosstab(
-        BAD, "top-1", [row], [column], {row: BAD}, {column: "=cmd()"}, {(row, column): entry},
-        "mean", [BAD],
+        title=BAD, corner="top-1", rows=[row], columns=[column], row_names={row: BAD},
+        column_names={column: "=cmd()"}, settings={column: "=cmd()"},
+        entries={(row, column): entry}, stat="mean", notes=[BAD],
     )  # fmt: skip
 
 
