@@ -385,3 +385,4 @@ def test_noise_is_enough_against_a_member_that_knows_its_own(threshold, colludin
     )
     with pytest.raises(UsageError, match=r"noise shared under masks needs a threshold"):
         new_roster(members[:3], 2, terms=terms)
+    assert new_roster(members[:4], terms=terms, colluding=1).threshold == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from rounds_under_masks import Round
 
 import afltool
 from afltool.errors import CorruptFileError, MismatchError, UsageError
+from afltool.privacy import identity
+from afltool.privacy.releases import Release
 from afltool.stages.inspect import info
 from afltool.store.hdf5 import read_header
 from afltool.store.statistics import load_statistics
@@ -121,6 +124,16 @@ def test_a_record_is_used_for_its_own_release_alone(site):
         with pytest.raises(CorruptFileError, match=r"another release|damaged"):
             released(site, 3, "again")
     assert not list(site.glob("again-3/*"))
+
+
+def test_of_many_writers_one_draws(tmp_path):
+    afltool.keys(["site"], tmp_path)
+    me = identity.load(tmp_path / "site.key")
+    with ThreadPoolExecutor(8) as pool:
+        drawn = set(pool.map(lambda _: Release.of(me, tmp_path, {"rows": "x"}).nonce, range(32)))
+    assert len(drawn) == 1
+    assert len(list((tmp_path / "noise").iterdir())) == 1
+    assert Release.of(me, tmp_path, {"rows": "y"}).nonce not in drawn
 
 
 # ---------------------------------------------------------------- whether rows changed

@@ -26,13 +26,15 @@ def check_keys(members: Sequence[Member], server: Member | None) -> None:
             )
 
 
-def usual_threshold(n: int, c: int) -> int:
-    """⌊2n/3⌋ + 1 of n members, or more where ``c`` who collude require it.
+def usual_threshold(n: int, c: int, noise: bool = False) -> int:
+    """⌊2n/3⌋ + 1 of n members, or more where ``c`` who collude, or shared ``noise``, require it.
 
     >>> usual_threshold(3, 0), usual_threshold(10, 0), usual_threshold(10, 5)
     (3, 7, 8)
+    >>> usual_threshold(4, 1), usual_threshold(4, 1, noise=True)
+    (3, 4)
     """
-    return max(2 * n // 3 + 1, (n + c) // 2 + 1, c + 2)
+    return max(2 * n // 3 + 1, (n + c) // 2 + 1, c + (3 if noise else 2))
 
 
 def check_threshold(n: int, t: int, c: int, noise: bool) -> None:

@@ -66,13 +66,14 @@ class Roster:
     ) -> Roster:
         """A roster with a fresh random number.
 
-        ``threshold`` is ⌊2n/3⌋ + 1 unless given, or more where ``colluding`` members require it.
+        ``threshold`` is `limits.usual_threshold` unless given.
         """
         n = len(members)
+        usual = limits.usual_threshold(n, colluding, terms.shares_noise)
         made = cls(
             secrets.token_hex(16),
             tuple(sorted(members)),
-            limits.usual_threshold(n, colluding) if threshold is None else threshold,
+            usual if threshold is None else threshold,
             {k: head[k] for k in HEAD},
             limits.most_rows(n, head["phase"]) if max_rows is None else max_rows,
             terms,
@@ -89,9 +90,9 @@ class Roster:
             raise MismatchError(
                 "a roster with masks names its server: give --server NAME.pub (afltool keys new)"
             )
-        noise = self.terms.masked and self.terms.noise is not None
-        limits.check_threshold(len(self.members), self.threshold, self.colluding, noise)
-        limits.check_rows(len(self.members), self.max_rows, self.head["phase"])
+        n, noise = len(self.members), self.terms.shares_noise
+        limits.check_threshold(n, self.threshold, self.colluding, noise)
+        limits.check_rows(n, self.max_rows, self.head["phase"])
 
     @property
     def sharing(self) -> int:

@@ -63,6 +63,11 @@ class Terms:
     def masked(self) -> bool:
         return self.mode == MASKED
 
+    @property
+    def shares_noise(self) -> bool:
+        """Whether the members make the noise of the sum together."""
+        return self.masked and self.noise is not None
+
     def as_dict(self) -> dict[str, Any]:
         """The fields of the roster; `PATTERN`."""
         return {
