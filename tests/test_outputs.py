@@ -376,7 +376,7 @@ def test_of_several_results_all_are_written_or_none(copies, cli):
         words = [word for option, name in outputs.items() for word in (option, copies / name)]
         names = outputs.values() or ("train-train.h5", "train-test.h5")
         for wrong in names:
-            for content in (bytes(100), b"my,own,table\n")[: 1 if "export" in command else 2]:
+            for content in (bytes(100), b"my,own,table\n")["export" in command :]:
                 (copies / wrong).write_bytes(content)
                 done = cli(*command, *words)
                 assert done.exit_code == USAGE, (command, wrong, content, done.stderr)
