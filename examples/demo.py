@@ -83,7 +83,7 @@ def draw(out: Path, folder: Path) -> list[Path]:
     return [
         afltool.partition_picture(folder / "02-clients.h5", out / "partition.png"),
         afltool.confusion_picture(folder / "06-metrics.json", out / "confusion.png"),
-        afltool.ridge_path_picture(folder / "05-head.h5", out / "ridge-path.png"),
+        afltool.ridge_path_picture(folder / "head-final.h5", out / "ridge-path.png"),
     ]
 
 

@@ -37,6 +37,30 @@ def config(features, **more):
     return RunConfig(**given)
 
 
+@pytest.mark.parametrize("keep", ["all", "last"])
+def test_the_solved_head_has_one_name_whatever_the_number_of_rounds(features, tmp_path, keep):
+    for name, more in (("linear", {}), ("deepafl", {"layers": 2, "width": 8})):
+        one = config(features, head=name, keep_rounds=keep, **more)
+        run = afltool.run(one, tmp_path / name)
+        digest = json.loads((run / "summary.json").read_text())["head_digest"]
+        assert afltool.info(run / "head-final.h5")["digest"] == digest
+        assert afltool.info(run / "head-final.h5")["phase"] is None
+        (run / "head-final.h5").unlink()  # as in a folder of an earlier version
+        assert status(run)["state"] == "done"
+        before = {path.name: path.stat().st_mtime_ns for path in run.glob("0*.h5")}
+        afltool.run(one, run)
+        assert afltool.info(run / "head-final.h5")["digest"] == digest
+        assert before == {path.name: path.stat().st_mtime_ns for path in run.glob("0*.h5")}
+
+
+def test_a_file_of_somebody_else_with_the_name_of_the_solved_head_stays(features, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "head-final.h5").write_text("mine")
+    with pytest.raises(OutputExistsError, match="another kind"):
+        afltool.run(config(features), tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["head-final.h5"]
+
+
 def test_the_folder_shows_the_road_and_the_summary_tells_it(features, tmp_path):
     run = afltool.run(config(features), tmp_path / "run")
     names = sorted(p.name for p in run.iterdir())
@@ -50,6 +74,7 @@ def test_the_folder_shows_the_road_and_the_summary_tells_it(features, tmp_path):
         "06-confusion.csv",
         "06-metrics.json",
         "06-rounds.csv",
+        "head-final.h5",
         "run.toml",
         "summary.json",
     ]
@@ -131,7 +156,7 @@ def test_what_is_done_and_valid_is_kept_and_the_rest_made_again(features, tmp_pa
     os.remove(run / "05-head.h5")
     afltool.run(config(features), run)
     again = {p.name: p.stat().st_mtime_ns for p in run.glob("*.h5")}
-    assert {name for name in times if times[name] != again[name]} == {"05-head.h5"}
+    assert {name for name in times if times[name] != again[name]} == {"05-head.h5", "head-final.h5"}
 
 
 def test_a_damaged_file_is_not_taken_for_done(features, tmp_path):

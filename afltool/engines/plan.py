@@ -246,15 +246,21 @@ def _evaluate(config: RunConfig) -> Step:
         rounds = ['"${earlier[@]}"', f'--rounds "$RUN/{RunFolder.ROUNDS}"']
         heads = '"$RUN"/' + RunFolder.HEAD.format(suffix="*")
         before = f'earlier=()\nfor one in {heads}; do earlier+=(--earlier "$one"); done\n'
-    body = before + _call(
-        "evaluate",
-        '"$head"',
-        f'"$RUN/{TEST}"',
-        *_options(config.evaluate),
-        *([f'--train "$RUN/{TRAIN}"'] if config.own.train_accuracy else []),
-        f'-o "$RUN/{RunFolder.METRICS}"',
-        f'--confusion "$RUN/{RunFolder.CONFUSION}"',
-        *rounds,
+    result = f'"$RUN/{RunFolder.FINAL}"'
+    link = f'ln -f "$head" {result} 2> /dev/null || cp -f "$head" {result} || finish 3\n'
+    body = (
+        link
+        + before
+        + _call(
+            "evaluate",
+            '"$head"',
+            f'"$RUN/{TEST}"',
+            *_options(config.evaluate),
+            *([f'--train "$RUN/{TRAIN}"'] if config.own.train_accuracy else []),
+            f'-o "$RUN/{RunFolder.METRICS}"',
+            f'--confusion "$RUN/{RunFolder.CONFUSION}"',
+            *rounds,
+        )
     )
     about = "How good the solved head is."
     return Step("06-evaluate", "evaluate", about, body, RunFolder.METRICS)

@@ -18,6 +18,7 @@ from ..stages.extract import check_extraction
 from ..store.features import check_alike
 from ..store.hdf5 import read_header
 from ..store.heads import head_from
+from ..store.outputs import check_output
 from ..store.partitions import load_partition
 from ..store.tables import read_columns
 from .config import RunConfig, files_of, is_canonical, is_of_run
@@ -107,6 +108,8 @@ def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = Fals
     f = RunFolder
     results = {f.METRICS: is_evaluation, f.CONFUSION: is_confusion, f.ROUNDS: is_rounds}
     check_own(folder.root, {**results, f.SUMMARY: is_summary}, overwrite)
+    with distinct_files():  # a name of a head that is read, too
+        check_output(folder / f.FINAL, "head")
     own = config.own
     for given, path, kind in (
         (own.train_features, folder.features("train"), "features"),

@@ -1,7 +1,9 @@
 """The folder of a run: the one place that names its files.
 
 `run`, the Slurm scripts and `status` use the same names, so either goes on where another stopped.
-A head of several rounds adds the files of round 2 and later with a number: 04-total-2.h5.
+A head of several rounds adds the files of round 2 and later with a number: 04-total-2.h5. The
+solved head is always in `RunFolder.FINAL`, which folders of earlier versions get when they are run
+again.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from ..store.folders import SUMMARY
+from ..inputs import distinct_files
+from ..store.atomic import link_or_copy
+from ..store.folders import FINAL_HEAD, SUMMARY
 
 
 class RunFolder:
@@ -23,6 +27,7 @@ class RunFolder:
     HELD_OUT = "04-held-out{suffix}.h5"  # the sum of the held-out clients' statistics
     TOTAL = "04-total{suffix}.h5"  # the sum of the other clients' statistics
     HEAD = "05-head{suffix}.h5"  # the head, one phase further
+    FINAL = FINAL_HEAD  # the result: a second name of the head after the last round
     METRICS = "06-metrics.json"  # accuracies
     CONFUSION = "06-confusion.csv"
     ROUNDS = "06-rounds.csv"  # what each round took and brought
@@ -43,8 +48,8 @@ class RunFolder:
     WRITES = tuple(
         name.format(split="*", suffix="*")
         for name in (
-            FEATURES, CLIENTS, FIRST_HEAD, STATS + "/*", HELD_OUT, TOTAL, HEAD, METRICS, CONFUSION,
-            ROUNDS, SUMMARY, SLURM + "/*",
+            FEATURES, CLIENTS, FIRST_HEAD, STATS + "/*", HELD_OUT, TOTAL, HEAD, FINAL, METRICS,
+            CONFUSION, ROUNDS, SUMMARY, SLURM + "/*",
         )
     )  # fmt: skip
     AT_HOME: ClassVar = {
@@ -77,6 +82,11 @@ class RunFolder:
 
     def head(self, number: int) -> Path:
         return self.root / self.HEAD.format(suffix=self.suffix(number))
+
+    def name_result(self, number: int) -> Path:
+        """Make the head of the last round the result, in place of another one."""
+        with distinct_files():  # it may be a name of that head already
+            return link_or_copy(self.head(number), self.root / self.FINAL, "head")
 
     @staticmethod
     def suffix(number: int) -> str:

@@ -85,12 +85,14 @@ class _Run:
         number = None if self.overwrite else finished_round(self.folder, self.config, start)
         if number is not None:
             remove_rounds(self.folder, number)
+            self.folder.name_result(number)
             self.keep_options()
             return self.folder.root
         self.say_exchange(start)
         space.keeps_rows = not load_head(start)[0].options.one_round()
         check_room(start, train)
         heads, uploads = self.rounds(train, clients, start)
+        self.folder.name_result(len(heads))
         metrics = self.measure(heads, train, test)
         self.summary(load_head(heads[-1])[0], metrics, uploads)
         self.keep_options()

@@ -15,6 +15,7 @@ from ..progress import log
 from ..shown import byte_text, shown
 from ..store.atomic import write_text
 from ..store.csv_text import csv_of_frame
+from ..store.folders import FINAL_HEAD
 from .evaluations import figure_label
 from .rounds import rounds_table
 from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_words
@@ -166,6 +167,7 @@ def print_summary(summary: dict[str, Any]) -> None:
         ("a client sends", told),
         *((name, f"{s:.2f} s   {file}") for name, s, file in _by_stage(summary["stages"])),
         ("digest of the total", summary["total_digest"]),
+        ("the solved head", FINAL_HEAD),
     ]
     _tell(facts, rounds)
 

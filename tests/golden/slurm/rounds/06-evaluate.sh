@@ -12,5 +12,6 @@
 source /scratch/run/slurm/common.sh
 of_round "${1:-1}"
 
+ln -f "$head" "$RUN/head-final.h5" 2> /dev/null || cp -f "$head" "$RUN/head-final.h5" || finish 3
 stage evaluate "$head" "$RUN/01-features-test.h5" -o "$RUN/06-metrics.json" \
     --confusion "$RUN/06-confusion.csv"
