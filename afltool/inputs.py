@@ -225,16 +225,30 @@ def null(text: str) -> None:
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """The tree of a TOML file.
+    """The tree of a TOML file; its keys are names of options, with dashes or underscores.
 
     Raises:
         InputError, CorruptFileError: as `read_json`.
+        UsageError: a table has a key in both spellings.
     """
     text = read_text(path, what)
     try:
-        return tomllib.loads(text)
+        tree = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not valid TOML: {error}") from None
+    _check_spellings(path, tree)
+    return tree
+
+
+def _check_spellings(path: str | Path, value: Any) -> None:
+    keys: dict[str, str] = {}
+    for key, one in value.items() if isinstance(value, dict) else ():
+        other = keys.setdefault(key.replace("-", "_"), key)
+        if other != key:
+            raise UsageError(f"{path} gives {other!r} and {key!r}: these are one option, twice")
+        _check_spellings(path, one)
+    for one in value if isinstance(value, list) else ():
+        _check_spellings(path, one)
 
 
 def lines_of(stream: IO[str], most: int = MOST_LINES) -> Iterator[str]:

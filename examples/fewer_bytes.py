@@ -147,7 +147,10 @@ def low_rank(data: Data, rank: int) -> tuple[float, float, float]:
 
 def of(G: F64, sums: Statistics, data: Data) -> Problem:
     H = sums.arrays[CROSS] * 2.0 ** -int(data.space["fraction_bits"])
-    return Problem(G, H, sums.rows, sums.class_counts, intercept=True)
+    problem = Problem(G, H, sums.rows, sums.class_counts, intercept=True)
+    s, Q = np.linalg.eigh(problem.G)  # of sums that were cut some are below 0: no gram has such
+    problem.G = (Q * np.maximum(s, 0.0)) @ Q.T
+    return problem
 
 
 def right(W: F64, X: FixedPoint, y: NDArray[np.int64], rows: NDArray[np.intp]) -> float:

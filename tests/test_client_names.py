@@ -82,4 +82,4 @@ def test_local_stats_of_a_silo_prints_its_file(sites, tmp_path, cli):
     refused = cli("local-stats", sites / "0.h5", "--client", "a", "--only", "0/2", "--head",
                   "linear", "-o", tmp_path)  # fmt: skip
     assert refused.exit_code == 2
-    assert "--only is for the clients of a partition" in refused.stderr
+    assert "--only is not used with --client" in refused.stderr

@@ -5,7 +5,10 @@ An option that is accepted and dropped on the way computes something else than w
 
 from __future__ import annotations
 
+import inspect
 import json
+import logging
+import re
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -17,14 +20,17 @@ from helpers_images import write_imagefolder
 
 import afltool
 from afltool.baselines import METHODS, method_class
+from afltool.cli._options import only_with
 from afltool.cli.app import app
 from afltool.engines import slurm
 from afltool.engines.site import Site
-from afltool.errors import UsageError
+from afltool.errors import AflError, UsageError
 from afltool.extraction.asked import Asked
 from afltool.heads import OPTIONS, make_head
-from afltool.options import checked
+from afltool.options import Options, checked, flag
+from afltool.options import only as only_options
 from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
+from afltool.options.only import ABSENT, ANY, FACTS, GIVEN, conditions, refuse_unused
 from afltool.options.partition import PartitionOptions
 from afltool.options.solving import (
     EvaluateOptions,
@@ -80,6 +86,32 @@ def another(f, folder=Path("/some/where")):
     return (folder / "other",) if kinds[0].startswith("tuple") else "other"
 
 
+def fulfilling(f, wanted):
+    """A value of another option that meets a condition."""
+    if wanted is GIVEN:
+        return another(f)
+    return f.default if wanted is ABSENT else wanted[0] if isinstance(wanted, tuple) else wanted
+
+
+def violating(f, wanted):
+    """A value of another option that does not."""
+    if wanted in (GIVEN, ABSENT):
+        return f.default if wanted is GIVEN else another(f)
+    if isinstance(wanted, bool):
+        return not wanted
+    return next(v for v in (f.default, another(f)) if v != wanted)
+
+
+def satisfied(cls, name):
+    """The options that an option needs beside it, by what is declared; no facts of inputs."""
+    known, found = {f.name: f for f in fields(cls)}, {}
+    for other, wanted in conditions(cls).get(name, {}).items():
+        one = other.split(ANY)[0]
+        if one in known and wanted is not ABSENT:
+            found |= {**satisfied(cls, one), one: fulfilling(known[one], wanted)}
+    return {k: v for k, v in found.items() if v != known[k].default}
+
+
 def together(cls, f, value):
     """The value with the options that it needs beside it."""
     beside = {
@@ -94,7 +126,265 @@ def together(cls, f, value):
         "law": {"keep_clients": True} if cls is AggregateOptions else {},
         "shard": {},
     }.get(f.name, {})
-    return {**beside, f.name: "1/2" if f.name == "shard" else value}
+    only = {k: v for k, v in satisfied(cls, f.name).items() if k not in beside}
+    return {**only, **beside, f.name: "1/2" if f.name == "shard" else value}
+
+
+# ------------------------------------------------------------ used only with others
+
+
+def every_class(cls=Options):
+    """Every class of options that there is, heads' and rivals' too."""
+    for name in METHODS:
+        method_class(name)
+    list(OPTIONS.values())
+    for one in cls.__subclasses__():
+        if one.__module__.startswith("afltool."):
+            yield one
+            yield from every_class(one)
+
+
+CONDITIONS = [
+    pytest.param(cls, name, other, wanted, id=f"{cls.__name__}-{name}-{other}")
+    for cls in dict.fromkeys(every_class())
+    for name, only in conditions(cls).items()
+    for other, wanted in only.items()
+]
+
+
+def needed(cls):
+    """Values of the options that a class cannot do without."""
+    found = {f.name: another(f) for f in fields(cls) if f.default is MISSING}
+    return {**found, **({"backbone": "resnet18", "data": "digits"} if "data" in found else {})}
+
+
+PAIRS = {  # of options that need each other, which `check` says with its reasons
+    "mask": {"sign": Path("k.key"), "roster": Path("r.json")},
+    "offers": {"key": Path("k.key"), "roster": Path("r.json")},
+    "key": {"offers": (Path("o"),), "roster": Path("r.json")},
+}
+
+
+@pytest.mark.parametrize(("cls", "name", "other", "wanted"), CONDITIONS)
+def test_an_option_that_is_not_used_beside_others_is_refused(cls, name, other, wanted, caplog):
+    known = {f.name: f for f in fields(cls)}
+    given = {**needed(cls), name: another(known[name])}
+    if other in FACTS:
+        options = cls(**{**given, **satisfied(cls, name)})
+        refuse_unused(options, {other: True})
+        with pytest.raises(
+            UsageError, match=f"{_any_of(cls, name)} is used only with {FACTS[other]}"
+        ):
+            refuse_unused(options, {other: False})
+        return
+    others = other.split(ANY)
+    wrong = {one: violating(known[one], wanted) for one in others}
+    more = {k: v for one in others for k, v in PAIRS.get(one, {}).items() if wanted is ABSENT}
+
+    def made():
+        return cls(**{**given, **satisfied(cls, name), **more, **wrong})
+
+    if known[name].metadata["of_axes"]:  # named, and not refused
+        only_options._tell.cache_clear()
+        with caplog.at_level(logging.INFO, "afltool"):
+            made()
+        said = caplog.text
+    else:
+        with pytest.raises(UsageError, match=_any_of(cls, name)) as told:
+            made()
+        said = str(told.value)
+    assert flag(others[-1]) in said
+    assert "is used only with" in said or "is not used with" in said
+    right = {**given, **PAIRS.get(name, {}), **satisfied(cls, name)}
+    for one in list(right):
+        right |= {k: v for k, v in PAIRS.get(one, {}).items() if k not in right}
+    assert getattr(cls(**right), name) == given[name]
+
+
+def _any_of(cls, name):
+    """The option, or one that it needs beside it, which may be refused first."""
+    return f"({'|'.join(map(flag, [name, *satisfied(cls, name)]))})"
+
+
+def own_conditions(found=app, path=()):
+    """What options of commands that are in no class are used with: path, command, name, only."""
+    for one in found.registered_commands:
+        parameters = inspect.signature(one.callback).parameters.values()
+        for name, only in only_with(parameters).items():
+            yield pytest.param((*path, one.name), name, only, id="-".join([*path, one.name, name]))
+    for group in found.registered_groups:
+        yield from own_conditions(group.typer_instance, (*path, group.name))
+
+
+def word_of(command, name):
+    """An option as somebody types it, with a value that its type takes."""
+    (one,) = (p for p in command.params if flag(name) in p.opts)
+    kind = one.type_descriptor.annotation
+    kind = (getattr(kind, "__args__", None) or (kind,))[0]
+    return [flag(name)] if one.is_flag else [flag(name), {int: "1", float: "0.5"}.get(kind, "x")]
+
+
+@pytest.mark.parametrize(("path", "name", "only"), list(own_conditions()))
+def test_an_option_that_a_command_does_not_use_is_refused(path, name, only, cli):
+    """Before anything is read: the files here are not there."""
+    command = command_of(app)
+    for word in path:
+        command = command.commands[word]
+    line = [*path, *("x" for p in command.params if p.required and not p.opts[0].startswith("-"))]
+    for p in command.params:
+        if p.required and p.opts[0].startswith("-") and flag(name) not in p.opts:
+            line += [p.opts[0], "x"]
+    for other, wanted in only.items():
+        beside = word_of(command, other) if wanted is ABSENT else []
+        done = cli(*line, *word_of(command, name), *beside)
+        assert done.exit_code == 2, done.stderr
+        assert flag(name) in done.stderr
+        assert flag(other.split(ANY)[-1]) in done.stderr
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    (["import", "{embeddings}", "--dtype", "float32", "--fraction-bits", 3],
+     "--fraction-bits is used only with --dtype int16; found float32"),
+    (["export", "{head}", "--seed", 3, "--weights", "random"],
+     "--weights is used only with --with-backbone"),
+    (["export", "{head}", "--weights", "IMAGENET1K_V1"], "is used only with --with-backbone"),
+    (["predict", "{head}", "{test}", "--weights", "random"],
+     "--weights is used only with images as inputs, and there is none here"),
+    (["predict", "{head}", "{test}", "--path-column", "file"],
+     "--path-column is used only with a table of images as input"),
+    (["run", "--data", "digits", "--backbone", "resnet18", "--weights-seed", 3],
+     "--weights-seed is used only with --weights random; found default"),
+    (["extract", "--data", "digits", "--backbone", "resnet18", "--seed", 3],
+     "--seed is used only with --weights random"),
+    (["local-stats", "{train}", "--head", "linear", "--client", "a", "--passphrase-file", "p"],
+     "--passphrase-file is used only with --sign"),
+])  # fmt: skip
+def test_what_was_dropped_in_silence_is_refused(line, said, road, tmp_path, cli):
+    words = [str(word).format(**vars(road)) for word in line]
+    done = cli(*words, "-o", tmp_path / ("o.csv" if "predict" in line else "o.onnx"))
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_axis_that_some_cells_do_not_use_is_named(caplog):
+    """So a study may have it for all of its cells."""
+    only_options._tell.cache_clear()
+    with caplog.at_level(logging.INFO, "afltool"):
+        RunConfig(data="digits", backbone="resnet18", participation_kind="inconsistent")
+    assert "--participation-kind is used only with --participation" in caplog.text
+
+
+# ------------------------------------------------------------ an effect, or a message
+
+CHECKS = {  # they refuse or allow, and change no result
+    "complete", "allow_repeats", "min_rows", "max_rows", "again",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def noisy(road, tmp_path_factory):
+    """Test features with some wrong labels, so that bootstrap samples differ."""
+    at = tmp_path_factory.mktemp("noisy")
+    with np.load(road.folder / "test.npz") as given:
+        y = np.where(np.arange(len(given["y"])) % 5 == 0, (given["y"] + 1) % 4, given["y"])
+        np.savez(at / "x.npz", x=given["x"], y=y)
+    return afltool.import_embeddings(at / "x.npz", at / "x.h5")
+
+
+def stages(road, noisy):
+    """How each stage is called by functions: options class, call, and combinations of options."""
+    stats = {"partition": road.clients, "head_options": {"ridge": 1.0}}
+    return {
+        "import": (ImportOptions, lambda out, **o: afltool.import_embeddings(
+            road.embeddings, out / "o.h5", **o), [{}, {"dtype": "float32"}, {"unlabelled": True}]),
+        "convert": (ConvertOptions, lambda out, **o: afltool.convert(
+            road.train, out / "o.h5", **o), [{"fraction_bits": 8}, {"dtype": "float32"}]),
+        "split": (SplitOptions, lambda out, **o: afltool.split(road.train, out, **o), [{}]),
+        "partition": (PartitionOptions, lambda out, **o: afltool.partition(
+            road.train, out / "o.h5", **o), [
+                {"scheme": "iid", "clients": 3}, {"clients": 3, "alpha": 1.0},
+                {"scheme": "shards", "clients": 3, "shards_per_client": 2},
+                {"scheme": "dirichlet-pfl", "clients": 3, "alpha": 1.0, "min_size": 5},
+                {"scheme": "pathological-pfl", "clients": 3}]),
+        "local-stats": (LocalStatsOptions, lambda out, **o: afltool.local_stats(
+            road.train, "linear", out / "o", **o), [{**stats}, {**stats, "sum": True},
+                {"client": "a"}]),
+        "aggregate": (AggregateOptions, lambda out, **o: afltool.aggregate(
+            [road.stats], out / "o.h5", **o), [{}, {"law": "pairwise"}]),
+        "solve": (SolveOptions, lambda out, **o: afltool.solve(
+            road.total, out / "o.h5", **o), [{}]),
+        "evaluate": (EvaluateOptions, lambda out, **o: afltool.evaluate(
+            road.head, noisy, **o), [{}, {"metrics": "accuracy"}, {"each_round": True}]),
+        "predict": (PredictOptions, lambda out, **o: afltool.predict(
+            road.head, road.test, out / "o.csv", **o), [{}, {"scores": True}]),
+        "export": (ExportOptions, lambda out, **o: afltool.export(
+            road.head, out / "o.safetensors", **o), [{}]),
+    }  # fmt: skip
+
+
+COMBINATIONS = [
+    pytest.param(name, number, f, id=f"{name}-{number}-{f.name}")
+    for name, count in (("import", 3), ("convert", 2), ("split", 1), ("partition", 5),
+                        ("local-stats", 3), ("aggregate", 2), ("solve", 1), ("evaluate", 3),
+                        ("predict", 2), ("export", 1))
+    for number in range(count)
+    for f in fields(COMMANDS[name])
+    if f.metadata["in_result"] and f.name not in CHECKS
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """What a stage did without the option, by the combination of the others."""
+    return {}
+
+
+def outcome(call, out, caplog, **options):
+    """What a stage does: its result, or why not; what it writes, and what it says."""
+    caplog.clear()
+    out.mkdir()
+    try:
+        result = call(out, **options)
+    except (AflError, OSError) as error:
+        return f"{type(error).__name__}: {error}", None
+    files = {}
+    for path in sorted(p for p in out.rglob("*") if p.is_file()):
+        header = dict(read_header(path)) if path.suffix == ".h5" else {}
+        header.pop("provenance", None)
+        files[str(path.relative_to(out))] = header or path.read_bytes()
+    result = result if isinstance(result, dict) else None
+    said = re.sub(r"[\d.]+ s\b", "", caplog.text).replace(str(out), "")
+    return None, (files, json.loads(json.dumps(result).replace(str(out), "")), said)
+
+
+@pytest.mark.parametrize(("name", "number", "f"), COMBINATIONS)
+def test_every_option_has_an_effect_in_every_combination_or_is_refused(
+    name, number, f, road, noisy, outcomes, tmp_path, caplog
+):
+    cls, call, combinations = stages(road, noisy)[name]
+    beside = combinations[number]
+    known = {one.name: one for one in fields(cls)}
+    if f.name in beside:
+        return
+    value = {
+        "table": road.folder / "none.csv", "views": "flip", "y": "y", "x": "x",
+        "group": "none.csv:site", "by": "none.csv:site", "metrics": "balanced-accuracy",
+        "positive": "1", "seed": 5, "samples": 50,
+        "held_out": tmp_path / "b" / "held.h5", "errors": tmp_path / "b" / "wrong.csv",
+        "card": tmp_path / "b" / "card.md",
+    }.get(f.name, another(known[f.name]))  # fmt: skip
+    if (name, number) not in outcomes:
+        outcomes[name, number] = outcome(call, tmp_path / "a", caplog, **beside)
+    plain = outcomes[name, number]
+    assert plain[0] is None, plain
+    why, did = outcome(call, tmp_path / "b", caplog, **{**beside, f.name: value})
+    if f.metadata["of_axes"]:
+        return  # a message, which is said once: see above
+    if why is not None:
+        assert flag(f.name) in why or str(value) in why or "none.csv" in why or "other" in why, why
+    else:
+        assert did != plain[1], f"{flag(f.name)} {value} changes nothing beside {beside}"
 
 
 # ------------------------------------------------------------ the command

@@ -428,7 +428,7 @@ def test_a_stranger_and_another_head_are_refused_by_name(signing, tmp_path):
 
 def test_options_that_need_others_are_refused(fresh):
     for options, what in (
-        ({"roster": fresh.roster}, "belongs to --sign"),
+        ({"roster": fresh.roster}, "--roster is used only with --sign"),
         ({"mask": (fresh.folder,)}, "needs --sign KEY and --roster"),
         ({"dp_epsilon": 1.0, "dp_delta": 1e-5, "clip": 1.0}, "needs --sign"),
         ({"dp_epsilon": 1.0}, "takes --dp-epsilon, --dp-delta and --clip"),
@@ -437,15 +437,15 @@ def test_options_that_need_others_are_refused(fresh):
             afltool.local_stats(
                 fresh.folder / "site-0.h5", fresh.head, fresh.where, client="site-0", **options
             )
-    with pytest.raises(UsageError, match="--offers needs --roster"):
+    with pytest.raises(UsageError, match="--offers is used only with --roster"):
         afltool.aggregate([fresh.folder], fresh.where / "t.h5", offers=(fresh.folder,))
     with pytest.raises(UsageError, match="--offers needs --key"):
         fresh.aggregate([fresh.folder], key=None)
-    with pytest.raises(UsageError, match="--key belongs to --offers"):
+    with pytest.raises(UsageError, match="--key is used only with --offers"):
         fresh.aggregate([fresh.folder], offers=())
-    with pytest.raises(UsageError, match="--again belongs to --mask"):
+    with pytest.raises(UsageError, match="--again is used only with --mask"):
         fresh.signed("site-0", again=True)
-    with pytest.raises(UsageError, match="masked files are added alone"):
+    with pytest.raises(UsageError, match="is not used with --offers"):
         fresh.aggregate([fresh.folder], law="pairwise")
 
 

@@ -315,6 +315,11 @@ def test_options_come_from_toml_and_the_command_line_wins(features, tmp_path):
         ("clients = 'many'", r"clients takes a whole number; found 'many'"),
         ("clients = true", r"clients takes a whole number; found True"),
         ("[a]\nclients = 1\n[b]\nclients = 2", r"gives 'clients' more than once"),
+        (
+            "partition-seed = 1\npartition_seed = 2",
+            r"'partition-seed' and 'partition_seed'.* twice",
+        ),
+        ("[a]\nhead-seed = 1\n[b]\nhead_seed = 2", r"gives 'head_seed' more than once"),
         ("clients = ", r"not valid TOML"),
     ],
 )

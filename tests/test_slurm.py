@@ -146,6 +146,7 @@ def test_a_site_file_gives_defaults_and_options_win(tmp_path, monkeypatch):
         ("[solve]\nshards = 4", r"'shards' is no option of a site"),
         ("account = 'a b'", r"--account is one word; found 'a b'"),
         ("setup = 'module load x'", r"setup is a list of lines"),
+        ("at-once = 1\nat_once = 2", r"'at-once' and 'at_once': these are one option, twice"),
         ("at-once = 0", r"--at-once is 1 to 10.6; found 0"),
         ("time = '00:00'", r"--time .* above 0; found '00:00'"),
         ("memory = '0G'", r"--memory .* above 0; found '0G'"),

@@ -21,6 +21,7 @@ import typer
 from ..heads import OPTIONS
 from ..options import flag, help_of
 from ..options.files import Files, Given, of_field, of_parameter, refuse_shared
+from ..options.only import Only, OnlyWith, refuse_unused_words
 from ..runs.config import DEFAULTS, HERE, PARTS
 from ._console import command
 from ._help import OF_HEADS, RARE
@@ -146,6 +147,7 @@ def with_options(
 
     def wrapper(**values: Any) -> Any:
         refuse_shared(_files(every, values))
+        refuse_unused_words(_given(every, values), only_with(every))
         chosen: dict[str, dict[str, Any]] = {group: {} for group in groups}
         for name, (group, p) in inner.items():
             value = values.pop(name)
@@ -169,6 +171,41 @@ def _files(every: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> Ite
         told = of_parameter(p)
         if told is not None and values.get(p.name) is not None:
             yield _seen(p), told, values[p.name]
+
+
+def used_with(
+    found: Iterable[inspect.Parameter], only: Only, but: Iterable[str] = ()
+) -> list[inspect.Parameter]:
+    """The parameters, used only with other options of the command; ``but``: names of the others."""
+    kept = set(but)
+    return [
+        p if p.name in kept else p.replace(annotation=Annotated[p.annotation, OnlyWith(only)])
+        for p in found
+    ]
+
+
+def only_with(every: Iterable[inspect.Parameter]) -> dict[str, Only]:
+    """What options of a command are used with beside what their classes say, by names as typed."""
+    return {
+        _typed(p): one.only
+        for p in every
+        for one in get_args(p.annotation)
+        if isinstance(one, OnlyWith)
+    }
+
+
+def _given(every: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are not what stands for "not given", by names as typed."""
+    pairs = ((p, values.get(p.name)) for p in every)
+    return {
+        _typed(p): value
+        for p, value in pairs
+        if value is not None and value is not False and value != [] and value != p.default
+    }
+
+
+def _typed(p: inspect.Parameter) -> str:
+    return _seen(p).removeprefix("--").replace("-", "_")
 
 
 def _seen(p: inspect.Parameter) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from ..engines.site import Site, make_site
 from ..errors import UsageError
+from ..options.only import ABSENT, OnlyWith
 from ..runs.config import RunConfig, read_config
 from ._options import add, of_run, parameters
 from ._streams import say, say_lines, tell
@@ -83,7 +84,7 @@ def show_scripts(texts: dict[str, str], as_json: bool) -> None:
 def status(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a study")],
     name: FieldName = None,
-    as_json: Json = False,
+    as_json: Annotated[Json, OnlyWith({"field": ABSENT})] = False,
 ) -> None:
     """Show what of a run or study is done, running, failed or stale, and how to continue it."""
     from ..engines.status import status as look

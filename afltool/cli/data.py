@@ -10,13 +10,15 @@ import typer
 from ..options.csv_files import CsvOptions, check_formulas, is_csv
 from ..options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from ..options.files import WRITES
+from ..options.only import ABSENT, GIVEN, OnlyWith
 from ..options.partition import PartitionOptions
-from ._options import add
+from ._options import add, parameters, used_with
 from ._types import Json, Overwrite, passing, print_json, show, show_all
 
 
 def add_to(app: typer.Typer) -> None:
-    add(app, "extract", extract, options=ExtractOptions)
+    listing = used_with(parameters(ExtractOptions), {"list_nodes": ABSENT}, but=_OF_NETWORKS)
+    add(app, "extract", extract, options=listing)
     passing(
         app, "import", "imports:import_embeddings",
         ("embeddings", Path, ".npz, .parquet or .safetensors with x and y, or .npy with --labels"),
@@ -33,18 +35,25 @@ def add_to(app: typer.Typer) -> None:
         ("shards", list[Path], "files, folders, globs, or - for stdin"),
         "Put the shards of one extraction together; the file equals one made without shards.",
     )  # fmt: skip
-    add(app, "partition", partition, options=PartitionOptions, csv=CsvOptions)
+    dealing = used_with(parameters(PartitionOptions), {"out": GIVEN})
+    add(app, "partition", partition, options=dealing, csv=CsvOptions)
+
+
+#: Options of `extract` on which the nodes of its network depend, and what it has to be told.
+_OF_NETWORKS = ("backbone", "data", "image_size", "preprocess", "views", "weights", "node")
 
 
 def extract(
     options: dict[str, Any],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="feature file; without it, the store")
+        Path | None,
+        typer.Option("--out", "-o", help="feature file; without it, the store"),
+        OnlyWith({"list_nodes": ABSENT}),
     ] = None,
     list_nodes: Annotated[
         bool, typer.Option("--list-nodes", help="print what --node can name, and extract nothing")
     ] = False,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[Overwrite, OnlyWith({"list_nodes": ABSENT})] = False,
     as_json: Json = False,
 ) -> None:
     """Run images through a frozen backbone and keep the features, so they are made only once."""
@@ -102,7 +111,7 @@ def partition(
         typer.Option("--export", help="also write row,client as CSV, parquet, JSON"),
         WRITES,
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[Overwrite, OnlyWith({"out|export": GIVEN})] = False,
     as_json: Json = False,
 ) -> None:
     """Deal the rows of a feature file to clients; each row gets one client.

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError, UsageError
+from ..options.only import ABSENT, OnlyWith
 from ..options.pictures import RocOptions, SizeOptions
 from ..options.study import PictureOptions
 from ._options import add
@@ -61,9 +62,11 @@ def info(
     file: Annotated[Path, typer.Argument(help="any file that afltool wrote")],
     name: FieldName = None,
     every: Annotated[
-        bool, typer.Option("--all", help="print everything: options, report, recipe, provenance …")
+        bool,
+        typer.Option("--all", help="print everything: options, report, recipe, provenance …"),
+        OnlyWith({"json": ABSENT, "field": ABSENT}),
     ] = False,
-    as_json: Json = False,
+    as_json: Annotated[Json, OnlyWith({"field": ABSENT})] = False,
 ) -> None:
     """Show what is in a file, and its digest; with --all also where it comes from."""
     from ..stages.inspect import info as look

@@ -11,6 +11,7 @@ from ..heads import OPTIONS
 from ..options.csv_files import KEEP, check_formulas, is_csv
 from ..options.features import SpaceOptions
 from ..options.files import WRITES
+from ..options.only import GIVEN, OnlyWith
 from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
 from ._options import add, of_heads, of_run, parameters
@@ -112,7 +113,7 @@ def evaluate(
         typer.Option("--rounds", help="also write the table of rounds, .csv or .parquet"),
         WRITES,
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[Overwrite, OnlyWith({"out|confusion|rounds|errors": GIVEN})] = False,
     as_json: Json = False,
 ) -> None:
     """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
@@ -216,7 +217,7 @@ def predict(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="a .csv, .jsonl or .parquet file; - is stdout")
     ] = Path("-"),
-    overwrite: Overwrite = False,
+    overwrite: Annotated[Overwrite, OnlyWith({"out": GIVEN})] = False,
     as_json: Json = False,
 ) -> None:
     """Predict the class of images, or of rows of features, with a head; no labels are needed.

@@ -11,8 +11,9 @@ from ..engines.site import Site, make_site
 from ..errors import UsageError
 from ..options.csv_files import CsvOptions, check_formulas
 from ..options.files import Files
+from ..options.only import ABSENT, GIVEN, OnlyWith
 from ..options.study import StudyOptions, TableOptions
-from ._options import add, of_run, parameters
+from ._options import add, of_run, parameters, used_with
 from ._streams import say, say_lines
 from ._types import Json, Overwrite, print_json
 from .batch import check_submit, show_scripts, submitted
@@ -20,7 +21,8 @@ from .batch import check_submit, show_scripts, submitted
 
 def add_to(app: typer.Typer) -> None:
     of_site = parameters(Site, "Slurm", skip=_OF_RUNS, rename=_RENAMED, rare=True)
-    how = parameters(StudyOptions, "Study")
+    of_site = used_with(of_site, {"slurm": GIVEN})
+    how = used_with(parameters(StudyOptions, "Study"), {"list": ABSENT}, but=("seeds",))
     add(app, "study", study, how=how, of_site=of_site, options=of_run())
     add(app, "table", table, options=TableOptions, csv=CsvOptions)
     add(app, "report", report, options=TableOptions)
@@ -42,23 +44,35 @@ def study(
         Files(),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="folder of the study; --print needs it, too")
+        Path | None,
+        typer.Option("--out", "-o", help="folder of the study; --print needs it, too"),
+        OnlyWith({"list": ABSENT}),
     ] = None,
     print_: Annotated[
-        bool, typer.Option("--print", help="print the command lines and do nothing")
+        bool,
+        typer.Option("--print", help="print the command lines and do nothing"),
+        OnlyWith({"list": ABSENT}),
     ] = False,
     check: Annotated[
         bool,
         typer.Option("--check", help="solve every total again by itself; heads must be equal"),
+        OnlyWith({"list": ABSENT, "print": ABSENT, "slurm": ABSENT}),
     ] = False,
     list_: Annotated[bool, typer.Option("--list", help="the studies that are shipped")] = False,
     slurm: Annotated[
         bool,
         typer.Option("--slurm", help="write job scripts: an array over cells; --print shows them"),
+        OnlyWith({"list": ABSENT}),
     ] = False,
-    submit: Annotated[bool, typer.Option("--submit", help="with --slurm: also start them")] = False,
+    submit: Annotated[
+        bool,
+        typer.Option("--submit", help="with --slurm: also start them"),
+        OnlyWith({"slurm": GIVEN}),
+    ] = False,
     site: Annotated[
-        Path | None, typer.Option("--site", help="TOML of the site's defaults ($AFLTOOL_SITE)")
+        Path | None,
+        typer.Option("--site", help="TOML of the site's defaults ($AFLTOOL_SITE)"),
+        OnlyWith({"slurm": GIVEN}),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -78,8 +92,8 @@ def study(
         raise UsageError("name a study: a TOML file, or one of afltool study --list")
     wanted, place = asked_for(spec, out, options, o.seeds)
     out = place.root
-    if slurm or submit or site is not None or of_site:
-        _check_slurm(slurm, submit, print_, o)
+    if slurm:
+        _check_slurm(submit, print_, o)
         _jobs(wanted, out, o.most, _site(of_site, site), print_, submit, as_json)
         return
     if print_:
@@ -93,9 +107,7 @@ def study(
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
 
 
-def _check_slurm(slurm: bool, submit: bool, print_: bool, o: StudyOptions) -> None:
-    if not slurm:
-        raise UsageError("--submit, --site and the options of a cluster belong to --slurm")
+def _check_slurm(submit: bool, print_: bool, o: StudyOptions) -> None:
     if o.only is not None or o.prepare:
         raise UsageError("--slurm is for all cells: leave --only and --prepare out")
     check_submit(print_, submit)
@@ -129,7 +141,7 @@ def table(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="also write it to this file; - is stdout")
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[Overwrite, OnlyWith({"out": GIVEN})] = False,
 ) -> None:
     """Print the table of a study: rows and columns by options, a statistic over seeds."""
     from ..show.crosstab import FORMATS, as_csv

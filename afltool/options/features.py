@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UsageError
 from ..names import ROW_IDS
 from .datasets import SHOWN, absolute_dataset
 from .fields import Options, option
@@ -27,8 +26,9 @@ class NumberFormat(Options):
         choices=("int16", "float32"), common=True,
     )  # fmt: skip
     fraction_bits: int = option(
-        9, "fraction bits of int16 features; with 9 the range is ±64", at_least=0, at_most=15
-    )
+        9, "fraction bits of int16 features; with 9 the range is ±64", at_least=0, at_most=15,
+        only={"dtype": "int16"},
+    )  # fmt: skip
 
     @property
     def bits(self) -> int | None:
@@ -70,25 +70,24 @@ class ImportOptions(NumberFormat):
 
     x: str | None = option(None, "array, or column of lists, that holds the features", unset="x")
     y: str | None = option(
-        None, "array or column that holds the labels", unset="y; in .parquet also label"
+        None, "array or column that holds the labels", unset="y; in .parquet also label",
+        only={"unlabelled": False},
+    )  # fmt: skip
+    labels: Path | None = option(
+        None, "labels of a file without y: .npy, or one a line", only={"unlabelled": False}
     )
     row_ids: str | None = option(
         None, "array or column that holds the ids of the rows, by which --by, --group and "
         "--column of tables know them", unset=f"{', '.join(ROW_IDS)}, else row/N",
     )  # fmt: skip
-    labels: Path | None = option(None, "labels of a file without y: .npy, or one a line")
     classes: Path | tuple[str, ...] | None = option(
-        None, "file of class names in order, one a line; a federation shares it"
-    )
+        None, "file of class names in order, one a line; a federation shares it",
+        only={"unlabelled": False},
+    )  # fmt: skip
     backbone: str = option(
         "import", "name of what made the embeddings; only equal ones can be added up"
     )
     unlabelled: bool = option(False, "leave labels out, for predict, also where the file has some")
-
-    def check(self) -> None:
-        for name in ("y", "labels", "classes"):
-            if self.unlabelled and getattr(self, name) is not None:
-                raise UsageError(f"--{name} is of labels: leave it out with --unlabelled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +98,9 @@ class WeightsOptions(Options):
         "default", "default (ImageNet), random, the name of published weights, or a file",
         examples=("default", "random"), names_file=True, common=True,
     )  # fmt: skip
-    seed: int = option(0, "seed of random weights", at_least=0, at_most=SEED)
+    seed: int = option(
+        0, "seed of random weights", at_least=0, at_most=SEED, only={"weights": "random"}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +155,9 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         None, "at most this many images of a split, spread over the classes", at_least=1
     )
     classes: Path | tuple[str, ...] | None = option(
-        None, "file of class names in order, one a line; a federation shares it"
-    )
+        None, "file of class names in order, one a line; a federation shares it",
+        only={"unlabelled": False},
+    )  # fmt: skip
     precision: str = option(
         "fp32", "number format of the network's arithmetic", choices=("fp32", "bf16", "fp16")
     )
@@ -188,8 +190,6 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         parse_nodes(self.node)
         if self.views is not None:  # flip+crops:2 and crops:2+flip are one
             object.__setattr__(self, "views", str(parse_views(self.views)))
-        if self.unlabelled and self.classes is not None:
-            raise UsageError("--classes are those of labels: leave it out with --unlabelled")
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from ..errors import UsageError
 from ..typed import typed
+from .only import Only, flag, refuse_unused
 
 
 def option(
@@ -43,6 +44,8 @@ def option(
     always: bool = False,
     at_solve: bool = False,
     newer: bool = False,
+    only: Only | None = None,
+    of_axes: bool = False,
 ) -> Any:
     """A field of an options dataclass; without ``default`` the option is required.
 
@@ -65,8 +68,11 @@ def option(
         common: shown by ``run -h``; the others only by ``--help-all``.
         always: written into scripts also where it is the default.
         at_solve: (heads) the statistics do not depend on it, so `solve` may still change it.
+        only: what it is used with; elsewhere it is refused. See `options.only`.
+        of_axes: an axis of studies, of whose cells some do not use it: a message says so instead.
         newer: (heads) left out of what files say where it is the default, so that older ones fit.
     """
+    only = only or {}
     metadata = {k: v for k, v in locals().items() if k != "default"}
     return field(default=default, metadata=metadata)
 
@@ -83,6 +89,7 @@ class Options:
             value = getattr(self, f.name)
             if "help" in f.metadata and value is not f.default:  # defaults are what `checked` gives
                 object.__setattr__(self, f.name, checked(f, value))
+        refuse_unused(self)
         self.check()
 
     def check(self) -> None:
@@ -98,15 +105,6 @@ class Options:
     def chosen(self) -> dict[str, Any]:
         """The options that are not their defaults, in the order of declaration."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
-
-
-def flag(name: str) -> str:
-    """The name of an option on the command line.
-
-    >>> flag("batch_size")
-    '--batch-size'
-    """
-    return "--" + name.replace("_", "-")
 
 
 def checked(f: Field[Any], value: Any, name: str = "") -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .features import SpaceOptions
 from .fields import Options, option
+from .only import GIVEN
 
 SIGNED, MASKED = "signed", "masked"
 MODES = (SIGNED, MASKED)  # how statistics leave the members of a roster
@@ -110,7 +111,7 @@ class ProtectionOptions(NoiseOptions):
     sign: Path | None = option(
         None, "sign with this private key NAME.key, or with those of a folder", in_run=False
     )
-    roster: Path | None = option(None, "roster of the round", in_run=False)
+    roster: Path | None = option(None, "roster of the round", in_run=False, only={"sign": GIVEN})
     mask: tuple[Path, ...] = option(
         (), "hide the numbers under masks made with these offers (a folder); may be repeated",
         in_run=False,
@@ -118,9 +119,11 @@ class ProtectionOptions(NoiseOptions):
     again: bool = option(
         False, "mask rows that were masked in another round, too: whoever learns two sums "
         "whose members differ by one knows the statistics of that one",
-        in_run=False, in_result=False,
+        in_run=False, in_result=False, only={"mask": GIVEN},
     )  # fmt: skip
-    passphrase_file: Path | None = option(None, _PASSPHRASE, in_run=False, in_result=False)
+    passphrase_file: Path | None = option(
+        None, _PASSPHRASE, in_run=False, in_result=False, only={"sign": GIVEN}
+    )
 
     def check_protection(self) -> None:
         """Refuse options that need others."""
@@ -132,10 +135,6 @@ class ProtectionOptions(NoiseOptions):
             )
         if self.mask and (self.sign is None or self.roster is None):
             raise UsageError("--mask OFFERS needs --sign KEY and --roster FILE")
-        if self.again and not self.mask:
-            raise UsageError("--again belongs to --mask OFFERS")
-        if self.roster is not None and self.sign is None:
-            raise UsageError("--roster FILE belongs to --sign KEY")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,27 +145,25 @@ class SummingOptions(Options):
         None, "accept only files that members of this roster signed for this round", in_run=False
     )
     offers: tuple[Path, ...] = option(
-        (), "for masked files: the round's offers (a folder); may be repeated", in_run=False
-    )
+        (), "for masked files: the round's offers (a folder); may be repeated", in_run=False,
+        only={"roster": GIVEN},
+    )  # fmt: skip
     key: Path | None = option(
-        None, "for masked files: private key NAME.key of the roster's server", in_run=False
+        None, "for masked files: private key NAME.key of the roster's server", in_run=False,
+        only={"offers": GIVEN},
+    )  # fmt: skip
+    passphrase_file: Path | None = option(
+        None, _PASSPHRASE, in_run=False, in_result=False, only={"key": GIVEN}
     )
-    passphrase_file: Path | None = option(None, _PASSPHRASE, in_run=False, in_result=False)
     reveal: tuple[Path, ...] = option(
         (), "for masked files: the answers of the members that stayed (a folder); may be repeated",
-        in_run=False,
+        in_run=False, only={"offers": GIVEN},
     )  # fmt: skip
 
     def check_summing(self) -> None:
         """Refuse options that need others."""
-        if self.offers and self.roster is None:
-            raise UsageError("--offers needs --roster FILE")
         if self.offers and self.key is None:
             raise UsageError(
                 "--offers needs --key SERVER.key, the private key of the roster's server: it signs "
                 "what members are asked, and opens their answers"
             )
-        if self.key is not None and not self.offers:
-            raise UsageError("--key belongs to --offers: it is for sums of masked files")
-        if self.reveal and not self.offers:
-            raise UsageError("--reveal needs --offers, the folder that the members masked with")

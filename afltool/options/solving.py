@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import ClassVar
 
-from ..errors import UsageError
 from .csv_files import CsvOptions
 from .features import NetworkOptions, WeightsOptions
 from .fields import Options, option
 from .files import table_in
+from .only import GIVEN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class EvaluateOptions(CsvOptions):
     )
     earlier: tuple[Path, ...] = option(
         (), "with --each-round: head files of earlier rounds that the head does not hold; may be "
-        "repeated", in_run=False,
+        "repeated", in_run=False, only={"each_round": True},
     )  # fmt: skip
     metrics: str | None = option(
         None, "more figures, separated by commas: accuracy, balanced-accuracy, f1 (mean over "
@@ -57,6 +58,7 @@ class EvaluateOptions(CsvOptions):
     positive: str | None = option(
         None, "class that sensitivity, specificity and auc are of, against the rest",
         unset="of two classes the second; of more auc is the mean over classes", in_run=False,
+        only={"metrics": GIVEN},
     )  # fmt: skip
     by: str | None = option(
         None, "TABLE:COLUMN: figures for each value of the column, such as each site",
@@ -69,11 +71,12 @@ class EvaluateOptions(CsvOptions):
     )  # fmt: skip
     samples: int = option(
         1000, "bootstrap samples of the 95 % intervals; 0: no intervals", at_least=0,
-        at_most=1_000_000, in_run=False,
+        at_most=1_000_000, in_run=False, only={"metrics|by|group": GIVEN},
     )  # fmt: skip
     seed: int = option(
-        0, "seed of the bootstrap samples", at_least=0, at_most=2**63 - 1, in_run=False
-    )
+        0, "seed of the bootstrap samples", at_least=0, at_most=2**63 - 1, in_run=False,
+        only={"metrics|by|group": GIVEN},
+    )  # fmt: skip
     against: Path | None = option(
         None,
         "another solved head to compare with, by McNemar's test on the same rows",
@@ -89,6 +92,8 @@ class EvaluateOptions(CsvOptions):
 class PredictOptions(NetworkOptions, CsvOptions):
     """What is predicted; of images, where the weights of the head's backbone come from."""
 
+    ONLY: ClassVar = {f.name: {"images": True} for f in fields(NetworkOptions)}
+
     scores: bool = option(False, "add a column with the score of each class")
     top: int = option(
         1, "number of classes to give for each row, by the highest scores", at_least=1,
@@ -96,28 +101,28 @@ class PredictOptions(NetworkOptions, CsvOptions):
     )  # fmt: skip
     on_error: str = option(
         "stop", "what to do with an image that cannot be used; row writes a row that says why",
-        choices=("stop", "row"), in_result=False,
+        choices=("stop", "row"), in_result=False, only={"images": True},
     )  # fmt: skip
     data_root: Path | None = option(
-        None,
-        "folder that the paths in a table are relative to",
-        unset="the table's own",
+        None, "folder that the paths in a table are relative to", unset="the table's own",
+        only={"tables": True},
+    )  # fmt: skip
+    path_column: str = option(
+        "path", "column of a table whose values are the images' paths", only={"tables": True}
     )
-    path_column: str = option("path", "column of a table whose values are the images' paths")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(WeightsOptions):
     """What goes into the file, and what is said beside it."""
 
+    ONLY: ClassVar = {f.name: {"with_backbone": True} for f in fields(WeightsOptions)}
+
     with_backbone: bool = option(
         False, "put in the network and the preprocessing: the file then takes pictures"
     )
     card: Path | None = option(None, "also write a model card, Markdown, to this file", writes=True)
     metrics: Path | None = option(
-        None, "what evaluate -o wrote for this head; its figures go on the card"
-    )
-
-    def check(self) -> None:
-        if self.metrics is not None and self.card is None:
-            raise UsageError("--metrics FILE goes on the model card: give --card FILE, too")
+        None, "what evaluate -o wrote for this head; its figures go on the card",
+        only={"card": GIVEN},
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .features import SEED
 from .fields import option
+from .only import ABSENT, GIVEN
 from .privacy import NO_LEAVING, ProtectionOptions, SummingOptions
 
 
@@ -22,23 +23,29 @@ class LocalStatsOptions(ProtectionOptions):
         None, "name of a real client: it owns all rows of the file", in_run=False
     )
     only: str | None = option(
-        None, "only these clients: 0-9, or 3,7-8, or I/N for part I (from 0) of N", in_run=False
+        None,
+        "only these clients: 0-9, or 3,7-8, or I/N for part I (from 0) of N",
+        in_run=False,
+        only={"client": ABSENT},
     )
     participation: float = option(
         1.0, "share of the clients that take part, drawn again for each layer of a head",
-        above=0, at_most=1,
+        above=0, at_most=1, only={"client": ABSENT},
     )  # fmt: skip
     participation_kind: str = option(
         "consistent", "whether the clients drawn for a layer send all sums of it, or others are "
         "drawn for the second one (deepafl: W_t, then Ω)", choices=("consistent", "inconsistent"),
+        only={"participation": GIVEN}, of_axes=True,
     )  # fmt: skip
     participation_seed: int | None = option(
-        None, "seed of the draw of --participation", at_least=0, at_most=SEED, unset="0"
-    )
+        None, "seed of the draw of --participation", at_least=0, at_most=SEED, unset="0",
+        only={"participation": GIVEN}, of_axes=True,
+    )  # fmt: skip
     sum: bool = option(False, "write one file: the sum of these clients", in_run=False)
     held_out: Path | None = option(
-        None, "with --sum: file for the sum of the held-out clients", in_run=False, writes=True
-    )
+        None, "with --sum: file for the sum of the held-out clients", in_run=False, writes=True,
+        only={"sum": True},
+    )  # fmt: skip
     min_rows: int = option(
         0, "refuse statistics of a client with fewer rows", at_least=0, in_result=False
     )
@@ -48,10 +55,6 @@ class LocalStatsOptions(ProtectionOptions):
     )  # fmt: skip
 
     def check(self) -> None:
-        if self.client is not None and self.only is not None:
-            raise UsageError("--only is for the clients of a partition; --client NAME is one alone")
-        if self.held_out is not None and not self.sum:
-            raise UsageError("--held-out belongs to --sum (or to aggregate)")
         self.check_protection()
         if self.sign is not None and (self.sum or self.cache is not None):
             raise UsageError("--sign is for one file a client: leave --sum and --cache out")
@@ -61,17 +64,20 @@ class LocalStatsOptions(ProtectionOptions):
 class AggregateOptions(SummingOptions):
     """What is added up, and by which law."""
 
-    add: tuple[Path, ...] = option((), "statistics of late clients; may be repeated", in_run=False)
+    add: tuple[Path, ...] = option(
+        (), "statistics of late clients; may be repeated", in_run=False, only={"offers": ABSENT}
+    )
     subtract: tuple[Path, ...] = option(
         (), "statistics of clients that leave, or the name of one whose file is in a folder given "
-        "here; may be repeated", in_run=False,
+        "here; may be repeated", in_run=False, only={"law": "sum"},
     )  # fmt: skip
     held_out: Path | None = option(
-        None, "file for the sum of the held-out clients", in_run=False, writes=True
-    )
+        None, "file for the sum of the held-out clients", in_run=False, writes=True,
+        only={"offers": ABSENT},
+    )  # fmt: skip
     law: str = option(
         "sum", "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking",
-        choices=("sum", "pairwise"),
+        choices=("sum", "pairwise"), only={"offers": ABSENT},
     )  # fmt: skip
     complete: bool = option(
         False,
@@ -80,14 +86,11 @@ class AggregateOptions(SummingOptions):
         in_run=False,
     )
     allow_repeats: bool = option(
-        False, "add clients even if their rows are in the sum under another name", in_run=False
-    )
+        False, "add clients even if their rows are in the sum under another name", in_run=False,
+        only={"offers": ABSENT},
+    )  # fmt: skip
 
     def check(self) -> None:
-        if self.law == "pairwise" and self.subtract:
-            raise UsageError("--subtract needs --law sum: the pairwise law only adds")
         self.check_summing()
         if self.offers and self.subtract:
             raise UsageError(f"--subtract: {NO_LEAVING}")
-        if self.offers and (self.add or self.held_out or self.law != "sum"):
-            raise UsageError("masked files are added alone: leave out what belongs to plain ones")

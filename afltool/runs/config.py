@@ -6,7 +6,9 @@ own; the seeds are named by their stage. Light to import.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -234,7 +236,8 @@ def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
 def _extract(own: OwnOptions, values: dict[str, Any]) -> ExtractOptions | None:
     if own.train_features is None:
         if set(NEEDED) <= values.keys():
-            return ExtractOptions(**values)
+            with _as_run_says("extract"):
+                return ExtractOptions(**values)
         raise UsageError(
             "a run needs --data and --backbone (or --train-features and --test-features)"
         )
@@ -260,13 +263,26 @@ def _partition(own: OwnOptions, values: dict[str, Any]) -> PartitionOptions | No
         scheme = values.get("scheme", "dirichlet")
         needs = SCHEMES[scheme][0]
         defaults = {"clients": CLIENTS, "alpha": ALPHA}
-        return PartitionOptions(**{k: v for k, v in defaults.items() if k in needs} | values)
+        with _as_run_says("partition"):
+            return PartitionOptions(**{k: v for k, v in defaults.items() if k in needs} | values)
     if values:
         raise UsageError(
             f"{flag(_run_name('partition', values))} is for a partition that the run makes; this "
             "run is given one (--partition)"
         )
     return None
+
+
+@contextmanager
+def _as_run_says(part: str) -> Iterator[None]:
+    """Inside, a message about an option of this part has the name that the run has for it."""
+    try:
+        yield
+    except UsageError as error:
+        for own, name in PARTS[part][1].items():
+            text = re.sub(rf"{flag(own)}(?![\w-])", flag(name), str(error))
+            error.args = (text, *error.args[1:])
+        raise
 
 
 def _run_name(part: str, values: Mapping[str, Any]) -> str:

@@ -13,10 +13,10 @@ from ..shown import shown
 
 
 def flat(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of all tables; a key that two tables have is refused."""
+    """The keys of all tables, with underscores; one that two tables have is refused."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
-        inner = flat(path, value) if isinstance(value, dict) else {key: value}
+        inner = flat(path, value) if isinstance(value, dict) else {key.replace("-", "_"): value}
         twice = found.keys() & inner.keys()
         if twice:
             raise UsageError(f"{path} gives {min(twice)!r} more than once")

@@ -22,11 +22,13 @@ from ..extraction.scoring import (
 )
 from ..options import made, takes
 from ..options.csv_files import KEEP, check_formulas, is_csv
+from ..options.only import refuse_unused
 from ..options.solving import PredictOptions
 from ..progress import log
 from ..store.heads import load_solved_head
 from ..store.outputs import STDOUT
 from ..store.rows import RowWriter, check_rows, writing_rows
+from ..store.tables import SUFFIXES
 
 COMMIT_SECONDS = 5.0
 
@@ -65,6 +67,11 @@ def predict(
     solved, header = load_solved_head(Path(head))
     given = [named] if isinstance(named, (str, Path)) else named
     parts = read_named(given, sys.stdin, o.data_root, o.path_column)
+    names = [str(one) for one in given]
+    refuse_unused(o, {
+        "images": any(isinstance(part, NamedImages) for part in parts),
+        "tables": "-" in names or any(one.lower().endswith(SUFFIXES) for one in names),
+    })  # fmt: skip
     if o.on_error == "stop":
         _check_absent(parts)
     scorer = Scorer(solved, header["classes"], o.top, o.scores)
