@@ -301,9 +301,22 @@ def test_an_option_of_some_methods_means_the_same_in_a_file_and_on_the_command_l
         assert done.exit_code == 0
 
 
+def test_options_of_runs_and_of_heads_that_draw_go_to_these_alone(described, cli):
+    text = 'head = "deepafl"\nlayers = 1\nhead-seed = 7\neach-round = true\n'
+    text += '[[method]]\n[[method]]\nhead = "linear"\n[[method]]\nbaseline = "fedavg"\n'
+    shown = cli("study", described(ONE_RULE + text), "-o", "S", "--print")
+    assert shown.exit_code == 0, shown.stderr
+    ours = [one for one in shown.stdout.splitlines() if " -o S/cells" in one]
+    for option, has in (("--each-round", [1, 1, 0]), ("--head-seed 7", [1, 0, 0]),
+                        ("--layers 1", [1, 0, 1]), ("--head ", [1, 0, 0])):  # fmt: skip
+        assert [option in one for one in ours] == list(map(bool, has)), option
+    assert "linear, fedavg without --head-seed" in shown.stderr
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        '[[method]]\nbaseline = "fedavg"\neach-round = true\n[[method]]\nhead = "linear"',
         'width = 200\nhead = "linear"',
         '[[method]]\nhead = "linear"\nwidth = 200\n[[method]]\nhead = "random-features"',
         '[[method]]\nbaseline = "fedavg"\nexperts = 3\n[[method]]\nhead = "safle"',
@@ -314,7 +327,7 @@ def test_an_option_that_no_method_has_is_refused_first(text, how, described, cli
     done = cli("study", described(ONE_RULE + text), "-o", tmp_path / "S", *how)
     assert done.exit_code == 2
     assert re.search(
-        r"--(width|experts) is no option of (linear|fedavg): leave it out", done.stderr
+        "--(width|experts|each-round) is no option of (linear|fedavg): leave it out", done.stderr
     )
     assert not (tmp_path / "S").exists()
 

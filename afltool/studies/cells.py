@@ -210,11 +210,9 @@ def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) ->
     theirs = own_names(method)
     if SEED in given and "partition" not in given:
         given.setdefault("partition_seed", given[SEED])
-    shared = _names(ExtractOptions) | _names(PartitionOptions)
-    own = {"train_features", "test_features", "partition", "partition_seed", "weights_seed"}
     told = {theirs[k]: v for k, v in given.items() if k in theirs}
-    rest = {k: v for k, v in given.items() if k not in theirs or k in own}
-    for name in rest.keys() - shared - own:
+    rest = {k: v for k, v in given.items() if k not in theirs or k in OF_BOTH}
+    for name in rest.keys() - OF_BOTH:
         raise UsageError(f"{flag(name)} is no option of baseline {method}, its data or clients")
     cell = Cell(setting, RunConfig(**rest).with_absolute_paths(), method, told)
     cell.made_settings()  # refuses wrong values
@@ -236,6 +234,12 @@ def own_names(method: str) -> dict[str, str]:
 
 def _names(cls: type[Any]) -> set[str]:
     return {f.name for f in fields(cls)} - {"seed"}
+
+
+#: Names of the data and the clients, for cells of runs and of baselines.
+OF_BOTH = _names(ExtractOptions) | _names(PartitionOptions) | {
+    "train_features", "test_features", "partition", "partition_seed", "weights_seed",
+}  # fmt: skip
 
 
 def _counts(name: str) -> bool:

@@ -21,7 +21,7 @@ from ..store.atomic import write_text
 from ..store.locks import one_at_a_time
 from . import grid
 from .axes import NO_AXES
-from .cells import BASELINE, LABEL, OF_BASELINE, SEED, Cell, make_cell, own_names
+from .cells import BASELINE, LABEL, OF_BASELINE, OF_BOTH, SEED, Cell, make_cell, own_names
 from .layout import StudyFolder
 
 SECTION = "study"  # the TOML table that does not hold options
@@ -130,8 +130,8 @@ class Study:
 
 
 def _of_methods(tree: Mapping[str, Any]) -> set[str]:
-    """The options that only some methods have: those of heads, and of the baselines named here."""
-    return option_names(tree) - FIELDS.keys() - {LABEL, BASELINE, SEED}
+    """The options that only some methods have: all but those of data and clients."""
+    return option_names(tree) - OF_BOTH - {LABEL, BASELINE, SEED}
 
 
 def _has(setting: Mapping[str, Any], name: str) -> bool:
@@ -140,8 +140,9 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
     if method is not None:
         return method not in METHODS or name in own_names(method)
     if head not in OPTIONS:
-        return name in HEAD_NAMES
-    return name in {f.name for f in fields(OPTIONS[head])}
+        return name in HEAD_NAMES or name in FIELDS
+    theirs = {f.name for f in fields(OPTIONS[head])}
+    return "seed" in theirs if name == "head_seed" else name in FIELDS or name in theirs
 
 
 def vars_of(study: Study) -> dict[str, Any]:
