@@ -481,6 +481,17 @@ def test_a_file_of_somebody_else_is_not_replaced(name, features, tmp_path, cli):
     assert cli("run", *options, "-o", run, "--overwrite").exit_code == 2
 
 
+def test_a_head_in_a_folder_without_a_run_is_not_replaced(features, road, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    mine = run / "head-final.h5"
+    shutil.copy(road.head, mine)
+    with pytest.raises(OutputExistsError, match="no run has begun"):
+        afltool.run(config(features), run)
+    assert mine.read_bytes() == road.head.read_bytes()
+    assert list(run.iterdir()) == [mine]
+
+
 def test_the_options_of_a_run_keep_the_comments_of_their_owner(features, tmp_path, cli):
     run, place = tmp_path / "run", tmp_path / "run" / "run.toml"
     afltool.run(config(features), run)
