@@ -42,6 +42,14 @@ def test_a_run_that_is_done_needs_nothing(run):
     }
 
 
+def test_no_digest_is_cut_however_narrow_the_terminal_is(run, cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = cli("status", run).stdout
+    digests = [p["why"] for p in status(run)["parts"] if len(p["why"]) == 64]
+    assert len(digests) > 4
+    assert all(one in shown for one in digests)
+
+
 def test_one_entry_is_printed_for_scripts(run, cli):
     assert cli("status", run, "--field", "state").stdout == "done\n"
     assert json.loads(cli("status", run, "--field", "parts").stdout) == status(run)["parts"]

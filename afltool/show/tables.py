@@ -38,13 +38,20 @@ def print_facts(facts: dict[str, Any]) -> None:
 
 def facts_table(facts: Iterable[tuple[str, object]]) -> Table:
     """Names and what is said of each, in two columns that have room for every word."""
-    rows = [(name, shown(value)) for name, value in facts]
-    words = (len(word) for _, text in rows for word in text.split(" "))
-    table = Table(show_header=False, box=None, pad_edge=False)
-    names = max((len(name) for name, _ in rows), default=0)
-    table.add_column(style="bold", no_wrap=True, min_width=names)
-    table.add_column(overflow="fold", min_width=max(words, default=0))
-    for row in rows:
+    return _table_of_words(list(facts), bold=True)
+
+
+def _table_of_words(rows: Sequence[Sequence[object]], bold: bool = False) -> Table:
+    """Columns with room for every word; the first one is never broken."""
+    table = Table(show_header=False, box=None, pad_edge=not bold)
+    texts = [[shown(value) for value in row] for row in rows]
+    for i, column in enumerate(zip(*texts, strict=True)):
+        parts = column if i == 0 else (word for text in column for word in text.split(" "))
+        style = "bold" if bold and i == 0 else None
+        table.add_column(
+            style=style, no_wrap=i == 0, overflow="fold", min_width=max(map(len, parts))
+        )
+    for row in texts:
         add_row(table, *row)
     return table
 
@@ -233,10 +240,7 @@ def print_study(found: dict[str, Any]) -> None:
 def _print_parts(rows: Iterable[Sequence[object]], said: str, command: str) -> None:
     """What is done and what is not, a line in all, and the command that continues."""
     console = on_stdout()
-    table = Table(show_header=False, box=None)
-    for row in rows:
-        add_row(table, *row)
-    console.print(table)
+    print_words(console, _table_of_words(list(rows)))
     console.print(said)
     if command:
         console.print("to continue:")
