@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import sys
-import threading
 from dataclasses import fields
 from pathlib import Path
 
@@ -811,9 +810,15 @@ def test_a_cell_that_another_process_is_at_work_on_comes_later(described, tmp_pa
     (began, ready), (done, end) = os.pipe(), os.pipe()
     other = at_work_on(mark, ready, done)
     os.read(began, 1)
-    threading.Timer(0.6, os.write, (end, b"x")).start()
-    with caplog.at_level(logging.INFO, "afltool.studies"):
-        study(wanted, folder.root)
+    seen = logging.Handler()
+    seen.emit = lambda record: os.write(end, b"x" * ("comes later" in record.getMessage()))
+    execution.log.addHandler(seen)
+    try:
+        with caplog.at_level(logging.INFO, "afltool.studies"):
+            study(wanted, folder.root)
+    finally:
+        execution.log.removeHandler(seen)
+        os.write(end, b"x")
     assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 0
     said = [one for one in caplog.messages if "comes later" in one]
     assert len(said) == 1
