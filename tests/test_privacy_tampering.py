@@ -21,14 +21,14 @@ from afltool.store import hdf5
 class Campaign:
     """Two finished rounds of the same members; each try works on a copy of the first one's files.
 
-    One member of the first round dropped out after its offer. `server` and `member` are the two
-    who may be fooled: the total, and the bytes that a member sends.
+    One member of the first round dropped out after its offer. `server`, `member` and `again` may be
+    fooled: the total, the bytes that a member sends, and what it sends once its round is over.
     """
 
     def __init__(self, folder: Path) -> None:
         self.round = Round(folder, 5, 3)
         self.stayed = ["site-0", "site-1", "site-3", "site-4"]
-        self.round.whole(self.round.sites, self.stayed)
+        self.first_round()
         self.good, self.roster = self.round.where, self.round.roster
         self.signing = self.sign("signing.json", self.good)
         self.wanted = self.round.wanted(self.stayed)
@@ -39,6 +39,15 @@ class Campaign:
         self.round.where = self.good
         afltool.keys(["eve"], folder / "eve")
         self.seen: Counter[str] = Counter()
+
+    def first_round(self) -> None:
+        """Every step; the members' private files are kept as they are before they answer."""
+        self.round.offer(self.round.sites)
+        files = [self.round.masked(name) for name in self.stayed]
+        request = self.round.aggregate(files)
+        self.before = self.round.folder / "keys-before"
+        shutil.copytree(self.round.folder / "keys", self.before)
+        self.round.aggregate(files, (self.round.reveal(self.stayed, request),))
 
     def sign(self, name: str, where: Path) -> Path:
         """The roster of a round of signed files, which are written beside the masked ones."""
@@ -58,7 +67,8 @@ class Campaign:
         how = rng.choice([*ALTERATIONS, *(OF_ARRAYS if kind in ("masked", "signed") else OF_JSON)])
         target = self.target(kind, rng, work)
         names = how(self, target, rng)
-        for step in (self.signed,) if kind == "signed" else (self.server, self.member):
+        steps = (self.server, self.member, self.again)
+        for step in (self.signed,) if kind == "signed" else steps:
             outcome = self.run(step, work, target, names)
             self.seen[f"{kind}: {outcome}"] += 1
 
@@ -103,17 +113,45 @@ class Campaign:
         return self.round.wanted(names, "fewer.h5")
 
     def member(self, work: Path) -> None:
-        """site-0 masks and answers again with these files: the same bytes, or nothing."""
-        at, out, key = work / "round", work / "out", self.round.key("site-0")
+        """site-0 masks again and answers with these files: the same numbers, or nothing."""
+        at, out, keys = work / "round", work / "out", work / "keys"
+        shutil.copytree(self.before, keys)
         both = {"roster": work / "roster.json"}
         sent = afltool.local_stats(
             self.round.folder / "site-0.h5", self.round.head, out, client="site-0",
-            sign=key, mask=(at / "offers",), **both,
+            sign=keys / "site-0.key", mask=(at / "offers",), again=True, **both,
         )  # fmt: skip
         assert digest(sent) == digest(self.good / "masked" / "client-site-0.h5"), "other masks"
         answer = afltool.mask_reveal(
-            at / "total.request.json", out, key=key, offers=(at / "offers",), **both
+            at / "total.request.json", out, key=keys / "site-0.key", offers=(at / "offers",), **both
         )
+        assert self.total_with(answer[0], work / "honest") == self.wanted, "another answer"
+
+    def total_with(self, answer: Path, place: Path) -> str:
+        """The digest of the honest total with this answer of site-0 in the place of its own."""
+        shutil.copytree(self.good, place)
+        shutil.copy(answer, place / "reveals" / "reveal-site-0.json")
+        try:
+            return digest(
+                afltool.aggregate(
+                    [place / "masked"],
+                    place / "total.h5",
+                    roster=self.roster,
+                    overwrite=True,
+                    offers=(place / "offers",),
+                    reveal=(place / "reveals",),
+                    key=self.round.server.with_suffix(".key"),
+                )
+            )
+        except AflError as error:
+            return f"refused: {error}"
+
+    def again(self, work: Path) -> None:
+        """site-0, whose round is over, answers with these files: the same bytes, or nothing."""
+        answer = afltool.mask_reveal(
+            work / "round" / "total.request.json", work / "again", key=self.round.key("site-0"),
+            offers=(work / "round" / "offers",), roster=work / "roster.json",
+        )  # fmt: skip
         honest = self.good / "reveals" / "reveal-site-0.json"
         assert answer[0].read_bytes() == honest.read_bytes(), "another answer"
 
