@@ -110,7 +110,8 @@ def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = Fals
     check_own(folder.root, {**results, f.SUMMARY: is_summary}, overwrite)
     with distinct_files():  # a name of a head that is read, too
         check_output(folder / f.FINAL, "head")
-    if (folder / f.FINAL).exists() and not (overwrite or folder.clients.exists()):
+    begun = any(path.exists() for path in (folder.options, folder.clients, folder.first_head))
+    if (folder / f.FINAL).exists() and not (overwrite or begun):
         raise OutputExistsError(
             f"{folder / f.FINAL} exists, and no run has begun in this folder: it would be lost; "
             "move it away, or choose another -o"
