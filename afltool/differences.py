@@ -6,32 +6,32 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def difference(a: Any, b: Any, path: str = "") -> str:
+def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
     """The first field in which two JSON values differ, with both values; '' if they are equal.
 
-    Digests are looked at last.
+    ``of_a``, ``of_b``: words that say where the values stand. Digests are looked at last.
 
-    >>> difference({"space": {"dim": 3}}, {"space": {"dim": 4}})
-    'space.dim is 4 here and 3 there'
+    >>> difference({"space": {"dim": 3}}, {"space": {"dim": 4}}, "in a.h5", "in b.h5")
+    'space.dim is 4 in b.h5, 3 in a.h5'
     """
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for key in sorted(a.keys() | b.keys(), key=_digests_last):
-            found = difference(a.get(key), b.get(key), f"{path}.{key}" if path else key)
+            found = difference(a.get(key), b.get(key), of_a, of_b, f"{path}.{key}" if path else key)
             if found:
                 return found
         return ""
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         if len(a) != len(b):
-            return f"{path} has {len(b)} entries here and {len(a)} there"
+            return f"{path} has {len(b)} entries {of_b}, {len(a)} {of_a}"
         return next(
             (
                 d
                 for i, (x, y) in enumerate(zip(a, b, strict=True))
-                if (d := difference(x, y, f"{path}[{i}]"))
+                if (d := difference(x, y, of_a, of_b, f"{path}[{i}]"))
             ),
             "",
         )
-    return "" if a == b else f"{path} is {b!r} here and {a!r} there"
+    return "" if a == b else f"{path} is {b!r} {of_b}, {a!r} {of_a}"
 
 
 def _digests_last(key: str) -> tuple[bool, str]:

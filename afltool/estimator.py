@@ -40,7 +40,7 @@ LONGEST_LABEL = 4 * 1000  # bytes: as many characters as a label has in a file o
 def _of_one_round(estimator: AnalyticClassifier) -> bool:
     if not _asked_for(estimator).options.one_round():
         raise AttributeError(
-            f"a {estimator.head!r} head of these options needs several rounds over all rows: use "
+            f"a {estimator.head!r} head with these options needs several rounds over all rows: use "
             "fit"
         )
     return True
@@ -50,8 +50,8 @@ def _with_probabilities(estimator: AnalyticClassifier) -> bool:
     head = getattr(estimator, "head_", None) or _asked_for(estimator)
     if not head.log_probabilities:
         raise AttributeError(
-            f"the scores of a {estimator.head!r} head of these options are no probabilities: use "
-            "decision_function"
+            f"the scores of a {estimator.head!r} head with these options are not probabilities: "
+            "use decision_function"
         )
     return True
 
@@ -167,8 +167,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             ours, others = (np.asarray(getattr(one, name, None)) for one in (self, other))
             if not np.array_equal(ours, others):
                 raise MismatchError(
-                    f"the estimators know other {what}: {ours} and {others}; fit both on the same "
-                    "columns, with partial_fit(…, classes=all)"
+                    f"the estimators have different {what}: {ours} and {others}; fit both on the "
+                    "same columns, with partial_fit(…, classes=all)"
                 )
         both = type(self)(**self.get_params())
         both.classes_, both.n_features_in_ = self.classes_, self.n_features_in_
@@ -276,7 +276,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         codes = np.searchsorted(self.classes_, y)
         known = self.classes_[np.minimum(codes, len(self.classes_) - 1)] == y
         if not np.all(known):
-            raise ValueError(f"the label {y[~known][0]!r} is none of the classes {self.classes_}")
+            raise ValueError(f"the label {y[~known][0]!r} is not in the classes {self.classes_}")
         return codes
 
     # ------------------------------------------------------------ answers

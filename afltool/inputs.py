@@ -66,7 +66,7 @@ def given_path(text: str | Path) -> Path:
         UsageError: it is empty or holds a NUL byte, which no path can.
     """
     if not str(text) or "\0" in str(text):
-        raise UsageError(f"a path is not empty and holds no NUL byte; found {str(text)!r}")
+        raise UsageError(f"expected a path, not empty and without NUL bytes; found {str(text)!r}")
     return Path(text)
 
 
@@ -265,7 +265,7 @@ def lines_of(stream: IO[str], most: int = MOST_LINES) -> Iterator[str]:
             raise InputError(f"line {number + 1} of stdin: expected a path, found {line[:60]!r}…")
         if line.strip():
             yield line.strip()
-    raise InputError(f"stdin: expected at most {most:,} lines, a path each; found more")
+    raise InputError(f"stdin: expected at most {most:,} lines, one path per line; found more")
 
 
 @contextmanager

@@ -199,7 +199,13 @@ class Sum:
                 f"these statistics are of phase {other.phase!r}, the others of {like.phase!r}"
             )
         same = like.context == other.context  # which is quick to see, and nearly always so
-        where = "" if same else difference(like.context.as_dict(), other.context.as_dict())
+        where = (
+            ""
+            if same
+            else difference(
+                like.context.as_dict(), other.context.as_dict(), "in the others", "in these"
+            )
+        )
         if where:
             raise MismatchError(
                 f"these statistics do not belong to the others: {where}; "
@@ -211,7 +217,8 @@ class Sum:
                 raise MismatchError(f"array {name!r} has another shape or type: {_kind(a, b)}")
         if like.class_counts.shape != other.class_counts.shape:
             raise MismatchError(
-                f"{len(other.class_counts)} classes here and {len(like.class_counts)} there"
+                f"these statistics have {len(other.class_counts)} classes, the others "
+                f"{len(like.class_counts)}"
             )
 
     def _check_new(self, other: Statistics) -> None:
@@ -242,7 +249,8 @@ class Sum:
                     f"client {who} cannot be subtracted: it is not among the "
                     f"{len(self._clients)} clients of this total (or was taken out before)"
                 )
-            where = difference(vars(self._clients[who]), vars(client))
+            known = vars(self._clients[who])
+            where = difference(known, vars(client), "in the sum", "in these statistics")
             if where:
                 raise MismatchError(f"client {who} cannot be subtracted: {where}")
         if (self._counts < other.class_counts).any():
@@ -259,4 +267,4 @@ def _largest(a: Array) -> int:
 
 def _kind(a: Array | None, b: Array | None) -> str:
     texts = ["absent" if x is None else f"{x.shape} {x.dtype}" for x in (b, a)]
-    return f"{texts[0]} here and {texts[1]} there"
+    return f"{texts[0]} in these statistics, {texts[1]} in the others"

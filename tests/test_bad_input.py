@@ -562,16 +562,16 @@ def variants(road, at):
     np.savez(at / "wide.npz", x=np.hstack([named["x"]] * 2), y=named["y"])
     plain, names = road.folder / "test.npz", ("a", "b", "c", "d")
     return {
-        "space.backbone is 'another' here and 'import' there": other(
+        "space.backbone is 'another' in {}, 'import' in {}": other(
             plain, at / "backbone.h5", backbone="another"
         ),
-        "space.fraction_bits is 8 here and 9 there": other(plain, at / "bits.h5", fraction_bits=8),
-        "space.dtype is 'float32' here and 'int16' there": other(
+        "space.fraction_bits is 8 in {}, 9 in {}": other(plain, at / "bits.h5", fraction_bits=8),
+        "space.dtype is 'float32' in {}, 'int16' in {}": other(
             plain, at / "dtype.h5", dtype="float32"
         ),
-        "space.dim is 16 here and 8 there": other(at / "wide.npz", at / "wide.h5"),
-        "classes[0] is 'a' here and '0' there": other(plain, at / "classes.h5", classes=names),
-        "classes has 5 entries here and 4 there": other(
+        "space.dim is 16 in {}, 8 in {}": other(at / "wide.npz", at / "wide.h5"),
+        "classes[0] is 'a' in {}, '0' in {}": other(plain, at / "classes.h5", classes=names),
+        "classes has 5 entries in {}, 4 in {}": other(
             plain, at / "more.h5", classes=("0", "1", "2", "3", "4")
         ),
     }
@@ -591,10 +591,11 @@ def test_features_of_another_backbone_format_or_class_list(road, tmp_path, cli):
             field = difference.split(" is ")[0].split(" has ")[0]
             refused(done, MISMATCH, field)
             nothing_at(out)
-        refused(cli("aggregate", road.total, stats, "-o", out), MISMATCH, stats, difference)
+        said = difference.format("these", "the others")
+        refused(cli("aggregate", road.total, stats, "-o", out), MISMATCH, stats, said)
         refused(
-            cli("evaluate", road.head, features), MISMATCH, features, road.head, difference,
-            "extract its rows with the backbone",
+            cli("evaluate", road.head, features), MISMATCH,
+            difference.format(features, road.head), "extract its rows with the backbone",
         )  # fmt: skip
 
 
@@ -612,7 +613,7 @@ def test_statistics_of_another_head(road, tmp_path, cli):
     other = afltool.head("linear", tmp_path / "other.h5", options={"intercept": True})
     stats = afltool.local_stats(road.test, other, tmp_path / "s.h5", client="b", sum=True)
     done = cli("aggregate", road.total, stats, "-o", out)
-    refused(done, MISMATCH, stats, "head.options.intercept is True here and False there")
+    refused(done, MISMATCH, stats, "head.options.intercept is True in these, False in the others")
     done = cli("solve", road.total, "--head", other, "-o", out)
     refused(done, MISMATCH, road.total, other, "another head")
     nothing_at(out)
@@ -627,9 +628,9 @@ def test_a_partition_of_other_rows(road, tmp_path, cli):
     np.savez(tmp_path / "y.npz", x=arrays["x"], y=y)
     np.savez(tmp_path / "ids.npz", **arrays, row_ids=[f"other/{i:03d}" for i in range(600)])
     cases = {
-        fewer: "600 rows here, 200 there",
-        "y": "1 rows have another label",
-        "ids": "row 'row/000' here is 'other/000' there",
+        fewer: "200 rows in the partition, 600 in the features",
+        "y": "the labels differ in 1 of 600 rows",
+        "ids": "row 'row/000' of the features is 'other/000' in the partition",
     }
     for case, what in cases.items():
         if isinstance(case, str):

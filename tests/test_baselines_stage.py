@@ -419,4 +419,4 @@ def test_several_runs_are_drawn_in_one_picture(road, tmp_path, cli):
     assert (tmp_path / "p.png").stat().st_size > 10_000
     refused = cli("plot", "rounds", runs[0], road.head, "-o", tmp_path / "q.png")
     assert refused.exit_code == 2
-    assert "tells no accuracy" in refused.stderr
+    assert "holds no accuracy" in refused.stderr

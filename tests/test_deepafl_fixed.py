@@ -245,7 +245,7 @@ def test_a_residual_beyond_its_range_is_refused():
     head = begun()
     head = head.absorb(head.gather([(X, y)])[0])
     W = {**head.arrays(), "weights-0": head.arrays()["weights-0"] * 1e4}
-    with pytest.raises(InvalidDataError, match="it may be at most 16: take larger ridges"):
+    with pytest.raises(InvalidDataError, match="it may be at most 16: use larger ridges"):
         head.restore("block-1", W).gather([(X, y)])
 
 

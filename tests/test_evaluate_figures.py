@@ -288,7 +288,7 @@ def test_a_table_that_lacks_rows_is_refused(road, sites, cli):
     short.write_text("\n".join(sites.read_text().splitlines()[:-1]) + "\n")
     done = cli("evaluate", road.head, road.test, "--by", f"{short}:site")
     assert done.exit_code == 4
-    assert "1 are missing" in done.stderr
+    assert "missing: 1" in done.stderr
 
 
 # ---------------------------------------------------------------- pictures of it

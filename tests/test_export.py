@@ -175,7 +175,7 @@ def test_a_card_says_counts_and_digests_and_leaves_the_rest_open(road, tmp_path,
         f"{found['top1']:.4f} |", found["features"]["digest"], "| Rows of the test | 200 |",
         f"| f1 (mean over classes) | {found['metrics']['f1']['value']:.4f} (95 %: ",
         "| Accuracy of 3 |",
-        "within 1e-06 of a row's largest score",
+        "by at most 1e-06 of a row's largest score",
     ):  # fmt: skip
         assert said in text, said
     assert text.count("**To be filled in by a person.**") == 4
@@ -225,7 +225,7 @@ def test_an_evaluation_of_another_head_is_refused(road, tmp_path, cli, packed):
     ("name", "options", "code", "says"),
     [
         ("m.bin", [], USAGE, "ends in .onnx, .pt2, .safetensors"),
-        ("m.pt2", ["--with-backbone"], USAGE, "were imported as 'import': no network"),
+        ("m.pt2", ["--with-backbone"], USAGE, "were imported as 'import': afltool has no network"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(road, tmp_path, cli, name, options, code, says):

@@ -54,5 +54,5 @@ def test_a_batch_is_its_pictures():
 
 
 def test_another_interpolation_is_refused():
-    with pytest.raises(UsageError, match=r"'nearest'; a graph can with bilinear or bicubic"):
+    with pytest.raises(UsageError, match=r"'nearest'; a graph can use bilinear or bicubic"):
         Prepared(Preprocessing("weights", 64, 64, *IMAGENET, "nearest"))

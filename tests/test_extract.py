@@ -471,7 +471,7 @@ def test_a_full_device_halves_the_batch_says_so_and_writes_it_down(
     halved, same = values(path)
     assert same == ids
     assert np.abs(halved.astype(int) - whole).max() <= 1
-    assert "out of memory on cpu with 22 images a step; going on with 11" in caplog.text
+    assert "out of memory on cpu with 22 images per step; going on with 11" in caplog.text
     found = afltool.info(path)["provenance"]
     assert (found["batch_size"], found["batch_sizes"]) == (5, [[0, 5]])
 

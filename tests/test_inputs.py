@@ -151,7 +151,7 @@ def test_only_regular_files_of_a_sane_size_are_read(tmp_path, name, kind):
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_path_with_a_nul_byte_is_named(name):
-    with pytest.raises(UsageError, match=r"holds no NUL byte; found .*x\\x00y"):
+    with pytest.raises(UsageError, match=r"without NUL bytes; found .*x\\x00y"):
         READERS[name](named(Path("x\0y"), name))
 
 

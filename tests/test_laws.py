@@ -119,7 +119,7 @@ def test_a_stranger_cannot_be_subtracted_nor_anybody_twice():
 
 
 def test_a_client_with_other_rows_cannot_be_subtracted():
-    with pytest.raises(MismatchError, match=r"rows is 3 here and 4 there"):
+    with pytest.raises(MismatchError, match=r"rows is 3 in these statistics, 4 in the sum"):
         (one("a") + one("b")) - one("b", rows=3)
 
 
@@ -127,7 +127,7 @@ def test_a_client_with_other_rows_cannot_be_subtracted():
     ("change", "message"),
     [
         ({"phase": "other"}, "phase 'other'"),
-        ({"context": replace(one().context, classes=("0", "x"))}, r"classes\[1\] is 'x' here"),
+        ({"context": replace(one().context, classes=("0", "x"))}, r"classes\[1\] is 'x' in these"),
         ({"context": replace(one().context, space={"fraction_bits": 8})}, "fraction_bits is 8"),
         ({"arrays": {"gram": one().arrays["gram"]}}, "'cross' has another shape"),
     ],
@@ -167,6 +167,6 @@ def test_a_sum_of_ten_thousand_clients_is_linear_in_their_number():
 
 
 def test_difference_names_the_first_field_with_both_values():
-    assert difference({"a": [1, 2]}, {"a": [1, 3]}) == "a[1] is 3 here and 2 there"
-    assert difference({"a": 1}, {"a": 1}) == ""
-    assert "2 entries here and 1 there" in difference({"a": [1]}, {"a": [1, 2]})
+    assert difference({"a": [1, 2]}, {"a": [1, 3]}, "in A", "in B") == "a[1] is 3 in B, 2 in A"
+    assert difference({"a": 1}, {"a": 1}, "in A", "in B") == ""
+    assert "2 entries in B, 1 in A" in difference({"a": [1]}, {"a": [1, 2]}, "in A", "in B")

@@ -442,7 +442,7 @@ def test_other_heads_have_one_ridge():
         with pytest.raises(UsageError, match="a ridge is a number"):
             make_head(name, {"ridge": EACH})
     for ridge in (EACH, "slices=auto"):
-        with pytest.raises(UsageError, match="leave out those of slices"):
+        with pytest.raises(UsageError, match="leave out the ridges of slices"):
             make_head("linear", {"ridge": ridge, "keep_gamma": True})
         with pytest.raises(UsageError, match="a ridge is a number"):
             make_head("random-features", {"ridge": ridge})

@@ -231,11 +231,11 @@ def test_clients_that_are_missing_are_counted(road, tmp_path, cli):
     partition = afltool.info(road.clients)["digest"][:12]
     done = cli("aggregate", *files[:4], "-o", out)
     assert done.exit_code == 0
-    assert f"4 of 6 clients of the partition {partition} are in the sum, 2 are missing" in " ".join(
+    assert f"4 of 6 clients of the partition {partition} are in the sum, missing: 2" in " ".join(
         done.stderr.split()
     )
     done = cli("aggregate", *files[:4], "--complete", "-o", tmp_path / "p.h5")
-    refused(done, INPUT, f"4 of 6 clients of the partition {partition}", "2 are missing")
+    refused(done, INPUT, f"4 of 6 clients of the partition {partition}", "missing: 2")
     assert not (tmp_path / "p.h5").exists()
     done = cli("aggregate", out, *files[4:], "--complete", "-o", tmp_path / "p.h5")
     assert done.exit_code == 0
@@ -251,10 +251,10 @@ def test_clients_that_leave_are_missing(road, tmp_path, cli):
     assert "4 of 6 clients" in done.stderr
     assert afltool.info(tmp_path / "o.h5")["clients"] == 4
     complete = cli("aggregate", road.stats, *leave, "--complete", "-o", tmp_path / "p.h5")
-    refused(complete, INPUT, "4 of 6 clients", "2 are missing, 2 by --subtract")
+    refused(complete, INPUT, "4 of 6 clients", "missing: 2, 2 by --subtract")
     every = [o for path in files for o in ("--subtract", path)]
     none = cli("aggregate", road.total, *every, "--complete", "-o", tmp_path / "p.h5")
-    refused(none, INPUT, "0 of 6 clients", "6 are missing")
+    refused(none, INPUT, "0 of 6 clients", "missing: 6")
     assert not (tmp_path / "p.h5").exists()
 
 

@@ -105,7 +105,12 @@ def test_names_that_no_file_can_hold(train, tmp_path, name):
     ("name", "data", "error", "message"),
     [
         ("a.csv", "row,client,client\n", InvalidDataError, "2 columns named 'client'"),
-        ("a.csv", "row,client\nNA,a\n,b\n", InvalidDataError, "1 rows have no row id"),
+        (
+            "a.csv",
+            "row,client\nNA,a\n,b\n",
+            InvalidDataError,
+            r"row 2 \(from 1\) has no row id \(1 of 2",
+        ),
         ("a.csv", "row,client\nNA,a,b\n", CorruptFileError, "line 2: expected 2 cells, found 3"),
         ("a.csv", "client\na\n", InvalidDataError, "in a column row or path"),
         ("a.json", '[{"row": "NA", "client": [1]}]', InvalidDataError, "expected a text or a"),

@@ -168,7 +168,7 @@ def test_tokens_are_pooled_without_the_class_token():
     torch.testing.assert_close(found, torch.cat(parts, dim=1), rtol=0, atol=1e-6)
     assert [s.dim for s in slices] == [12, 12, 24, 24]
     assert slices[2].node.endswith("_3, class token and averaged over tokens")
-    with pytest.raises(UsageError, match="Of tokens say what is taken: NODE:mean"):
+    with pytest.raises(UsageError, match="For tokens, say what is taken: NODE:mean"):
         cut_at(network, [Node(layer.format(3))], classifier, "vit", 32)
     with pytest.raises(UsageError, match="has no class token"):
         cut_at(network, [Node("conv_proj", "token")], classifier, "vit", 32)

@@ -130,13 +130,13 @@ def test_names_that_are_declared_are_those_that_exist():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "--scheme dirichlet lacks --alpha, --clients; it needs --alpha, --clients and may"),
+        ({}, "--scheme dirichlet is given without --alpha, --clients; it needs --alpha, --clients"),
         ({"clients": 0, "alpha": 1}, "--clients is 1 to 2.31 − 1; found 0"),
         ({"clients": 3, "alpha": float("nan")}, "--alpha is 1e-100 to 1e.100; found nan"),
         ({"clients": 3, "alpha": -1}, "--alpha is 1e-100 to 1e.100; found -1"),
         ({"scheme": "iid", "clients": 3, "held_out": float("nan")}, "--held-out is .* found nan"),
         ({"scheme": "iid", "clients": 3, "top_up": True}, "--scheme iid does not take --top-up"),
-        ({"scheme": "by-attribute"}, "by-attribute lacks --column, --table"),
+        ({"scheme": "by-attribute"}, "by-attribute is given without --column, --table"),
         ({"scheme": "dirichlet-pfl", "clients": 3, "alpha": 1, "seed": 2**32}, "below 2.32"),
         ({"scheme": "even"}, "--scheme is iid, dirichlet, .* found 'even'"),
     ],

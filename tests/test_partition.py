@@ -357,7 +357,7 @@ def test_held_out_clients_have_rows() -> None:
     ("options", "message"),
     [
         ({"scheme": "lda"}, "--scheme is iid, dirichlet.*found 'lda'"),
-        ({"scheme": "iid"}, "iid lacks --clients"),
+        ({"scheme": "iid"}, "iid is given without --clients"),
         ({"scheme": "iid", "clients": 0}, "--clients is 1 to .*; found 0"),
         ({"scheme": "iid", "clients": 2, "alpha": 1.0}, "does not take --alpha"),
         ({"scheme": "iid", "clients": 2, "min_size": 1}, "does not take --min-size"),
@@ -369,7 +369,7 @@ def test_held_out_clients_have_rows() -> None:
         ),
         (
             {"scheme": "dirichlet", "clients": 2},
-            "lacks --alpha.*have --balance-cap, --min-size",
+            "is given without --alpha.*have --balance-cap, --min-size",
         ),
         ({"scheme": "dirichlet", "clients": 2, "alpha": 0.0}, "--alpha is 1e-100 to .*found 0.0"),
         (
@@ -377,8 +377,8 @@ def test_held_out_clients_have_rows() -> None:
             "--alpha is 1e-100 to .*found nan",
         ),
         ({"scheme": "dirichlet", "clients": 2, "alpha": 1.0, "top_up": True}, "not take --top-up"),
-        ({"scheme": "shards", "clients": 2}, "lacks --shards-per-client"),
-        ({"scheme": "by-attribute"}, "lacks --column, --table"),
+        ({"scheme": "shards", "clients": 2}, "is given without --shards-per-client"),
+        ({"scheme": "by-attribute"}, "is given without --column, --table"),
         (
             {"scheme": "dirichlet-pfl", "clients": 1, "alpha": 1.0, "seed": 2**32},
             "--seed .*below 2",

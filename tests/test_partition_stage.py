@@ -123,18 +123,18 @@ def test_clients_can_be_the_values_of_a_column(train, tmp_path):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda t: t[1:], MismatchError, "1 are missing, such as 'row/0000'"),
+        (lambda t: t[1:], MismatchError, "missing: 1, such as 'row/0000'"),
         (lambda t: pd.concat([t, t[:1]]), InvalidDataError, "row 'row/0000' is given more than"),
         (
             lambda t: t.rename(columns={"client": "who"}),
             InvalidDataError,
             "expected the columns client, found no client",
         ),
-        (lambda t: t.assign(client=[None, *[1] * 399]), InvalidDataError, "1 rows have no"),
+        (lambda t: t.assign(client=[None, *[1] * 399]), InvalidDataError, "row 'row/0000' has no"),
         (
             lambda t: pd.concat([t, pd.DataFrame({"row": ["x"], "client": [1]})]),
             MismatchError,
-            "1 are not in the features",
+            "not in the features: 1",
         ),
     ],
 )

@@ -156,7 +156,7 @@ def test_rows_of_a_damaged_feature_file_get_no_name(road, tmp_path):
 def test_what_does_not_fit_is_refused_by_the_field_that_differs(road, tmp_path):
     out = tmp_path / "p.csv"
     other = afltool.convert(road.test, tmp_path / "other.h5", fraction_bits=3)
-    with pytest.raises(MismatchError, match=r"space\.fraction_bits is 3 here and 9 there"):
+    with pytest.raises(MismatchError, match=r"fraction_bits is 3 in .*other\.h5, 9 in .*head"):
         afltool.predict(road.head, other, out)
     classes = read_header(road.test)["classes"]
     turned = forge(road.test, tmp_path / "turned.h5", {"classes": classes[::-1]})
@@ -367,9 +367,15 @@ def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path, m
     space = read_header(head)["space"]
     for change, words in (
         ({"backbone": "resnet34"}, "weights is"),
-        ({"node": "output of layer3, averaged over positions"}, "dim is 256 here and 512 there"),
+        (
+            {"node": "output of layer3, averaged over positions"},
+            "dim is 256 in this network, 512 in the head",
+        ),
         ({"preprocessing": {**space["preprocessing"], "fingerprint": "0"}}, "preprocessing.finger"),
-        ({"unknown to this version": 2}, "unknown to this version is None here and 2 there"),
+        (
+            {"unknown to this version": 2},
+            "unknown to this version is None in this network, 2 in the head",
+        ),
     ):
         other = forge(head, tmp_path / "other.h5", {"space": {**space, **change}})
         with pytest.raises(MismatchError, match=words):

@@ -315,9 +315,7 @@ def test_a_damaged_ledger_is_no_leave(first, whole, tmp_path):
 
 
 def test_nobody_leaves_a_sum_under_masks_and_the_reason_is_given(first, whole, tmp_path):
-    why = (
-        "cancel in the whole sum alone.*whoever knows both totals knows the statistics of that one"
-    )
+    why = "cancel only in the whole sum.*whoever knows both totals knows the statistics of that one"
     masked = first.where / "masked" / "client-site-3.h5"
     for item in (masked, first.plain("site-3")):
         with pytest.raises(AflError, match=why) as error:

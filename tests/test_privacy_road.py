@@ -365,7 +365,7 @@ def test_signed_files_add_up_as_unsigned_ones_do(signing):
 def test_a_sum_that_has_to_be_complete_has_every_member(signing):
     files = [signing.signed(name) for name in signing.sites]
     out, asked = signing.where / "t.h5", {"roster": signing.roster, "complete": True}
-    with pytest.raises(InputError, match=r"3 of 4 members of the roster .*, 1 are missing"):
+    with pytest.raises(InputError, match=r"3 of 4 members of the roster .*, missing: 1"):
         afltool.aggregate(files[1:], out, **asked)
     assert not out.exists()
     assert digest(afltool.aggregate(files, out, **asked)) == signing.wanted(signing.sites)
@@ -374,7 +374,7 @@ def test_a_sum_that_has_to_be_complete_has_every_member(signing):
 def test_a_sum_under_masks_that_has_to_be_complete_has_every_member(fresh):
     fresh.offer(fresh.sites)
     files = [fresh.masked(name) for name in fresh.sites]
-    with pytest.raises(InputError, match=r"3 of 4 members of the roster .*, 1 are missing"):
+    with pytest.raises(InputError, match=r"3 of 4 members of the roster .*, missing: 1"):
         fresh.aggregate(files[1:], complete=True)
     assert not (fresh.where / "total.request.json").exists()
     assert fresh.aggregate(files, complete=True).exists()
@@ -422,7 +422,7 @@ def test_a_stranger_and_another_head_are_refused_by_name(signing, tmp_path):
             rows, other, tmp_path / "o", client="site-0", sign=signing.key("site-0"),
             roster=signing.roster,
         )  # fmt: skip
-    with pytest.raises(MismatchError, match="is of 'site-1', the client is 'site-0'"):
+    with pytest.raises(MismatchError, match="belongs to 'site-1', the client is 'site-0'"):
         signing.signed("site-0", sign=signing.key("site-1"))
 
 
@@ -520,7 +520,7 @@ def test_keys_and_rosters_are_made_once(tmp_path):
     made = afltool.roster([tmp_path], tmp_path / "r.json", head="linear")
     first = made.read_bytes()
     assert afltool.roster(public, made, head="linear").read_bytes() == first
-    with pytest.raises(UsageError, match="threshold is 2 here and 3"):
+    with pytest.raises(UsageError, match="threshold is 2 now, 3 in the file"):
         afltool.roster(public, made, head="linear", threshold=2)
     afltool.roster(public, made, head="linear", overwrite=True)
     assert made.read_bytes() != first  # another round

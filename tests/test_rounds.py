@@ -52,7 +52,7 @@ def gather(data, head, out, *more, code=0):
 
 
 def by_hand(data, folder):
-    """All rounds by the stages, one file a client; the heads after each."""
+    """All rounds by the stages, one file per client; the heads after each."""
     heads = [data / "head0.h5"]
     for number in range(2 * LAYERS + 1):
         gather(data, heads[-1], folder / f"stats{number}")
@@ -304,7 +304,7 @@ def test_the_rounds_are_a_picture(data, heads, tmp_path):
     command("plot", "rounds", heads[-1], "-o", tmp_path / "layers.png")
     assert (tmp_path / "layers.png").read_bytes()[:4] == b"\x89PNG"
     done = command("plot", "rounds", data / "head0.h5", "-o", tmp_path / "x.png", code=2)
-    assert "before its first round" in done.stderr
+    assert "has no solved round yet" in done.stderr
 
 
 def test_held_out_clients_choose_the_ridge_of_each_layer(data, tmp_path):
@@ -466,7 +466,7 @@ def test_what_tells_no_rounds_is_no_picture(data, tmp_path):
     for source, code, said in (
         (tmp_path, 3, "is the run finished?"),
         (tmp_path / "no.json", 3, "there is no file"),
-        (data / "head0.h5", 2, "before its first round"),
+        (data / "head0.h5", 2, "has no solved round yet"),
         (data / "train.h5", 2, "expected a head file"),
     ):
         done = command("plot", "rounds", source, "-o", place, code=code)
@@ -475,9 +475,9 @@ def test_what_tells_no_rounds_is_no_picture(data, tmp_path):
         ("{", "is not valid JSON"),
         ("[]", "is not JSON that afltool wrote"),
         ("[" * 100_000, "is not valid JSON"),
-        ('{"rounds": [1]}', "tells no rounds"),
-        ('{"top1": 0.5, "n": 2}', "tells no rounds"),
-        ('{"top1": 0.5, "n": 2, "rounds": [{"phase": "a", "top1": [1]}]}', "tells no rounds"),
+        ('{"rounds": [1]}', "holds no rounds"),
+        ('{"top1": 0.5, "n": 2}', "holds no rounds"),
+        ('{"top1": 0.5, "n": 2, "rounds": [{"phase": "a", "top1": [1]}]}', "holds no rounds"),
     ):
         (tmp_path / "bad.json").write_text(text)
         done = command("plot", "rounds", tmp_path / "bad.json", "-o", place, code=3)

@@ -502,7 +502,7 @@ def test_the_options_of_a_run_keep_the_comments_of_their_owner(features, tmp_pat
         assert place.read_text() == mine
     done = cli("run", place, "--memory", "2GB", "-o", run)
     assert done.exit_code == 2
-    assert "in words of its owner" in done.stderr
+    assert "with comments of its owner" in done.stderr
     assert place.read_text() == mine
     place.write_text(mine.partition("\n")[2])  # nobody's comments: the run's own file
     assert cli("run", place, "--memory", "2GB", "-o", run).exit_code == 0

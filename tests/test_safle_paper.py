@@ -72,7 +72,7 @@ def test_the_largest_that_fits_is_named_and_fits(monkeypatch, raw):
     with pytest.raises(NumericalError, match=r"--experts"):
         OPTIONS["safle"](preset="paper", with_linear=raw, experts=most + 1).check_room(512)
     monkeypatch.setattr(memory, "available", lambda: 1000)
-    with pytest.raises(NumericalError, match=r"take fewer --experts or a smaller --group-size"):
+    with pytest.raises(NumericalError, match=r"use fewer --experts or a smaller --group-size"):
         wide.check_room(512)
 
 

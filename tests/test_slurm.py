@@ -142,7 +142,7 @@ def test_a_site_file_gives_defaults_and_options_win(tmp_path, monkeypatch):
         ("fan-in = 1", r"--fan-in is 2 to 10.6; found 1"),
         ("time = 'long'", r"--time is like 90, 01:30:00 or 2-12:00, and above 0; found 'long'"),
         ("[solve]\nmemory = 'lots'", r"--memory is like 4000M or 4G, and above 0; found 'lots'"),
-        ("[slove]\nmemory = '4G'", r"\[slove\] is no stage"),
+        ("[slove]\nmemory = '4G'", r"\[slove\] is not a stage"),
         ("[solve]\nshards = 4", r"'shards' is no option of a site"),
         ("account = 'a b'", r"--account is one word; found 'a b'"),
         ("setup = 'module load x'", r"setup is a list of lines"),

@@ -177,12 +177,12 @@ def test_what_cannot_be_cut_is_refused(road, patients, tmp_path, cli):
     one = tmp_path / "one.csv"
     lines = [line.split(",")[0] + ",a" for line in patients.read_text().splitlines()[1:]]
     one.write_text("\n".join(["row,patient", *lines]))
-    refused("600 rows in 1 groups cannot be cut", InvalidDataError, group=f"{one}:patient")
+    refused("600 rows \\(groups: 1\\) cannot be split", InvalidDataError, group=f"{one}:patient")
     refused("for testing would be empty", InvalidDataError, test=1e-6)
     refused("for training would be empty", InvalidDataError, test=1 - 1e-6)
     refused("TABLE:COLUMN", UsageError, group=str(one))
     one.write_text("\n".join(["row,patient", *lines[:-1]]))
-    refused("1 are missing", MismatchError, group=f"{one}:patient")
+    refused("missing: 1", MismatchError, group=f"{one}:patient")
     done = cli("split", road.total, "-o", tmp_path / "none")
     assert done.exit_code == 2
     assert "expected a features file" in done.stderr

@@ -92,7 +92,7 @@ def test_a_total_that_lacks_clients_is_stale(road, run):
         only="0-4", sum=True,
     )  # fmt: skip
     why = {p["name"]: p["why"] for p in status(run)["parts"]}["04-total.h5"]
-    assert why == "it lacks 1 clients of the partition"
+    assert why == "clients of the partition that are not in it: 1"
 
 
 def test_damage_and_what_was_being_written_are_seen(run):

@@ -215,10 +215,10 @@ def test_every_option_of_a_baseline_has_a_name_in_a_study(method):
     [
         ("alhpa = 3", "did you mean 'alpha'"),
         ("[study]\nrow = 'head'", "did you mean 'rows'"),
-        ("[study]\nvalue = 'top2'", "--value is of"),
+        ("[study]\nvalue = 'top2'", "--value is a list of"),
         ("[study]\nrows = 3", "is a text"),
         ("[study]\ncolumns = 'alpah'", "did you mean 'alpha'"),
-        ("[study]\nlayers = '5,x'", "--layers is numbers"),
+        ("[study]\nlayers = '5,x'", "--layers is a list of numbers"),
         ("[study]\npublished = 'afl-99'", "there are no published figures 'afl-99'"),
         ("baseline = 'fedavg'\nmu = 2", "'mu' is no option"),
     ],
@@ -244,7 +244,7 @@ def test_a_study_may_be_like_another_with_other_keys(described, tmp_path):
     with pytest.raises(UsageError, match=r"is like 'small', which is like it in turn"):
         read(tmp_path / "small.toml")
     (tmp_path / "small.toml").write_text('[study]\nlike = "afl-tabel1"\n')
-    with pytest.raises(UsageError, match=r"no study; did you mean 'afl-table1'"):
+    with pytest.raises(UsageError, match=r"not a study; did you mean 'afl-table1'"):
         read(tmp_path / "small.toml")
 
 
@@ -648,7 +648,7 @@ keep-rounds = "last"
     assert "--keep-rounds last" in script(wanted.cells, folder)
     caplog.set_level("INFO")
     assert check_heads(folder, wanted.cells) == 2
-    assert "2 cells kept their last round alone and cannot be checked" in caplog.text
+    assert "2 cells kept only their last round and cannot be checked" in caplog.text
     other = wanted.changed({"keep_rounds": "all"})
     assert {c.key for c in other.cells} == {c.key for c in wanted.cells}
     with pytest.raises(UsageError, match=r"--only saf\*: no cell"):

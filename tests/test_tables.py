@@ -112,7 +112,7 @@ def test_the_clients_of_a_table_own_their_images(folder, tmp_path):
     owners = {row["path"]: row["site"] for row in rows_of(folder)}
     assert [p.names[c] for c in p.client] == [owners[i.decode()] for i in p.row_ids]
     pd.DataFrame(rows_of(folder)[:3]).to_csv(folder / "few.csv")
-    with pytest.raises(afltool.errors.MismatchError, match="are missing"):
+    with pytest.raises(afltool.errors.MismatchError, match="missing: "):
         afltool.partition(
             train, tmp_path / "d.h5", scheme="by-attribute", table=folder / "few.csv", column="site"
         )
@@ -136,7 +136,7 @@ def test_row_ids_are_found_under_any_name(tmp_path, caplog, suffix):
     json_or_table(table, [{**row, "same": row["file"]} for row in rows])
     with pytest.raises(InvalidDataError, match="'file' and 'same' holds all") as error:
         values_by_row(table, "site", ids)
-    assert "name the one with the row ids path" in str(error.value)
+    assert "rename the one with the row ids to path" in str(error.value)
     json_or_table(table, rows[1:])
     with pytest.raises(InvalidDataError, match=r"'a/1\.jpg', in a column row or path beside site"):
         values_by_row(table, "site", ids)
@@ -156,8 +156,8 @@ def json_or_table(place, rows):
     ("change", "message"),
     [
         (lambda rows: [{"file": "a"}], "expected the columns path and label, found no path and no"),
-        (changed(path=""), r"1 rows have no path, the first is row 1"),
-        (changed(label=""), "1 rows have no label"),
+        (changed(path=""), r"row 1 below the header has no path"),
+        (changed(label=""), "row 1 below the header has no label"),
         (changed(path="/data/a.png"), "1 paths are absolute"),
         (lambda rows: [*rows, rows[0]], "1 paths are named more than once"),
         (lambda rows: [{**r, "split": "val"} for r in rows], r"no row has 'train'.*val \(36 rows"),

@@ -34,8 +34,8 @@ class TimmSource:
 
         if not timm.is_model(model.partition(".")[0]):
             near = timm.list_models(f"*{model.partition('.')[0][:8]}*")[:8]
-            hint = f", such as {', '.join(near)}" if near else ""
-            raise UsageError(f"unknown backbone {TIMM}{model}: timm has other models{hint}.")
+            hint = f"; similar names: {', '.join(near)}" if near else ""
+            raise UsageError(f"unknown backbone {TIMM}{model}: timm has no model {model!r}{hint}.")
         self.name = f"{TIMM}{model}"
         self._model = model
 
@@ -101,7 +101,7 @@ class TimmSource:
         height, width = own["input_size"][1:]
         if height != width or own["crop_mode"] != "center":
             raise UsageError(
-                f"{self.name}: its weights want {own['crop_mode']} crops of {height} × {width}; "
+                f"{self.name}: its weights need {own['crop_mode']} crops of {height} × {width}; "
                 "only central square crops are known here. Use --preprocess paper."
             )
         resize = int(height / own["crop_pct"])

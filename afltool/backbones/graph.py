@@ -54,7 +54,7 @@ class Prepared(nn.Module):
         if preprocessing.interpolation not in KERNELS:
             raise UsageError(
                 f"the preprocessing {preprocessing.name} resizes with "
-                f"{preprocessing.interpolation!r}; a graph can with {' or '.join(KERNELS)}: export "
+                f"{preprocessing.interpolation!r}; a graph can use {' or '.join(KERNELS)}: export "
                 "without --with-backbone"
             )
         self.resize, self.crop = preprocessing.resize, preprocessing.crop

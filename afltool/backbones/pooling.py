@@ -72,8 +72,8 @@ def poolings_of(form: Form, pooling: str | None, what: str, shape: tuple[int, ..
     if form.kind == TOKENS and pooling is None:
         raise UsageError(
             f"{what} gives the shape (n, {sizes}); expected (n, d), or a map of d channels over "
-            "s × s positions, which is averaged. Of tokens say what is taken: NODE:mean, NODE:max "
-            "or, of networks with a class token, NODE:token+mean. Or take another node."
+            "s × s positions, which is averaged. For tokens, say what is taken: NODE:mean, "
+            "NODE:max or, of networks with a class token, NODE:token+mean. Or take another node."
         )
     wanted = (pooling or "mean").split("+")
     if "token" in wanted and (form.kind != TOKENS or not form.prefix):

@@ -82,7 +82,7 @@ class Method:
         self.memory: dict[str, Tensor] = {}  # all that is kept between rounds, beside the weights
         self.facts: dict[str, Any] = {}  # the method's entries in the report
         if self.one_shot and not network.linear:
-            raise UsageError(f"{self.name} is made for a linear head: leave --hidden and --layers")
+            raise UsageError(f"{self.name} is for a linear head: leave --hidden and --layers out")
 
     # ------------------------------------------------------------ clients
 

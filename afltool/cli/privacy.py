@@ -29,7 +29,7 @@ def add_to(app: typer.Typer) -> None:
     )  # fmt: skip
     mask = typer.Typer(
         no_args_is_help=True,
-        help="Steps of a round under masks, in which the server learns the sum alone.",
+        help="Steps of a round under masks, in which the server learns only the sum.",
     )
     passing(
         mask, "offer", "masks:mask_offer", ("roster", Path, "roster of the round"),

@@ -69,7 +69,7 @@ def local_stats(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Compute the statistics of each client: one file a client, or their sum."""
+    """Compute the statistics of each client: one file per client, or their sum."""
     from ..stages.local_stats import local_stats as stage
 
     path = stage(features, head, out, head_options=head_options, overwrite=overwrite, **options)
@@ -210,7 +210,7 @@ def predict(
         typer.Argument(
             metavar="INPUT...",
             help="images, folders of images, tables with a column of paths, feature files; - for "
-            "a path a line on stdin",
+            "one path per line on stdin",
         ),
     ],
     options: dict[str, Any],

@@ -188,7 +188,7 @@ def make_dataset(
     if len(classes) < 2:
         raise InvalidDataError(
             f"{name}: expected at least two classes, found {len(classes)} ({', '.join(classes)}). "
-            "A site that holds one class only names all of them with --classes FILE."
+            "A site with only one class names all classes with --classes FILE."
         )
     return ImageDataset(
         name=name,

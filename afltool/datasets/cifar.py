@@ -120,7 +120,7 @@ class _ArrayUnpickler(pickle.Unpickler):
             ("numpy._core.multiarray", "_reconstruct"): _ARRAY_FACTORY,
         }
         if (module, name) not in known:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}")
         return known[module, name]
 
 

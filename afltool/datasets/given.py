@@ -89,7 +89,7 @@ def read_named(
         if str(one) == "-":
             lines = list(inputs.lines_of(stdin))
             if not lines:
-                raise InputError("stdin: expected paths, a line each; found none")
+                raise InputError("stdin: expected paths, one per line; found none")
             for line in lines:
                 _add(inputs.given_path(line), found, (data_root, column), listed=True)
         else:

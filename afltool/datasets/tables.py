@@ -55,7 +55,8 @@ def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:
     if empty:
         first = next(i for i, cell in enumerate(column) if not cell)
         raise InvalidDataError(
-            f"{table}: {empty} rows have no {name}, the first is row {first + 1} below the header."
+            f"{table}: row {first + 1} below the header has no {name} ({empty} of {len(column)} "
+            "rows)."
         )
     return [cell for cell in column if cell]
 
@@ -93,7 +94,7 @@ def _check_paths(table: Path, paths: Sequence[str]) -> None:
     for odd, what in (
         (twice, "named more than once"),
         (absolute, "absolute; expected paths relative to the table's folder, or to --data-root"),
-        (broken, "of several lines, or hold a NUL byte"),
+        (broken, "longer than one line, or hold a NUL byte"),
     ):
         if odd:
             raise InvalidDataError(f"{table}: {len(odd)} paths are {what}: {shorten(odd)}.")

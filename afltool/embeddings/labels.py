@@ -47,9 +47,9 @@ def _numbered(path: Path) -> tuple[dict[str, int], array[int]]:
             label = line.strip()
             if len(label) > LONGEST or len(rows) >= MOST_FILE_ROWS or len(number) > MOST_NAMES:
                 raise InvalidDataError(
-                    f"{path}: expected one label a line, of at most {LONGEST} characters, at most "
-                    f"{MOST_FILE_ROWS:,} in all and {MOST_NAMES:,} different ones; found more in "
-                    f"line {len(rows) + 1}: {label[:40]!r}"
+                    f"{path}: expected one label per line, of at most {LONGEST} characters, at "
+                    f"most {MOST_FILE_ROWS:,} in all and {MOST_NAMES:,} different ones; found more "
+                    f"in line {len(rows) + 1}: {label[:40]!r}"
                 )
             if label:
                 rows.append(number.setdefault(label, len(number)))

@@ -94,8 +94,8 @@ def open_npz(path: Path, keys: Keys) -> Embeddings:
     columns = header.fortran and len(header.shape) == 2
     if columns and header.size > MOST_COLUMNS:
         raise ValueError(
-            f"{key} has {header.size / 1e6:,.0f} MB in Fortran's order, whose rows are not "
-            f"together; save numpy.ascontiguousarray({key})"
+            f"{key} has {header.size / 1e6:,.0f} MB in Fortran order, whose rows are not "
+            f"contiguous; save numpy.ascontiguousarray({key})"
         )
 
     def blocks() -> Iterator[Array]:

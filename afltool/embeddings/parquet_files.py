@@ -91,7 +91,10 @@ def _column(path: Path, schema: Any, names: Iterable[str]) -> Array | None:
     with _parquet_file(path, [name] if texts else None) as file:
         column = file.read(columns=[name])[name]
     if column.null_count:
-        raise InvalidDataError(f"{column.null_count} rows have no {name}")
+        first = column.is_null().index(True).as_py()
+        raise InvalidDataError(
+            f"{path}: row {first} has no {name} ({column.null_count} of {len(column)} rows)"
+        )
     if pyarrow.types.is_dictionary(column.type):
         longest = max((len(str(v)) for c in column.chunks for v in c.dictionary), default=0)
         check_label_bytes(path, name, 4 * longest * len(column))

@@ -34,8 +34,8 @@ def check_scripts(folder: Path, texts: Mapping[str, str]) -> None:
         path = folder / name
         if path.exists() and _bytes(path) != as_bytes(text) and not _is_own(path, known):
             raise OutputExistsError(
-                f"{path} exists and was not written by this program as it is: it would be lost; "
-                "move it away, or choose another -o"
+                f"{path} exists and is not what this command writes, or was changed since: it "
+                "would be lost; move it away, or choose another -o"
             )
 
 

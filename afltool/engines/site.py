@@ -91,7 +91,7 @@ def _read(path: Path) -> dict[str, Any]:
     for key, value in inputs.read_toml(path, "the site").items():
         if isinstance(value, dict):
             if key not in STAGES:
-                raise UsageError(f"{path}: [{key}] is no stage; they are {', '.join(STAGES)}")
+                raise UsageError(f"{path}: [{key}] is not a stage; they are {', '.join(STAGES)}")
             inner = [_entry(path, name, v, OF_A_STAGE) for name, v in value.items()]
             found["stages"][key] = dict(inner)
         else:

@@ -25,8 +25,8 @@ from .model import Model
 
 SCORES = (
     "(n, C) float64; the class with the highest is predicted",
-    "least-squares scores estimate one-hot labels; they are no probabilities",
-    "log-probabilities up to a constant of the row",
+    "least-squares scores estimate one-hot labels; they are not probabilities",
+    "log-probabilities up to a constant for each row",
 )
 
 
@@ -89,8 +89,8 @@ def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: i
     space = header["space"]
     if space["preprocessing"] is None:
         raise UsageError(
-            f"the features of {path} were imported as {space['backbone']!r}: no network of "
-            "afltool's makes them; export without --with-backbone"
+            f"the features of {path} were imported as {space['backbone']!r}: afltool has "
+            "no network that makes them; export without --with-backbone"
         )
     if space["precision"] != "fp32":
         raise UsageError(

@@ -115,7 +115,7 @@ def tolerance_of(head: Head) -> float:
 
 def _differs(what: str, how: str) -> NumericalError:
     return NumericalError(
-        f"{what} was not written: run on a sample it {how}; this is a fault of afltool or of the "
+        f"{what} was not written: run on a sample, it {how}; this is a fault of afltool or of the "
         "packages that packed it (torch, onnxruntime): try another format, and report it"
     )
 

@@ -182,7 +182,7 @@ class Network:
                 "--device, a smaller --image-size or --precision bf16"
             ) from error
         log.warning(
-            "out of memory on %s with %d images a step; going on with %d",
+            "out of memory on %s with %d images per step; going on with %d",
             self.device,
             self.step,
             self.step // 2,

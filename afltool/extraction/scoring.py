@@ -147,7 +147,7 @@ def network_of(head: Path, header: Mapping[str, Any], o: NetworkOptions) -> Netw
     how = {f.name: getattr(o, f.name) for f in fields(NetworkOptions)}
     asked = options_for(space, **how)
     network = Network.load(asked, preprocessing_of(space))
-    where = difference(space, space_of(network, asked))
+    where = difference(space, space_of(network, asked), "in the head", "in this network")
     if where:
         name = where.partition(" ")[0].partition(".")[0]
         raise MismatchError(

@@ -70,7 +70,7 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
             **how,
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptFileError(f"the feature space {dict(space)} lacks {error}") from None
+        raise CorruptFileError(f"the feature space {dict(space)} has no {error}") from None
 
 
 def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:

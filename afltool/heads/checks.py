@@ -31,7 +31,7 @@ def check_participation(head: Head, o: LocalStatsOptions) -> None:
     needing, share = head.options.same_clients(), o.participation
     if share < 1 and o.participation_kind == "inconsistent" and head.options.turns() == 1:
         raise UsageError(
-            f"--participation-kind {o.participation_kind} is for heads with two sums a layer, "
+            f"--participation-kind {o.participation_kind} is for heads with two sums per layer, "
             f"such as deepafl; this {head.name} head has one: leave it out"
         )
     if share < 1 and needing is not None:
@@ -55,7 +55,7 @@ def with_options(head: H, **changes: Any) -> H:
     if unknown:
         raise UsageError(
             f"the head {head.name!r} has no option {flag(unknown[0])}; `solve` can change "
-            f"{', '.join(map(flag, sorted(may))) or 'none'} of it"
+            f"{', '.join(map(flag, sorted(may))) or 'none of its options'}"
         )
     if fixed := sorted(set(changes) - may):
         raise UsageError(

@@ -213,7 +213,7 @@ class LeastSquaresOptions(HeadOptions):
         if self.slice_ridges() is None and not self.each_slice():
             self._set(ridge=parse_ridge(self.ridge))
         elif self.keep_gamma:
-            raise UsageError("--keep-gamma is of one ridge: leave out those of slices")
+            raise UsageError("--keep-gamma is for a single ridge: leave out the ridges of slices")
         if self.standardise and self.keep_gamma:
             raise UsageError("--keep-gamma needs the original features: leave out --standardise")
 

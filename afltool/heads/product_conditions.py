@@ -89,7 +89,7 @@ def cross_of_labels(s: Statistics) -> Iterator[str]:
         yield from _column_reach(cross, counts)
         odd = np.flatnonzero((np.einsum("jc->j", cross) ^ s.arrays[GRAM][_ends(len(g))]) & 1)
         if len(odd):
-            yield f"of feature {odd[0]} the sum is odd and the sum of squares even, or the reverse"
+            yield f"the sum of feature {odd[0]} is odd and its sum of squares even, or the reverse"
     real = cross.astype(np.float64)
     explained = np.einsum("jc,jc,c->j", real, real, 1.0 / np.maximum(counts, 1))
     j = int((explained - factor * (g + residue)).argmax())

@@ -81,7 +81,7 @@ def in_fixed_point(X: Rows) -> FixedPoint:
     """The rows of a head with --compute fixed; `UsageError` where they are not in fixed point."""
     if not isinstance(X, FixedPoint):
         raise UsageError(
-            f"--compute fixed needs int16 features; these are {X.dtype}: take --compute "
+            f"--compute fixed needs int16 features; these are {X.dtype}: use --compute "
             "float32 or float64, or extract with --dtype int16"
         )
     return X

@@ -184,7 +184,7 @@ def _check_range(values: NDArray[np.floating], largest: float) -> None:
         row, column = bad[0]
         raise InvalidDataError(
             f"row {row}, feature {column} is {values[row, column]:.6g}, beyond the ±{largest:g} "
-            "in which thresholds are looked for: scale the features"
+            "in which thresholds are sought: scale the features"
         )
 
 

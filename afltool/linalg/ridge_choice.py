@@ -106,7 +106,7 @@ class _Trial:
             raise self._refused[0][1]
         tried = sorted(ridge for ridge, _ in self._refused)
         raise NumericalError(
-            f"no ridge can be chosen: with none of {len(tried)} from {tried[0]:.3g} to "
+            f"no ridge can be chosen: for none of the {len(tried)} ridges from {tried[0]:.3g} to "
             f"{tried[-1]:.3g} is gram + λI positive definite to working precision; look at the "
             "features (are they one number, up to rounding?), or give a larger --ridge"
         )

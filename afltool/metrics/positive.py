@@ -22,7 +22,7 @@ def positive_class(names: Sequence[str], classes: Sequence[str], given: str | No
     asked = [name for name in names if FIGURES[name].one_class]
     if given is not None and not asked:
         theirs = ", ".join(name for name, one in FIGURES.items() if one.one_class)
-        raise UsageError(f"--positive is of --metrics {theirs}; ask for one of these")
+        raise UsageError(f"--positive is for --metrics {theirs}; add one of these")
     if given is not None and given not in classes:
         more = f" … ({len(classes)} in all)" if len(classes) > SHOWN else ""
         raise UsageError(
@@ -35,7 +35,7 @@ def positive_class(names: Sequence[str], classes: Sequence[str], given: str | No
     unclear = [name for name in asked if not FIGURES[name].mean]
     if unclear:
         raise UsageError(
-            f"--metrics {unclear[0]} is of one class against the rest, and there are "
+            f"--metrics {unclear[0]} is for one class against the rest, and there are "
             f"{len(classes)} classes: name it with --positive CLASS, or ask for the mean over "
             f"classes, --metrics macro-{unclear[0]}"
         )

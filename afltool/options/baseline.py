@@ -18,7 +18,7 @@ class BaselineOptions(Options):
         None, "a paper's settings; options given beside it win", choices=("afl", "deepafl")
     )
     threads: int | None = option(
-        None, "clients trained at the same time", at_least=1, at_most=4096, unset="one a core",
+        None, "clients trained at the same time", at_least=1, at_most=4096, unset="one per core",
         in_result=False,
     )  # fmt: skip
     stack: int | None = option(

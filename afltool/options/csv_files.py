@@ -16,7 +16,7 @@ class CsvOptions(Options):
 
     formulas: str = option(
         KEEP, "texts in CSV that a spreadsheet would run as formulas (they begin with = + - @, and "
-        "are no numbers): keep them as they are, or quote: put ' before them",
+        "are not numbers): keep them as they are, or quote: put ' before them",
         choices=(KEEP, QUOTE), in_result=False,
     )  # fmt: skip
 
@@ -29,4 +29,4 @@ def is_csv(path: object) -> bool:
 def check_formulas(formulas: str, writes_csv: bool) -> None:
     """Refuse to quote formulas where no CSV is written."""
     if formulas != KEEP and not writes_csv:
-        raise UsageError(f"--formulas {formulas} is for CSV; this command writes none")
+        raise UsageError(f"--formulas {formulas} is for CSV; this command writes no CSV")

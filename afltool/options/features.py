@@ -74,14 +74,16 @@ class ImportOptions(NumberFormat):
         only={"unlabelled": False},
     )  # fmt: skip
     labels: Path | None = option(
-        None, "labels of a file without y: .npy, or one a line", only={"unlabelled": False}
+        None,
+        "labels of a file without y: .npy, or text with one per line",
+        only={"unlabelled": False},
     )
     row_ids: str | None = option(
         None, "array or column that holds the ids of the rows, by which --by, --group and "
         "--column of tables know them", unset=f"{', '.join(ROW_IDS)}, else row/N",
     )  # fmt: skip
     classes: Path | tuple[str, ...] | None = option(
-        None, "file of class names in order, one a line; a federation shares it",
+        None, "file of class names in order, one per line; a federation shares it",
         only={"unlabelled": False},
     )  # fmt: skip
     backbone: str = option(
@@ -116,7 +118,7 @@ class NetworkOptions(WeightsOptions):
         in_result=False, common=True,
     )  # fmt: skip
     workers: int | None = option(
-        None, "threads that decode images", at_least=1, at_most=1024, unset="one a core",
+        None, "threads that decode images", at_least=1, at_most=1024, unset="one per core",
         in_result=False,
     )  # fmt: skip
 
@@ -155,7 +157,7 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         None, "at most this many images of a split, spread over the classes", at_least=1
     )
     classes: Path | tuple[str, ...] | None = option(
-        None, "file of class names in order, one a line; a federation shares it",
+        None, "file of class names in order, one per line; a federation shares it",
         only={"unlabelled": False},
     )  # fmt: skip
     precision: str = option(

@@ -72,7 +72,9 @@ def check_scheme(options: PartitionOptions) -> None:
     given = {name for name in _OWN if getattr(options, name) not in (None, False)}
     missing, foreign = sorted(needs - given), sorted(given - needs - may)
     if missing or foreign:
-        wrong = f"lacks {_flags(missing)}" if missing else f"does not take {_flags(foreign)}"
+        wrong = f"does not take {_flags(foreign)}"
+        if missing:
+            wrong = f"is given without {_flags(missing)}"
         more = f" and may have {_flags(sorted(may))}" if may else ""
         raise UsageError(
             f"--scheme {options.scheme} {wrong}; it needs {_flags(sorted(needs))}{more}"

@@ -19,7 +19,7 @@ class SizeOptions(Options):
         unset="as wide as the picture needs",
     )  # fmt: skip
     dpi: int | None = option(
-        None, "pixels of an inch of a .png file", at_least=30, at_most=1200, unset="150"
+        None, "pixels per inch of a .png file", at_least=30, at_most=1200, unset="150"
     )
 
     def inches(self, otherwise: float) -> float:

@@ -13,9 +13,9 @@ from .only import GIVEN
 SIGNED, MASKED = "signed", "masked"
 MODES = (SIGNED, MASKED)  # how statistics leave the members of a roster
 NO_LEAVING = (
-    "nobody can leave a sum under masks: the masks cancel in the whole sum alone. Make a new round "
-    "without the one that leaves, with a new roster; and mind that whoever knows both totals knows "
-    "the statistics of that one, so change two members or more at a time, or add noise "
+    "nobody can leave a sum under masks: the masks cancel only in the whole sum. Make a new round "
+    "without the member that leaves, with a new roster; and mind that whoever knows both totals "
+    "knows the statistics of that one, so change two members or more at a time, or add noise "
     "(docs/privacy.md)"
 )
 _PASSPHRASE = "file whose first line is the passphrase of the private key"

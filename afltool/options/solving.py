@@ -56,8 +56,8 @@ class EvaluateOptions(CsvOptions):
         "ece; auc keeps rows × classes × 8 bytes in memory", in_run=False,
     )  # fmt: skip
     positive: str | None = option(
-        None, "class that sensitivity, specificity and auc are of, against the rest",
-        unset="of two classes the second; of more auc is the mean over classes", in_run=False,
+        None, "class for which sensitivity, specificity and auc are computed, against the rest",
+        unset="of two classes the second; of more, auc is the mean over classes", in_run=False,
         only={"metrics": GIVEN},
     )  # fmt: skip
     by: str | None = option(
@@ -119,7 +119,7 @@ class ExportOptions(WeightsOptions):
     ONLY: ClassVar = {f.name: {"with_backbone": True} for f in fields(WeightsOptions)}
 
     with_backbone: bool = option(
-        False, "put in the network and the preprocessing: the file then takes pictures"
+        False, "include the network and the preprocessing: the file then takes pictures"
     )
     card: Path | None = option(None, "also write a model card, Markdown, to this file", writes=True)
     metrics: Path | None = option(

@@ -57,7 +57,7 @@ class LocalStatsOptions(ProtectionOptions):
     def check(self) -> None:
         self.check_protection()
         if self.sign is not None and (self.sum or self.cache is not None):
-            raise UsageError("--sign is for one file a client: leave --sum and --cache out")
+            raise UsageError("--sign is for one file per client: leave --sum and --cache out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class AggregateOptions(SummingOptions):
     )  # fmt: skip
     complete: bool = option(
         False,
-        "refuse a sum that lacks clients of the partition, those of --subtract too, or members of "
+        "refuse a sum without all clients of the partition, those of --subtract too, or members of "
         "the roster",
         in_run=False,
     )

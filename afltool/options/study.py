@@ -57,10 +57,10 @@ class TableOptions(Options):
     )
     layers: str | None = option(
         None, "numbers of layers to show, such as 5,10,20, of heads evaluated after each round",
-        unset="the study's, else the last alone",
+        unset="the study's, else only the last",
     )  # fmt: skip
     where: tuple[str, ...] = option(
-        (), "NAME=VALUE: these cells alone, such as alpha=0.1 or label=AFL; may be repeated"
+        (), "NAME=VALUE: only these cells, such as alpha=0.1 or label=AFL; may be repeated"
     )
     published: str | None = option(
         None, "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; afl-1:cifar10 "
@@ -81,7 +81,7 @@ class TableOptions(Options):
     def check(self) -> None:
         for name in names_of(self.value):
             if name not in VALUES:
-                raise UsageError(f"--value is of {', '.join(VALUES)}; found {name!r}")
+                raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {name!r}")
         for name, form in (("where", "NAME=VALUE"), ("also", "NAME=FILE.csv")):
             for text in getattr(self, name):
                 if "=" not in text:
@@ -105,7 +105,7 @@ class PictureOptions(SizeOptions):
         unset="the study's; all with --x layers",
     )  # fmt: skip
     where: tuple[str, ...] = option(
-        (), "NAME=VALUE: these cells alone, such as alpha=0.1 or label=AFL; may be repeated"
+        (), "NAME=VALUE: only these cells, such as alpha=0.1 or label=AFL; may be repeated"
     )
 
 
@@ -130,4 +130,4 @@ def numbers_of(text: str | None) -> list[int]:
     try:
         return [int(one) for one in (text or "").split(",") if one.strip()]
     except ValueError:
-        raise UsageError(f"--layers is numbers such as 5,10,20; found {text!r}") from None
+        raise UsageError(f"--layers is a list of numbers such as 5,10,20; found {text!r}") from None

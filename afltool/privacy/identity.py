@@ -194,7 +194,8 @@ def load(path: Path, passphrase: bytes | None = None) -> Identity:
         raise CorruptFileError(f"{path} holds keys of another kind than Ed25519 and X25519")
     if passphrase is not None and not locked:
         log.warning(
-            "%s: its passphrase is easy to guess for who has the file (PBKDF2 with few rounds, as "
+            "%s: its passphrase is easy to guess for anyone who has the file (PBKDF2 with few "
+            "rounds, as "
             "earlier versions wrote it): afltool keys lock %s -o FOLDER writes it anew", path, path,
         )  # fmt: skip
     return Identity.of(found["name"], signing, agreeing, path)

@@ -118,7 +118,7 @@ def _check_alike(sealed: Mapping[str, _Sealed]) -> None:
             {**h["context"], "phase": h["phase"], "held_out": h["clients"]["held_out"]}
             for h in (first.header, one.header)
         )
-        where = difference(ours, theirs)
+        where = difference(ours, theirs, f"in {first.path}", f"in {one.path}")
         if where:
             raise MismatchError(f"{one.path} of {name!r} does not belong to the others: {where}")
 

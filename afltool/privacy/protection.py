@@ -87,7 +87,9 @@ class Protection:
         if name not in self._keys:
             me = key_of(self.sign, name, self.passphrase)
             if me.name != name:
-                raise MismatchError(f"the key {me.path} is of {me.name!r}, the client is {name!r}")
+                raise MismatchError(
+                    f"the key {me.path} belongs to {me.name!r}, the client is {name!r}"
+                )
             self._keys[name] = me
         return self._keys[name]
 
@@ -261,7 +263,7 @@ def passphrase(path: Path | None) -> bytes | None:
     except OSError as error:
         raise UsageError(f"cannot read --passphrase-file {path}: {error.strerror}") from None
     if not lines or not lines[0]:
-        raise UsageError(f"--passphrase-file {path} is empty: expected the passphrase in a line")
+        raise UsageError(f"--passphrase-file {path} is empty: expected the passphrase in line 1")
     return lines[0]
 
 

@@ -50,7 +50,7 @@ class Release:
 
     @classmethod
     def _checked(cls, path: Path, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Release:
-        if where := difference(found["context"], wanted):
+        if where := difference(found["context"], wanted, "in the file", "now"):
             raise CorruptFileError(
                 f"{path} records the noise of another release, which is used for nothing else: "
                 f"{where}; bring the file back to where it was"

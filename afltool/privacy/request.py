@@ -88,16 +88,19 @@ class Request:
             if seals.setdefault(seal.body["member"], seal) is not seal:
                 raise CorruptFileError(f"{path} names {seal.body['member']!r} twice")
         request = cls.new(offers, seals)
-        if wrong := difference(request.body, message.body):
+        if wrong := difference(request.body, message.body, "by its seals", "in it"):
             raise CorruptFileError(f"the request {path} is not as the server writes it: {wrong}")
         return request
 
 
 def check_round(where: str, body: Mapping[str, Any], offers: Offers) -> None:
     """Refuse a message that is for another roster, or for other offers."""
-    for key, ours in (("roster", offers.roster.digest()), ("offers", offers.digest())):
+    for key, what, ours in (
+        ("roster", "roster", offers.roster.digest()),
+        ("offers", "set of offers", offers.digest()),
+    ):
         if body[key] != ours:
             raise MismatchError(
-                f"{where} is for other {key} ({body[key][:12]}, here {ours[:12]}): it is of "
-                "another round, or some offers are not here"
+                f"{where} is for another {what} ({body[key][:12]}, given is {ours[:12]}): it is "
+                "of another round, or some offers were not given"
             )

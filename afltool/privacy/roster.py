@@ -197,8 +197,8 @@ class Roster:
             member = message.body["member"]
             if found.setdefault(member, message) != message:
                 raise MismatchError(
-                    f"{path}: {member!r} has made two different {kind}s; ask which one holds, all "
-                    "members must use the same"
+                    f"{path}: {member!r} has made two different {kind}s; ask which one is valid: "
+                    "all members must use the same"
                 )
         return found
 

@@ -95,10 +95,8 @@ class Terms:
         named = {"space": self.space, "classes": self.classes}
         wanted = {k: v for k, v in named.items() if v is not None}
         found = msg.without_reals({k: rows[k] for k in wanted})
-        if wrong := difference(wanted, found):
-            raise MismatchError(
-                f"{where} does not fit the roster {whose}: {wrong} (here: {where}, there: {whose})"
-            )
+        if wrong := difference(wanted, found, f"in {whose}", f"in {where}"):
+            raise MismatchError(f"{where} does not fit the roster {whose}: {wrong}")
 
     def noise_for(self, asked: Budget | None, masks: bool, whose: Path) -> Budget | None:
         """The noise of a member that gave these options; refused unless they are the roster's."""
@@ -132,8 +130,6 @@ class Terms:
             "form": DISTRIBUTED if self.masked else LOCAL,
             **vars(self.noise),
         }
-        if wrong := difference({"noise": wanted}, {"noise": found}):
-            raise MismatchError(
-                f"{where} is not protected as the roster {whose} says: {wrong} (here: {where}, "
-                f"there: {whose})"
-            )
+        ours, theirs = {"noise": wanted}, {"noise": found}
+        if wrong := difference(ours, theirs, f"in {whose}", f"in {where}"):
+            raise MismatchError(f"{where} is not protected as the roster {whose} says: {wrong}")

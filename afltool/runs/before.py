@@ -128,7 +128,7 @@ def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = Fals
     if overwrite or not place.exists() or is_of_run(place, config) or is_canonical(place):
         return
     raise OutputExistsError(
-        f"{place} says another run, in words of its owner: it would be rewritten without them; "
+        f"{place} describes another run, with comments of its owner, which would be lost; "
         "choose another -o, or move it away"
     )
 

@@ -59,7 +59,7 @@ class OwnOptions(Options):
     head_seed: int | None = option(
         None, "seed of the head's random parts", at_least=0, at_most=SEED, unset="0"
     )
-    keep_clients: bool = option(False, "write one statistics file a client, and add them up")
+    keep_clients: bool = option(False, "write one statistics file per client, and add them up")
     train_accuracy: bool = option(
         False, "also measure the accuracy on the training rows; with --each-round after every round"
     )

@@ -69,4 +69,4 @@ def difference_of(theirs: RunConfig, ours: RunConfig, start: Path, but: Collecti
         found = {k: v for k, v in config.given().items() if _stage_of(k, may) not in but}
         return {k: str(v) if isinstance(v, Path) else v for k, v in found.items()}
 
-    return difference(kept(theirs), kept(ours))
+    return difference(kept(theirs), kept(ours), "in the file", "now")

@@ -101,12 +101,16 @@ class Parts:
             if theirs.get(what) not in (None, wanted):
                 return Part(name, "stale", f"made of other {what} than {other}")
         if kind == "statistics" and (lacking := self.lacking(name)):
-            return Part(name, "stale", f"it lacks {lacking} clients of the partition")
+            return Part(name, "stale", f"clients of the partition that are not in it: {lacking}")
         return Part(name, "done", header["digest"])
 
     def absent(self, name: str, path: Path) -> Part:
         if partial_path(path).exists():
-            return Part(name, "unfinished", f"{partial_path(path).name} is being written, or was")
+            return Part(
+                name,
+                "unfinished",
+                f"{partial_path(path).name} is not finished",
+            )
         return Part(name, "missing")
 
     def holds_out(self) -> bool:

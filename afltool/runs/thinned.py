@@ -58,12 +58,12 @@ def finished_round(folder: RunFolder, config: RunConfig, first_head: Path) -> in
     for name, value in resolved(config, first_head).items():
         if _decides(name) and then.get(name) != value:
             raise OutputExistsError(
-                f"{folder.root} holds a finished run that kept its last round alone, with "
+                f"{folder.root} holds a finished run that kept only its last round, with "
                 f"{flag(name)} {then.get(name)}; found {value}: choose another -o, or --overwrite "
                 f"to compute all {number} rounds again"
             )
     if config.here.keep_rounds != KEEP_LAST:
-        log.info("%s has its last round alone; --keep-rounds all makes all again", folder.root)
+        log.info("%s kept only its last round; --keep-rounds all makes all again", folder.root)
         return None
     for path in (folder.total(number), folder.head(number)):
         usable(path)

@@ -11,7 +11,10 @@ from .evaluations import figure_label
 TO_FILL_IN = (
     ("Intended use", "For which decisions, by whom, on which pictures or features?"),
     ("Not intended use", "What must it not be used for?"),
-    ("Where the data come from", "Which sites, which years, which consent? Which groups lack?"),
+    (
+        "Where the data come from",
+        "Which sites, which years, which consent? Which groups are under-represented?",
+    ),
     ("Who answers for it", "Name, address, date of this card."),
 )
 MANY = 50  # classes whose names and accuracies are listed
@@ -77,7 +80,7 @@ def _data(metadata: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
         "Classes": len(metadata["classes"]),
         "Features": metadata["space"]["dim"],
     }
-    for key, name in (("ridge", "Ridge"), ("training_mse", "Squared error a training row")):
+    for key, name in (("ridge", "Ridge"), ("training_mse", "Squared error per training row")):
         if isinstance(report.get(key), int | float):
             found[name] = f"{report[key]:.6g}"
     return found

@@ -164,7 +164,7 @@ def _check_alike(records: Sequence[Record], averaged: set[str]) -> None:
             told = ", ".join(sorted(map(str, found))[:5])
             raise UsageError(
                 f"a cell of the table would average over {name.replace('_', '-')} ({told}): add it "
-                f"to --rows or --columns, or choose one by --where {name.replace('_', '-')}=VALUE"
+                f"to --rows or --columns, or choose one with --where {name.replace('_', '-')}=VALUE"
             )
 
 

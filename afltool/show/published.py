@@ -80,7 +80,7 @@ def published(name: str) -> list[Record]:
     wanted = name.partition(":")[0].replace("table", "")
     found = [one for one in _table() if f"{one['paper']}-{one['table']}" == wanted]
     if not found:
-        raise UsageError(f"there are no published figures {name!r}; there are {', '.join(names())}")
+        raise UsageError(f"there are no published figures {name!r}; known are {', '.join(names())}")
     return [_record(one) for one in found]
 
 

@@ -66,7 +66,7 @@ SUMS = ("gather_seconds", "solve_seconds", "upload_bytes", "download_bytes")
 
 def rounds_table(rounds: Sequence[Round]) -> Table:
     """One line for each round (of very many for some of them), and the sums over all."""
-    title = "rounds (error: squared error a row; bytes: of one client)"
+    title = "rounds (error: squared error per row; bytes: of one client)"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, show_footer=len(rounds) > 1)
     columns = [name for name in COLUMNS if _worth_a_column(name, rounds)]
     shown = _spread(rounds)
@@ -216,7 +216,7 @@ def _errors(axes: Axes, rounds: Sequence[Round]) -> None:
                 *_values(rounds, name), "o" + dash, color=colour, label=label, markersize=size
             )
     squared = _has(rounds, "training_mse")
-    axes.set_ylabel("squared error\na row" if squared else "loss a row")
+    axes.set_ylabel("squared error\nper row" if squared else "loss per row")
     _legend(axes)
 
 

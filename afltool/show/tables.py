@@ -281,7 +281,7 @@ def say_solution(path: Path) -> None:
 
 
 def _say_round(last: dict[str, Any]) -> None:
-    error = f", training error {last['training_mse']:.6g} a row" if "training_mse" in last else ""
+    error = f", training error {last['training_mse']:.6g} per row" if "training_mse" in last else ""
     log.info(
         "solve: %s in %.2f s%s; a client sent at most %s and gets %s",
         last["phase"], last["solve_seconds"], error,

@@ -63,7 +63,7 @@ def aggregate(
         if o.complete and stay < members:  # each member sends one file
             raise InputError(
                 f"{stay} of {members} members of the roster {o.roster} are in the sum, "
-                f"{members - stay} are missing: wait for their files, or leave --complete out"
+                f"missing: {members - stay}; wait for their files, or leave --complete out"
             )
         if o.offers:
             return masked_total(paths, Path(out), roster, o, overwrite)
@@ -141,7 +141,7 @@ def _count_clients(plus: Sequence[_Item], minus: Sequence[_Item], complete: bool
         what = f"{stay} of {wanted} {'held-out ' if held_out else ''}clients of the partition "
         what += f"{partition[:12]} are in the sum"
         taken = len(found & leave)
-        missing = f"{lack} are missing" + (f", {taken} by --subtract" if taken else "")
+        missing = f"missing: {lack}" + (f", {taken} by --subtract" if taken else "")
         if lack <= 0:
             log.info("aggregate: %s", what)
         elif complete:

@@ -259,7 +259,8 @@ def _state(place: Path, made_by: Mapping[str, Any]) -> State:
     """What an interrupted run of the same command left."""
     with distinct_files():
         header, arrays = load_checkpoint(place)
-    where = difference(dict(header["recipe"]), json.loads(canonical_json(made_by)))
+    now = json.loads(canonical_json(made_by))
+    where = difference(dict(header["recipe"]), now, "in the file", "now")
     if where:
         raise OutputExistsError(
             f"{place} is of another run that was interrupted: {where}; choose another -o, or use "

@@ -37,7 +37,7 @@ def convert(
     o = made(ConvertOptions, options)
     with open_features(path, labelled=False) as rows:
         if out.exists() and out.samefile(path):
-            raise UsageError(f"{out} is what is to be converted: choose another -o")
+            raise UsageError(f"{out} is the file to convert: choose another -o")
         given, digest = rows.header["space"], rows.header["digest"]
         space = {**given, "dtype": o.dtype, "fraction_bits": o.bits}
         before = {"digest": digest, **{k: given[k] for k in ("dtype", "fraction_bits")}}

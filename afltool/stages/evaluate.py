@@ -161,7 +161,7 @@ def _check_figures(head: Head, names: Sequence[str]) -> None:
     if needed and not head.log_probabilities:
         raise UsageError(
             f"--metrics {needed[0]} needs probabilities; a {head.name} head gives least-squares "
-            "scores, which are none: leave it out, or train --head softmax"
+            "scores, which are not probabilities: leave it out, or train --head softmax"
         )
 
 

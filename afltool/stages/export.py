@@ -118,7 +118,7 @@ def _card(
         "Name": out.name,
         "Bytes": len(data),
         "SHA-256": hashlib.sha256(data).hexdigest(),
-        "Checked": f"run on {trial.rows} sample rows; scores within {trial.tolerance:g} of a row's "
-        "largest score of afltool's own",
+        "Checked": f"run on {trial.rows} sample rows; scores differ from afltool's by at most "
+        f"{trial.tolerance:g} of a row's largest score",
     }
     return card(model.metadata, head.report, file, evaluation)

@@ -144,12 +144,12 @@ def _with_classes(
         raise InvalidDataError(
             f"{path}: row {bad[0]} has the label {y[bad[0]]}; with {len(names)} classes labels run "
             f"from 0 to {len(names) - 1} or are their names ({len(bad)} rows are outside); give "
-            "--classes FILE with every class, or mend the labels"
+            "--classes FILE with every class, or correct the labels"
         )
     if len(names) < 2:
         raise InvalidDataError(
             f"{path}: expected at least two classes, found {len(names)} ({', '.join(names)}); a "
-            "site that holds one class only names all of them with --classes FILE"
+            "site with only one class names all classes with --classes FILE"
         )
     return names, labels.astype(np.int64)
 
@@ -165,8 +165,8 @@ def _refuse_number_names(path: Path, y: NDArray[Any], names: Sequence[str]) -> N
                 f"{path}: the label {label} can be read in two ways: the class named "
                 f"{names[place]!r} is at place {place} (from 0), and at place {label} is {other}. "
                 "If labels are names, give them as texts in .npy, .npz or .parquet "
-                "(y.astype(str)); if they are places, give --classes names that are no numbers, or "
-                "numbers in order from 0"
+                "(y.astype(str)); if they are places, give --classes names that are not numbers, "
+                "or numbers in order from 0"
             )
 
 

@@ -68,7 +68,7 @@ def lock_key(key: str | Path, out: str | Path, **options: Any) -> Path:
     me = identity.load(Path(key), passphrase(o.passphrase_file))
     private = identity.save_private(me, Path(out), passphrase(o.new_passphrase_file))
     move = shlex.join(["mv", str(private), str(key)])
-    log.info("keys lock: now move it into the place of the old one: %s", move)
+    log.info("keys lock: now put it in the place of the old one: %s", move)
     return private
 
 
@@ -103,11 +103,9 @@ def _terms(o: RosterOptions, head: Mapping[str, Any], header: Mapping[str, Any] 
     """What the roster asks of every member's statistics."""
     of_head = {k: header[k] for k in ("space", "classes") if header and header[k]}
     given = {} if o.space is None else rows_of(o.space).as_dict()
-    if given and (where := difference({k: given[k] for k in of_head}, of_head)):
-        raise MismatchError(
-            f"--space {o.space} is not what the head {o.head} is bound to: {where} (here: {o.head},"
-            f" there: {o.space})"
-        )
+    own = {k: given[k] for k in of_head} if given else of_head
+    if where := difference(own, of_head, f"in {o.space}", f"in {o.head}"):
+        raise MismatchError(f"--space {o.space} is not what the head {o.head} is bound to: {where}")
     rows = {"space": None, "classes": None, **given, **of_head}
     noise = Budget.of(o)
     if noise is not None:
@@ -159,9 +157,9 @@ def _check_same(out: Path, new: Roster) -> None:
     try:
         there = load_roster(out)
     except AflError as error:
-        raise OutputExistsError(f"{out} exists and is no roster ({error})") from None
+        raise OutputExistsError(f"{out} exists and is not a roster ({error})") from None
     ours, theirs = ({**r.as_dict(), "round": ""} for r in (new, there))
-    where = difference(theirs, ours)
+    where = difference(theirs, ours, "in the file", "now")
     if where:
         raise OutputExistsError(
             f"{out} exists and is another roster: {where}; choose another -o, or use --overwrite"

@@ -116,7 +116,7 @@ def _check_min_rows(dealt: Assignment, chosen: Sequence[int], min_rows: int) -> 
     if small:
         raise InvalidDataError(
             f"{len(small)} of {len(chosen)} clients have fewer than {min_rows} rows, such as "
-            f"{small[0]!r} with {int(sizes.min())}: the statistics of few rows give the rows away; "
+            f"{small[0]!r} with {int(sizes.min())}: the statistics of few rows reveal the rows; "
             "leave these clients out with --only, or lower --min-rows"
         )
 
@@ -228,7 +228,7 @@ class _Job:
         few = [n for k in clients if 0 < (n := self.clients.sizes[k]) < self.rows.dim]
         if few and not self.protection.hides:
             log.warning(
-                "%d of %d clients have fewer rows (%d at the least) than the %d features: their "
+                "%d of %d clients have fewer rows (as few as %d) than the %d features: their "
                 "statistics show the space of their rows, often the rows themselves; --mask hides "
                 "them from the server, --dp-epsilon adds noise (docs/privacy.md)",
                 len(few), len(clients), min(few), self.rows.dim,

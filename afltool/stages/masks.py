@@ -65,7 +65,9 @@ def mask_reveal(
     everybody = keys_in(o.key, passphrase(o.passphrase_file))
     answering = [me for me in everybody if me.name in asked.seals] if o.key.is_dir() else everybody
     if not answering:
-        raise MismatchError(f"none of the {len(everybody)} keys in {o.key} is of a survivor")
+        raise MismatchError(
+            f"none of the {len(everybody)} keys in {o.key} is of a member that stayed"
+        )
     paths = []
     for me in answering:
         paths.append(messages.write(_path(out, "reveal", me), answer(asked, me), overwrite))

@@ -73,11 +73,11 @@ def _in_order(paths: Sequence[Path]) -> dict[Path, Header]:
             raise UsageError(f"{path} is not a shard: it was not made with extract --shard I/N")
         number, count = parse_shard(shard)
         reference = reference or (path, _whole(made_by), count)
-        where = difference(reference[1], _whole(made_by))
+        where = difference(reference[1], _whole(made_by), f"in {reference[0]}", f"in {path}")
         if where or count != reference[2]:
             raise MismatchError(
                 f"{path} (shard {shard}) is not of the same extraction as {reference[0]}: "
-                f"{where or f'{count} shards here, {reference[2]} there'}"
+                f"{where or f'it is one of {count} shards, the other one of {reference[2]}'}"
             )
         if number in by_number:
             raise MismatchError(f"shard {shard} is given twice: {by_number[number]} and {path}")

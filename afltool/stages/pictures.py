@@ -215,7 +215,7 @@ def rounds_picture(
     check_picture(Path(out), size)
     rounds, title = _rounds_of_json(path) if _is_json(path) else _rounds_of_head(path)
     if not rounds:
-        raise UsageError(f"{path} is before its first round: there is nothing to draw")
+        raise UsageError(f"{path} has no solved round yet: there is nothing to draw")
     return plot_rounds(rounds, Path(out), title, overwrite, size)
 
 
@@ -242,7 +242,7 @@ def _run(path: Path) -> Run:
     """The rounds of a run and its accuracy at the end."""
     if not _is_json(path):
         raise UsageError(
-            f"{path} tells no accuracy: beside others give a run folder, or what "
+            f"{path} holds no accuracy: beside others give a run folder, or what "
             "afltool evaluate … --each-round -o wrote"
         )
     rounds, _ = _rounds_of_json(path)
@@ -270,7 +270,7 @@ def _rounds_of_json(path: Path) -> tuple[list[dict[str, Any]], str]:
     found = _json(place, hint)
     if wrong := mismatch(found, ROUNDS):
         raise CorruptFileError(
-            f"{place} tells no rounds: expected a run's {SUMMARY}, or what "
+            f"{place} holds no rounds: expected a run's {SUMMARY}, or what "
             f"afltool evaluate … --each-round -o writes: {wrong}"
         )
     return found["rounds"], f"top-1 {found['top1']:.2%} of {found['n']:,} rows"

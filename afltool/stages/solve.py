@@ -107,7 +107,8 @@ def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None
         )
     head, header = load_head(path)
     if head.digest() != wanted["digest"]:
-        where = difference(binding(head), dict(wanted)) or "its learned state differs"
+        where = difference(binding(head), dict(wanted), f"in {path}", f"in {total}")
+        where = where or "its learned state differs"
         raise MismatchError(
             f"{total} was gathered for another head than {path}: {where}; give the right one with "
             "--head FILE"
@@ -145,7 +146,8 @@ def _say_one_class(statistics: Statistics, path: Path) -> None:
 
 def _held_out(path: Path, total: Statistics) -> Statistics:
     held = load_statistics(path)
-    where = difference(total.context.as_dict(), held.context.as_dict())
+    ours, theirs = total.context.as_dict(), held.context.as_dict()
+    where = difference(ours, theirs, "in the total", f"in {path}")
     if where:
         raise MismatchError(f"{path} does not belong to the total: {where}")
     both = held.clients.keys() & total.clients.keys()

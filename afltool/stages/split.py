@@ -106,11 +106,11 @@ def _check(path: Path, mine: Mine, groups: tuple[int, int] | None) -> None:
     """Both parts have rows."""
     n, test = len(mine["test"]), int(mine["test"].sum())
     if not 0 < test < n:
-        what = f"{n} rows" if groups is None else f"{n} rows in {groups[1]} groups"
+        what = f"{n} rows" if groups is None else f"{n} rows (groups: {groups[1]})"
         empty = "training" if test else "testing"
         raise InvalidDataError(
-            f"{path}: {what} cannot be cut so: the part for {empty} would be empty; choose another "
-            "--test, or more and smaller groups"
+            f"{path}: {what} cannot be split like this: the part for {empty} would be empty; "
+            "choose another --test, or more and smaller groups"
         )
 
 

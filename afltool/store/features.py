@@ -226,7 +226,7 @@ def check_alike(train: Path, test: Path) -> None:
         {key: header[key] for key in ("space", "classes")}
         for header in (read_header(train, "features"), read_header(test, "features"))
     )
-    if where := difference(ours, theirs):
+    if where := difference(ours, theirs, f"in {train}", f"in {test}"):
         raise MismatchError(
             f"the test features {test} do not fit {train}: {where}; extract both with the same "
             "backbone and options"
@@ -260,7 +260,7 @@ def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
             raise CorruptFileError(
                 f"{path} is damaged: features {data.shape} {data.dtype.str}, {said} "
                 f"and {len(row_ids)} row ids do not fit together; its header says {wanted[1]} with "
-                f"{space['dim']} features a row"
+                f"{space['dim']} features per row"
             )
         _check_labels(path, labels, len(header["classes"]))
         at = workspace.identity_of(os.fstat(file.id.get_vfd_handle()))

@@ -161,7 +161,7 @@ def check_bound(
     if header["space"] and "dtype" not in header["space"]:
         alike = {key: header["space"].get(key) for key in ("dtype", "fraction_bits")}
         ours, theirs = ({**one, "space": {**one["space"], **alike}} for one in (ours, theirs))
-    if where := difference(ours, theirs):
+    if where := difference(ours, theirs, f"in {head}", f"in {path}"):
         raise MismatchError(
             f"{path} does not fit the head {head}: {where}; extract its rows with the backbone, "
             "options and classes of the head"

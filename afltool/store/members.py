@@ -87,7 +87,7 @@ def checked(path: Path, file: h5py.File, name: str) -> Plain:
     except KeyError:
         data = None
     if not isinstance(data, h5d.DatasetID):
-        raise CorruptFileError(f"{path} is damaged: it lacks the dataset /{name}")
+        raise CorruptFileError(f"{path} is damaged: the dataset /{name} is missing")
     found = _plain(name, data)
     if found is None:
         raise CorruptFileError(f"{path} is damaged: /{name} is not a plain, checksummed dataset")

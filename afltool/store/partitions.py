@@ -72,14 +72,15 @@ def partition_of(rows: Features, path: str | Path) -> Partition:
         return p
     ids, labels = rows.row_ids[rows.by_id], rows.labels[rows.by_id]
     if rows.classes != p.classes:
-        what = f"the classes differ ({len(rows.classes)} here, {len(p.classes)} there)"
+        numbers = f"{len(p.classes)} in the partition, {len(rows.classes)} in the features"
+        what = f"the classes differ ({numbers})"
     elif len(ids) != len(p.row_ids):
-        what = f"{len(ids)} rows here, {len(p.row_ids)} there"
+        what = f"{len(p.row_ids)} rows in the partition, {len(ids)} in the features"
     elif not np.array_equal(ids, p.row_ids):
         at = int(np.flatnonzero(ids != p.row_ids)[0])
-        what = f"row {_shown(ids[at])} here is {_shown(p.row_ids[at])} there"
+        what = f"row {_shown(ids[at])} of the features is {_shown(p.row_ids[at])} in the partition"
     else:
-        what = f"{int((labels != p.labels).sum())} rows have another label"
+        what = f"the labels differ in {int((labels != p.labels).sum())} of {len(ids)} rows"
     raise MismatchError(
         f"the partition {path} is of other rows than {rows.path}: {what}; make a partition of "
         "this file, or give the file that it was made of"

@@ -71,5 +71,5 @@ def usable(path: Path) -> Mapping[str, Any]:
 
 
 def _what_differs(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    where = difference(json.loads(canonical_json(theirs)), json.loads(canonical_json(ours)))
-    return where.replace(" here and ", " now, ").replace(" there", " in the file")
+    then, now = (json.loads(canonical_json(one)) for one in (theirs, ours))
+    return difference(then, now, "in the file", "now")

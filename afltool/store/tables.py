@@ -119,7 +119,7 @@ def _column_of_ids(table: Path, name: str, ids: NDArray[np.bytes_]) -> Column:
         raise InvalidDataError(
             f"{table}: expected the row ids of the features, such as {example!r}, in a column row "
             f"or path beside {name}; found neither, and {all_of_them} holds all of them; its "
-            f"columns are {', '.join(header[:20])}: name the one with the row ids path"
+            f"columns are {', '.join(header[:20])}: rename the one with the row ids to path"
         )
     log.info("%s: the row ids are in the column %r", table, *found)
     return next(iter(found.values()))
@@ -138,7 +138,8 @@ def _by_row(
         counts = Counter(rows)
         row, times = counts.most_common(1)[0] if None not in counts else (None, counts[None])
         raise InvalidDataError(
-            f"{path}: {times} rows have no row id"
+            f"{path}: row {rows.index(None) + 1} (from 1) has no row id ({times} of {len(rows)} "
+            "rows)"
             if row is None
             else f"{path}: row {row!r} is given more than once ({times} times)"
         )
@@ -149,13 +150,16 @@ def _by_row(
     if missing is not None or (strangers and not others):
         example = "" if missing is None else f", such as {missing.decode(errors='replace')!r}"
         raise MismatchError(
-            f"{path} must have each of the {len(wanted)} rows once: {len(wanted) - len(places)} "
-            f"are missing{example}, {strangers} are not in the features"
+            f"{path} must have each of the {len(wanted)} rows once; missing: "
+            f"{len(wanted) - len(places)}{example}; not in the features: {strangers}"
         )
     found = [values[i] for i in places]
-    empty = sum(1 for one in found if not one)
+    empty = [row for row, one in zip(wanted, found, strict=False) if not one]
     if empty:
-        raise InvalidDataError(f"{path}: {empty} rows have no {name!r}")
+        first = empty[0].decode(errors="replace")
+        raise InvalidDataError(
+            f"{path}: row {first!r} has no {name!r} ({len(empty)} of {len(found)} rows)"
+        )
     return [one for one in found if one]
 
 

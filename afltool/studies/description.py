@@ -267,7 +267,7 @@ def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
     place = next((one for one in places if one.is_file()), None)
     if place is None:
         near = known_near(name, shipped_names())
-        raise UsageError(f"{path} is like {name!r}, which is no study{near}")
+        raise UsageError(f"{path} is like {name!r}, which is not a study{near}")
     if place in (*followed, path):
         raise UsageError(f"{path} is like {name!r}, which is like it in turn")
     return read(place, (*followed, path))

@@ -316,7 +316,7 @@ def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
         if last_round(place, start) is not None:
             left += 1
             log.info(
-                "%s: kept its last round alone (--keep-rounds last), so it is not solved again",
+                "%s: kept only its last round (--keep-rounds last), so it is not solved again",
                 names[cell.key],
             )
             continue
@@ -336,6 +336,6 @@ def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
                     f"{pair[0]}; the cell has {pair[1]}"
                 )
             start, agreed = place.head(number), agreed + 1
-    not_solved = f"; {left} cells kept their last round alone and cannot be checked" if left else ""
+    not_solved = f"; {left} cells kept only their last round and cannot be checked" if left else ""
     log.info("study: %d heads solved alone have the digests of the cells%s", agreed, not_solved)
     return agreed

@@ -87,7 +87,7 @@ def tests(made: Crosstab, name: str, heads: Heads) -> list[str]:
     }  # fmt: skip
     for column in made.columns:
         if column[0] != "top1":
-            raise UsageError("--test is of top1")
+            raise UsageError("--test compares top1")
         for row in rows[1:]:
             one, other = (made.entries.get((key, column), Entry()) for key in (first, row))
             words, p = ask[name](pairs_of(one, other))

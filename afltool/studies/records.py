@@ -93,7 +93,7 @@ def chosen(found: Sequence[Record], where: Sequence[str]) -> list[Record]:
             raise UsageError(f"--where {text}: no cell has the option {name.strip()!r}")
         kept = [one for one in kept if _equal(one.axes.get(asked[0]), value.strip())]
     if not kept:
-        raise UsageError(f"no cell is as --where {' --where '.join(where)} says")
+        raise UsageError(f"no cell fits --where {' --where '.join(where)} ")
     return kept
 
 
@@ -133,8 +133,8 @@ def _figure(file: str, line: int, name: str, text: str | None) -> float:
         raise InvalidDataError(f"{file}, line {line}: {name} is a number; found {text!r}") from None
     if name in ("top1", "top5", "train_top1") and not 0 <= value <= 1:
         raise InvalidDataError(
-            f"{file}, line {line}: {name} is a fraction from 0 to 1; found {text}: divide per cent "
-            "by 100"
+            f"{file}, line {line}: {name} is a fraction from 0 to 1; found {text}: divide "
+            "percentages by 100"
         )
     return value
 

@@ -21,9 +21,9 @@ from .p_values import heads_of, tests
 from .results import by_reason, failure, finished, names_of_cells
 
 SHARED = (
-    "Seconds are of this machine, without extraction. Work that cells share (sums of equal rows, "
-    "equal heads) counts in the cell that came first: the sum over all cells is right, and one "
-    "cell run alone may take longer."
+    "Seconds were measured on this machine, without extraction. Work that cells share (sums of "
+    "equal rows, equal heads) counts in the cell that came first: the sum over all cells is right, "
+    "and one cell run alone may take longer."
 )
 _NEEDED = {
     "file_bytes": "keep-clients = true keeps the clients' files and measures them",
@@ -136,5 +136,7 @@ def notes(
         )
     elif o.published not in (None, "none"):
         theirs = sorted({str(one.axes["data"]) for one in published(str(o.published))})
-        found.append(f"Published figures ({o.published}) are of {', '.join(theirs)}: none beside.")
+        found.append(
+            f"Published figures ({o.published}) are of {', '.join(theirs)}: none is shown."
+        )
     return found

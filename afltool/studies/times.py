@@ -79,7 +79,7 @@ def of_rest(folder: StudyFolder, cells: list[Cell], todo: list[Cell]) -> str:
     if not known or not todo:
         return ""
     each = sum(known) / len(known)
-    return f", about {duration(each * len(todo))} ({each:.1f} s a cell so far)"
+    return f", about {duration(each * len(todo))} ({each:.1f} s per cell so far)"
 
 
 def of_all(wanted: Study, folder: StudyFolder) -> str:
@@ -100,7 +100,7 @@ def of_all(wanted: Study, folder: StudyFolder) -> str:
             return f", about {whole}, as such cells took here before"
         return " (how long one takes is not known here: try --seeds 1, or fix an option)"
     each = sum(known) / len(known)
-    return f", about {duration(each * wanted.count())} at {each:.1f} s a cell"
+    return f", about {duration(each * wanted.count())} at {each:.1f} s per cell"
 
 
 def duration(seconds: float) -> str:

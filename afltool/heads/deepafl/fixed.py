@@ -61,7 +61,7 @@ class FixedLayers(Layers):
             drawn = replace(drawn, a=None)
         if stream >= OF_LABELS or (stream and o.deepening == CASCADE):
             activation = "none"
-        return Tabled(drawn, str(activation), given, self.bits, "take fewer --fixed-bits")
+        return Tabled(drawn, str(activation), given, self.bits, "use fewer --fixed-bits")
 
     def random(self, stream: int, fan_in: int, fan_out: int, given: int) -> Tabled:
         """The random features of a layer for rows of ``given`` fraction bits."""
@@ -108,8 +108,8 @@ class FixedLayers(Layers):
         if largest > LARGEST:
             raise InvalidDataError(
                 f"{what} of a row reaches {largest * 2.0**-self.bits:.6g}, beyond the range "
-                f"±{LARGEST * 2.0**-self.bits:.6g} of --fixed-bits {self.bits}: begin a head "
-                "with fewer, or take larger ridges"
+                f"±{LARGEST * 2.0**-self.bits:.6g} of --fixed-bits {self.bits}: make a new "
+                "head with fewer, or with larger ridges"
             )
         return values.astype(np.int16)
 
@@ -232,7 +232,7 @@ def _within(found: F64, what: str) -> F64:
     if largest > LARGEST_RESIDUAL:
         raise InvalidDataError(
             f"a {what} of a row is {largest * 2.0**-RESIDUAL_BITS:.6g}; with --compute fixed it "
-            f"may be at most {LARGEST_RESIDUAL >> RESIDUAL_BITS}: take larger ridges, or look at "
+            f"may be at most {LARGEST_RESIDUAL >> RESIDUAL_BITS}: use larger ridges, or look at "
             "the features of this client"
         )
     return found

@@ -138,6 +138,6 @@ class Learned:
             expect_shape(name, array, shape)
         if o.incremental and self.weights and not self.finished:
             if incremental.TRAINED not in self.kept:
-                raise InvalidDataError("the head lacks the sums that --incremental builds on")
+                raise InvalidDataError("the head has no sums, which --incremental builds on")
             block_last = len(self.blocks) == len(self.weights)
             incremental.check_shapes(self.kept, o.widths, self.classes, block_last)

@@ -110,8 +110,8 @@ class DeepAFLOptions(HeadOptions):
     )  # fmt: skip
     incremental: bool = option(
         False,
-        "send only the change of ΦᵀΦ: about half the bytes and one symmetric product less a layer; "
-        "the same clients must take part in all rounds",
+        "send only the change of ΦᵀΦ: about half the bytes and one symmetric product less "
+        "per layer; the same clients must take part in all rounds",
     )
     patience: int | None = option(
         None, "with held-out clients: stop after this many layers without a smaller error on them",

@@ -44,7 +44,7 @@ def check_means(H: F64, counts: Array) -> None:
     if moments.varies.any() and apart < (mean**2).sum() / FARTHEST**2:
         raise NumericalError(
             f"the means of classes are {np.sqrt(apart):.3g} from their middle, which is "
-            f"{np.linalg.norm(mean):.3g} from zero: float64 does not tell them apart; subtract "
+            f"{np.linalg.norm(mean):.3g} from zero: float64 cannot tell them apart; subtract "
             "numbers near the mean that all sites agree on before import"
         )
 

@@ -22,7 +22,7 @@ from .options import RandomFeaturesOptions
 def fixed_lift(options: RandomFeaturesOptions, dim: int, bits: int) -> Tabled:
     """X ↦ σ(XA + a) for rows of ``dim`` features with ``bits`` fraction bits."""
     made = projection(options.projection, options.seed, 0, dim, options.width)
-    remedy = "take --activation tanh, or extract with fewer --fraction-bits"
+    remedy = "use --activation tanh, or extract with fewer --fraction-bits"
     return Tabled(made, options.activation, bits, bits, remedy)
 
 

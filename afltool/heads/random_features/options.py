@@ -45,7 +45,7 @@ class RandomFeaturesOptions(LeastSquaresOptions):
         from ... import memory
 
         side = self.width + self.with_linear * dim + self.intercept
-        memory.need(16 * side * side, f"the gram of {side} features", "take a smaller --width")
+        memory.need(16 * side * side, f"the gram of {side} features", "use a smaller --width")
 
 
 OPTIONS = RandomFeaturesOptions

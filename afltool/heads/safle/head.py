@@ -149,7 +149,7 @@ class SafleHead(Head):
     def bind(self, dim: int, classes: int) -> Self:
         if self.thresholds is not None and len(self.thresholds) != dim:
             raise MismatchError(
-                f"the thresholds ({self.options.thresholds}) are of {len(self.thresholds)} "
+                f"the thresholds ({self.options.thresholds}) are for {len(self.thresholds)} "
                 f"features; found {dim}"
             )
         return super().bind(dim, classes)
@@ -193,7 +193,7 @@ class SafleHead(Head):
             return self.thresholds
         if not self.options.cuts.startswith("range:"):
             raise UsageError(
-                f"this head lacks its thresholds ({self.options.thresholds}): give the head file "
+                f"this head has no thresholds ({self.options.thresholds}): give the head file "
                 "that `afltool head` wrote"
             )
         o, (dim, _) = self.options, self._bound()

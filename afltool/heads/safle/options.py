@@ -182,7 +182,7 @@ class SafleOptions(HeadOptions):
             (BYTES_A_PAIR if solving else BYTES_A_COUNT) * side * side,
             f"{'solving for' if solving else 'counting pairs of'} {side} columns (--experts × "
             "table rows, and raw features)",
-            f"take fewer --experts{named if fits > 0 else ''} or a smaller --group-size",
+            f"use fewer --experts{named if fits > 0 else ''} or a smaller --group-size",
         )
 
     def figures(self, phase: str, read: Callable[[], Mapping[str, Any]]) -> dict[str, float]:

@@ -33,7 +33,7 @@ def of_source(source: Source, options: SafleOptions) -> F64:
         found = np.asarray(source.arrays.get("thresholds", np.empty((0, 0))), dtype=np.float64)
         if found.ndim != 2 or found.shape[1] != each(options):
             raise MismatchError(
-                f"that head has {found.shape[-1]} thresholds a feature; --bucketing "
+                f"that head has {found.shape[-1]} thresholds per feature; --bucketing "
                 f"{options.bucketing} with --buckets {options.buckets} needs {each(options)}"
             )
         return found
