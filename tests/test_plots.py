@@ -355,7 +355,7 @@ def test_seeds_are_one_line_and_cells_without_a_result_are_left_out(
     assert len(by_round.lines) == 12, "6 methods, 2 values of alpha"
 
 
-@pytest.mark.parametrize("noun", NOUNS)
+@pytest.mark.parametrize("noun", ["partition", "confusion", "ridge-path", "cells"])
 def test_fonts_in_a_pdf_are_true_type(drawable, tmp_path: Path, cli, noun: str) -> None:
     path = tmp_path / "p.pdf"
     assert cli("plot", *drawable[noun], "-o", path, "--width-mm", 85).exit_code == 0
