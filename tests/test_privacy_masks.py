@@ -178,7 +178,7 @@ def test_a_key_of_an_earlier_version_is_read_and_its_passphrase_can_be_changed(t
     write_once(old, (GOLDEN / "a.key").read_bytes())
     one = identity.load(old, b"horse")
     assert one.member.agree.startswith("07a37cbc142093c8")
-    assert "keys lock" in caplog.text
+    assert "--passphrase-file OLD --new-passphrase-file NEW -o FOLDER" in caplog.text
     for name, word in (("old.txt", b"horse\n"), ("new.txt", b"a better horse\n")):
         (tmp_path / name).write_bytes(word)
     files = {"passphrase_file": tmp_path / "old.txt", "new_passphrase_file": tmp_path / "new.txt"}

@@ -196,7 +196,8 @@ def load(path: Path, passphrase: bytes | None = None) -> Identity:
         log.warning(
             "%s: its passphrase is easy to guess for anyone who has the file (PBKDF2 with few "
             "rounds, as "
-            "earlier versions wrote it): afltool keys lock %s -o FOLDER writes it anew", path, path,
+            "earlier versions wrote it): afltool keys lock %s --passphrase-file OLD "
+            "--new-passphrase-file NEW -o FOLDER writes it anew", path, path,
         )  # fmt: skip
     return Identity.of(found["name"], signing, agreeing, path)
 
