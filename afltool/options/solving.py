@@ -58,7 +58,6 @@ class EvaluateOptions(CsvOptions):
     positive: str | None = option(
         None, "class for which sensitivity, specificity and auc are computed, against the rest",
         unset="of two classes the second; of more, auc is the mean over classes", in_run=False,
-        only={"metrics": GIVEN},
     )  # fmt: skip
     by: str | None = option(
         None, "TABLE:COLUMN: figures for each value of the column, such as each site",
