@@ -103,6 +103,17 @@ def test_what_is_exported_comes_back_as_the_same_assignment(train, tmp_path, suf
     assert (np.bincount(first.client, minlength=30) == 0).any(), "no empty client: a weak test"
 
 
+def test_a_partition_by_a_table_is_exported_by_the_same_command(train, tmp_path, cli):
+    path, table = tmp_path / "c.h5", tmp_path / "t.csv"
+    assert cli("partition", train, "--clients", 3, "--alpha", 1, "-o", path).exit_code == 0
+    assert cli("partition", path, "--export", table).exit_code == 0
+    by_table = ["partition", train, "--scheme", "file", "--table", table, "--clients", 3]
+    again = tmp_path / "again.csv"
+    made = cli(*by_table, "-o", tmp_path / "again.h5", "--export", again)
+    assert made.exit_code == 0, made.output
+    assert again.read_bytes() == table.read_bytes()
+
+
 def test_clients_can_be_the_values_of_a_column(train, tmp_path):
     names = np.array(["St. Mary/Ost", "Nord", "Süd"])
     ids = [f"row/{i:04d}" for i in range(400)]

@@ -50,7 +50,7 @@ def partition(
 def partition_and_export(
     features: str | Path,
     out: str | Path,
-    table: str | Path,
+    export_to: str | Path,
     overwrite: bool,
     formulas: str = KEEP,
     **options: Any,
@@ -59,7 +59,7 @@ def partition_and_export(
     out, o = Path(out), made(PartitionOptions, options)
     found, made_by = _dealt(Path(features), out, overwrite, o)
     with together():
-        _write_table(out, found or load_partition(out), Path(table), overwrite, formulas)
+        _write_table(out, found or load_partition(out), Path(export_to), overwrite, formulas)
         if found is not None:
             save_partition(out, found, made_by)
     return out
