@@ -655,7 +655,7 @@ def test_requests_with_forged_or_foreign_seals_are_refused_by_name(tmp_path):
     ):
         with pytest.raises(AflError, match=what):
             Request.new(offered, bad)
-    with pytest.raises(MismatchError, match="other offers"):
+    with pytest.raises(MismatchError, match="another set of offers"):
         Request.load(path, fewer)
 
 
