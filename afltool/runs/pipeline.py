@@ -92,9 +92,9 @@ class _Run:
         space.keeps_rows = not load_head(start)[0].options.one_round()
         check_room(start, train)
         heads, uploads = self.rounds(train, clients, start)
-        self.folder.name_result(len(heads))
         metrics = self.measure(heads, train, test)
         self.summary(load_head(heads[-1])[0], metrics, uploads)
+        self.folder.name_result(len(heads))  # last: a file with another name is read anew
         self.keep_options()
         if self.config.here.keep_rounds == KEEP_LAST:
             self.remove_rounds(len(heads))
@@ -296,7 +296,7 @@ class _Run:
             "exchange": self.exchange,
             **{k: v for k, v in head.report.items() if k == "density"},  # tables show it
             **costs(uploads, self.stages),
-            **made_with(self.config, self.folder, self.started_with, len(uploads)),
+            **made_with(self.config, self.folder, self.started_with, len(uploads), self.at_solve),
             "rounds": rounds,
             "stages": self.stages,
         }

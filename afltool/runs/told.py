@@ -16,10 +16,13 @@ from .layout import RunFolder
 PRESET = "preset"  # of a head: its file has the values that it stands for, a summary its name, too
 
 
-def resolved(config: RunConfig, head: Path) -> dict[str, Any]:
+def resolved(
+    config: RunConfig, head: Path, late: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Every option of a run by its flat name, defaults too; those of its head as its file has them.
 
-    Options of stages that the run left out (images, where features are given) are absent.
+    Options of stages that the run left out (images, where features are given) are absent. ``late``:
+    `at_solve`, where it is known.
     """
     found: dict[str, Any] = {}
     for part, (_, names) in PARTS.items():
@@ -29,7 +32,7 @@ def resolved(config: RunConfig, head: Path) -> dict[str, Any]:
             if name in FIELDS and f.metadata["in_run"]:
                 found[name] = plain(getattr(options, f.name))
     header = read_header(head, "head")
-    theirs = {**header["options"], **at_solve(config, head)}
+    theirs = {**header["options"], **(at_solve(config, head) if late is None else late)}
     found |= {"head": header["name"], "head_seed": theirs.pop("seed", None)}
     found |= {name: plain(value) for name, value in theirs.items()}
     return found | {k: v for k, v in config.all_head_options().items() if k == PRESET}
@@ -70,12 +73,12 @@ def costs(uploads: list[dict[str, Any]], stages: list[dict[str, Any]]) -> dict[s
 
 
 def made_with(
-    config: RunConfig, folder: RunFolder, first_head: Path, last: int
+    config: RunConfig, folder: RunFolder, first_head: Path, last: int, late: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """The entries of the summary that say what was run: options, partition, digests, versions."""
     header = read_header(folder.clients, "partition")
     return {
-        "options": resolved(config, first_head),
+        "options": resolved(config, first_head, late),
         "partition": dict(header["scheme"]),
         "digests": digests(folder, first_head, last),
         "versions": versions(),
