@@ -66,7 +66,7 @@ def test_a_folded_total_is_not_added_to_exact_statistics(dealt, tmp_path):
 
 def test_only_the_sum_takes_clients_out(dealt, tmp_path):
     each = stats(dealt, tmp_path, gamma=1.0)
-    with pytest.raises(UsageError, match="only adds"):
+    with pytest.raises(UsageError, match="only with --law sum"):
         afltool.aggregate([each], tmp_path / "t.h5", subtract=[each], law="pairwise")
     with pytest.raises(UsageError, match="--law is sum or pairwise"):
         afltool.aggregate([each], tmp_path / "t.h5", law="mean")
