@@ -380,6 +380,40 @@ def test_a_sum_under_masks_that_has_to_be_complete_has_every_member(fresh):
     assert fresh.aggregate(files, complete=True).exists()
 
 
+def test_a_file_that_came_after_the_request_does_not_make_a_sum_complete(fresh):
+    fresh.offer(fresh.sites)
+    files = [fresh.masked(name) for name in fresh.sites]
+    answers = fresh.reveal(fresh.sites[:3], fresh.aggregate(files[:3]))
+    with pytest.raises(InputError, match=r"3 of 4 members of the roster .*, missing: 1"):
+        fresh.aggregate(files, (answers,), complete=True)
+    assert not (fresh.where / "total.h5").exists()
+    assert digest(fresh.aggregate(files, (answers,))) == fresh.wanted(fresh.sites[:3])
+
+
+def test_who_has_offered_masks_and_signs_alone_is_warned(tmp_path, caplog):
+    """Without --roster and --mask nothing else says that the masks were forgotten."""
+    ours = Round(tmp_path, 3)
+    ours.offer(ours.sites)
+    ours.signed("site-0", roster=None)
+    assert "'site-0' has made an offer for a round under masks" in caplog.text
+    afltool.mask_forget(ours.roster, key=ours.key("site-1"))
+    caplog.clear()
+    ours.signed("site-1", roster=None)
+    assert "under masks" not in caplog.text
+
+
+def test_another_roster_in_the_place_of_one_with_masks_is_known_by_its_digest(tmp_path, caplog):
+    ours = Round(tmp_path, 3)
+    offers = ours.offer(ours.sites)
+    there = ours.new_roster("other.json", 3, protection="signed")
+    with pytest.raises(UsageError, match="compare its digest with the others"):
+        ours.signed("site-0", mask=(offers,))
+    caplog.set_level(logging.INFO, "afltool")
+    ours.signed("site-0")
+    assert roster.load(there).digest() in caplog.text
+    assert "'site-0' has made an offer for a round under masks" in caplog.text
+
+
 def test_what_no_member_signed_for_this_round_is_refused_by_name(signing, tmp_path):
     good = [signing.signed(name) for name in signing.sites]
 

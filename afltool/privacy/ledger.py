@@ -9,7 +9,7 @@ from ..errors import CorruptFileError, MismatchError
 from ..store.atomic import write_once
 from . import messages as msg
 from .identity import Identity, derive
-from .offers import RoundFolder, rounds_of
+from .offers import ANSWERED, FORGOTTEN, RoundFolder, rounds_of
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Ledger:
                 f"{self.me.name!r} has masked the same rows before, for the same round of a head "
                 f"and the roster {first[:12]}. Whoever learns the sums of both rounds, and their "
                 "members differ by one, knows the statistics of that one: one sum less the other. "
-                "If the other round never came to a sum, or has the same members until its end, "
-                "give --again"
+                f"{self._told(first)}. If the other round never came to a sum, or has the same "
+                "members until its end, give --again"
             )
 
     def claim(self, content: str, round_: RoundFolder, again: bool) -> None:
@@ -49,6 +49,14 @@ class Ledger:
         if not self._used(round_):
             write_once(self._place(content), round_.roster.digest().encode())
             self.check(content, round_, again)
+
+    def _told(self, first: str) -> str:
+        """What the member knows of the other round, whose roster has the digest ``first``."""
+        folder = rounds_of(self.me) / first[:32]
+        if (folder / ANSWERED).exists():
+            return "It has answered there, so the server may have that sum, whatever it says"
+        done = (folder / FORGOTTEN).exists()
+        return "It has not answered there" + (" and no longer can" if done else "")
 
     @staticmethod
     def _used(round_: RoundFolder) -> bool:

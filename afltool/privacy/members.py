@@ -70,8 +70,23 @@ class _Sealed:
     seal: Message
 
 
+def check_complete(roster: Roster, stay: int) -> None:
+    """Refuse a sum of fewer than all members."""
+    members = len(roster.members)
+    if stay < members:
+        raise InputError(
+            f"{stay} of {members} members of the roster {roster.path} are in the sum, "
+            f"missing: {members - stay}; wait for their files, or leave --complete out"
+        )
+
+
 def masked_total(
-    paths: Sequence[Path], out: Path, roster: Roster, o: SummingOptions, overwrite: bool
+    paths: Sequence[Path],
+    out: Path,
+    roster: Roster,
+    o: SummingOptions,
+    overwrite: bool,
+    complete: bool,
 ) -> Path:
     """The request for the survivors of a round; with their reveals, the total."""
     server = _server(roster, o)
@@ -80,6 +95,8 @@ def masked_total(
     _check_alike(sealed)
     where = out.with_name(f"{out.stem}.request.json")
     request = _request(where, offers, sealed, server, overwrite and not o.reveal)
+    if complete:  # files that came after the request are not in the sum
+        check_complete(roster, len(request.seals))
     gone = ", ".join(map(repr, request.missing)) or "nobody"
     log.info(
         "aggregate: %d of %d members have sent a masked file; missing: %s",

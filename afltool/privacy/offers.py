@@ -215,6 +215,11 @@ def rounds_of(me: Identity) -> Path:
     return me.path.parent / f"{file_stem(me.name)}{ROUNDS}"
 
 
+def open_rounds(me: Identity) -> list[Path]:
+    """The folders of a member's rounds that have begun and are not over."""
+    return sorted(path.parent for path in rounds_of(me).glob("*/secrets"))
+
+
 @dataclass(frozen=True)
 class RoundFolder:
     """What a member knows and has done in one round: private files, each written only once.

@@ -24,7 +24,7 @@ from . import identity, masking
 from .identity import Identity, derive
 from .ledger import Ledger
 from .noise import ALGORITHM
-from .offers import Offers, RoundFolder, Secrets, rounds_of
+from .offers import Offers, RoundFolder, Secrets, open_rounds, rounds_of
 from .releases import Release
 from .roster import Roster
 from .roster import load as load_roster
@@ -57,6 +57,8 @@ class Protection:
         roster, budget, told = None, Budget.of(o), binding(bound)
         if o.roster is not None:
             roster = load_roster(o.roster)
+            if not o.mask:  # masks are bound to the roster whose digest `mask offer` has shown
+                log.info("local-stats: the roster's digest is %s", roster.digest())
             roster.check_head(f"the head {head}", told)
             budget = roster.terms.noise_for(budget, bool(o.mask), o.roster)
             roster.terms.check_rows(rows.path, o.roster, rows.header)
@@ -104,6 +106,18 @@ class Protection:
             me = self.identity(name)
             folder = RoundFolder.of(self.offers.roster, me)
             Ledger.of(me).check(content, folder, self.again)
+        elif self.sign is not None and not self.hides:
+            self._warn_of_round(self.identity(name))
+
+    @staticmethod
+    def _warn_of_round(me: Identity) -> None:
+        """Say that a member that signs alone has offered masks, which are easily forgotten."""
+        if found := open_rounds(me):
+            log.warning(
+                "local-stats: %r has made an offer for a round under masks (%s), but these "
+                "statistics can be read: for that round do not send them, and give --roster and "
+                "--mask; mask forget ends a round that was given up", me.name, found[0],
+            )  # fmt: skip
 
     def say_next(self, written: Sequence[Path]) -> None:
         """What is to be done with masked files."""

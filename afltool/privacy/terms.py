@@ -114,7 +114,9 @@ class Terms:
         if masks and not self.masked:
             raise UsageError(
                 f"the roster {whose} says that statistics are {self.mode}, so {option} does not "
-                "belong here: leave it out, or make a roster with --protection masked"
+                "belong here. If you agreed on masks, it is another roster: compare its digest "
+                f"with the others (afltool info {whose} --field digest). Else leave {option} out, "
+                "or make a roster with --protection masked"
             )
         if self.masked and not masks:
             raise UsageError(

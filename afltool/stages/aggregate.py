@@ -54,19 +54,15 @@ def aggregate(
     leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
     signed: dict[Path, dict[str, Any]] = {}
     if o.roster is not None:
-        from ..privacy.members import check_members, masked_total
+        from ..privacy.members import check_complete, check_members, masked_total
         from ..privacy.roster import load as load_roster
 
         roster = load_roster(o.roster)
         roster.terms.check_mode(bool(o.offers), "--offers FOLDER", o.roster)
-        stay, members = len(paths) - len(leaving), len(roster.members)
-        if o.complete and stay < members:  # each member sends one file
-            raise InputError(
-                f"{stay} of {members} members of the roster {o.roster} are in the sum, "
-                f"missing: {members - stay}; wait for their files, or leave --complete out"
-            )
+        if o.complete:  # each member sends one file
+            check_complete(roster, len(paths) - len(leaving))
         if o.offers:
-            return masked_total(paths, Path(out), roster, o, overwrite)
+            return masked_total(paths, Path(out), roster, o, overwrite, o.complete)
         signed = check_members(roster, [*paths, *leaving])
     plus = [_Item.of(path, signed) for path in paths]
     minus = [_Item.of(path, signed, NO_LEAVING) for path in leaving]
