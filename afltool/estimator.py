@@ -354,7 +354,9 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: dict(v) if isinstance(v, Mapping) else v for k, v in params.items()}
+    """Parameters as JSON has them; a search over NumPy arrays gives numbers of NumPy."""
+    found = {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
+    return {k: _plain(v) if isinstance(v, Mapping) else v for k, v in found.items()}
 
 
 def labels_of(names: Sequence[str], kind: str | None) -> NDArray[Any]:

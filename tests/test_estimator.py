@@ -261,6 +261,18 @@ def test_ridge_and_intercept_are_parameters_and_no_options(digits):
     assert (plain.report_["ridge"], plain.head_.options.intercept) == (5.0, False)
 
 
+def test_parameters_that_are_numbers_of_numpy_are_saved_as_others(digits, tmp_path):
+    """As `GridSearchCV` takes them out of np.arange and np.logspace."""
+    X, y = digits
+    plain = {"ridge": 2.0, "fraction_bits": 9, "options": {"width": 8}}
+    numpy = {"ridge": np.float32(2), "fraction_bits": np.int64(9), "options": {"width": np.int8(8)}}
+    saved = [
+        AnalyticClassifier("random-features", **p).fit(X[:300], y[:300]).save(tmp_path / name)
+        for p, name in ((plain, "p.h5"), (numpy, "n.h5"))
+    ]
+    assert saved[0].read_bytes() == saved[1].read_bytes()
+
+
 @pytest.mark.parametrize("bits", [-1, 16, 9.0, True, "9"])
 def test_fraction_bits_that_no_file_has_are_refused(digits, bits):
     X, y = digits
