@@ -191,6 +191,19 @@ def test_an_edited_epsilon_is_refused(federation, tmp_path):
             info(edited)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("members", 0), ("members", 10**9), ("form", "none"), ("clip", 1e300), ("delta", 0.0)]
+    + [("sigma", {"gram": value, "cross": 1.0, "class_counts": 1.0}) for value in (0.0, 1e300)],
+)
+def test_an_entry_of_noise_that_nobody_can_compute_with_is_damage(tmp_path, field, value):
+    path = GOLDEN / "noisy-shared.h5"
+    context = read_header(path)["context"]
+    context["noise"][field] = value
+    with pytest.raises(CorruptFileError, match=rf"in context\.noise {field}"):
+        info(forge(path, tmp_path / "edited.h5", {"context": context}))
+
+
 def test_older_noisy_files_are_read_and_solved(tmp_path):
     """One σ for the whole gram; shared noise counted the reader's own."""
     local, shared = (GOLDEN / f"noisy-{form}.h5" for form in ("local", "shared"))

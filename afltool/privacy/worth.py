@@ -7,11 +7,58 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import CorruptFileError
+from ..store import headers
 from . import accountant
-from .differential import WIDE, Noise
+from .differential import OFF, WIDE, Noise
+from .masking import COUNTS
+from .noise import LARGEST_SIGMA
 from .terms import DISTRIBUTED, LOCAL
 
+MOST = 1 << 20  # members of a round
 SAME = 1e-6  # relative: an ε that was calibrated, and the one that its σ gives
+
+
+def form(value: Any) -> bool:
+    """local or distributed"""
+    return value in (LOCAL, DISTRIBUTED)
+
+
+def amount(value: Any) -> bool:
+    """a number from 1e-30 to 1e30"""
+    return headers.size(value) and 1e-30 <= value <= 1e30
+
+
+def share(value: Any) -> bool:
+    """a number above 0 and below 1"""
+    return headers.size(value) and 0 < value < 1
+
+
+def members(value: Any) -> bool:
+    """a whole number from 1 to 2^20"""
+    return headers.whole(value) and 1 <= value <= MOST
+
+
+def deviation(value: Any) -> bool:
+    """a standard deviation from 1e-30 to 2^48"""
+    return amount(value) and value <= LARGEST_SIGMA
+
+
+# Whoever writes a header may write any number there: of others the sums below would overflow, or
+# take for ever.
+PATTERN = {
+    "form": form,
+    "epsilon": amount,
+    "delta": share,
+    "clip": amount,
+    "members": members,
+    "colluding": (headers.whole, headers.ABSENT),
+    "sigma": {
+        "gram": deviation,
+        OFF: (deviation, headers.ABSENT),
+        "cross": deviation,
+        COUNTS: deviation,
+    },
+}
 
 
 def account(facts: Mapping[str, Any], clients: int, bits: int, sizes: Mapping[str, int]) -> str:
@@ -21,8 +68,10 @@ def account(facts: Mapping[str, Any], clients: int, bits: int, sizes: Mapping[st
     ``bits``: fraction bits of the features.
 
     Raises:
-        CorruptFileError: the entry has another ε than its σ gives.
+        CorruptFileError: the entry is damaged, or has another ε than its σ gives.
     """
+    if wrong := headers.mismatch(facts, PATTERN):
+        raise CorruptFileError(f"its header is damaged: in context.noise {wrong}")
     made, sigma = Noise.of(facts, bits), facts["sigma"]
     if not _is_worth(made, sigma, sizes):
         raise CorruptFileError(
