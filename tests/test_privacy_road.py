@@ -37,12 +37,18 @@ def fresh(federation, request):
     return federation
 
 
+@pytest.fixture(scope="module")
+def signers(tmp_path_factory):
+    """Four sites with keys for rounds without masks."""
+    return Round(tmp_path_factory.mktemp("signers"), 4, 3)
+
+
 @pytest.fixture
-def signing(federation, request):
-    """The same sites, a new round of signed statistics."""
+def signing(signers, request):
+    """These sites, a new round of signed statistics."""
     name = request.node.name.replace("[", "-").replace("]", "")
-    federation.new_roster(f"{name}.json", 3, protection="signed")
-    return federation
+    signers.new_roster(f"{name}.json", 3, protection="signed")
+    return signers
 
 
 # ---------------------------------------------------------------- masks
@@ -390,28 +396,34 @@ def test_a_file_that_came_after_the_request_does_not_make_a_sum_complete(fresh):
     assert digest(fresh.aggregate(files, (answers,))) == fresh.wanted(fresh.sites[:3])
 
 
-def test_who_has_offered_masks_and_signs_alone_is_warned(tmp_path, caplog):
+def test_who_has_offered_masks_cannot_sign_readable_statistics(tmp_path):
     """Without --roster and --mask nothing else says that the masks were forgotten."""
     ours = Round(tmp_path, 3)
     ours.offer(ours.sites)
-    ours.signed("site-0", roster=None)
-    assert "'site-0' has made an offer for a round under masks" in caplog.text
+    with pytest.raises(MismatchError, match="'site-0' has made an offer for a round under masks"):
+        ours.signed("site-0", roster=None)
+    assert not (ours.where / "signed").exists()
     afltool.mask_forget(ours.roster, key=ours.key("site-1"))
-    caplog.clear()
-    ours.signed("site-1", roster=None)
-    assert "under masks" not in caplog.text
+    assert ours.signed("site-1", roster=None)
 
 
-def test_another_roster_in_the_place_of_one_with_masks_is_known_by_its_digest(tmp_path, caplog):
+def test_another_roster_in_the_place_of_one_with_masks_gives_nothing_away(tmp_path):
     ours = Round(tmp_path, 3)
     offers = ours.offer(ours.sites)
-    there = ours.new_roster("other.json", 3, protection="signed")
+    ours.new_roster("other.json", 3, protection="signed")
     with pytest.raises(UsageError, match="compare its digest with the others"):
         ours.signed("site-0", mask=(offers,))
+    with pytest.raises(MismatchError, match="'site-0' has made an offer for a round under masks"):
+        ours.signed("site-0")
+    assert not (ours.where / "signed").exists()
+
+
+def test_the_digest_of_a_roster_without_masks_is_told(tmp_path, caplog):
+    ours = Round(tmp_path, 3)
+    there = ours.new_roster("other.json", 3, protection="signed")
     caplog.set_level(logging.INFO, "afltool")
     ours.signed("site-0")
     assert roster.load(there).digest() in caplog.text
-    assert "'site-0' has made an offer for a round under masks" in caplog.text
 
 
 def test_what_no_member_signed_for_this_round_is_refused_by_name(signing, tmp_path):

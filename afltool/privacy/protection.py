@@ -107,17 +107,19 @@ class Protection:
             folder = RoundFolder.of(self.offers.roster, me)
             Ledger.of(me).check(content, folder, self.again)
         elif self.sign is not None and not self.hides:
-            self._warn_of_round(self.identity(name))
+            self._check_no_round(self.identity(name))
 
     @staticmethod
-    def _warn_of_round(me: Identity) -> None:
-        """Say that a member that signs alone has offered masks, which are easily forgotten."""
+    def _check_no_round(me: Identity) -> None:
+        """Refuse readable statistics of a member that has offered masks: they are easily
+        forgotten, and a roster that was put in the place of another one asks for none."""
         if found := open_rounds(me):
-            log.warning(
-                "local-stats: %r has made an offer for a round under masks (%s), but these "
-                "statistics can be read: for that round do not send them, and give --roster and "
-                "--mask; mask forget ends a round that was given up", me.name, found[0],
-            )  # fmt: skip
+            raise MismatchError(
+                f"{me.name!r} has made an offer for a round under masks ({found[0]}), and without "
+                "masks these statistics can be read: give --roster and --mask of that round. If "
+                "the round was given up, end it with mask forget; for rounds of two kinds at one "
+                "time use two keys"
+            )
 
     def say_next(self, written: Sequence[Path]) -> None:
         """What is to be done with masked files."""

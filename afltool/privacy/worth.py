@@ -28,6 +28,11 @@ def amount(value: Any) -> bool:
     return headers.size(value) and 1e-30 <= value <= 1e30
 
 
+def budget(value: Any) -> bool:
+    """a number from 1e-30 on"""
+    return headers.size(value) and value >= 1e-30
+
+
 def share(value: Any) -> bool:
     """a number above 0 and below 1"""
     return headers.size(value) and 0 < value < 1
@@ -39,15 +44,15 @@ def members(value: Any) -> bool:
 
 
 def deviation(value: Any) -> bool:
-    """a standard deviation from 1e-30 to 2^48"""
-    return amount(value) and value <= LARGEST_SIGMA
+    """a standard deviation from 1e-150 to 2^48"""
+    return headers.size(value) and 1e-150 <= value <= LARGEST_SIGMA  # its square is no 0
 
 
 # Whoever writes a header may write any number there: of others the sums below would overflow, or
 # take for ever.
 PATTERN = {
     "form": form,
-    "epsilon": amount,
+    "epsilon": budget,
     "delta": share,
     "clip": amount,
     "members": members,
