@@ -248,6 +248,14 @@ def test_a_study_may_be_like_another_with_other_keys(described, tmp_path):
         read(tmp_path / "small.toml")
 
 
+def test_a_study_with_an_empty_list_has_no_cells_and_is_refused(described, tmp_path, cli):
+    path = described('head = "linear"\nalpha = []\n')
+    refused = cli("study", path, "-o", tmp_path / "S")
+    assert refused.exit_code == 2
+    assert "has no cells: a list in it is empty" in refused.stderr
+    assert not (tmp_path / "S").exists()
+
+
 @pytest.mark.parametrize("name", ["sub/a", "../a", "/a", ".", "a/", "a\0b"])
 def test_a_study_is_like_a_name_and_no_path(name, tmp_path, cli):
     path = tmp_path / "more.toml"

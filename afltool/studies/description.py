@@ -83,6 +83,8 @@ class Study:
 
     @cached_property
     def _settings(self) -> tuple[list[grid.Setting], list[grid.Left]]:
+        if not self.size():
+            raise UsageError(f"{self.name} has no cells: a list in it is empty; give it a value")
         if self.size() > MOST_CELLS:
             raise UsageError(f"{self.name} has {self.size():,} cells; at most {MOST_CELLS:,}")
         return grid.distributed(self.tree, SEVERAL, _of_methods(self.tree), _has)
