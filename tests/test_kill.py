@@ -166,7 +166,8 @@ def test_killed_at_random_moments(name, stages, tmp_path, cli):
         process = stage.start(folder)
         if number % 2:
             wait_for_an_unfinished_file(process, folder)
-            killed += kill_after(process, draw.random() ** 2 * (duration - writing_after))
+            later = draw.random() ** 2 * (duration - writing_after)
+            killed += kill_after(process, 0 if number == 1 else later)  # once for certain
         else:
             killed += kill_after(process, (number + draw.random()) / moments * duration)
         met += bool(unfinished(folder))

@@ -225,9 +225,9 @@ def copied(photos, tmp_path):
 def test_the_installed_command_answers_as_evaluate_does(photos, tmp_path):
     """Images, through the command and files, joined by their names."""
     found = json.loads(installed("evaluate", "head.h5", "test.h5", "--json", cwd=photos).stdout)
-    for named in ("images/test", "test.h5"):
+    for named, how in (("images/test", ("--weights", "random")), ("test.h5", ())):
         done = installed("predict", "head.h5", named, "-o", tmp_path / "p.csv", "--overwrite",
-                         "--weights", "random", cwd=photos)  # fmt: skip
+                         *how, cwd=photos)  # fmt: skip
         assert done.returncode == 0, done.stderr
         rows = table(tmp_path / "p.csv")
         assert len(rows) == 36

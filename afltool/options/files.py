@@ -114,7 +114,7 @@ def refuse_shared(given: Iterable[Given]) -> None:
                 f"lost; give another path for {name}"
             )
     for (one, first), (other, second) in combinations(writes, 2):
-        if not first.is_dir() and os.path.realpath(first) == os.path.realpath(second):
+        if not first.is_dir() and _place(first) == _place(second):
             raise UsageError(
                 f"{one} and {other} are two outputs with one path, {first}: give each its own"
             )
@@ -137,7 +137,7 @@ def refuse_inside(
     root = os.path.realpath(folder)
     for name, told, value in given if os.path.isdir(root) else ():
         for path in () if told.writes else told.paths(value):
-            inside = os.path.relpath(os.path.realpath(path), root)
+            inside = os.path.relpath(_place(path), root)
             if (at_home or {}).get(name) != inside and any(fnmatch(inside, one) for one in names):
                 raise UsageError(
                     f"{name} {path} is a file that this command writes into {folder}: it would be "
@@ -145,10 +145,18 @@ def refuse_inside(
                 )
 
 
+def _place(path: Path) -> str:
+    """The path without links; as it is, where it can be none."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:
+        return str(path)
+
+
 def _identity(path: Path) -> tuple[int, int] | None:
     """Device and inode of a regular file; None where there is none."""
     try:
         found = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # a text such as '\x00' names no file; who opens it says so
         return None
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
