@@ -43,6 +43,7 @@ Only = Mapping[str, Any]
 FACTS = {
     "images": "images as inputs",
     "tables": "a table of images as input",
+    "rounds": "a head of several rounds",
 }
 
 
@@ -81,9 +82,10 @@ def refuse_unused(options: Any, facts: Mapping[str, Any] | None = None) -> None:
                 if not any(_met(wanted, value, default) for value, default in pairs):
                     _refuse(known[name], _said(name, others, wanted, pairs[0][0]))
             elif facts is not None and other in facts and not facts[other]:
-                raise UsageError(
+                _refuse(
+                    known[name],
                     f"{flag(name)} is used only with {FACTS[other]}, and there is none here: leave "
-                    "it out"
+                    "it out",
                 )
 
 

@@ -37,8 +37,9 @@ class EvaluateOptions(CsvOptions):
     """What is measured."""
 
     each_round: bool = option(
-        False, "also evaluate the head after every round; this chooses nothing", in_result=False
-    )
+        False, "also evaluate the head after every round; this chooses nothing", in_result=False,
+        only={"rounds": True}, of_axes=True,
+    )  # fmt: skip
     separability: bool = option(
         False, "also measure how far apart the classes lie in the features that the head makes, in "
         "every layer: CSR, IFS and DM; lower is better",

@@ -51,7 +51,7 @@ class LocalStatsOptions(ProtectionOptions):
     )
     cache: Path | None = option(
         None, "folder that keeps intermediate rows, so that later rounds are faster",
-        in_result=False,
+        in_result=False, only={"rounds": True}, of_axes=True,
     )  # fmt: skip
 
     def check(self) -> None:

@@ -80,10 +80,12 @@ class HereOptions(Options):
     memory: str | None = option(
         None, "memory for what later rounds need again, such as 8GB or 50% of what is free; the "
         "rest goes to a file that the run removes", unset="50%", in_result=False,
+        only={"rounds": True}, of_axes=True,
     )  # fmt: skip
     keep_rounds: str = option(
         KEEP_ALL, "of a head of several rounds: last removes the heads and totals of all rounds "
         "but the last one when the run is finished", choices=(KEEP_ALL, KEEP_LAST), in_result=False,
+        only={"rounds": True}, of_axes=True,
     )  # fmt: skip
 
     def check(self) -> None:

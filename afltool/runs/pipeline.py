@@ -20,6 +20,7 @@ from ..heads.base import Head
 from ..inputs import distinct_files
 from ..options import flag
 from ..options.csv_files import KEEP
+from ..options.only import refuse_unused
 from ..progress import log
 from ..show.round_facts import last_separability, told
 from ..show.rounds import write_rounds
@@ -90,6 +91,8 @@ class _Run:
             return self.folder.root
         self.say_exchange(start)
         space.keeps_rows = not load_head(start)[0].options.one_round()
+        for part in (self.config.here, self.config.local_stats, self.config.evaluate):
+            refuse_unused(part, {"rounds": space.keeps_rows})
         check_room(start, train)
         heads, uploads = self.rounds(train, clients, start)
         metrics = self.measure(heads, train, test)

@@ -22,6 +22,7 @@ from ..heads.base import Block, Head, binding, sums_of
 from ..heads.checks import check_participation, drawn_clients
 from ..names import file_of_name, file_of_number, numbered
 from ..options import made, takes
+from ..options.only import refuse_unused
 from ..options.statistics import LocalStatsOptions
 from ..partitions.drawing import chosen_clients
 from ..partitions.rows import Assignment
@@ -76,6 +77,7 @@ def local_stats(
         clients = ClientRows.of_silo(rows, o.client) if o.partition is None else _dealt(rows, o)
         dealt = clients.dealt
         check_participation(bound, o)
+        refuse_unused(o, {"rounds": not bound.options.one_round()})
         drawn = drawn_clients(bound, dealt, o)
         chosen = chosen_clients(drawn, o.only, dealt.names)
         _check_min_rows(dealt, chosen, o.min_rows)
