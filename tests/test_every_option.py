@@ -209,6 +209,29 @@ def test_an_option_that_is_not_used_beside_others_is_refused(cls, name, other, w
     assert getattr(cls(**right), name) == given[name]
 
 
+@pytest.mark.parametrize(("given", "unused"), [
+    ({"identity_omega": True, "block_ridge": 2.0}, ["--block-ridge"]),
+    ({"identity_omega": True, "activation": "tanh"}, []),
+    ({"deepening": "cascade", "block_ridge": 2.0, "hidden_width": 8, "activation": "tanh"},
+     ["--block-ridge", "--hidden-width", "--activation"]),
+    ({"deepening": "activated-cascade", "activation": "tanh", "hidden_width": 8},
+     ["--hidden-width"]),
+    ({"layers": 0, "block_ridge": 2.0}, ["--block-ridge"]),
+    ({"preset": "cifar10", "block_ridge": 2.0}, []),
+    ({"deepening": "cascade"}, []),
+])  # fmt: skip
+def test_a_head_names_what_its_layers_do_not_use(given, unused, tmp_path, caplog):
+    """Of the options that were given: others are filled in, and files hold them all."""
+    only_options._tell.cache_clear()
+    with caplog.at_level(logging.INFO, "afltool"):
+        made = afltool.head("deepafl", tmp_path / "h.h5", options=given)
+        told = re.findall(r"(--[a-z-]+) is used only with", caplog.text)
+        assert sorted(told) == sorted(unused)
+        caplog.clear()
+        afltool.info(made)
+    assert "is used only with" not in caplog.text
+
+
 def _any_of(cls, name):
     """The option, or one that it needs beside it, which may be refused first."""
     return f"({'|'.join(map(flag, [name, *satisfied(cls, name)]))})"

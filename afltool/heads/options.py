@@ -47,6 +47,10 @@ class HeadOptions(Options):
         """Names of the options that `solve` may still change."""
         return {f.name for f in fields(self) if f.metadata.get("at_solve")}
 
+    def facts(self) -> dict[str, bool]:
+        """What is known of the head once its defaults are in; see `options.only.FACTS`."""
+        return {}
+
     def files(self) -> tuple[str, ...]:
         """Names of the options that name a file; see `heads.base.Source`."""
         return ()

@@ -9,7 +9,7 @@ with. Options of a command that are in no class have an `OnlyWith` in their anno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -44,6 +44,9 @@ FACTS = {
     "images": "images as inputs",
     "tables": "a table of images as input",
     "rounds": "a head of several rounds",
+    "blocks": "layers that learn an Ω",
+    "hidden": "layers that have an F_t of their own",
+    "activated": "layers that have an activation",
 }
 
 
@@ -63,17 +66,22 @@ def conditions(cls: type[Any]) -> dict[str, Only]:
     return {name: only for name, only in every.items() if only}
 
 
-def refuse_unused(options: Any, facts: Mapping[str, Any] | None = None) -> None:
+def refuse_unused(
+    options: Any, facts: Mapping[str, Any] | None = None, given: Collection[str] | None = None
+) -> None:
     """Refuse an option that is not its default and is not used beside the others.
 
-    ``facts``: what is known of the inputs; a condition on another fact is not looked at.
+    ``facts``: what is known of the inputs; a condition on another fact is not looked at. ``given``:
+    the options that were given, where ``options`` has filled in others.
 
     Raises:
         UsageError: with both options, and what would make the first one used.
     """
     known = {f.name: f for f in fields(options)}
     for name, only in conditions(type(options)).items():
-        if getattr(options, name) == known[name].default:
+        if getattr(options, name) == known[name].default or (
+            given is not None and name not in given
+        ):
             continue
         for other, wanted in only.items():
             others = other.split(ANY)

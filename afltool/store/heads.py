@@ -20,6 +20,7 @@ from ..heads import OPTIONS, head_class, make_head, make_options
 from ..heads.base import Head, Source
 from ..inputs import nearest
 from ..once import Once, freeze
+from ..options.only import refuse_unused
 from ..statistics import Context
 from . import hdf5, schema, workspace
 from .arrays import damage_as_error
@@ -200,6 +201,7 @@ def new_head(
     Also the feature space that it is bound to by such a file, if any.
     """
     chosen, space = make_options(name, options), None
+    refuse_unused(chosen, chosen.facts(), options or {})
     with ExitStack() as files:
         sources = {}
         for option in chosen.files():

@@ -60,19 +60,21 @@ class DeepAFLOptions(HeadOptions):
         None, "width d_Φ of Φ_t", at_least=1, unset="the value of --width"
     )
     hidden_width: int | None = option(
-        None, "width d_F of σ(Φ_t B_t)", at_least=1, unset="the value of --width"
-    )
+        None, "width d_F of σ(Φ_t B_t)", at_least=1, unset="the value of --width",
+        only={"hidden": True}, of_axes=True,
+    )  # fmt: skip
     ridge: str | float | None = ridge_option(
         None, "ridge λ of every W_t", unset=str(DEFAULTS["ridge"])
     )
     block_ridge: float | None = option(
         None, "ridge of every Ω_t, the paper's γ", at_least=0, at_solve=True,
-        unset=str(DEFAULTS["block_ridge"]),
+        unset=str(DEFAULTS["block_ridge"]), only={"blocks": True}, of_axes=True,
     )  # fmt: skip
     gamma: float = gamma_option()
     activation: str | None = option(
-        None, "σ of the layers", choices=ACTIVATIONS, unset=str(DEFAULTS["activation"])
-    )
+        None, "σ of the layers", choices=ACTIVATIONS, unset=str(DEFAULTS["activation"]),
+        only={"activated": True}, of_axes=True,
+    )  # fmt: skip
     phi0_activation: str | None = option(
         None, "σ of Φ_0", choices=ACTIVATIONS, unset=str(DEFAULTS["phi0_activation"])
     )
@@ -236,6 +238,14 @@ class DeepAFLOptions(HeadOptions):
     def fixed(self) -> int:
         """Fraction bits of Φ and F in fixed point."""
         return self.fixed_bits or FIXED_BITS
+
+    def facts(self) -> dict[str, bool]:
+        layered = self.depth > 0
+        return {
+            "blocks": self.learns_blocks and layered,
+            "hidden": self.deepening == RESIDUAL and layered,
+            "activated": self.deepening != CASCADE and layered,
+        }
 
     @property
     def learns_blocks(self) -> bool:
