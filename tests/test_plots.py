@@ -20,6 +20,7 @@ from rich.console import Console
 import afltool
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
 from afltool.options.pictures import SizeOptions
+from afltool.show.compared import plot_compared
 from afltool.show.partition_picture import plot_partition
 from afltool.show.partitions_picture import Panel, plot_partitions
 from afltool.show.plots import plot_confusion, plot_ridge_path
@@ -372,6 +373,15 @@ def test_pixels_are_of_png_files_alone(drawable, tmp_path: Path, cli) -> None:
 def test_an_axis_of_factors_is_logarithmic(drawable, figures, tmp_path: Path, cli) -> None:
     assert cli("plot", *drawable["study"], "-o", tmp_path / "p.svg").exit_code == 0
     assert figures[0].axes[0].get_xscale() == "log"
+
+
+@pytest.mark.parametrize("last", [2, 6, 40, 400, 10_000])
+def test_a_logarithmic_axis_has_numbers_to_read_it_by(last: int, figures, tmp_path: Path) -> None:
+    rounds = [{"top1": 0.5, "upload_bytes": 2_000_000} for _ in range(last)]
+    plot_compared({("a",): [(rounds, 0.6)]}, tmp_path / "p.png")
+    for axes in figures[0].axes:
+        low, high = axes.get_xlim()
+        assert sum(low <= at <= high for at in axes.get_xticks()) >= 2
 
 
 # ---------------------------------------------------------------- accuracy against bytes

@@ -227,8 +227,7 @@ class RoundFolder:
     ``secrets`` and what lies in ``noise`` (both encrypted with the member's private key), ``used``
     (what was masked), ``answered`` (which request, and the answer), ``forgotten`` (the round was
     given up). With one of the last two the round is over, and secrets and noise are deleted; the
-    records stay, and of an answered round
-    the ``offer``, which is public.
+    records stay, and of an answered round the ``offer``, which is public.
     """
 
     folder: Path

@@ -87,10 +87,13 @@ def legend_below(
 
 
 def logarithmic(axes: Axes) -> None:
-    """A logarithmic x axis with few numbers, as people write them."""
+    """A logarithmic x axis with few numbers, as people write them, of what is drawn already."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(numticks=5))
+    low, high = axes.get_xlim()
+    # Powers of ten alone may be one, or none; closer numbers would touch where they are long.
+    digits = (1, 2, 5) if high < 4 * low else (1, 3) if high < 100 * low else (1,)
+    axes.xaxis.set_major_locator(LogLocator(subs=digits, numticks=5))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
