@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from .errors import CorruptFileError, InputError, UsageError
 
+HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of such a file
 MOST_TEXT = 64 << 20  # bytes of a text: a class list, labels, checksums, JSON, TOML
 MOST_LINES = 1_000_000  # paths on stdin
 LONGEST_LINE = 1 << 16  # characters of such a path
@@ -163,10 +164,19 @@ def read_text(path: str | Path, what: str, most: int = MOST_TEXT) -> str:
         raise InputError(
             f"cannot read {what} in {path}: there is no such file; {meant(path)}"
         ) from None
+    except NotADirectoryError:
+        raise InputError(
+            f"cannot read {what} in {path}: {Path(path).parent} is not a folder; check the path"
+        ) from None
     except OSError as error:
         raise InputError(f"cannot read {what} in {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise CorruptFileError(f"{path}: {what} must be UTF-8 text: {error}") from error
+        hdf5 = "an HDF5 file, as features, statistics and heads are"
+        byte = f"the byte 0x{error.object[error.start]:02x} at place {error.start}"
+        raise CorruptFileError(
+            f"{path}: expected {what}, which is UTF-8 text; found "
+            f"{hdf5 if error.object.startswith(HDF5) else byte}; is it the right file?"
+        ) from error
 
 
 def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:

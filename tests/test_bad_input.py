@@ -868,3 +868,17 @@ def test_an_output_that_is_damaged_or_foreign_is_not_overwritten_unasked(road, t
         assert "overwrite" not in done.stderr
     for place in ("", "."):
         refused(cli("solve", road.total, "-o", place), USAGE, "is not the name of a file")
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("plot", "roc", "{head}", "-o", "p.png"), "expected what evaluate -o wrote, which is UTF-8"),
+    (("table", "{head}"), "head.h5 is not a folder"),
+    (("roster", "{head}", "--head", "linear", "-o", "r.json"), "expected a message of afltool"),
+])  # fmt: skip
+def test_a_file_of_another_kind_is_said_where_a_text_is_read(road, cli, words, said):
+    refused = cli(*(word.format(head=road.head) for word in words))
+    assert refused.exit_code == 3
+    told = " ".join(refused.stderr.split())
+    assert said in told
+    assert "not a folder" in told or "found an HDF5 file" in told
+    assert "codec" not in told

@@ -171,7 +171,7 @@ def _json(path: Path, hint: str) -> dict[str, Any]:
     """A JSON object from a file; ``hint`` says where one comes from."""
     if not path.exists():
         raise InputError(f"there is no file {path}: {inputs.meant(path, hint)}")
-    found = inputs.read_json(path, "figures", MOST_BYTES)
+    found = inputs.read_json(path, "what evaluate -o wrote", MOST_BYTES)
     if not isinstance(found, dict):
         raise CorruptFileError(f"{path} is not JSON that afltool wrote: {hint}")
     return found

@@ -21,7 +21,7 @@ import numpy as np
 from ..arrays import Array
 from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
-from ..inputs import meant, no_number, null, open_regular, parsed_json
+from ..inputs import HDF5, meant, no_number, null, open_regular, parsed_json
 from ..memory import check_backed
 from . import headers, schema, workspace
 from .arrays import (
@@ -33,7 +33,7 @@ from .arrays import (
     pays,
     put_array,
 )
-from .kinds import HDF5, get_attribute, open_to_read
+from .kinds import get_attribute, open_to_read
 from .members import own_objects_only
 from .writer import put_attribute, undisturbed, writing
 

@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 from h5py import h5a, h5f, h5p
 
+from ..inputs import HDF5
 from . import schema
 
-HDF5 = b"\x89HDF\r\n\x1a\n"
 DAMAGED = "damaged HDF5"  # any file of ours may replace it
 START = 4096  # bytes that tell the kind
 SETTLED_NS = 2_000_000_000  # two changes of a file within it may leave it the same times
