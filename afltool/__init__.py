@@ -22,10 +22,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .estimator import AnalyticClassifier as AnalyticClassifier
-    from .runs.config import RunConfig as RunConfig
-    from .runs.pipeline import run as run
+    from .papers.execution import study as study
+    from .papers.pages import report as report
+    from .papers.tables import table as table
+    from .plans.config import RunConfig as RunConfig
+    from .plans.here import run as run
+    from .rivals.stage import baseline as baseline
     from .stages.aggregate import aggregate as aggregate
-    from .stages.baseline import baseline as baseline
     from .stages.convert import convert as convert
     from .stages.evaluate import evaluate as evaluate
     from .stages.export import export as export
@@ -43,18 +46,15 @@ if TYPE_CHECKING:
     from .stages.masks import mask_reveal as mask_reveal
     from .stages.merge import merge as merge
     from .stages.partition import partition as partition
-    from .stages.pictures import confusion_picture as confusion_picture
-    from .stages.pictures import partition_picture as partition_picture
-    from .stages.pictures import reliability_picture as reliability_picture
-    from .stages.pictures import ridge_path_picture as ridge_path_picture
-    from .stages.pictures import roc_picture as roc_picture
-    from .stages.pictures import rounds_picture as rounds_picture
+    from .stages.plot import confusion_picture as confusion_picture
+    from .stages.plot import partition_picture as partition_picture
+    from .stages.plot import reliability_picture as reliability_picture
+    from .stages.plot import ridge_path_picture as ridge_path_picture
+    from .stages.plot import roc_picture as roc_picture
+    from .stages.plot import rounds_picture as rounds_picture
     from .stages.predict import predict as predict
     from .stages.solve import solve as solve
     from .stages.split import split as split
-    from .studies.execution import study as study
-    from .studies.pages import report as report
-    from .studies.tables import table as table
 
     verify = check
 
@@ -79,20 +79,20 @@ _WHERE = {
     "evaluate": "stages.evaluate:evaluate",
     "predict": "stages.predict:predict",
     "export": "stages.export:export",
-    "baseline": "stages.baseline:baseline",
-    "run": "runs.pipeline:run",
-    "RunConfig": "runs.config:RunConfig",
-    "study": "studies.execution:study",
-    "table": "studies.tables:table",
-    "report": "studies.pages:report",
+    "baseline": "rivals.stage:baseline",
+    "run": "plans.here:run",
+    "RunConfig": "plans.config:RunConfig",
+    "study": "papers.execution:study",
+    "table": "papers.tables:table",
+    "report": "papers.pages:report",
     "info": "stages.inspect:info",
     "verify": "stages.inspect:check",
-    "partition_picture": "stages.pictures:partition_picture",
-    "confusion_picture": "stages.pictures:confusion_picture",
-    "reliability_picture": "stages.pictures:reliability_picture",
-    "roc_picture": "stages.pictures:roc_picture",
-    "ridge_path_picture": "stages.pictures:ridge_path_picture",
-    "rounds_picture": "stages.pictures:rounds_picture",
+    "partition_picture": "stages.plot:partition_picture",
+    "confusion_picture": "stages.plot:confusion_picture",
+    "reliability_picture": "stages.plot:reliability_picture",
+    "roc_picture": "stages.plot:roc_picture",
+    "ridge_path_picture": "stages.plot:ridge_path_picture",
+    "rounds_picture": "stages.plot:rounds_picture",
 }
 
 __all__ = list(_WHERE)

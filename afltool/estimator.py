@@ -10,18 +10,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .embeddings import imported_space
 from .errors import AflError, MismatchError, UsageError
+from .files.arrays import damage_as_error
+from .files.heads import load_head, save_head
+from .files.recipes import recipe
 from .heads import OPTIONS, make_head
 from .heads.base import Block, Head, binding
 from .heads.checks import absorbed
-from .linalg import softmax as sm
-from .linalg.fixedpoint import FixedPoint, Rows, check_float32, encode
+from .math import softmax as sm
+from .math.fixedpoint import FixedPoint, Rows, check_float32, encode
 from .options.features import NumberFormat
-from .statistics import Context, Statistics
-from .store.arrays import damage_as_error
-from .store.heads import load_head, save_head
-from .store.recipes import recipe
+from .sources.embeddings import imported_space
+from .values.statistics import Context, Statistics
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin

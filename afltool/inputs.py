@@ -4,7 +4,7 @@ A pipe would wait for ever, a device such as /dev/zero never ends, and a text of
 memory. Files of arrays (HDF5, .npz …) have readers of their own, which read in blocks.
 
 Every file that is opened is noted, because a command must not write what it reads: the writer of
-files (`store.atomic`) refuses an output that was noted, whatever its name.
+files (`files.atomic`) refuses an output that was noted, whatever its name.
 """
 
 from __future__ import annotations

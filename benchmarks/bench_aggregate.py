@@ -12,8 +12,8 @@ import time
 import numpy as np
 from measure import fresh, machine, peak_mb
 
-from afltool.linalg.pairwise import fold, party, without_gamma
-from afltool.linalg.ridge import cholesky_solve
+from afltool.math.pairwise import fold, party, without_gamma
+from afltool.math.ridge import cholesky_solve
 
 CASES = [(10, 512), (100, 512), (10, 1280)]
 LARGE = [(100, 1280), (1000, 512)]

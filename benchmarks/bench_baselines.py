@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from measure import alternately, machine
 
-from afltool.baselines import make_settings
-from afltool.baselines.clients import Clients, dealt
-from afltool.baselines.runner import Run
 from afltool.partitions.dealing import assign
+from afltool.rivals import make_settings
+from afltool.rivals.clients import Clients, dealt
+from afltool.rivals.runner import Run
 
 BATCH = 64
 CORES = len(os.sched_getaffinity(0))

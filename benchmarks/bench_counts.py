@@ -20,7 +20,7 @@ from measure import machine
 from scipy.linalg.blas import ssyrk
 from scipy.sparse import csr_matrix
 
-from afltool.linalg.counts import add_pairs, pair_count
+from afltool.math.counts import add_pairs, pair_count
 
 Codes = np.ndarray
 

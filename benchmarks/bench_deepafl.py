@@ -26,11 +26,11 @@ import torch
 from measure import machine
 from scipy.linalg.blas import sgemm, ssyrk
 
+from afltool.cache.carried import Remembered
+from afltool.cache.memory import keep_freed
 from afltool.heads import make_head
 from afltool.heads.base import Head
-from afltool.heads.carried import Remembered
 from afltool.heads.projections import activate, projection
-from afltool.memory import keep_freed
 
 WIDTH, DIM, BLOCK = 1024, 1280, 4096
 LAMBDA, GAMMA = 1.0, 0.1
@@ -153,7 +153,7 @@ class Lean:
 
 def floor(blocks: list[Array], B: Array) -> None:
     for X in blocks:
-        sgemm(1.0, B.T, X.T)  # of the same library: see product() in linalg/gram.py
+        sgemm(1.0, B.T, X.T)  # of the same library: see product() in math/gram.py
         ssyrk(1.0, X.T)
         ssyrk(1.0, X.T)
 

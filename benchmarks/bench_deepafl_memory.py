@@ -53,10 +53,10 @@ def gather(folder: str, head: str, *more: str) -> str:
 def make_files(folder: Path, rows: int, width: int) -> None:
     """Random features of so many rows, and heads in the last two phases of each of `LAYERS`."""
     import afltool
+    from afltool.files.heads import save_head
+    from afltool.files.recipes import recipe
+    from afltool.files.statistics import load_statistics
     from afltool.heads import make_head
-    from afltool.store.heads import save_head
-    from afltool.store.recipes import recipe
-    from afltool.store.statistics import load_statistics
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, DIM)).astype(np.float32)

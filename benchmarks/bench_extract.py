@@ -26,9 +26,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision import datasets, transforms
 
 import afltool
-from afltool.backbones.inference import prepare_for_inference
-from afltool.backbones.models import load_backbone
-from afltool.memory import keep_freed
+from afltool.cache.memory import keep_freed
+from afltool.sources.backbones.inference import prepare_for_inference
+from afltool.sources.backbones.models import load_backbone
 
 ROUNDS = 3
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 from measure import machine
 
+from afltool.cache.carried import Carried, Remembered
+from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.base import binding
-from afltool.heads.carried import Carried, Remembered
-from afltool.linalg.fixedpoint import FixedPoint, encode
-from afltool.statistics import Context
-from afltool.store.features import open_features
+from afltool.math.fixedpoint import FixedPoint, encode
+from afltool.values.statistics import Context
 
 BLOCK = 4096
 Data = tuple[FixedPoint, np.ndarray]

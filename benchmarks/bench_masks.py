@@ -129,7 +129,7 @@ def key_streams(count: int, members: int) -> float:
 
 def streams(at: Path, file: Path) -> None:
     """How fast a mask is made and added, beside memory."""
-    from afltool.store.masked import load_masked
+    from afltool.files.masked import load_masked
 
     arrays = load_masked(file)
     words = masking.flat(arrays)

@@ -15,13 +15,13 @@ import numpy as np
 from measure import alternately, machine
 from scipy.linalg.blas import dsyrk, ssyrk
 
+from afltool.files.features import open_features
 from afltool.heads import make_head
-from afltool.linalg.fixedpoint import FixedPoint, encode
-from afltool.linalg.gram import gram_and_cross
-from afltool.linalg.triangle import pack
-from afltool.metrics.counts import score_metrics
-from afltool.statistics import Context
-from afltool.store.features import open_features
+from afltool.math.fixedpoint import FixedPoint, encode
+from afltool.math.gram import gram_and_cross
+from afltool.math.metrics.counts import score_metrics
+from afltool.math.triangle import pack
+from afltool.values.statistics import Context
 
 BLOCK = 4096
 

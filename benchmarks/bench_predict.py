@@ -121,13 +121,13 @@ def steps(head: str, image: str) -> None:
     import torchvision  # noqa: F401
 
     lap("import torch, torchvision")
-    from afltool.extraction import network, space
-    from afltool.store.heads import load_solved_head
+    from afltool.files.heads import load_solved_head
+    from afltool.sources.extraction import network, space
 
     _, header = load_solved_head(Path(head))
     lap("import afltool, read the head")
-    from afltool.backbones.inference import prepare_for_inference
-    from afltool.backbones.models import load_backbone
+    from afltool.sources.backbones.inference import prepare_for_inference
+    from afltool.sources.backbones.models import load_backbone
 
     asked = space.options_for(header["space"], weights="random")
     made = load_backbone(asked.backbone, weights="random", image_size=asked.image_size or 224)
@@ -136,7 +136,7 @@ def steps(head: str, image: str) -> None:
     lap("fold batch norms, compare")
     ready = network.Network.load(asked, space.preprocessing_of(header["space"]))
     begun = time.process_time()
-    from afltool.datasets.given import read_named
+    from afltool.sources.images.named import read_named
 
     images = read_named([image], sys.stdin)[0]
     list(ready.features(lambda i: ready.decode(images, i), range(1)))  # type: ignore[arg-type]

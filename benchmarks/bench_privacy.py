@@ -20,14 +20,14 @@ import numpy as np
 import pandas as pd
 from measure import machine
 
-from afltool.clients import Client, ClientId
+from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.checks import with_options
-from afltool.linalg.fixedpoint import FixedPoint, real
+from afltool.math.fixedpoint import FixedPoint, real
 from afltool.privacy.adassp import with_ridge
 from afltool.privacy.differential import Noise, clip_rows
-from afltool.statistics import Context, Statistics
-from afltool.store.features import open_features
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Context, Statistics
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
 CLIENTS = (1, 10, 100)

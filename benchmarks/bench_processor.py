@@ -40,7 +40,7 @@ def parts() -> dict[str, float]:
     import torch
     from scipy.linalg.blas import dsyrk, sgemm, ssyrk
 
-    from afltool.store.packing import checksum
+    from afltool.files.packing import checksum
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)

@@ -10,8 +10,8 @@ import sys
 import numpy as np
 from measure import alternately, machine
 
-from afltool.linalg.ridge import Spectral, cholesky_solve
-from afltool.linalg.ridge_choice import SpectralSystem, choose
+from afltool.math.ridge import Spectral, cholesky_solve
+from afltool.math.ridge_choice import SpectralSystem, choose
 
 
 def main(*sizes: str) -> None:

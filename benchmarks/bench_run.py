@@ -82,7 +82,7 @@ SMALL = ", in blocks of 64 rows"
 
 def products(kind: str, rows: int, classes: int) -> float:
     """Least processor seconds of three, of the products of one round."""
-    from afltool.memory import keep_freed
+    from afltool.cache.memory import keep_freed
 
     keep_freed()
     rng = np.random.default_rng(0)
@@ -156,7 +156,7 @@ def random_features(rows: int, classes: int, rng: np.random.Generator) -> float:
 
 def safle(rows: int, classes: int, rng: np.random.Generator) -> float:
     """The counts of all pairs of 512 codes below 8, of codes in memory."""
-    from afltool.linalg.counts import add_pairs, pair_count
+    from afltool.math.counts import add_pairs, pair_count
 
     codes = rng.integers(0, 8, (512, rows)).astype(np.uint8)
     pairs = np.zeros((pair_count(512), 7, 7), np.int64)

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from measure import digits, machine
 
+from afltool.files.features import Features, open_features
 from afltool.heads import head_class, make_options
 from afltool.heads.base import Head, Source, binding
-from afltool.linalg.codes import levels
-from afltool.linalg.fixedpoint import real
-from afltool.metrics.counts import score_metrics
-from afltool.statistics import Context
-from afltool.store.features import Features, open_features
+from afltool.math.codes import levels
+from afltool.math.fixedpoint import real
+from afltool.math.metrics.counts import score_metrics
+from afltool.values.statistics import Context
 
 INTEGER = {2: (3, 512), 4: (2, 256), 8: (2, 64)}  # G and E for D = 4096
 BUCKETINGS = [

@@ -26,17 +26,17 @@ from pathlib import Path
 import numpy as np
 from measure import digits, machine
 
-from afltool.digest import narrowest
+from afltool.files import sparse
+from afltool.files.features import Features, open_features
+from afltool.files.packing import deflated
+from afltool.files.statistics import save_statistics
 from afltool.heads import make_options
 from afltool.heads.base import Head, Source, binding
 from afltool.heads.safle.head import SafleHead
-from afltool.linalg.counts import with_margins
+from afltool.math.counts import with_margins
 from afltool.partitions.dealing import assign
-from afltool.statistics import Context, Statistics
-from afltool.store import sparse
-from afltool.store.features import Features, open_features
-from afltool.store.packing import deflated
-from afltool.store.statistics import save_statistics
+from afltool.values.digest import narrowest
+from afltool.values.statistics import Context, Statistics
 
 BLOCK = 1 << 20
 RANKS = (0, 19, 50, 67, 99)  # of the clients in the order of their sizes

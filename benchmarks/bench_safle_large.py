@@ -31,12 +31,12 @@ from measure import machine
 from scipy import linalg
 from synthetic import feature_file
 
+from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.safle.head import SafleHead
-from afltool.linalg.cholesky import Cholesky
-from afltool.linalg.counts import fill_lower, with_margins
-from afltool.statistics import Context, Statistics
-from afltool.store.features import open_features
+from afltool.math.cholesky import Cholesky
+from afltool.math.counts import fill_lower, with_margins
+from afltool.values.statistics import Context, Statistics
 
 ROWS, DIM, CLASSES, PANEL = 20_000, 256, 10, 1024
 TOLERANCES = (1e-3, 1e-5, 1e-8)

@@ -18,8 +18,8 @@ from measure import fresh, machine, peak_mb
 from threadpoolctl import threadpool_info
 
 from afltool.heads.safle.system import CountedSystem
-from afltool.linalg.counts import add_labels, add_pairs, pair_count, quadratic
-from afltool.statistics import Statistics
+from afltool.math.counts import add_labels, add_pairs, pair_count, quadratic
+from afltool.values.statistics import Statistics
 
 SIZE, ROWS, CLASSES, RIDGE = 32, 20_000, 10, 100.0
 

@@ -30,16 +30,16 @@ from typing import Any
 import numpy as np
 from measure import machine
 
-from afltool.clients import Client, ClientId
+from afltool.cache.carried import Carried, Remembered
+from afltool.files.features import open_features
+from afltool.files.statistics import save_statistics
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
-from afltool.heads.carried import Carried, Remembered
-from afltool.linalg import softmax as sm
-from afltool.linalg.fixedpoint import FixedPoint, Rows
+from afltool.math import softmax as sm
+from afltool.math.fixedpoint import FixedPoint, Rows
 from afltool.partitions.dealing import assign
-from afltool.statistics import Context, Statistics
-from afltool.store.features import open_features
-from afltool.store.statistics import save_statistics
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Context, Statistics
 
 BLOCK, MOST = 4096, 100
 Array = np.ndarray

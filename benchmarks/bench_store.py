@@ -18,9 +18,9 @@ import h5py
 import numpy as np
 from measure import alternately, machine
 
-from afltool.store import schema
-from afltool.store.feature_writer import writing_features
-from afltool.store.features import open_features
+from afltool.files import schema
+from afltool.files.feature_writer import writing_features
+from afltool.files.features import open_features
 
 BLOCK = 4096
 HEADER = {

@@ -26,11 +26,11 @@ from measure import command, machine
 from synthetic import feature_file
 
 import afltool
-from afltool.studies import execution
-from afltool.studies.cells import Cell
-from afltool.studies.description import read
-from afltool.studies.layout import StudyFolder
-from afltool.studies.said import script
+from afltool.papers import execution
+from afltool.papers.cells import Cell
+from afltool.papers.description import read
+from afltool.papers.layout import StudyFolder
+from afltool.papers.listings import script
 
 MOST_MS = 20.0  # a cell
 TABLE = """

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 import afltool
-from afltool.linalg.triangle import unpack
-from afltool.store.hdf5 import read_file, read_header
+from afltool.files.hdf5 import read_file, read_header
+from afltool.math.triangle import unpack
 
 
 def rows_of(gram: np.ndarray, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

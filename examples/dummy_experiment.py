@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from afltool.errors import NumericalError
-from afltool.linalg.pairwise import Party, fold, party, without_gamma
-from afltool.linalg.ridge import cholesky_solve
+from afltool.math.pairwise import Party, fold, party, without_gamma
+from afltool.math.ridge import cholesky_solve
 
 PUBLISHED = {
     "without RI": [7.83e-14, 1.76e-12, 9.86e-1, 5.90, 5.93e4, 3.67e12],

@@ -31,14 +31,14 @@ from numpy.typing import NDArray
 from one_head import Data, Road, started, weigh
 from sweep import Sums, measured
 
+from afltool.files.features import open_features
+from afltool.heads.array_names import CROSS, GRAM
 from afltool.heads.checks import with_options
-from afltool.heads.gathered import CROSS, GRAM
 from afltool.heads.least_squares import Problem, chosen_ridge
-from afltool.linalg.fixedpoint import LARGEST, FixedPoint, encode, real
-from afltool.linalg.ridge import gram_matrix
-from afltool.linalg.triangle import pack
-from afltool.statistics import Statistics
-from afltool.store.features import open_features
+from afltool.math.fixedpoint import LARGEST, FixedPoint, encode, real
+from afltool.math.ridge import gram_matrix
+from afltool.math.triangle import pack
+from afltool.values.statistics import Statistics
 
 F64 = NDArray[np.float64]
 OPTIONS = {"intercept": True, "ridge": "auto"}
@@ -164,7 +164,7 @@ def right(W: F64, X: FixedPoint, y: NDArray[np.int64], rows: NDArray[np.intp]) -
 def bytes_of(found: Statistics) -> int:
     import tempfile
 
-    from afltool.store.statistics import save_statistics
+    from afltool.files.statistics import save_statistics
 
     with tempfile.TemporaryDirectory() as folder:
         return save_statistics(Path(folder) / "client.h5", found, {}).stat().st_size

@@ -33,8 +33,8 @@ from frontier_picture import plot_frontier
 from one_head import Data, Options, choose, has_seed, test, weigh
 
 import afltool
-from afltool.digest import Digest
-from afltool.store.features import open_features
+from afltool.files.features import open_features
+from afltool.values.digest import Digest
 
 
 def safle(experts: int, group_size: int, buckets: int = 8, hybrid: bool = False) -> tuple:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from afltool.errors import InvalidDataError
-from afltool.show.figure import GREY, figure
 from afltool.show.lines import Look, looks, named_below
+from afltool.show.picture import GREY, figure
 
 
 def plot_frontier(

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from afltool.cache.carried import Carried, Remembered
+from afltool.files.features import Features
+from afltool.files.statistics import save_statistics
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
-from afltool.heads.carried import Carried, Remembered
-from afltool.linalg.fixedpoint import FixedPoint, Rows, encode, real
+from afltool.math.fixedpoint import FixedPoint, Rows, encode, real
 from afltool.partitions.dealing import assign
-from afltool.statistics import Context, Statistics
-from afltool.store.features import Features
-from afltool.store.statistics import save_statistics
+from afltool.values.statistics import Context, Statistics
 
 BLOCK = 4096  # rows at a time
 WEIGHED = 5  # clients whose files are weighed, evenly spaced in the order of their sizes

@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 from one_head import Data, solved, started
 from sweep import Sums, measured
 
+from afltool.files.features import open_features
+from afltool.heads.array_names import CROSS, GRAM
 from afltool.heads.checks import with_options
-from afltool.heads.gathered import CROSS, GRAM
 from afltool.heads.least_squares import Problem, fraction_bits
-from afltool.linalg.fixedpoint import FixedPoint, real
-from afltool.linalg.ridge import gram_matrix
-from afltool.store.features import open_features
+from afltool.math.fixedpoint import FixedPoint, real
+from afltool.math.ridge import gram_matrix
 
 F64 = NDArray[np.float64]
 AFL = {"intercept": True, "ridge": "auto"}
@@ -165,10 +165,10 @@ def covariances(spec: str, split: str, limit: int | None, size: int, out: Path) 
     """Covariances over positions of the last stage, as OUT.npz for `afltool import`."""
     import torch
 
-    from afltool.backbones.inference import prepare_for_inference
-    from afltool.backbones.models import load_backbone
-    from afltool.backbones.preprocessing import paper_preprocessing
-    from afltool.datasets import open_dataset
+    from afltool.sources.backbones.inference import prepare_for_inference
+    from afltool.sources.backbones.models import load_backbone
+    from afltool.sources.backbones.preprocessing import paper_preprocessing
+    from afltool.sources.images import open_dataset
 
     dataset = open_dataset(spec, split, data_root=None, limit=limit)
     preprocessing = paper_preprocessing(size)

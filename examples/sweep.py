@@ -52,8 +52,8 @@ from sweep_rows import Rows, Source
 from afltool.heads.base import Head
 from afltool.heads.checks import with_options
 from afltool.heads.least_squares import Problem, held_out
-from afltool.linalg.ridge_choice import FactoredSystem, choose
-from afltool.statistics import Statistics
+from afltool.math.ridge_choice import FactoredSystem, choose
+from afltool.values.statistics import Statistics
 
 
 @dataclass(frozen=True)

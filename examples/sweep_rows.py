@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from one_head import Data
 
-from afltool.linalg.fixedpoint import FixedPoint
+from afltool.files.features import open_features
+from afltool.math.fixedpoint import FixedPoint
 from afltool.partitions.dealing import assign
-from afltool.store.features import open_features
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from afltool.store import hdf5, outputs
-from afltool.store.arrays import put_array
-from afltool.store.writer import writing
+from afltool.files import hdf5, outputs
+from afltool.files.arrays import put_array
+from afltool.files.writer import writing
 
 # The least that a statistics file says of itself.
 HEADER = {

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from afltool.files.atomic import write_once
 from afltool.privacy import identity, locking, masking, messages, offers, reveal, roster
 from afltool.privacy.request import Request
 from afltool.privacy.terms import Terms
-from afltool.statistics import Statistics
-from afltool.store.atomic import write_once
+from afltool.values.statistics import Statistics
 
 HEAD = {"name": "linear", "phase": "gram", "digest": "ab" * 32}
 MASKED = Terms("masked")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from afltool.linalg.triangle import length
-from afltool.statistics import Statistics
+from afltool.math.triangle import length
+from afltool.values.statistics import Statistics
 
 Case = tuple[str, Statistics]
 

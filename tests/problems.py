@@ -11,11 +11,11 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from afltool.clients import Client, ClientId
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
-from afltool.linalg.fixedpoint import FixedPoint, Rows
-from afltool.statistics import Context, Statistics
+from afltool.math.fixedpoint import FixedPoint, Rows
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Context, Statistics
 
 F64 = NDArray[np.float64]
 

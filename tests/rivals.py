@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from afltool.baselines import make_settings
-from afltool.baselines.clients import Clients, dealt
-from afltool.baselines.runner import Measured, Run
+from afltool.rivals import make_settings
+from afltool.rivals.clients import Clients, dealt
+from afltool.rivals.runner import Measured, Run
 
 
 def federation(

@@ -99,7 +99,7 @@ def digest(path: Path) -> str:
 
 def numbers(path: Path) -> np.ndarray:
     """All arrays of a file in a row."""
-    from afltool.store.hdf5 import read_file, read_header
+    from afltool.files.hdf5 import read_file, read_header
 
     _, arrays = read_file(path, read_header(path)["kind"])
     return np.concatenate([np.ravel(arrays[k]) for k in sorted(arrays)])

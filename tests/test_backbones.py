@@ -17,23 +17,23 @@ from torch import nn
 from torchvision import models, transforms
 from torchvision.models.feature_extraction import create_feature_extractor
 
-from afltool.backbones import families, from_torchvision, sources
-from afltool.backbones.families import preprocessing_for
-from afltool.backbones.inference import (
+from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from afltool.options.features import ExtractOptions
+from afltool.options.nodes import Node
+from afltool.sources.backbones import families, from_torchvision, sources
+from afltool.sources.backbones.families import preprocessing_for
+from afltool.sources.backbones.inference import (
     default_batch_size,
     fold_batch_norm,
     infer,
     prepare_for_inference,
     resolve_device,
 )
-from afltool.backbones.models import load_backbone, weights_identity
-from afltool.backbones.nodes import cut_classifier
-from afltool.backbones.pooling import form_of, pooled, poolings_of
-from afltool.backbones.preprocessing import paper_preprocessing
-from afltool.backbones.weights_files import digest_of_state
-from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from afltool.options.features import ExtractOptions
-from afltool.options.nodes import Node
+from afltool.sources.backbones.models import load_backbone, weights_identity
+from afltool.sources.backbones.nodes import cut_classifier
+from afltool.sources.backbones.pooling import form_of, pooled, poolings_of
+from afltool.sources.backbones.preprocessing import paper_preprocessing
+from afltool.sources.backbones.weights_files import digest_of_state
 
 
 def pictures(n: int, width: int = 48, height: int = 48, seed: int = 0) -> list[Image.Image]:
@@ -68,7 +68,7 @@ def one_thread():
 
 def test_importing_is_cheap():
     code = (
-        "import sys, afltool.backbones; "
+        "import sys, afltool.sources.backbones; "
         "heavy = {'torch', 'torchvision', 'timm', 'PIL', 'h5py'} & set(sys.modules); "
         "sys.exit(' '.join(heavy) or None)"
     )
@@ -287,7 +287,7 @@ def test_a_last_linear_layer_that_is_no_classifier_is_refused(monkeypatch, netwo
         def build(self, image_size):
             return copy.deepcopy(network)
 
-    monkeypatch.setattr("afltool.backbones.models.source_of", lambda name: Fake())
+    monkeypatch.setattr("afltool.sources.backbones.models.source_of", lambda name: Fake())
     with pytest.raises(UsageError, match=message):
         load_backbone("fake", weights="random", image_size=2)
 
@@ -410,7 +410,7 @@ def test_a_node_behind_what_was_cut_off_is_refused(monkeypatch, node):
         def build(self, image_size):
             return ClassifierFirst()
 
-    monkeypatch.setattr("afltool.backbones.models.source_of", lambda name: Fake())
+    monkeypatch.setattr("afltool.sources.backbones.models.source_of", lambda name: Fake())
     with pytest.raises(UsageError, match=f"{node} lies behind the classifier of fake, before"):
         load_backbone("fake", weights="random", image_size=2, nodes=[Node(node)])
     flat = load_backbone("fake", weights="random", image_size=2, nodes=[Node("flatten")])

@@ -15,12 +15,12 @@ from damage import cut, datasets, flip, forge, middle_of, unfinished
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.digest import canonical_json
 from afltool.errors import NumericalError
+from afltool.files import atomic, outputs
+from afltool.files.features import features_digest, open_features
 from afltool.show.tables import write_json
-from afltool.shown import shown_json
-from afltool.store import atomic, outputs
-from afltool.store.features import features_digest, open_features
+from afltool.values.digest import canonical_json
+from afltool.values.escaping import shown_json
 
 KINDS = ("features", "partition", "statistics", "head")
 USAGE, INPUT, MISMATCH, NUMERICAL = 2, 3, 4, 5

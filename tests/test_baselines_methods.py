@@ -20,15 +20,15 @@ from rivals import (
     with_ones,
 )
 
-from afltool.baselines import _curvature as cv
-from afltool.baselines._curvature import fisher, squared_residuals
-from afltool.baselines.base import average
-from afltool.baselines.fedawa import gradient, softmax
-from afltool.baselines.feddisco import distances
-from afltool.baselines.fedntd import wrong_shares
-from afltool.baselines.moon import cosine
-from afltool.baselines.network import DenseLayers
 from afltool.errors import UsageError
+from afltool.rivals import _curvature as cv
+from afltool.rivals._curvature import fisher, squared_residuals
+from afltool.rivals.base import average
+from afltool.rivals.fedawa import gradient, softmax
+from afltool.rivals.feddisco import distances
+from afltool.rivals.fedntd import wrong_shares
+from afltool.rivals.moon import cosine
+from afltool.rivals.network import DenseLayers
 
 F64 = torch.float64
 SMALL = {"noise": 3, "generator_hidden": 5, "generator_steps": 3}  # of FedGen
@@ -255,7 +255,7 @@ def test_the_generator_learns_what_the_average_classifies_well():
     run = begun("fedgen", federation(dtype=F64), rounds=2, **given)
     run.advance()
     method, top = run.method, run.state.weights[None]
-    from afltool.baselines.streams import Purpose, stream
+    from afltool.rivals.streams import Purpose, stream
 
     slope = method._slope(stream(7, Purpose.GENERATOR, 5), top)
     omega = method.memory["omega"].clone()[None].requires_grad_()

@@ -11,11 +11,11 @@ from conftest import embeddings, forget_stop, installed
 
 import afltool
 from afltool import progress
-from afltool.baselines import METHODS, make_settings
-from afltool.baselines.clients import Clients
-from afltool.baselines.tuning import curvature, stability
 from afltool.errors import StoppedError, UsageError
-from afltool.stages import baseline as stage
+from afltool.rivals import METHODS, make_settings
+from afltool.rivals import stage as stage
+from afltool.rivals.clients import Clients
+from afltool.rivals.tuning import curvature, stability
 
 QUICK = {"fedlpa": ["--epochs", "3"], "fedfisher": ["--epochs", "3"], "fedgen": ["--noise", "4"]}
 

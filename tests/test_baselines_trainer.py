@@ -16,12 +16,12 @@ from rivals import (
     with_ones,
 )
 
-from afltool.baselines import METHODS
-from afltool.baselines.clients import dealt
-from afltool.baselines.network import DenseLayers, residual
-from afltool.baselines.runner import State
-from afltool.baselines.streams import Purpose, choice, client_key, permutation, stream
 from afltool.errors import NumericalError
+from afltool.rivals import METHODS
+from afltool.rivals.clients import dealt
+from afltool.rivals.network import DenseLayers, residual
+from afltool.rivals.runner import State
+from afltool.rivals.streams import Purpose, choice, client_key, permutation, stream
 
 ONE_SHOT = ("fedlpa", "fedfisher")
 TOGETHER = [(name, {}) for name in METHODS] + [

@@ -18,7 +18,7 @@ import afltool
 from afltool.errors import UsageError
 from afltool.heads import make_options
 from afltool.partitions.drawing import draw_clients
-from afltool.phases import Phase
+from afltool.values.phases import Phase
 
 
 def parts_of(road, head, at, count, **more):

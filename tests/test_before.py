@@ -8,7 +8,7 @@ import pytest
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.runs.config import RunConfig
+from afltool.plans.config import RunConfig
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_it_is_refused_with_nothing_written(
     def no_image(*_):
         raise AssertionError("an image was read")
 
-    monkeypatch.setattr("afltool.datasets.base.ImageDataset.load", no_image)
+    monkeypatch.setattr("afltool.sources.images.base.ImageDataset.load", no_image)
     monkeypatch.chdir(tmp_path)
     given = ["--data", images, "--backbone", "resnet18", "--weights", "random", *args]
     done = cli(*command, *given, "-o", "out")

@@ -7,8 +7,8 @@ from conftest import embeddings
 
 import afltool
 from afltool.errors import MismatchError
+from afltool.files.hdf5 import read_header
 from afltool.stages.inspect import info
-from afltool.store.hdf5 import read_header
 
 MISMATCH = 4
 

@@ -7,7 +7,7 @@ from conftest import embeddings
 
 import afltool
 from afltool.errors import InputError
-from afltool.store.listing import files_of_clients
+from afltool.files.listing import files_of_clients
 
 
 @pytest.fixture(scope="module")

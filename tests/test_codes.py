@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from afltool.errors import InvalidDataError
-from afltool.linalg import codes as cd
-from afltool.linalg.fixedpoint import FixedPoint, real
+from afltool.math import codes as cd
+from afltool.math.fixedpoint import FixedPoint, real
 
 
 def features(n=300, d=5, seed=0, scale=1.0):

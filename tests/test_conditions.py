@@ -12,14 +12,14 @@ from impossible import impossible
 from test_bad_input import INPUT, refused
 from test_misfits import OPTIONS_OF, rounds
 
-from afltool.clients import Client, ClientId
 from afltool.errors import AflError, InvalidDataError, NumericalError
-from afltool.folding import pairwise_total
+from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import conditions, make_head
 from afltool.heads.base import binding
-from afltool.linalg.fixedpoint import FixedPoint
-from afltool.statistics import Context, Statistics, Sum
-from afltool.store.statistics import load_statistics, save_statistics
+from afltool.heads.pairwise import pairwise_total
+from afltool.math.fixedpoint import FixedPoint
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Context, Statistics, Sum
 
 MADE_BY = {"stage": "forged", "options": {}, "inputs": {}}
 MORE = {

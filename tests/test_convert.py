@@ -8,8 +8,8 @@ from conftest import embeddings, installed
 
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, OutputExistsError, UsageError
-from afltool.linalg.fixedpoint import real
-from afltool.store.features import open_features
+from afltool.files.features import open_features
+from afltool.math.fixedpoint import real
 
 
 def values(path):

@@ -11,8 +11,8 @@ import torch
 from damage import HEADER
 
 from afltool.errors import CorruptFileError
-from afltool.linalg import counts as ct
-from afltool.store import hdf5
+from afltool.files import hdf5
+from afltool.math import counts as ct
 
 
 def random_codes(groups, rows, size, seed=0):

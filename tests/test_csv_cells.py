@@ -11,8 +11,8 @@ import pytest
 
 import afltool
 from afltool.errors import UsageError
-from afltool.runs.config import RunConfig
-from afltool.show.crosstab import Crosstab, Entry, as_csv, as_latex, as_markdown
+from afltool.papers.crosstab import Crosstab, Entry, as_csv, as_latex, as_markdown
+from afltool.plans.config import RunConfig
 
 CLASSES = ("=1+1", "@SUM(A1)", "-1", "plain")  # a number is no formula
 QUOTED = ("'=1+1", "'@SUM(A1)", "-1", "plain")

@@ -34,11 +34,11 @@ from helpers_images import (
 )
 from PIL import Image
 
-from afltool.datasets import cifar, fashion_mnist, open_dataset, read_classes, tiny_imagenet
-from afltool.datasets.base import CorruptImageError, ImageDataset
-from afltool.datasets.files import default_data_root, read_checksums
-from afltool.datasets.pictures import decode
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
+from afltool.sources.images import cifar, fashion_mnist, open_dataset, read_classes, tiny_imagenet
+from afltool.sources.images.base import CorruptImageError, ImageDataset
+from afltool.sources.images.files import default_data_root, read_checksums
+from afltool.sources.images.pixels import decode
 
 
 def pixels(dataset: ImageDataset, i: int) -> np.ndarray:
@@ -67,7 +67,7 @@ def no_network(monkeypatch):
 
 def test_importing_is_cheap():
     code = (
-        "import sys, afltool.datasets; "
+        "import sys, afltool.sources.images; "
         "heavy = {'torch', 'torchvision', 'PIL', 'sklearn', 'pandas', 'h5py'} & set(sys.modules); "
         "sys.exit(' '.join(heavy) or None)"
     )

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import dense, sums
 
-from afltool import memory
+from afltool.cache import memory
+from afltool.cache.carried import Remembered
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
-from afltool.heads.carried import Remembered
 from afltool.heads.checks import with_options
 from afltool.heads.deepafl.options import PRESETS
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
 from afltool.partitions.dealing import assign
-from afltool.statistics import Sum
+from afltool.values.statistics import Sum
 
 C, D = 4, 6
 

@@ -10,14 +10,14 @@ import pytest
 from test_deepafl import C, D, rows
 
 import afltool
+from afltool.cache.carried import NOTHING, Remembered
 from afltool.errors import UsageError
+from afltool.files.heads import load_head
 from afltool.heads import OPTIONS, make_head
-from afltool.heads.carried import NOTHING, Remembered
 from afltool.heads.deepafl.network import OF_LABELS
 from afltool.heads.deepafl.options import OF_BLOCKS
 from afltool.heads.projections import activate, projection
-from afltool.statistics import Sum
-from afltool.store.heads import load_head
+from afltool.values.statistics import Sum
 
 WIDTH, CODED = 12, 9
 FOUR = [

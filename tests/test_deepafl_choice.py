@@ -9,11 +9,11 @@ import pytest
 from problems import sums
 from test_deepafl import C, D, fitted, rows
 
+from afltool.cache.carried import Remembered
 from afltool.errors import InvalidDataError, UsageError
 from afltool.heads import make_head
-from afltool.heads.carried import Remembered
 from afltool.heads.projections import activate, projection
-from afltool.statistics import Sum
+from afltool.values.statistics import Sum
 
 
 def with_held_out(X, y, V, v, **options):

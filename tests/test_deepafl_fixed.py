@@ -11,20 +11,20 @@ from test_conditions import labelled
 from threadpoolctl import threadpool_limits
 
 import afltool
+from afltool.cache.carried import Remembered
 from afltool.errors import InvalidDataError, NumericalError, UsageError
 from afltool.heads import conditions, make_head
 from afltool.heads.base import binding
-from afltool.heads.carried import Remembered
 from afltool.heads.deepafl.fixed import EXACT_ROWS, RESIDUAL_BITS, ExactOmega
 from afltool.heads.deepafl.learned import Learned
 from afltool.heads.deepafl.options import DeepAFLOptions
+from afltool.heads.integer_features import FINER, table
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
-from afltool.heads.tabled import FINER, table
-from afltool.linalg.fixedpoint import FixedPoint, encode
-from afltool.linalg.sandwich import LowRank
-from afltool.linalg.triangle import unpack
-from afltool.statistics import Statistics
+from afltool.math.fixedpoint import FixedPoint, encode
+from afltool.math.sandwich import LowRank
+from afltool.math.triangle import unpack
+from afltool.values.statistics import Statistics
 
 C, D, BITS = 4, 6, 9
 WAYS = {

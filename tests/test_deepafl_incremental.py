@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 import afltool
 from afltool.cli.app import app
-from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import make_head
 from afltool.partitions.dealing import assign
-from afltool.statistics import Sum
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Sum
 
 C, D = 4, 6
 

@@ -16,14 +16,14 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import NearestCentroid
 
 import afltool
-from afltool.clients import Client, ClientId
 from afltool.errors import NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.discriminant import rules
 from afltool.heads.discriminant.options import RULES
-from afltool.linalg.fixedpoint import FixedPoint, real
-from afltool.statistics import Context
+from afltool.math.fixedpoint import FixedPoint, real
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Context
 
 BITS = 9
 

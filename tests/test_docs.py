@@ -47,7 +47,7 @@ def test_readme_and_recipes_name_only_commands_and_options_that_exist():
 
 def test_the_commands_of_the_results_can_be_given():
     from afltool.cli.app import app
-    from afltool.studies.description import find, read, shipped_names
+    from afltool.papers.description import find, read, shipped_names
 
     results = ROOT / "docs" / "results"
     text = (results / "README.md").read_text().replace("\\\n", " ")
@@ -70,7 +70,7 @@ def test_the_commands_of_the_results_can_be_given():
 
 
 def test_every_format_name_is_documented():
-    from afltool.store import schema
+    from afltool.files import schema
 
     text = (ROOT / "docs" / "format.md").read_text()
     for name in (schema.FORMAT, schema.FORMAT_VERSION, schema.HEADER_SHA256, schema.COMPLETE):
@@ -85,7 +85,7 @@ def test_the_changelog_has_an_unreleased_part():
 
 def test_the_trees_of_the_format_are_those_that_readers_check():
     """Every member and every header field of every kind is drawn, with its mark."""
-    from afltool.store import headers, schema
+    from afltool.files import headers, schema
 
     text = (ROOT / "docs" / "format.md").read_text()
     block = text.split("○ optional", 1)[1].split("```")[1]

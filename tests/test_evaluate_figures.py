@@ -19,13 +19,13 @@ from sklearn.metrics import (
 
 import afltool
 from afltool.errors import CorruptFileError, UsageError
+from afltool.files.features import open_features
+from afltool.files.heads import load_head
 from afltool.heads.checks import probabilities
-from afltool.linalg.fixedpoint import real
-from afltool.metrics.counts import score_metrics
-from afltool.metrics.kept import Kept
+from afltool.math.fixedpoint import real
+from afltool.math.metrics.counts import score_metrics
+from afltool.math.metrics.scored_rows import Kept
 from afltool.show.curves import plot_roc
-from afltool.store.features import open_features
-from afltool.store.heads import load_head
 
 plt_image = pytest.importorskip("matplotlib.image")
 

@@ -19,30 +19,25 @@ from conftest import command_of
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.baselines import METHODS, method_class
 from afltool.cli._options import only_with
 from afltool.cli.app import app
-from afltool.engines import slurm
-from afltool.engines.site import Site
 from afltool.errors import AflError, UsageError
-from afltool.extraction.asked import Asked
+from afltool.files.hdf5 import read_header
 from afltool.heads import OPTIONS, make_head
 from afltool.options import Options, checked, flag
-from afltool.options import only as only_options
+from afltool.options import used_with as only_options
 from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
-from afltool.options.only import ABSENT, ANY, FACTS, GIVEN, conditions, refuse_unused
 from afltool.options.partition import PartitionOptions
-from afltool.options.solving import (
-    EvaluateOptions,
-    ExportOptions,
-    PredictOptions,
-    SolveOptions,
-)
+from afltool.options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
 from afltool.options.statistics import AggregateOptions, LocalStatsOptions
-from afltool.runs import pipeline
-from afltool.runs.config import FIELDS, HERE, PARTS, OwnOptions, RunConfig, named_fields
-from afltool.runs.layout import RunFolder
-from afltool.store.hdf5 import read_header
+from afltool.options.used_with import ABSENT, ANY, FACTS, GIVEN, conditions, refuse_unused
+from afltool.plans import here as pipeline
+from afltool.plans.config import FIELDS, HERE, PARTS, OwnOptions, RunConfig, named_fields
+from afltool.plans.layout import RunFolder
+from afltool.plans.slurm import jobs as slurm
+from afltool.plans.slurm.site import Site
+from afltool.rivals import METHODS, method_class
+from afltool.sources.extraction.request import Asked
 
 COMMANDS = {
     "extract": ExtractOptions,
@@ -506,7 +501,7 @@ def test_a_run_hands_the_option_to_its_stage_and_keeps_it(part, name, f, called,
     assert RunConfig(**after.given()) == after
     path = tmp_path / "run.toml"
     path.write_text(after.to_toml())
-    from afltool.runs.config import read_config
+    from afltool.plans.config import read_config
 
     assert RunConfig(**read_config(path)) == after
 

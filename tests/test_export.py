@@ -15,9 +15,9 @@ import afltool
 from afltool import exporting
 from afltool.errors import UsageError
 from afltool.exporting import build, onnx_files, trial
-from afltool.linalg.fixedpoint import real
-from afltool.store.features import open_features
-from afltool.store.heads import load_head
+from afltool.files.features import open_features
+from afltool.files.heads import load_head
+from afltool.math.fixedpoint import real
 
 USAGE, INPUT, MISMATCH, NUMERICAL = 2, 3, 4, 5
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.graphs import NOBODY, Classifier, activated, graph_of
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate
-from afltool.linalg.fixedpoint import FixedPoint, encode
-from afltool.statistics import Context
+from afltool.math.fixedpoint import FixedPoint, encode
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Context
 
 DIM, CLASSES, BITS = 10, 4, 9
 

@@ -13,16 +13,16 @@ from conftest import installed
 from PIL import Image
 
 import afltool
-from afltool.backbones.models import load_backbone
-from afltool.datasets import open_dataset
 from afltool.errors import MismatchError
+from afltool.files.features import open_features
+from afltool.files.heads import load_head, save_head
+from afltool.files.recipes import recipe
 from afltool.heads import make_head
 from afltool.heads.base import binding
-from afltool.linalg.fixedpoint import real
-from afltool.statistics import Context
-from afltool.store.features import open_features
-from afltool.store.heads import load_head, save_head
-from afltool.store.recipes import recipe
+from afltool.math.fixedpoint import real
+from afltool.sources.backbones.models import load_backbone
+from afltool.sources.images import open_dataset
+from afltool.values.statistics import Context
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("timm")

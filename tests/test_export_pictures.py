@@ -7,9 +7,13 @@ import pytest
 import torch
 from PIL import Image
 
-from afltool.backbones.graph import Prepared
-from afltool.backbones.preprocessing import Preprocessing, paper_preprocessing, synthetic_picture
 from afltool.errors import UsageError
+from afltool.sources.backbones.graph import Prepared
+from afltool.sources.backbones.preprocessing import (
+    Preprocessing,
+    paper_preprocessing,
+    synthetic_picture,
+)
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 WAYS = {

@@ -19,8 +19,6 @@ from torchvision import transforms
 
 import afltool
 from afltool import progress
-from afltool.backbones.models import load_backbone
-from afltool.datasets.base import CorruptImageError
 from afltool.errors import (
     InputError,
     InvalidDataError,
@@ -29,11 +27,13 @@ from afltool.errors import (
     StoppedError,
     UsageError,
 )
-from afltool.extraction import answers
+from afltool.files.features import open_features
+from afltool.files.recipes import up_to_date
 from afltool.options.shards import shard_of_job
+from afltool.sources.backbones.models import load_backbone
+from afltool.sources.extraction import answers
+from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
-from afltool.store.features import open_features
-from afltool.store.recipes import up_to_date
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 
@@ -282,7 +282,7 @@ def test_what_was_done_is_written_down(images, tmp_path):
 
 
 def test_features_beyond_the_range_name_the_images(images, tmp_path, monkeypatch):
-    from afltool.backbones import inference
+    from afltool.sources.backbones import inference
 
     start = inference.start_inference
     monkeypatch.setattr(inference, "start_inference", lambda *args: lambda: start(*args)() * 1e4)
@@ -316,7 +316,7 @@ def forbid_the_long_way(monkeypatch):
     def fail(self):
         raise AssertionError("the recipe was made anew")
 
-    monkeypatch.setattr("afltool.extraction.asked.Asked.recipe", fail)
+    monkeypatch.setattr("afltool.sources.extraction.request.Asked.recipe", fail)
 
 
 def test_the_second_answer_needs_no_pytorch(images, tmp_path, settled):
@@ -446,7 +446,7 @@ def test_tasks_of_a_job_make_the_shards_of_the_whole(images, tmp_path, monkeypat
 
 def scarce_memory(monkeypatch, most, error=torch.OutOfMemoryError):
     """A device that takes ``most`` images at a time; the sizes that were tried."""
-    from afltool.backbones import inference
+    from afltool.sources.backbones import inference
 
     start, tried = inference.start_inference, []
 
@@ -477,7 +477,7 @@ def test_a_full_device_halves_the_batch_says_so_and_writes_it_down(
 
 
 def test_memory_that_fills_up_later_is_told_from_which_image_on(images, tmp_path, monkeypatch):
-    from afltool.backbones import inference
+    from afltool.sources.backbones import inference
 
     start, calls = inference.start_inference, []
 

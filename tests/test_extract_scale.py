@@ -120,8 +120,8 @@ PEAK = 'int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 FLAT = f"""
 import re, sys
 import afltool, torch
-from afltool.backbones import models
-from afltool.backbones.models import Backbone
+from afltool.sources.backbones import models
+from afltool.sources.backbones.models import Backbone
 
 flat = torch.nn.Flatten()
 models.load_backbone = lambda name, **o: Backbone(name, "random:0", "0" * 64, "all", 3072, flat)
@@ -158,7 +158,7 @@ def linked_images(folder, classes, per_class):
 STARTED = f"""
 import re, sys, time
 import afltool, torch, torchvision
-from afltool.backbones import inference
+from afltool.sources.backbones import inference
 
 def started(*args):
     print(time.process_time() - begun, {PEAK})

@@ -7,7 +7,7 @@ import pytest
 
 import afltool
 from afltool.errors import NumericalError, UsageError
-from afltool.store.heads import load_head
+from afltool.files.heads import load_head
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from afltool.cli._help import LONG, OF_HEADS
 from afltool.cli.app import app
 from afltool.heads import OPTIONS
-from afltool.runs.config import FIELDS
+from afltool.plans.config import FIELDS
 
 HEAVY = (
     "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "h5py", "matplotlib", "sklearn",

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 import afltool
-from afltool.embeddings import base
 from afltool.errors import CorruptFileError, InvalidDataError, OutputExistsError, UsageError
-from afltool.names import ROW_IDS
-from afltool.store.features import open_features
+from afltool.files.features import open_features
+from afltool.sources.embeddings import base
+from afltool.values.names import ROW_IDS
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -10,11 +10,11 @@ from damage import forge
 
 import afltool
 from afltool.errors import CorruptFileError, InvalidDataError
-from afltool.linalg.triangle import unpack
+from afltool.files import schema
+from afltool.files.statistics import load_statistics
+from afltool.math.triangle import unpack
 from afltool.show import brief
 from afltool.stages import inspect
-from afltool.store import schema
-from afltool.store.statistics import load_statistics
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_statistics_say_nothing_of_the_site(road, tmp_path):
     import getpass
     import platform
 
-    from afltool.store.hdf5 import read_header
+    from afltool.files.hdf5 import read_header
 
     one = sorted(road.stats.iterdir())[0]
     head1 = tmp_path / "deep" / "head0.h5"

@@ -23,7 +23,7 @@ from conftest import embeddings, installed
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.digest import file_sha256
+from afltool.values.digest import file_sha256
 
 pytestmark = pytest.mark.slow
 

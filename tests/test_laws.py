@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import row_sets, same, statistics_of, total
 
-from afltool.clients import Client, ClientId
-from afltool.differences import difference
 from afltool.errors import MismatchError, NumericalError
-from afltool.statistics import Statistics, Sum
+from afltool.values.clients import Client, ClientId
+from afltool.values.differences import difference
+from afltool.values.statistics import Statistics, Sum
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 

@@ -14,17 +14,10 @@ from problems import known_problem, row_sets
 from threadpoolctl import threadpool_limits
 
 from afltool.errors import InvalidDataError, NumericalError
-from afltool.linalg import fixedpoint, pairwise, ridge, triangle
-from afltool.linalg.fixedpoint import FixedPoint
-from afltool.linalg.gram import (
-    Products,
-    add_product,
-    gram_and_cross,
-    product,
-    real_cross,
-    real_gram,
-)
-from afltool.linalg.ridge_choice import SpectralSystem, choose
+from afltool.math import fixedpoint, pairwise, ridge, triangle
+from afltool.math.fixedpoint import FixedPoint
+from afltool.math.gram import Products, add_product, gram_and_cross, product, real_cross, real_gram
+from afltool.math.ridge_choice import SpectralSystem, choose
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -128,7 +121,7 @@ def test_the_integers_do_not_depend_on_threads_or_library(threads, library):
 def test_blocks_keep_the_product_exact_where_one_product_would_not_be(monkeypatch):
     X = np.full((5000, 3), 2**15 - 1, np.int16)
     X[::2] -= 1
-    monkeypatch.setattr("afltool.linalg.gram.exact_rows", lambda largest: 7)
+    monkeypatch.setattr("afltool.math.gram.exact_rows", lambda largest: 7)
     assert [int(v) for v in gram(FixedPoint(X, 9))] == list(triangle.pack(integer_gram(X)))
 
 
@@ -136,7 +129,7 @@ def test_blocks_keep_the_product_exact_where_one_product_would_not_be(monkeypatc
 @pytest.mark.parametrize("intercept", [False, True])
 def test_sums_over_blocks_are_those_of_the_pooled_rows(monkeypatch, limit, intercept):
     """Blocks of growing and shrinking size, an empty one, and a triangle that moves in between."""
-    monkeypatch.setattr("afltool.linalg.gram.exact_rows", lambda largest: limit)
+    monkeypatch.setattr("afltool.math.gram.exact_rows", lambda largest: limit)
     rng = np.random.default_rng(0)
     n = 2500 if limit > 1 else 60
     X, y = rng.integers(-(2**15), 2**15, size=(n, 5)).astype(np.int16), rng.integers(0, 4, n)

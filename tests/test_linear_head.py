@@ -12,14 +12,14 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
 from afltool.heads.options import check_path, parse_ridge, ridges_by_slice
-from afltool.linalg.fixedpoint import FixedPoint, real
-from afltool.statistics import Context
+from afltool.math.fixedpoint import FixedPoint, real
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Context
 
 
 def rows(n=300, d=16, classes=4, seed=0, rank=None):
@@ -224,7 +224,7 @@ def test_rows_and_sums_that_do_not_fit_into_memory_are_refused(monkeypatch):
     head = make_head("linear").bind(30, 2)
     block = FixedPoint(np.zeros((3, 30), np.int16), 9), np.zeros(3, np.int64)
     total = head.gather([block])[0]
-    monkeypatch.setattr("afltool.memory.available", lambda: 10_000)
+    monkeypatch.setattr("afltool.cache.memory.available", lambda: 10_000)
     with pytest.raises(NumericalError, match="the gram of 30 features needs about"):
         head.gather([block])
     with pytest.raises(NumericalError, match="a linear system of 30 unknowns needs about"):

@@ -14,12 +14,12 @@ from conftest import installed
 from damage import forge
 
 from afltool.errors import CorruptFileError
-from afltool.store import hdf5, schema
-from afltool.store.arrays import put_array
-from afltool.store.hdf5 import put_header, read_header
-from afltool.store.statistics import load_statistics
-from afltool.store.verify import verify
-from afltool.store.writer import writing
+from afltool.files import hdf5, schema
+from afltool.files.arrays import put_array
+from afltool.files.hdf5 import put_header, read_header
+from afltool.files.statistics import load_statistics
+from afltool.files.verify import verify
+from afltool.files.writer import writing
 
 INPUT = 3
 PROMISED = 1000  # MB of any command

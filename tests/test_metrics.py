@@ -14,7 +14,7 @@ from scipy.stats import binom, norm
 from sklearn.calibration import calibration_curve
 
 from afltool.errors import UsageError
-from afltool.metrics.figures import (
+from afltool.math.metrics.figures import (
     BINS,
     FIGURES,
     Scored,
@@ -24,7 +24,7 @@ from afltool.metrics.figures import (
     reliability,
     roc,
 )
-from afltool.metrics.intervals import intervals, mcnemar, paired_bootstrap, resampled
+from afltool.math.metrics.intervals import intervals, mcnemar, paired_bootstrap, resampled
 
 
 def scored(n=200, classes=3, seed=0, probabilities=True, ties=False):
@@ -138,7 +138,7 @@ def test_the_roc_curve_is_scikit_learns(monkeypatch):
     false, true, _ = theirs.roc_curve(rows.y == 1, rows.scores[:, 1], drop_intermediate=False)
     np.testing.assert_allclose(curve["false_positive"], false)
     np.testing.assert_allclose(curve["true_positive"], true)
-    monkeypatch.setattr("afltool.metrics.figures.POINTS", 20)
+    monkeypatch.setattr("afltool.math.metrics.figures.POINTS", 20)
     thin = roc(rows, 1)
     assert len(thin["true_positive"]) == 20
     assert (thin["true_positive"][0], thin["true_positive"][-1]) == (0, 1)

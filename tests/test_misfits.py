@@ -14,15 +14,16 @@ from problems import sums
 from test_bad_input import INPUT, MISMATCH, refused
 
 import afltool
+from afltool.cache.memory import Room
+from afltool.cache.workspace import working
 from afltool.errors import MismatchError, UsageError
+from afltool.files.hdf5 import read_header
+from afltool.files.heads import load_head, save_head
+from afltool.files.scratch import Scratch
+from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import OPTIONS, make_head
-from afltool.linalg.fixedpoint import FixedPoint
-from afltool.memory import Room
-from afltool.statistics import Context
-from afltool.store.hdf5 import read_header
-from afltool.store.heads import load_head, save_head
-from afltool.store.statistics import load_statistics, save_statistics
-from afltool.store.workspace import working
+from afltool.math.fixedpoint import FixedPoint
+from afltool.values.statistics import Context
 
 OPTIONS_OF = {
     "linear": {"intercept": True},
@@ -184,7 +185,7 @@ def test_class_counts_that_do_not_fit(counts, what, road, tmp_path, cli):
 
 
 def test_a_client_listed_twice_in_one_file(road, tmp_path, cli):
-    header = json.loads(json.dumps(afltool.store.hdf5.read_header(road.total)))
+    header = json.loads(json.dumps(afltool.files.hdf5.read_header(road.total)))
     header["clients"]["names"][1] = header["clients"]["names"][0]
     path = forge(road.total, tmp_path / "twice.h5", header)
     for args in (["aggregate", path], ["solve", path]):
@@ -285,7 +286,7 @@ def test_silos_are_not_counted(road, tmp_path, cli):
     done = cli("aggregate", silo, "--complete", "-o", tmp_path / "o.h5")
     assert done.exit_code == 0
     assert "of the partition" not in done.stderr
-    header = afltool.store.hdf5.read_header(road.total)
+    header = afltool.files.hdf5.read_header(road.total)
     del header["clients"]["dealt_to"]
     old = forge(road.total, tmp_path / "old.h5", {"clients": header["clients"]})
     done = cli("aggregate", old, "-o", tmp_path / "p.h5")
@@ -297,8 +298,8 @@ def test_what_a_disk_surely_must_hold_is_asked_for(tmp_path, cli, monkeypatch):
     """Counts of few rows are stored in bytes, not in the eight that a sum may need."""
     few = afltool.import_embeddings(embeddings(tmp_path / "e.npz", 60, d=64), tmp_path / "f.h5")
     dealt = afltool.partition(few, tmp_path / "c.h5", scheme="iid", clients=30)
-    monkeypatch.setattr("afltool.store.atomic.shutil.disk_usage", lambda _: Disk(700_000))
-    monkeypatch.setattr("afltool.store.client_files.free_space", lambda _: 700_000)
+    monkeypatch.setattr("afltool.files.atomic.shutil.disk_usage", lambda _: Disk(700_000))
+    monkeypatch.setattr("afltool.files.client_files.free_space", lambda _: 700_000)
     done = cli("local-stats", few, "--head", "linear", "--partition", dealt, "-o", tmp_path / "s")
     assert done.exit_code == 0
     said = " ".join(done.stderr.split())
@@ -373,7 +374,7 @@ def test_a_file_of_two_classes_is_not_up_to_date_for_rows_of_three(stage, twins,
 def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
     """Neither sums nor a partition: one process works on both files."""
     known, parts = {}, []
-    with working(Room(1 << 30), tmp_path):
+    with working(Room(1 << 30), Scratch(tmp_path)):
         for rows in twins:
             dealt = afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
             total = tmp_path / f"t-{rows.stem}.h5"

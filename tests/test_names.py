@@ -11,10 +11,10 @@ import pytest
 
 import afltool
 from afltool.errors import CorruptFileError, InvalidDataError
-from afltool.names import file_of_name
+from afltool.files.features import open_features
+from afltool.files.partitions import load_partition
 from afltool.stages import partition as stage
-from afltool.store.features import open_features
-from afltool.store.partitions import load_partition
+from afltool.values.names import file_of_name
 
 ROWS = 240
 ODD = ["0", "00", *map(str, range(1, 10)), "x"]

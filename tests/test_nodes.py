@@ -14,15 +14,15 @@ from torchvision.models import VisionTransformer
 from torchvision.models.feature_extraction import create_feature_extractor
 
 import afltool
-from afltool.backbones.models import load_backbone
-from afltool.backbones.nodes import cut_at, cut_classifier
-from afltool.backbones.stages import stage_nodes
 from afltool.errors import InvalidDataError, MismatchError, UsageError
-from afltool.extraction.network import Network
-from afltool.extraction.space import options_for, preprocessing_of, space_of
+from afltool.files.features import open_features
+from afltool.files.heads import load_head
 from afltool.options.nodes import Node, parse_node, parse_nodes
-from afltool.store.features import open_features
-from afltool.store.heads import load_head
+from afltool.sources.backbones.models import load_backbone
+from afltool.sources.backbones.nodes import cut_at, cut_classifier
+from afltool.sources.backbones.stages import stage_nodes
+from afltool.sources.extraction.network import Network
+from afltool.sources.extraction.space import options_for, preprocessing_of, space_of
 
 SIZE = 32
 

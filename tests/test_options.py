@@ -110,10 +110,10 @@ def test_a_function_shows_the_options_that_it_takes():
 
 def test_names_that_are_declared_are_those_that_exist():
     """The declarations are light to import, so they cannot ask the modules that do the work."""
-    from afltool import datasets
-    from afltool.backbones.inference import PRECISIONS
+    from afltool.files import schema
     from afltool.partitions import schemes
-    from afltool.store import schema
+    from afltool.sources import images as datasets
+    from afltool.sources.backbones.inference import PRECISIONS
 
     declared = {f: ExtractOptions.__dataclass_fields__[f].metadata for f in ("dtype", "split")}
     assert declared["dtype"]["choices"] == tuple(schema.FEATURE_TYPES)
@@ -122,7 +122,7 @@ def test_names_that_are_declared_are_those_that_exist():
     assert set(precision) == set(PRECISIONS)
     assert all(callable(schemes.scheme(name)) for name in SCHEMES)
     for one in DATASETS:
-        module = import_module(f"afltool.datasets.{one.module}")
+        module = import_module(f"afltool.sources.images.{one.module}")
         assert callable(module.open_rows), one
         assert not one.checksums or callable(module.files), one
 
@@ -184,7 +184,7 @@ def test_every_data_set_with_a_path_becomes_absolute(monkeypatch, tmp_path):
     """The help, the completion, the opener and the paths of run.toml follow from one line."""
     from afltool.cli._options import _completion
     from afltool.options.datasets import SHOWN, absolute_dataset
-    from afltool.runs.config import RunConfig
+    from afltool.plans.config import RunConfig
 
     monkeypatch.chdir(tmp_path)
     for one in DATASETS:

@@ -19,12 +19,12 @@ from conftest import command_of
 import afltool
 from afltool.cli.app import app
 from afltool.errors import UsageError
+from afltool.files.columns import read_columns
+from afltool.files.features import open_features
+from afltool.files.kinds import kind_of_file
+from afltool.files.outputs import check_output, partial_path
 from afltool.inputs import distinct_files
 from afltool.options.files import of_parameter
-from afltool.store.features import open_features
-from afltool.store.kinds import kind_of_file
-from afltool.store.outputs import check_output, partial_path
-from afltool.store.tables import read_columns
 
 USAGE, INPUT = 2, 3
 
@@ -313,7 +313,7 @@ def test_a_left_over_partial_file_goes_when_there_is_no_space(copies, cli, monke
     partial_path(out).write_bytes(bytes(10_000))
     full = shutil.disk_usage(copies)._replace(free=0)
     with monkeypatch.context() as patch:
-        patch.setattr("afltool.store.atomic.shutil.disk_usage", lambda _: full)
+        patch.setattr("afltool.files.atomic.shutil.disk_usage", lambda _: full)
         done = cli(*each_output(copies)["aggregate"][0], out)
     assert done.exit_code == INPUT
     assert "no space left" in done.stderr

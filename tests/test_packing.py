@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from afltool.errors import CorruptFileError
-from afltool.store import hdf5, packing, schema
+from afltool.files import hdf5, packing, schema
 
 KINDS = ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<i8")
 

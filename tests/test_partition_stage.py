@@ -10,9 +10,9 @@ import pytest
 
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
+from afltool.files.partitions import load_partition
+from afltool.files.statistics import load_statistics
 from afltool.stages import partition as stage
-from afltool.store.partitions import load_partition
-from afltool.store.statistics import load_statistics
 
 
 @pytest.fixture(scope="module")

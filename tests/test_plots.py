@@ -19,16 +19,16 @@ from rich.console import Console
 
 import afltool
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
-from afltool.options.pictures import SizeOptions
+from afltool.files.kinds import kind_of_bytes
+from afltool.options.plot import SizeOptions
+from afltool.papers.description import read
+from afltool.papers.execution import study as carry_out
 from afltool.show.compared import plot_compared
 from afltool.show.partition_picture import plot_partition
 from afltool.show.partitions_picture import Panel, plot_partitions
 from afltool.show.plots import plot_confusion, plot_ridge_path
 from afltool.show.rounds import SHOWN, plot_rounds, rounds_table
 from afltool.show.terminal import print_whole
-from afltool.store.kinds import kind_of_bytes
-from afltool.studies.description import read
-from afltool.studies.execution import study as carry_out
 
 image = pytest.importorskip("matplotlib.image")
 from matplotlib.figure import Figure  # noqa: E402

@@ -23,11 +23,11 @@ from afltool.errors import (
     StoppedError,
     UsageError,
 )
-from afltool.extraction import scoring
+from afltool.files.features import open_features
+from afltool.files.hdf5 import read_header
+from afltool.files.heads import load_head
+from afltool.sources.extraction import scoring
 from afltool.stages import predict as stage
-from afltool.store.features import open_features
-from afltool.store.hdf5 import read_header
-from afltool.store.heads import load_head
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 HOW = {"weights": "random", "batch_size": 8}
@@ -408,7 +408,7 @@ def test_it_goes_on_after_a_stop_to_the_same_bytes(kind, photos, tmp_path, monke
 
     monkeypatch.setattr(scoring.Network, "decode", stopping)
     # Batches are decoded ahead, so most of the work is in flight when the last one is.
-    monkeypatch.setattr("afltool.extraction.decoding.AHEAD", 1)
+    monkeypatch.setattr("afltool.sources.extraction.decoding.AHEAD", 1)
     for moment in (17, 33):
         stop_at = moment
         with pytest.raises(StoppedError):
@@ -429,7 +429,7 @@ def test_it_goes_on_after_a_stop_to_the_same_bytes(kind, photos, tmp_path, monke
 def test_a_killed_run_goes_on_behind_what_it_committed(road, tmp_path, monkeypatch):
     """Rows behind the last commit, even half a row, do not count."""
     big = afltool.import_embeddings(embeddings(tmp_path / "x.npz", 3000), tmp_path / "x.h5")
-    monkeypatch.setattr("afltool.store.features.BLOCK_BYTES", 256 * 8 * 8)
+    monkeypatch.setattr("afltool.files.features.BLOCK_BYTES", 256 * 8 * 8)
     whole, out = tmp_path / "whole.csv", tmp_path / "p.csv"
     afltool.predict(road.head, big, whole)
     scored, original = [], scoring.Scorer.rows

@@ -29,13 +29,13 @@ from afltool.errors import (
     OutputExistsError,
     UsageError,
 )
+from afltool.files import headers
+from afltool.files.atomic import write_once
 from afltool.privacy import identity, locking, masking, messages, reveal, roster, shamir
 from afltool.privacy.offers import PATTERN, Offers
 from afltool.privacy.request import Request
 from afltool.privacy.streams import CHUNK, TOGETHER, add_streams
-from afltool.statistics import Statistics
-from afltool.store import headers
-from afltool.store.atomic import write_once
+from afltool.values.statistics import Statistics
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -13,14 +13,14 @@ from problems import total
 from scipy import integrate, stats
 
 from afltool.errors import CorruptFileError, NumericalError, UsageError
-from afltool.linalg.fixedpoint import FixedPoint
+from afltool.math.fixedpoint import FixedPoint
 from afltool.privacy import accountant, adassp, differential, noise
 from afltool.privacy.accountant import Block
 from afltool.privacy.differential import Noise, noise_of
 from afltool.privacy.identity import Identity
 from afltool.privacy.terms import Budget, Terms
 from afltool.privacy.worth import account
-from afltool.statistics import Context
+from afltool.values.statistics import Context
 
 KEY = bytes(range(32))
 

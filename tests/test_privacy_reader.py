@@ -12,6 +12,7 @@ from rounds_under_masks import Round, digest
 
 import afltool
 from afltool.errors import AflError, CorruptFileError, MismatchError, UsageError
+from afltool.files.hdf5 import read_header
 from afltool.privacy import identity, messages
 from afltool.privacy.identity import Identity
 from afltool.privacy.offers import Offers
@@ -21,7 +22,6 @@ from afltool.privacy.roster import load
 from afltool.privacy.sealing import SEAL
 from afltool.stages.inspect import info
 from afltool.stages.keys import lock_key
-from afltool.store.hdf5 import read_header
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from rounds_under_masks import Round
 
 import afltool
 from afltool.errors import CorruptFileError, MismatchError, UsageError
+from afltool.files.hdf5 import read_header
+from afltool.files.statistics import load_statistics
 from afltool.privacy import identity
 from afltool.privacy.releases import Release
 from afltool.stages.inspect import info
-from afltool.store.hdf5 import read_header
-from afltool.store.statistics import load_statistics
 
 GOLDEN = Path(__file__).parent / "golden"
 BUDGET = {"dp_epsilon": 0.5, "dp_delta": 1e-5, "clip": 40.0}  # no row is longer

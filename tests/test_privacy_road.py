@@ -16,11 +16,11 @@ from rounds_under_masks import Round, digest, numbers
 
 import afltool
 from afltool.errors import AflError, CorruptFileError, InputError, MismatchError, UsageError
+from afltool.files.masked import load_masked
+from afltool.files.statistics import load_statistics
 from afltool.privacy import identity, masking, roster
 from afltool.privacy.offers import Offers, RoundFolder
 from afltool.stages.inspect import info
-from afltool.store.masked import load_masked
-from afltool.store.statistics import load_statistics
 
 
 @pytest.fixture(scope="module")

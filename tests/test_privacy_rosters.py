@@ -12,13 +12,13 @@ from rounds_under_masks import Round, digest
 
 import afltool
 from afltool.errors import CorruptFileError, MismatchError, UsageError
+from afltool.files.hdf5 import read_header
+from afltool.files.statistics import load_statistics, save_statistics
 from afltool.privacy import identity, messages
 from afltool.privacy.roster import load, save
 from afltool.privacy.sealing import sealing
 from afltool.privacy.terms import Budget, Terms
 from afltool.stages.inspect import info
-from afltool.store.hdf5 import read_header
-from afltool.store.statistics import load_statistics, save_statistics
 
 BUDGET = {"dp_epsilon": 1.0, "dp_delta": 1e-5, "clip": 60.0}
 

@@ -15,7 +15,7 @@ from rounds_under_masks import Round, digest
 
 import afltool
 from afltool.errors import AflError
-from afltool.store import hdf5
+from afltool.files import hdf5
 
 
 class Campaign:
@@ -250,8 +250,8 @@ def numbers_forged(c: Campaign, path: Path, rng: random.Random) -> list[str]:
 
 def redigest(path: Path) -> None:
     """Make the digest in the header that of the arrays; the seal stays what it was."""
-    from afltool.statistics import Statistics
-    from afltool.store.masked import masked_digest
+    from afltool.files.masked import masked_digest
+    from afltool.values.statistics import Statistics
 
     kind = hdf5.read_header(path)["kind"]
     header, arrays = hdf5.read_file(path, kind)

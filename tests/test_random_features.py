@@ -9,13 +9,13 @@ import pytest
 from problems import sums, total
 from sklearn.linear_model import Ridge
 
-from afltool import memory
+from afltool.cache import memory
 from afltool.errors import NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.projections import projection
-from afltool.linalg.fixedpoint import FixedPoint, encode
-from afltool.linalg.triangle import unpack
-from afltool.statistics import Context
+from afltool.math.fixedpoint import FixedPoint, encode
+from afltool.math.triangle import unpack
+from afltool.values.statistics import Context
 
 C, D, WIDTH = 3, 5, 20
 

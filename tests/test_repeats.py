@@ -10,9 +10,9 @@ from conftest import embeddings
 from test_bad_input import MISMATCH, refused
 
 import afltool
-from afltool.clients import Client, ClientId
 from afltool.errors import MismatchError
-from afltool.statistics import Statistics, Sum
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Statistics, Sum
 
 SOURCE, EQUAL = "rows of the same feature file", "hold the same sums, number by number"
 

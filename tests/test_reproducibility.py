@@ -11,10 +11,10 @@ import torch
 from helpers_images import patterns
 from PIL import Image
 
-from afltool.backbones.inference import infer, prepare_for_inference
-from afltool.backbones.models import load_backbone
-from afltool.backbones.preprocessing import paper_preprocessing
-from afltool.linalg.fixedpoint import encode
+from afltool.math.fixedpoint import encode
+from afltool.sources.backbones.inference import infer, prepare_for_inference
+from afltool.sources.backbones.models import load_backbone
+from afltool.sources.backbones.preprocessing import paper_preprocessing
 
 SIZE, N = 64, 24
 
@@ -93,7 +93,7 @@ def test_bf16_is_another_feature_space(resnet18, pixels, reference):
 
 SETTINGS = """
 import torch
-from afltool.backbones.inference import arithmetic
+from afltool.sources.backbones.inference import arithmetic
 b = torch.backends
 places = b.cuda.matmul, b.cudnn.conv, b.mkldnn.matmul, b.mkldnn.conv
 def check():
@@ -139,7 +139,7 @@ def test_a_gpu_in_fp32_differs_by_last_bits(resnet18, pixels, reference):
 def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path):
     """Runs where there is CUDA: pinned batches, copies in the background, full memory halved."""
     import afltool
-    from afltool.backbones import inference
+    from afltool.sources.backbones import inference
 
     options = {"weights": "random", "image_size": 32, "precision": precision, "limit": 200}
     whole = afltool.extract("resnet18", "digits", "test", tmp_path / "a.h5", device="cuda",
@@ -156,7 +156,7 @@ def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path
         halved = afltool.extract("resnet18", "digits", "test", tmp_path / "b.h5", device="cuda",
                                  batch_size=64, **options)  # fmt: skip
     assert afltool.info(halved)["provenance"]["batch_size"] == 16
-    from afltool.store.features import open_features
+    from afltool.files.features import open_features
 
     with open_features(whole) as a, open_features(halved) as b:
         difference = np.abs(a.stored(0, len(a)).astype(int) - b.stored(0, len(b)))

@@ -7,10 +7,10 @@ import pytest
 from problems import known_problem
 
 from afltool.errors import NumericalError
-from afltool.linalg import cholesky
-from afltool.linalg import ridge_choice as rc
-from afltool.linalg.group_ridges import choose_each
-from afltool.linalg.ridge import Spectral, centred, cholesky_solve
+from afltool.math import cholesky
+from afltool.math import ridge_choice as rc
+from afltool.math.group_ridges import choose_each
+from afltool.math.ridge import Spectral, centred, cholesky_solve
 
 RIDGES = np.geomspace(1e-3, 1e3, 13)
 

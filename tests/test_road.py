@@ -12,9 +12,9 @@ from scipy import linalg
 
 import afltool
 from afltool.errors import MismatchError, UsageError
-from afltool.store.features import open_features
-from afltool.store.heads import load_head
-from afltool.store.statistics import load_statistics
+from afltool.files.features import open_features
+from afltool.files.heads import load_head
+from afltool.files.statistics import load_statistics
 
 SCHEMES = {
     "iid": {"scheme": "iid"},
@@ -80,8 +80,8 @@ def test_neither_blocks_nor_groups_of_clients_change_anything(
     rows, pooled, tmp_path, monkeypatch, buffer
 ):
     """Rows in blocks of 256; all clients in one group, some in each, every client on its own."""
-    monkeypatch.setattr("afltool.store.features.BLOCK_BYTES", 8 * 12 * 256)
-    monkeypatch.setattr("afltool.store.client_rows.BUFFER_BYTES", buffer)
+    monkeypatch.setattr("afltool.files.features.BLOCK_BYTES", 8 * 12 * 256)
+    monkeypatch.setattr("afltool.files.client_rows.BUFFER_BYTES", buffer)
     dealt = afltool.partition(rows, tmp_path / "c.h5", clients=10, **SCHEMES["dirichlet"])
     total = afltool.local_stats(rows, "linear", tmp_path / "t.h5", partition=dealt, sum=True)
     assert digest(total) == digest(pooled[0])

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import afltool
 from afltool.cli.app import app
+from afltool.files.heads import load_head
+from afltool.files.partitions import load_partition
 from afltool.heads.deepafl.network import Layers
-from afltool.store.heads import load_head
-from afltool.store.partitions import load_partition
 
 LAYERS, WIDTH = 2, 9
 PHASES = ["weights-0", "block-1", "weights-1", "block-2", "weights-2"]

@@ -14,9 +14,9 @@ import pytest
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.engines.status import status
 from afltool.errors import InputError, OutputExistsError, UsageError
-from afltool.runs.config import RunConfig, read_config
+from afltool.plans.config import RunConfig, read_config
+from afltool.plans.slurm.states import status
 
 
 @pytest.fixture(scope="module")
@@ -381,7 +381,7 @@ def test_a_finished_run_with_its_last_round_alone_is_up_to_date(
     assert "--keep-rounds last" in str(found["parts"])
     with monkeypatch.context() as refusing:
         for name in ("local_stats", "solve", "evaluate"):
-            refusing.delattr(f"afltool.runs.pipeline.{name}")
+            refusing.delattr(f"afltool.plans.here.{name}")
         afltool.run(config(features, keep_rounds="last", **DEEP), run)
         more = {**DEEP, "each_round": False}
         with pytest.raises(OutputExistsError, match=r"--each-round True; found False: .* 5 rounds"):

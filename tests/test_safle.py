@@ -13,15 +13,15 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import afltool
 from afltool import AnalyticClassifier
-from afltool.clients import ClientId
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import check_total, with_options
 from afltool.heads.safle import head as module
-from afltool.linalg import ridge_choice
-from afltool.linalg.fixedpoint import FixedPoint, real
-from afltool.statistics import Context
+from afltool.math import ridge_choice
+from afltool.math.fixedpoint import FixedPoint, real
+from afltool.values.clients import ClientId
+from afltool.values.statistics import Context
 
 CLASSES, DIM = 3, 6
 PLAIN = {"thresholds": "range:-2:2", "buckets": 4, "experts": 7, "ridge": 3.0}

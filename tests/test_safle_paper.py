@@ -9,12 +9,12 @@ import pytest
 from test_safle import CLASSES, DIM, explicit, made, rows, solved
 
 import afltool
-from afltool import memory
+from afltool.cache import memory
 from afltool.errors import NumericalError, UsageError
 from afltool.heads import OPTIONS, make_head
-from afltool.linalg.codes import one_hot
-from afltool.linalg.counts import density
-from afltool.runs.layout import RunFolder
+from afltool.math.codes import one_hot
+from afltool.math.counts import density
+from afltool.plans.layout import RunFolder
 
 
 @pytest.mark.parametrize("dim", [5, 40, 512])
@@ -117,10 +117,10 @@ def _counts(head, X, y):
 
 
 def test_a_study_shows_density_bytes_and_rounds(road, tmp_path):
-    from afltool.studies.description import read
-    from afltool.studies.execution import study
-    from afltool.studies.records import figures
-    from afltool.studies.tables import table
+    from afltool.papers.description import read
+    from afltool.papers.execution import study
+    from afltool.papers.records import figures
+    from afltool.papers.tables import table
 
     (tmp_path / "dense.toml").write_text(f'''
 train-features = "{road.train}"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from problems import dense
 from scipy import linalg
 
-from afltool.linalg.sandwich import EPS, low_rank, reconstructing
+from afltool.math.sandwich import EPS, low_rank, reconstructing
 
 SHAPES = [
     (40, 7, 5, 3),

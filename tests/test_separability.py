@@ -11,12 +11,12 @@ from scipy.spatial.distance import pdist
 from sklearn.metrics import calinski_harabasz_score
 
 import afltool
+from afltool.files.features import open_features
+from afltool.files.heads import load_head
 from afltool.heads import OPTIONS, make_head
 from afltool.heads.base import round_features
-from afltool.linalg.fixedpoint import real
-from afltool.metrics.separability import MEASURES, Separability
-from afltool.store.features import open_features
-from afltool.store.heads import load_head
+from afltool.math.fixedpoint import real
+from afltool.math.metrics.separability import MEASURES, Separability
 
 
 def rows(n=120, m=5, classes=4, seed=0):
@@ -182,9 +182,9 @@ def test_evaluate_measures_every_layer(road, tmp_path, cli):
 
 
 def test_a_study_has_a_table_of_them(road, tmp_path):
-    from afltool.studies.description import read
-    from afltool.studies.execution import study
-    from afltool.studies.tables import table
+    from afltool.papers.description import read
+    from afltool.papers.execution import study
+    from afltool.papers.tables import table
 
     (tmp_path / "apart.toml").write_text(f'''
 train-features = "{road.train}"

@@ -19,10 +19,10 @@ from rich.table import Table
 
 import afltool
 from afltool.cli import _summary
+from afltool.files.outputs import STDOUT
+from afltool.files.row_tables import writing_rows
 from afltool.show.terminal import add_row, cell, on_stdout
-from afltool.shown import shown, shown_json
-from afltool.store.outputs import STDOUT
-from afltool.store.rows import writing_rows
+from afltool.values.escaping import shown, shown_json
 
 ROOT = Path(afltool.__file__).parent
 EVIL = "a\x1b[31m\nerror: forged\r\x9b2J\u202e[bold]\x07"
@@ -72,10 +72,10 @@ def test_cells_are_no_markup(capsys):
 
 
 def test_only_three_modules_print():
-    """Whoever else printed could forget to escape; `store.rows` puts rows on stdout."""
+    """Whoever else printed could forget to escape; `files.row_tables` puts rows on stdout."""
     for path in sorted(ROOT.rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        if module in ("cli._streams", "show.terminal", "store.rows"):
+        if module in ("cli._streams", "show.terminal", "files.row_tables"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):

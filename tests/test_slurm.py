@@ -23,12 +23,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import afltool
-from afltool.engines import shell, slurm
-from afltool.engines.plan import steps, tree
-from afltool.engines.site import Site, make_site
 from afltool.errors import CorruptFileError, OutputExistsError, UsageError
-from afltool.runs.config import RunConfig, read_config
-from afltool.runs.layout import RunFolder
+from afltool.plans.config import RunConfig, read_config
+from afltool.plans.layout import RunFolder
+from afltool.plans.slurm import jobs as slurm
+from afltool.plans.slurm import quoting as shell
+from afltool.plans.slurm.site import Site, make_site
+from afltool.plans.slurm.steps import steps, tree
 
 GOLDEN = Path(__file__).with_name("golden") / "slurm"
 SITE = """\

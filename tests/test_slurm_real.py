@@ -23,11 +23,11 @@ from slurm_cluster import Cluster, missing
 from slurm_faults import Faults, disturb, look
 
 import afltool
-from afltool.runs.config import RunConfig
-from afltool.store.heads import load_head
-from afltool.studies.description import find
-from afltool.studies.layout import StudyFolder
-from afltool.studies.results import finished
+from afltool.files.heads import load_head
+from afltool.papers.description import find
+from afltool.papers.layout import StudyFolder
+from afltool.papers.results import finished
+from afltool.plans.config import RunConfig
 
 pytestmark = pytest.mark.slow
 

@@ -14,15 +14,15 @@ from problems import sums, total
 from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
-from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
-from afltool.linalg import softmax as sm
-from afltool.linalg.designs import Coded, Dense
-from afltool.linalg.fixedpoint import LARGEST, FixedPoint, real
-from afltool.statistics import Context
+from afltool.math import softmax as sm
+from afltool.math.designs import Coded, Dense
+from afltool.math.fixedpoint import LARGEST, FixedPoint, real
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Context
 
 
 def rows(n=200, d=6, classes=4, seed=0):

@@ -16,22 +16,22 @@ from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
 import afltool
-from afltool.clients import Client, ClientId
 from afltool.errors import InvalidDataError, MismatchError, UsageError
+from afltool.files.heads import load_head
 from afltool.heads import OPTIONS, make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
+from afltool.heads.integer_features import table
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
 from afltool.heads.random_features.lift import Lift, fixed_lift
 from afltool.heads.random_features.options import RandomFeaturesOptions
-from afltool.heads.tabled import table
-from afltool.linalg import codes as cd
-from afltool.linalg.fixedpoint import FixedPoint, real
+from afltool.math import codes as cd
+from afltool.math.fixedpoint import FixedPoint, real
 from afltool.partitions.dealing import assign
-from afltool.runs.config import RunConfig
-from afltool.statistics import Context
-from afltool.store.heads import load_head
+from afltool.plans.config import RunConfig
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Context
 
 DIM, CLASSES = 6, 4
 KINDS = {

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import afltool
 from afltool.cli.app import app
-from afltool.store.hdf5 import read_header
-from afltool.store.heads import load_head
+from afltool.files.hdf5 import read_header
+from afltool.files.heads import load_head
 
 
 def command(*words, code=0):

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afltool.errors import CorruptFileError
-from afltool.store import hdf5, packing, sparse
-from afltool.store.arrays import describe_additive
+from afltool.files import hdf5, packing, sparse
+from afltool.files.arrays import describe_additive
 
 N = 2048
 

@@ -11,11 +11,12 @@ import time
 import pytest
 
 import afltool
-from afltool.engines import queue, slurm
-from afltool.engines.site import Site
-from afltool.engines.status import status
 from afltool.errors import InputError
-from afltool.runs.config import RunConfig
+from afltool.plans.config import RunConfig
+from afltool.plans.slurm import jobs as slurm
+from afltool.plans.slurm import queue
+from afltool.plans.slurm.site import Site
+from afltool.plans.slurm.states import status
 
 
 def config(road, **more):
@@ -256,8 +257,8 @@ def test_a_queue_that_answers_strangely_is_unknown(answer, jobs, tmp_path, monke
     (place / "squeue").write_text(f"#!/bin/bash\n{SQUEUE[answer]}\n")
     (place / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
-    monkeypatch.setattr("afltool.engines.queue.PATIENCE", 1.0)
-    monkeypatch.setattr("afltool.engines.queue.MOST_ANSWER", 1 << 20)
+    monkeypatch.setattr("afltool.plans.slurm.queue.PATIENCE", 1.0)
+    monkeypatch.setattr("afltool.plans.slurm.queue.MOST_ANSWER", 1 << 20)
     begun = time.monotonic()
     assert status(jobs)["queue"] == "unknown"
     assert time.monotonic() - begun < 20

@@ -15,21 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import afltool
-from afltool.clients import Client, ClientId
 from afltool.errors import AflError, CorruptFileError, InputError, InvalidDataError
+from afltool.files import hdf5, outputs, schema
+from afltool.files.arrays import put_array
+from afltool.files.feature_writer import writing_features
+from afltool.files.features import open_features
+from afltool.files.heads import load_head, save_head
+from afltool.files.partitions import load_partition, save_partition
+from afltool.files.statistics import load_statistics, save_statistics
+from afltool.files.verify import verify
+from afltool.files.writer import writing
 from afltool.heads import make_head
-from afltool.linalg.triangle import pack
+from afltool.math.triangle import pack
 from afltool.partitions.rows import Partition
-from afltool.statistics import Context, Statistics
-from afltool.store import hdf5, outputs, schema
-from afltool.store.arrays import put_array
-from afltool.store.feature_writer import writing_features
-from afltool.store.features import open_features
-from afltool.store.heads import load_head, save_head
-from afltool.store.partitions import load_partition, save_partition
-from afltool.store.statistics import load_statistics, save_statistics
-from afltool.store.verify import verify
-from afltool.store.writer import writing
+from afltool.values.clients import Client, ClientId
+from afltool.values.statistics import Context, Statistics
 
 D = 5
 
@@ -101,7 +101,7 @@ def test_features_come_back_as_they_were_written(tmp_path, dtype):
 
 
 def test_block_reading_equals_whole_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr("afltool.store.features.BLOCK_BYTES", 8 * D * 256)
+    monkeypatch.setattr("afltool.files.features.BLOCK_BYTES", 8 * D * 256)
     path = tmp_path / "f.h5"
     write(path, n=1000)
     with open_features(path) as f:

@@ -18,7 +18,6 @@ import pytest
 from conftest import installed
 
 import afltool
-from afltool.baselines import METHODS, method_class
 from afltool.errors import (
     IncompleteError,
     InputError,
@@ -26,20 +25,21 @@ from afltool.errors import (
     OutputExistsError,
     UsageError,
 )
+from afltool.files.hdf5 import read_header
+from afltool.files.heads import load_head
+from afltool.files.locks import marked
 from afltool.options.partition import PartitionOptions
-from afltool.runs.config import RunConfig
-from afltool.runs.layout import RunFolder
-from afltool.store.hdf5 import read_header
-from afltool.store.heads import load_head
-from afltool.store.locks import marked
-from afltool.studies import execution, grid, times
-from afltool.studies.axes import axes_of
-from afltool.studies.cells import own_names
-from afltool.studies.description import find, read, shipped_names
-from afltool.studies.execution import check_heads, study
-from afltool.studies.layout import StudyFolder
-from afltool.studies.results import by_reason, finished, names_of_cells
-from afltool.studies.said import listed, script, status
+from afltool.papers import execution, grid, times
+from afltool.papers.axes import axes_of
+from afltool.papers.cells import own_names
+from afltool.papers.description import find, read, shipped_names
+from afltool.papers.execution import check_heads, study
+from afltool.papers.layout import StudyFolder
+from afltool.papers.listings import listed, script, status
+from afltool.papers.results import by_reason, finished, names_of_cells
+from afltool.plans.config import RunConfig
+from afltool.plans.layout import RunFolder
+from afltool.rivals import METHODS, method_class
 
 GRID = """
 train-features = "{train}"
@@ -822,7 +822,7 @@ def test_a_cell_that_another_process_is_at_work_on_comes_later(described, tmp_pa
     seen.emit = lambda record: os.write(end, b"x" * ("comes later" in record.getMessage()))
     execution.log.addHandler(seen)
     try:
-        with caplog.at_level(logging.INFO, "afltool.studies"):
+        with caplog.at_level(logging.INFO, "afltool.papers"):
             study(wanted, folder.root)
     finally:
         execution.log.removeHandler(seen)

@@ -13,15 +13,15 @@ from hostile_names import NAME, Programs
 from test_slurm import StandIn
 from test_studies import GRID
 
-from afltool.engines import queue
-from afltool.engines.site import Site
 from afltool.errors import UsageError
-from afltool.runs.layout import RunFolder
-from afltool.studies import jobs
-from afltool.studies.before import part_of
-from afltool.studies.description import find, read
-from afltool.studies.layout import StudyFolder
-from afltool.studies.said import status
+from afltool.papers import jobs
+from afltool.papers.checks import part_of
+from afltool.papers.description import find, read
+from afltool.papers.layout import StudyFolder
+from afltool.papers.listings import status
+from afltool.plans.layout import RunFolder
+from afltool.plans.slurm import queue
+from afltool.plans.slurm.site import Site
 
 
 @pytest.fixture

@@ -11,15 +11,15 @@ import subprocess
 import pytest
 
 from afltool.errors import UsageError
-from afltool.show.page import text
-from afltool.studies.description import find, read
-from afltool.studies.execution import study
-from afltool.studies.layout import StudyFolder
-from afltool.studies.pages import report
-from afltool.studies.pictures import lines_of, series_of, study_picture
-from afltool.studies.records import records
-from afltool.studies.results import finished
-from afltool.studies.tables import table
+from afltool.papers.description import find, read
+from afltool.papers.execution import study
+from afltool.papers.layout import StudyFolder
+from afltool.papers.page import text
+from afltool.papers.pages import report
+from afltool.papers.plots import lines_of, series_of, study_picture
+from afltool.papers.records import records
+from afltool.papers.results import finished
+from afltool.papers.tables import table
 
 pytest.importorskip("matplotlib")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -15,17 +15,17 @@ from scipy import stats
 
 import afltool
 from afltool.errors import InvalidDataError, UsageError
-from afltool.metrics.intervals import paired_bootstrap
-from afltool.show.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
-from afltool.show.published import TABLE, beside, names, published
-from afltool.store.features import open_features
-from afltool.store.heads import load_head
-from afltool.studies.description import find, read, shipped_names
-from afltool.studies.execution import study
-from afltool.studies.layout import StudyFolder
-from afltool.studies.records import figures
-from afltool.studies.results import finished
-from afltool.studies.tables import table
+from afltool.files.features import open_features
+from afltool.files.heads import load_head
+from afltool.math.metrics.intervals import paired_bootstrap
+from afltool.papers.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
+from afltool.papers.description import find, read, shipped_names
+from afltool.papers.execution import study
+from afltool.papers.layout import StudyFolder
+from afltool.papers.published import TABLE, beside, names, published
+from afltool.papers.records import figures
+from afltool.papers.results import finished
+from afltool.papers.tables import table
 
 TEXT = """
 train-features = "{train}"
@@ -320,7 +320,7 @@ def test_published_figures_have_a_place_in_the_shipped_study(name):
 
 
 def _axes(wanted):
-    from afltool.studies.axes import axes_of
+    from afltool.papers.axes import axes_of
 
     layers = [int(one) for one in wanted.shown.get("layers", "").split(",") if one]
     for cell in wanted.cells:

@@ -13,10 +13,10 @@ import pytest
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.datasets import open_dataset
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from afltool.store.partitions import load_partition
-from afltool.store.tables import values_by_row
+from afltool.files.columns import values_by_row
+from afltool.files.partitions import load_partition
+from afltool.sources.images import open_dataset
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 

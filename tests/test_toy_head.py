@@ -20,10 +20,11 @@ from conftest import embeddings
 from typer.testing import CliRunner
 
 import afltool
-from afltool import baselines, heads
+from afltool import heads
+from afltool import rivals as baselines
 from afltool.cli.app import app
+from afltool.files.heads import load_head
 from afltool.heads.base import Head
-from afltool.store.heads import load_head
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 

@@ -10,9 +10,9 @@ import pytest
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.datasets import open_dataset
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
-from afltool.store.features import open_features
+from afltool.files.features import open_features
+from afltool.sources.images import open_dataset
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 

@@ -13,13 +13,13 @@ from PIL import Image, ImageOps
 from torchvision.transforms import functional
 
 import afltool
-from afltool.backbones.models import load_backbone
 from afltool.errors import MismatchError, UsageError
-from afltool.extraction.network import Network
-from afltool.extraction.space import options_for, preprocessing_of, space_of
+from afltool.files.features import open_features
 from afltool.options.features import ExtractOptions
 from afltool.options.views import Views, parse_views
-from afltool.store.features import open_features
+from afltool.sources.backbones.models import load_backbone
+from afltool.sources.extraction.network import Network
+from afltool.sources.extraction.space import options_for, preprocessing_of, space_of
 
 SIZE = 32
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from afltool.backbones.weights_files import load_state, read_state
 from afltool.errors import InputError, InvalidDataError
+from afltool.sources.backbones.weights_files import load_state, read_state
 
 GOOD = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}
 

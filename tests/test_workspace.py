@@ -16,18 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import afltool
+from afltool.cache import workspace
+from afltool.cache.carried import Remembered
+from afltool.cache.memory import Room, size_of
 from afltool.errors import CorruptFileError, InputError, UsageError
+from afltool.files import features as feature_files
+from afltool.files import hdf5, heads
+from afltool.files.features import open_features
+from afltool.files.scratch import Scratch
 from afltool.heads.base import Head
-from afltool.heads.carried import Remembered
 from afltool.heads.deepafl import network
-from afltool.linalg.codes import Coder
-from afltool.memory import Room, size_of
-from afltool.runs.config import RunConfig
+from afltool.math.codes import Coder
+from afltool.plans.config import RunConfig
 from afltool.show.tables import print_summary
-from afltool.store import features as feature_files
-from afltool.store import hdf5, heads, workspace
-from afltool.store.features import open_features
-from afltool.store.scratch import Scratch
 
 HEADS = {
     "deepafl": {"head": "deepafl", "layers": 2, "width": 24},
@@ -245,7 +246,7 @@ def test_a_process_compares_the_digest_of_a_feature_file_once(split, tmp_path, m
 def test_what_is_kept_of_a_file_is_not_taken_for_another_one(split, tmp_path):
     path = tmp_path / "f.h5"
     path.write_bytes(split["train_features"].read_bytes())
-    with workspace.working(Room(10**8), tmp_path):
+    with workspace.working(Room(10**8), Scratch(tmp_path)):
         with open_features(path) as rows:
             kept = np.concatenate([block for _, block in rows.stored_blocks()])
         with open_features(path) as rows:

@@ -14,7 +14,7 @@ def main() -> None:
 
     _streams.secure()
     use_given_cores()
-    from .. import memory
+    from ..cache import memory
     from . import _summary
 
     memory.keep_freed()

@@ -17,7 +17,7 @@ import typer.core
 from .. import progress
 from ..errors import AflError
 from ..inputs import distinct_files
-from ..shown import shown
+from ..values.escaping import shown
 from . import _help
 from ._signals import leave
 from ._streams import BROKEN_PIPE, say_lines, tell

@@ -21,8 +21,8 @@ import typer
 from ..heads import OPTIONS
 from ..options import flag, help_of
 from ..options.files import Files, Given, of_field, of_parameter, refuse_shared
-from ..options.only import Only, OnlyWith, refuse_unused_words
-from ..runs.config import DEFAULTS, HERE, PARTS
+from ..options.used_with import Only, OnlyWith, refuse_unused_words
+from ..plans.config import DEFAULTS, HERE, PARTS
 from ._console import command
 from ._help import OF_HEADS, RARE
 

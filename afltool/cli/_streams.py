@@ -7,7 +7,7 @@ import os
 import sys
 from typing import IO, Any, TextIO
 
-from ..shown import shown, shown_json, shown_lines
+from ..values.escaping import shown, shown_json, shown_lines
 
 BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
 

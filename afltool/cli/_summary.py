@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..json_text import json_text
+from ..values.json_text import json_text
 from ._streams import tell
 
 # Slurm's variables about a task, and their names in the line.

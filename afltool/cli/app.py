@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import _console, _summary, batch, data, look, privacy, rivals, road, study
+from ..papers import commands as study
+from ..rivals import commands as rivals
+from . import _console, _summary, batch, data, look, privacy, road
 from ._console import Commands
 from ._streams import say
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..engines.site import Site, make_site
 from ..errors import UsageError
-from ..options.only import ABSENT, OnlyWith
-from ..runs.config import RunConfig, read_config
+from ..options.used_with import ABSENT, OnlyWith
+from ..plans.config import RunConfig, read_config
+from ..plans.slurm.site import Site, make_site
 from ._options import add, of_run, parameters
 from ._streams import say, say_lines, tell
 from ._types import FieldName, Json, print_field, print_json
@@ -44,7 +44,7 @@ def slurm(
     check_submit(print_, submit)
     where = make_site(of_site, site)
     run = RunConfig(**{**({} if config is None else read_config(config)), **options})
-    from ..engines import slurm as engine
+    from ..plans.slurm import jobs as engine
 
     if print_:
         show_scripts(engine.script_texts(run, where, out), as_json)
@@ -54,7 +54,7 @@ def slurm(
 
 def check_submit(print_: bool, submit: bool) -> None:
     """Refuse both, and jobs where they cannot be started."""
-    from ..engines.slurm import check_submitting
+    from ..plans.slurm.jobs import check_submitting
 
     if print_ and submit:
         raise UsageError("give --print or --submit, not both")
@@ -64,7 +64,7 @@ def check_submit(print_: bool, submit: bool) -> None:
 
 def submitted(script: Path, out: Path, submit: bool, as_json: bool) -> None:
     """Say where the scripts of ``out`` are, or start them and say what sbatch answered."""
-    from ..engines.slurm import submit as start
+    from ..plans.slurm.jobs import submit as start
 
     said = start(script) if submit else []
     if as_json:
@@ -87,10 +87,10 @@ def status(
     as_json: Annotated[Json, OnlyWith({"field": ABSENT})] = False,
 ) -> None:
     """Show what of a run or study is done, running, failed or stale, and how to continue it."""
-    from ..engines.status import status as look
+    from ..papers.layout import StudyFolder
+    from ..papers.listings import status as look_at_study
+    from ..plans.slurm.states import status as look
     from ..show.tables import print_status, print_study
-    from ..studies.layout import StudyFolder
-    from ..studies.said import status as look_at_study
 
     of_study = StudyFolder.is_one(folder)
     found = look_at_study(folder) if of_study else look(folder)

@@ -10,8 +10,8 @@ import typer
 from ..options.csv_files import CsvOptions, check_formulas, is_csv
 from ..options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from ..options.files import WRITES
-from ..options.only import ABSENT, GIVEN, OnlyWith
 from ..options.partition import PartitionOptions
+from ..options.used_with import ABSENT, GIVEN, OnlyWith
 from ._options import add, parameters, used_with
 from ._types import Json, Overwrite, passing, print_json, show, show_all
 
@@ -69,8 +69,8 @@ def extract(
 
 
 def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
-    from ..extraction.asked import Asked
     from ..show.tables import print_nodes
+    from ..sources.extraction.request import Asked
 
     rows = Asked(options).nodes()
     if as_json:
@@ -120,9 +120,9 @@ def partition(
     file instead of features to --describe or --export it.
     """
     from ..errors import UsageError
+    from ..files.hdf5 import read_header
     from ..show.tables import print_facts
     from ..stages import partition as stage
-    from ..store.hdf5 import read_header
 
     check_formulas(CsvOptions(**csv).formulas, export is not None and is_csv(export))
     if out is None:

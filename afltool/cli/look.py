@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError, UsageError
-from ..options.only import ABSENT, OnlyWith
-from ..options.pictures import RocOptions, SizeOptions
-from ..options.study import PictureOptions
+from ..options.plot import RocOptions, SizeOptions
+from ..options.used_with import ABSENT, OnlyWith
+from ..papers.options import PictureOptions
 from ._options import add
 from ._streams import say, tell
 from ._types import FieldName, Json, Overwrite, passing, print_field, print_json
@@ -45,13 +45,13 @@ def add_to(app: typer.Typer) -> None:
         help="Draw pictures: partition, confusion, reliability, roc, ridge-path, rounds, study.",
     )
     passing(
-        plot, "partition", "pictures:partition_picture",
+        plot, "partition", "plot:partition_picture",
         ("files", list[Path], "a partition file; several are drawn side by side"),
         "Draw a partition: rows by client and class, client sizes, their cumulative share.",
         SizeOptions, Picture, has_json=False,
     )  # fmt: skip
     for name, (says, file, options) in PICTURES.items():
-        stage = f"pictures:{name.replace('-', '_')}_picture"
+        stage = f"plot:{name.replace('-', '_')}_picture"
         passing(plot, name, stage, ("file", Path, file), says, options, Picture, has_json=False)
     add(plot, "rounds", plot_rounds, options=SizeOptions)
     add(plot, "study", plot_study, options=PictureOptions)
@@ -94,8 +94,8 @@ def verify(
     """Read every byte and compare every checksum and digest; stop at the first damaged file."""
     import sys
 
+    from ..files.listing import expand
     from ..stages.inspect import check_all
-    from ..store.listing import expand
 
     found = check_all(expand(files, sys.stdin), keep_going)
     if as_json:
@@ -123,12 +123,12 @@ def plot_rounds(
     source: Runs, out: Picture, options: dict[str, Any], overwrite: Overwrite = False
 ) -> None:
     """Draw error, accuracy, seconds and bytes of every round; for several runs the accuracies."""
-    from ..stages.pictures import compared_picture, rounds_picture
+    from ..stages.plot import compared_picture, rounds_picture
 
     if len(source) == 1:
         say(rounds_picture(source[0], out, overwrite=overwrite, **options))
         return
-    from ..studies.pictures import runs_by_name
+    from ..papers.plots import runs_by_name
 
     say(compared_picture(runs_by_name(source), out, overwrite=overwrite, **options))
 
@@ -140,7 +140,7 @@ def plot_study(
     overwrite: Overwrite = False,
 ) -> None:
     """Draw a figure of a study against an option: a line for each method, bars over seeds."""
-    from ..studies.pictures import study_picture
+    from ..papers.plots import study_picture
 
     if "x" not in options:
         raise UsageError("--x is needed: an option such as alpha, or a figure")

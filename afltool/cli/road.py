@@ -11,9 +11,9 @@ from ..heads import OPTIONS
 from ..options.csv_files import KEEP, check_formulas, is_csv
 from ..options.features import SpaceOptions
 from ..options.files import WRITES
-from ..options.only import GIVEN, OnlyWith
 from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
+from ..options.used_with import GIVEN, OnlyWith
 from ._options import add, of_heads, of_run, parameters
 from ._streams import say
 from ._types import HeadSpec, Json, Out, Overwrite, passing, print_json, show, show_folder
@@ -117,10 +117,10 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
+    from ..files.atomic import together
     from ..show.rounds import check_table, write_rounds
     from ..show.tables import print_metrics, write_confusion, write_json
     from ..stages.evaluate import evaluate as stage
-    from ..store.atomic import together
 
     if rounds is not None:
         check_table(rounds)
@@ -148,7 +148,7 @@ def _check_outputs(
 ) -> bool:
     """Refuse outputs that cannot be written, before the work; returns whether one is stdout."""
     from ..errors import UsageError
-    from ..store.outputs import STDOUT, check_output
+    from ..files.outputs import STDOUT, check_output
 
     kinds = {"JSON": out, "text": confusion, None: rounds}
     given = [path for path in kinds.values() if path is not None]
@@ -178,7 +178,7 @@ def export(
     if not as_json:
         say(path)
         return
-    from ..digest import file_sha256
+    from ..values.digest import file_sha256
 
     print_json({"path": str(path), "bytes": path.stat().st_size, "sha256": file_sha256(path)})
 
@@ -193,9 +193,9 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Carry out every stage on this machine; keep the files that are finished and valid."""
-    from ..runs.config import RunConfig, read_config
-    from ..runs.layout import RunFolder
-    from ..runs.pipeline import run as stage
+    from ..plans.config import RunConfig, read_config
+    from ..plans.here import run as stage
+    from ..plans.layout import RunFolder
     from ..show.tables import print_summary
 
     given = {**({} if config is None else read_config(config)), **options}
@@ -227,8 +227,8 @@ def predict(
     Otherwise they are least-squares estimates of the labels 0 and 1, and only their order counts.
     Without -o, --json prints JSON Lines.
     """
+    from ..files.outputs import STDOUT
     from ..stages.predict import predict as stage
-    from ..store.outputs import STDOUT
 
     found = stage(head, named, out, overwrite=overwrite, as_json=as_json, **options)
     if out != STDOUT:

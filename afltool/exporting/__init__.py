@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from ..arrays import Array
+    from ..values.arrays import Array
     from .model import Model
 
 #: The end of a file's name, the module that packs it, and the packages of the extra that it needs.

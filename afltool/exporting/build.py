@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from ..arrays import Array
-from ..backbones.graph import FromPictures
-from ..backbones.slices import whole_passes
 from ..errors import UsageError
-from ..extraction.network import Network
-from ..extraction.scoring import network_of
 from ..heads.base import Head
 from ..heads.graphs import NOBODY, Classifier, graph_of
 from ..options.features import NetworkOptions
+from ..sources.backbones.graph import FromPictures
+from ..sources.backbones.slices import whole_passes
+from ..sources.extraction.network import Network
+from ..sources.extraction.scoring import network_of
+from ..values.arrays import Array
 from .model import Model
 
 SCORES = (

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..arrays import Array
-from ..json_text import json_text
+from ..values.arrays import Array
+from ..values.json_text import json_text
 
 #: The entry of a file's metadata that holds all of it as JSON.
 KEY = "afltool"

@@ -6,9 +6,9 @@ import logging
 import warnings
 from typing import Any
 
-from ..arrays import Array
 from ..errors import UsageError
-from ..json_text import json_text
+from ..values.arrays import Array
+from ..values.json_text import json_text
 from .model import KEY, Model
 
 OPSET = 18

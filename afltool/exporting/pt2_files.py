@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 
-from ..arrays import Array
+from ..values.arrays import Array
 from .model import KEY, Model
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..arrays import Array
 from ..errors import NumericalError
+from ..values.arrays import Array
 from .model import KEY, Model
 
 

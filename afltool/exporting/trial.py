@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..arrays import Array
-from ..backbones.graph import as_extracted
-from ..backbones.inference import infer
 from ..errors import InvalidDataError, NumericalError
-from ..extraction.network import Network
 from ..heads.base import Head
 from ..heads.graphs import NOBODY
-from ..linalg.fixedpoint import LARGEST, FixedPoint, Rows, encode
+from ..math.fixedpoint import LARGEST, FixedPoint, Rows, encode
+from ..sources.backbones.graph import as_extracted
+from ..sources.backbones.inference import infer
+from ..sources.extraction.network import Network
+from ..values.arrays import Array
 
 #: Largest difference of a score, relative to the largest score of its row: of heads whose products
 #: are float32, whose sums depend on their order in the last bits, and of all others.

@@ -23,15 +23,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Array
-from ..clients import Client, ClientId, mark
-from ..digest import Digest, array_kind
+from ..cache.carried import NOTHING, Carried
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..linalg.fixedpoint import FixedPoint, Rows, real
-from ..linalg.gram import check_labels
-from ..phases import Phase
-from ..statistics import Statistics, Sum
-from .carried import NOTHING, Carried
+from ..math.fixedpoint import FixedPoint, Rows, real
+from ..math.gram import check_labels
+from ..values.arrays import Array
+from ..values.clients import Client, ClientId, mark
+from ..values.digest import Digest, array_kind
+from ..values.phases import Phase
+from ..values.statistics import Statistics, Sum
 from .options import HeadOptions
 
 Block = tuple[Rows, NDArray[np.int64]]
@@ -44,7 +44,7 @@ Digested = tuple[str | None, dict[str, Any], dict[str, Array]]  # the content of
 
 @dataclass(frozen=True)
 class Source:
-    """A file that an option names (`HeadOptions.files`); `store.heads` opens it.
+    """A file that an option names (`HeadOptions.files`); `files.heads` opens it.
 
     ``kind`` is 'features', with the rows in ``blocks``, or 'head', with its learned ``arrays``.
     """

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
-from ..linalg import softmax as sm
+from ..math import softmax as sm
 from ..options import flag
 from ..options.statistics import LocalStatsOptions
 from ..partitions.drawing import draw_clients
 from ..partitions.rows import Assignment
-from ..phases import Phase
-from ..statistics import Statistics
+from ..values.phases import Phase
+from ..values.statistics import Statistics
 from .base import Head, Shape, number_kind
 
 H = TypeVar("H", bound=Head)

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
-from ..phases import Phase
-from ..statistics import Statistics
+from ..values.phases import Phase
+from ..values.statistics import Statistics
 from .count_conditions import PROBABILITY, codes, gradient, histogram
 from .product_conditions import (
     REACH,

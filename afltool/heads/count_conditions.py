@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..statistics import Statistics
-from .gathered import CROSS
+from ..values.statistics import Statistics
+from .array_names import CROSS
 from .product_conditions import REACH, diagonal, fits, slack
 
 PROBABILITY = 2.0**24  # units of one in a gradient of integers

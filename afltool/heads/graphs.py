@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..errors import UsageError
-from ..linalg.fixedpoint import LARGEST
+from ..math.fixedpoint import LARGEST
 from . import HEADS, TRAINED
 from .base import Head
+from .integer_features import FINER, FLAT, Tabled, table
 from .projections import LEAK, SHRINK, Projection
-from .tabled import FINER, FLAT, Tabled, table
 
 NOBODY = -1  # the class of a row that afltool would refuse
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import memory
-from ..arrays import F64, Array
+from ..cache import memory
 from ..errors import InvalidDataError, NumericalError, RidgeNeededError
-from ..linalg import ridge as rr
-from ..linalg.group_ridges import choose_each
-from ..linalg.moments import Moments
-from ..linalg.ridge_choice import Choice, SpectralSystem, choose
-from ..statistics import Statistics
-from .gathered import CROSS, GRAM
+from ..math import ridge as rr
+from ..math.group_ridges import choose_each
+from ..math.moments import Moments
+from ..math.ridge_choice import Choice, SpectralSystem, choose
+from ..values.arrays import F64, Array
+from ..values.statistics import Statistics
+from .array_names import CROSS, GRAM
 from .options import LeastSquaresOptions, check_path
 from .slice_ridges import as_text, of_slices, several_slices
 

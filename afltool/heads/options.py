@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..options import Options, option
-from ..phases import Phase
+from ..values.phases import Phase
 
 ACTIVATIONS = (
     "none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid",
@@ -48,7 +48,7 @@ class HeadOptions(Options):
         return {f.name for f in fields(self) if f.metadata.get("at_solve")}
 
     def facts(self) -> dict[str, bool]:
-        """What is known of the head once its defaults are in; see `options.only.FACTS`."""
+        """What is known of the head once its defaults are in; see `options.used_with.FACTS`."""
         return {}
 
     def files(self) -> tuple[str, ...]:

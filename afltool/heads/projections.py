@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import F64, Array
-from ..linalg.gram import product
-from .kept import Kept
+from ..cache.latest import Kept
+from ..math.gram import product
+from ..values.arrays import F64, Array
 
 AT_ONCE = 256  # rows whose bias and σ are taken together, while the cache holds them
 LEAK = 0.01  # slope of LeakyReLU below zero, and

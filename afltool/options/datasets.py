@@ -1,6 +1,6 @@
 """What a name of a data set means: the one place. A new data set is a module and a line here.
 
-The module lies in `afltool.datasets` and has ``open_rows(DatasetRequest) -> ImageDataset``;
+The module lies in `afltool.sources.images` and has ``open_rows(DatasetRequest) -> ImageDataset``;
 ``files(name, root)`` lists what it reads where that is known without opening it.
 """
 
@@ -19,7 +19,7 @@ class DatasetName:
 
     Attributes:
         name: the word before the colon, if there is one.
-        module: of `afltool.datasets`.
+        module: of `afltool.sources.images`.
         help: what it is, for people.
         takes: what stands behind the colon: PATH or FILE; that path becomes absolute in run.toml.
         checksums: whether ``--checksums`` is for it.
@@ -44,7 +44,7 @@ DATASETS = (
     DatasetName("cifar100", "cifar", "100 classes, 32 × 32 pixels, downloaded", "", True),
     DatasetName("tiny-imagenet", "tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
     DatasetName("imagefolder", "folders", "images in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
-    DatasetName("table", "tables", "CSV or parquet with columns path, label, split", "FILE"),
+    DatasetName("table", "path_tables", "CSV or parquet with columns path, label, split", "FILE"),
 )
 _BY_NAME = {one.name: one for one in DATASETS}
 SHOWN = tuple(one.shown for one in DATASETS)

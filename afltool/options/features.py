@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..names import ROW_IDS
+from ..values.names import ROW_IDS
 from .datasets import SHOWN, absolute_dataset
 from .fields import Options, option
 from .files import data_in, table_in

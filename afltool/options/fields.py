@@ -18,8 +18,8 @@ from math import isfinite
 from typing import Any, TypeVar
 
 from ..errors import UsageError
-from ..typed import typed
-from .only import Only, flag, refuse_unused
+from .conversion import typed
+from .used_with import Only, flag, refuse_unused
 
 
 def option(
@@ -68,7 +68,7 @@ def option(
         common: shown by ``run -h``; the others only by ``--help-all``.
         always: written into scripts also where it is the default.
         at_solve: (heads) the statistics do not depend on it, so `solve` may still change it.
-        only: what it is used with; elsewhere it is refused. See `options.only`.
+        only: what it is used with; elsewhere it is refused. See `options.used_with`.
         of_axes: an axis of studies, of whose cells some do not use it: a message says so instead.
         newer: (heads) left out of what files say where it is the default, so that older ones fit.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .features import SEED
 from .fields import Options, option
-from .only import flag
+from .used_with import flag
 
 #: Scheme → the options that it needs, and those that it may have.
 SCHEMES: dict[str, tuple[frozenset[str], frozenset[str]]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .features import SpaceOptions
 from .fields import Options, option
-from .only import GIVEN
+from .used_with import GIVEN
 
 SIGNED, MASKED = "signed", "masked"
 MODES = (SIGNED, MASKED)  # how statistics leave the members of a roster

@@ -10,7 +10,7 @@ from .csv_files import CsvOptions
 from .features import NetworkOptions, WeightsOptions
 from .fields import Options, option
 from .files import table_in
-from .only import GIVEN
+from .used_with import GIVEN
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from ..errors import UsageError
 from .features import SEED
 from .fields import option
-from .only import ABSENT, GIVEN
 from .privacy import NO_LEAVING, ProtectionOptions, SummingOptions
+from .used_with import ABSENT, GIVEN
 
 
 @dataclass(frozen=True, kw_only=True)

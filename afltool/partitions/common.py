@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import I64
 from ..errors import NumericalError, UsageError
 from ..options.partition import PartitionOptions
+from ..values.arrays import I64
 
 Owners = npt.NDArray[np.int32]  # the client of each row, as an index
 Dealt = tuple[Owners, tuple[str, ...]]  # client of each row; names of the clients

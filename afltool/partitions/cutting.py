@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import I64
+from ..values.arrays import I64
 
 Chosen = NDArray[np.bool_]
 

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import I64
 from ..errors import InvalidDataError, NumericalError, UsageError
 from ..options import made, takes
 from ..options.partition import PartitionOptions
+from ..values.arrays import I64
 from .common import HELD_OUT, LABEL_NOISE, Owners, SchemeOptions, stream
 from .rows import Assignment
 from .schemes import scheme as deal_by

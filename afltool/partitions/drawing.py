@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..names import places_of_numbers
 from ..options.shards import parse_shard
+from ..values.names import places_of_numbers
 
 
 def draw_clients(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..digest import Digest
+from ..values.digest import Digest
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

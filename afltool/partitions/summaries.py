@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import I64
+from ..values.arrays import I64
 
 
 @dataclass(frozen=True, eq=False)

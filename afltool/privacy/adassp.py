@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import F64
-from ..linalg.triangle import unpack
-from ..statistics import Statistics
+from ..math.triangle import unpack
+from ..values.arrays import F64
+from ..values.statistics import Statistics
 from .differential import OFF
 
 FAILURE = 0.05  # probability that the bound on the noise does not hold

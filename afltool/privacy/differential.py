@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import I64
 from ..errors import UsageError
-from ..linalg.fixedpoint import FixedPoint, Rows
-from ..linalg.triangle import side
-from ..statistics import Statistics
+from ..math.fixedpoint import FixedPoint, Rows
+from ..math.triangle import side
+from ..values.arrays import I64
+from ..values.statistics import Statistics
 from . import accountant
 from .accountant import Block
 from .identity import derive

@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256 as Sha256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from .. import names
-from ..digest import canonical_json
 from ..errors import CorruptFileError, InputError, UsageError
+from ..files import headers
+from ..files.atomic import write_once
 from ..progress import log
-from ..store import headers
-from ..store.atomic import write_once
+from ..values import names
+from ..values.digest import canonical_json
 from . import locking
 from . import messages as msg
 

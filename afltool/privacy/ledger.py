@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CorruptFileError, MismatchError
-from ..store.atomic import write_once
+from ..files.atomic import write_once
 from . import messages as msg
 from .identity import Identity, derive
 from .offers import ANSWERED, FORGOTTEN, RoundFolder, rounds_of

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..errors import MismatchError, NumericalError, UsageError
-from ..phases import Phase
+from ..values.phases import Phase
 from .identity import Member
 
 INT64 = 2**63 - 1

@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from ..digest import canonical_json
+from ..values.digest import canonical_json
 from . import messages as msg
 
 COST = {"n": 1 << 17, "r": 8, "p": 1}  # 128 MiB, about a third of a second

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, NumericalError
-from ..statistics import Statistics
+from ..values.statistics import Statistics
 from .identity import agree, derive
 from .offers import Offers, Secrets
 from .roster import Roster

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
-from ..differences import difference
 from ..errors import AflError, InputError, MismatchError, UsageError
+from ..files.arrays import damage_as_error
+from ..files.hdf5 import fingerprint, read_header
+from ..files.masked import load_masked
+from ..files.recipes import recipe, up_to_date
+from ..files.statistics import clients_of, context_of, save_statistics
 from ..heads import conditions
 from ..options.privacy import SummingOptions
 from ..progress import log
-from ..statistics import Statistics
-from ..store.arrays import damage_as_error
-from ..store.hdf5 import fingerprint, read_header
-from ..store.masked import load_masked
-from ..store.recipes import recipe, up_to_date
-from ..store.statistics import clients_of, context_of, save_statistics
+from ..values.differences import difference
+from ..values.statistics import Statistics
 from . import masking, messages
 from .identity import Identity
 from .messages import Message

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import inputs
-from ..digest import Digest, canonical_json
 from ..errors import CorruptFileError, UsageError
-from ..json_text import json_text
-from ..store import headers
-from ..store.atomic import write_text
+from ..files import headers
+from ..files.atomic import write_text
+from ..values.digest import Digest, canonical_json
+from ..values.json_text import json_text
 
 VERSION = 1
 LARGEST_MESSAGE = 64 << 20  # bytes of one message

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
-from ..arrays import F64, I64
 from ..errors import NumericalError
+from ..values.arrays import F64, I64
 
 ALGORITHM = 2  # to be raised with every change of what a key gives; 1 was one stream for all arrays
 LARGEST_SIGMA = 2.0**48  # of σ: noise of ten times that is still exact in float64

@@ -20,11 +20,11 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from ..digest import canonical_json
 from ..errors import CorruptFileError, MismatchError
-from ..names import ROUNDS, file_stem
-from ..store import headers
-from ..store.atomic import close_to_others, delete, write_once
+from ..files import headers
+from ..files.atomic import close_to_others, delete, write_once
+from ..values.digest import canonical_json
+from ..values.names import ROUNDS, file_stem
 from . import messages as msg
 from . import shamir
 from .identity import Identity, agree, derive

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..digest import canonical_json
 from ..errors import MismatchError, UsageError
+from ..files.features import Features
+from ..files.masked import masked_digest, save_masked
+from ..files.statistics import save_statistics, statistics_header
 from ..heads.base import Head, binding
-from ..names import KEY, file_stem
 from ..options.privacy import ProtectionOptions
 from ..progress import log
-from ..statistics import Statistics
-from ..store.features import Features
-from ..store.masked import masked_digest, save_masked
-from ..store.statistics import save_statistics, statistics_header
+from ..values.digest import canonical_json
+from ..values.names import KEY, file_stem
+from ..values.statistics import Statistics
 from . import identity, masking
 from .identity import Identity, derive
 from .ledger import Ledger

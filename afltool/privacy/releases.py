@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..differences import difference
-from ..digest import canonical_json
 from ..errors import CorruptFileError
-from ..store.atomic import write_once
+from ..files.atomic import write_once
+from ..values.differences import difference
+from ..values.digest import canonical_json
 from .identity import Identity, derive
 
 FOLDER = "noise"  # in the folder of a round under masks, or beside those of the rounds

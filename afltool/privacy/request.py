@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..differences import difference
 from ..errors import CorruptFileError, MismatchError
+from ..values.differences import difference
 from . import messages as msg
 from .identity import Identity
 from .offers import Offers

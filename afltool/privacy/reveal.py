@@ -15,10 +15,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from ..digest import canonical_json
 from ..errors import CorruptFileError, MismatchError
-from ..store import headers
-from ..store.atomic import write_once
+from ..files import headers
+from ..files.atomic import write_once
+from ..values.digest import canonical_json
 from . import messages as msg
 from . import shamir
 from .identity import Identity, Member, agree, derive

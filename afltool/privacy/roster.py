@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorruptFileError, MismatchError
-from ..store import headers
+from ..files import headers
 from . import limits, terms
 from . import messages as msg
 from .identity import PUBLIC, Member

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..digest import canonical_json
 from ..errors import CorruptFileError, MismatchError
+from ..values.digest import canonical_json
 from . import messages as msg
 from .identity import Identity
 from .roster import Roster

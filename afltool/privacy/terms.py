@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..differences import difference
 from ..errors import MismatchError, UsageError
+from ..files import headers
 from ..options.privacy import MASKED, MODES, NoiseOptions
-from ..store import headers
+from ..values.differences import difference
 from . import messages as msg
 
 LOCAL, DISTRIBUTED = "local", "distributed"  # noise at each client, or shared under masks

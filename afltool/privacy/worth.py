@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import CorruptFileError
-from ..store import headers
+from ..files import headers
 from . import accountant
 from .differential import OFF, WIDE, Noise
 from .masking import COUNTS

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidDataError
-from .figure import POINT, plain, shortened, width_of
+from .picture import POINT, plain, shortened, width_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

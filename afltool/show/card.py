@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..shown import in_markdown
+from ..values.escaping import in_markdown
 from .evaluations import figure_label
 
 TO_FILL_IN = (

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import UsageError
-from ..options.pictures import AS_NEEDED, SizeOptions
-from .figure import figure, wrapped
+from ..options.plot import AS_NEEDED, SizeOptions
 from .lines import Look, Name, logarithmic, looks, named_below
+from .picture import figure, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

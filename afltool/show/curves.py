@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..options.pictures import AS_NEEDED, SizeOptions
-from .figure import (
-    BLUE,
-    GREY,
-    ORANGE,
-    PALE,
-    figure,
-    heading,
-    shortened,
-)
+from ..options.plot import AS_NEEDED, SizeOptions
 from .lines import Look, legend_below, look, named_below
+from .picture import BLUE, GREY, ORANGE, PALE, figure, heading, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +32,7 @@ def plot_reliability(
 ) -> Path:
     """Draw the accuracy in each bin of confidence, and how many rows are in it.
 
-    ``bins`` as `metrics.figures.reliability` gives them; None stands for a bin without rows. A
+    ``bins`` as `math.metrics.figures.reliability` gives them; None stands for a bin without rows. A
     head whose probabilities can be taken at their word has its bars on the diagonal. ``note``
     stands below the title. Returns ``path``; raises `InputError` where the picture cannot be
     written, `UsageError` without matplotlib.

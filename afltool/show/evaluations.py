@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorruptFileError
-from ..store.headers import mismatch, size, whole
+from ..files.headers import mismatch, size, whole
 
 
 def shares(value: Any) -> bool:
@@ -32,7 +32,7 @@ OF_HEAD = {"head": {"digest": str}, "features": {"digest": str}, "top1": size, "
 
 
 def check_evaluation(path: str | Path, found: Any, pattern: Any) -> None:
-    """Refuse with `CorruptFileError` what does not fit a pattern of `store.headers`."""
+    """Refuse with `CorruptFileError` what does not fit a pattern of `files.headers`."""
     if wrong := mismatch(found, pattern):
         raise CorruptFileError(f"{path} is not what afltool evaluate … -o writes: {wrong}")
 

@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from .figure import BLUE, EDGE, GREY, ORANGE, POINT, add_lines, width_of, wrapped
+from .picture import BLUE, EDGE, GREY, ORANGE, POINT, add_lines, width_of, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import F64
 from ..partitions.summaries import mean_total_variation
+from ..values.arrays import F64
 from .by_class import Counts, checked_counts, class_ticks, pale_to_dark, picture_frame
-from .figure import BLUE, GREY, ORANGE, PALE, figure, heading
+from .picture import BLUE, GREY, ORANGE, PALE, figure, heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import UsageError
-from ..options.pictures import AS_NEEDED, MM, SizeOptions
+from ..options.plot import AS_NEEDED, MM, SizeOptions
 from .by_class import Counts, checked_counts, class_ticks, room_for
-from .figure import BLUE, add_lines, figure, wrapped
 from .partition_picture import binned, client_order, coloured
+from .picture import BLUE, add_lines, figure, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,28 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import F64
 from ..errors import InvalidDataError
-from ..options.pictures import AS_NEEDED, MM, SizeOptions
-from .by_class import (
-    Counts,
-    checked_counts,
-    class_ticks,
-    pale_to_dark,
-    picture_frame,
-    room_for,
-)
-from .figure import (
-    BLUE,
-    GREY,
-    ORANGE,
-    POINT,
-    figure,
-    heading,
-    width_of,
-    wrapped,
-)
+from ..options.plot import AS_NEEDED, MM, SizeOptions
+from ..values.arrays import F64
+from .by_class import Counts, checked_counts, class_ticks, pale_to_dark, picture_frame, room_for
 from .lines import legend_below
+from .picture import BLUE, GREY, ORANGE, POINT, figure, heading, width_of, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

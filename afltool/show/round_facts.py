@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..files.heads import load_head
 from ..heads.base import Head
-from ..metrics.counts import Metrics
-from ..metrics.separability import MEASURES, Separability
-from ..store.heads import load_head
+from ..math.metrics.counts import Metrics
+from ..math.metrics.separability import MEASURES, Separability
 
 Round = dict[str, Any]
 #: What `evaluate` finds after a round; ``kept`` says that it is the head's own.

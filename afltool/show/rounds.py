@@ -16,12 +16,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..errors import UsageError
+from ..files.atomic import write_bytes, write_text
+from ..files.csv_text import csv_of_frame
+from ..files.outputs import STDOUT, check_output
 from ..options.csv_files import KEEP
-from ..options.pictures import AS_NEEDED, SizeOptions
-from ..store.atomic import write_bytes, write_text
-from ..store.csv_text import csv_of_frame
-from ..store.outputs import STDOUT, check_output
-from .figure import BLUE, GREY, LINE, ORANGE, PALE, POINT, figure, heading, plain, width_of
+from ..options.plot import AS_NEEDED, SizeOptions
+from .picture import BLUE, GREY, LINE, ORANGE, PALE, POINT, figure, heading, plain, width_of
 from .terminal import add_row
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import Any
 
 from rich.table import Table
 
-from ..json_text import json_text
-from ..metrics.separability import MEASURES
+from ..files.atomic import write_text
+from ..files.csv_text import csv_of_frame
+from ..files.folders import FINAL_HEAD
+from ..math.metrics.separability import MEASURES
 from ..options.csv_files import KEEP
 from ..progress import log
-from ..shown import byte_text, shown
-from ..store.atomic import write_text
-from ..store.csv_text import csv_of_frame
-from ..store.folders import FINAL_HEAD
+from ..values.escaping import byte_text, shown
+from ..values.json_text import json_text
 from .evaluations import figure_label
 from .rounds import rounds_table
 from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_words
@@ -256,7 +256,7 @@ def describe_upload(sent: dict[str, Any]) -> str:
 
 def say_solution(path: Path) -> None:
     """One paragraph on stderr about a solved head: rank, condition, ridge, degrees of freedom."""
-    from ..store.hdf5 import read_header
+    from ..files.hdf5 import read_header
 
     header = read_header(path, "head")
     r = header["report"]

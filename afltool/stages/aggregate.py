@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
-from ..clients import Client, ClientId
-from ..digest import Digest
 from ..errors import AflError, InputError, MismatchError, UsageError, naming
+from ..files.arrays import damage_as_error
+from ..files.hdf5 import fingerprint, read_header
+from ..files.listing import expand, files_of_clients
+from ..files.recipes import recipe, up_to_date
+from ..files.statistics import clients_of, load_statistics, save_statistics
 from ..options import made, takes
 from ..options.privacy import NO_LEAVING
 from ..options.statistics import AggregateOptions
 from ..progress import log
-from ..statistics import Statistics, Sum
-from ..store.arrays import damage_as_error
-from ..store.hdf5 import fingerprint, read_header
-from ..store.listing import expand, files_of_clients
-from ..store.recipes import recipe, up_to_date
-from ..store.statistics import clients_of, load_statistics, save_statistics
+from ..values.clients import Client, ClientId
+from ..values.digest import Digest
+from ..values.statistics import Statistics, Sum
 
 Paths = Sequence[str | Path]
 UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/privacy.md)"
@@ -83,7 +83,9 @@ def aggregate(
             if o.law == "sum":
                 total = _total(ours, theirs, o.allow_repeats)
             else:
-                from ..folding import pairwise_total  # and SciPy, which takes a while to load
+                from ..heads.pairwise import (
+                    pairwise_total,  # and SciPy, which takes a while to load
+                )
 
                 total = pairwise_total(_parts(ours), o.allow_repeats)
             save_statistics(path, total, how, ours[0].head_file)

@@ -7,12 +7,12 @@ from typing import Any
 
 from .. import progress
 from ..errors import UsageError, naming
-from ..linalg.fixedpoint import real
+from ..files.feature_writer import writing_features
+from ..files.features import open_features
+from ..files.recipes import recipe, up_to_date
+from ..math.fixedpoint import real
 from ..options import made, takes
 from ..options.features import ConvertOptions
-from ..store.feature_writer import writing_features
-from ..store.features import open_features
-from ..store.recipes import recipe, up_to_date
 
 
 @takes(ConvertOptions)

@@ -13,16 +13,20 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..errors import UsageError
+from ..files.atomic import together
+from ..files.columns import column_by_row
+from ..files.features import Features, open_features
+from ..files.heads import check_fits, load_head, load_solved_head, not_solved
 from ..heads.base import Head, round_features
 from ..heads.checks import probabilities
-from ..linalg.fixedpoint import Rows
-from ..metrics.counts import Metrics, score_metrics
-from ..metrics.figures import FIGURES, figure_names
-from ..metrics.intervals import mcnemar
-from ..metrics.kept import WRONG, Kept
-from ..metrics.positive import positive_class, said_of
-from ..metrics.separability import Separability
-from ..metrics.summary import by_part, curves, summary
+from ..math.fixedpoint import Rows
+from ..math.metrics.counts import Metrics, score_metrics
+from ..math.metrics.figures import FIGURES, figure_names
+from ..math.metrics.intervals import mcnemar
+from ..math.metrics.positive import positive_class, said_of
+from ..math.metrics.scored_rows import WRONG, Kept
+from ..math.metrics.separability import Separability
+from ..math.metrics.summary import by_part, curves, summary
 from ..options import made, takes
 from ..options.solving import EvaluateOptions
 from ..progress import log
@@ -34,10 +38,6 @@ from ..show.round_facts import (
     with_training,
 )
 from ..show.rounds import check_table, write_records
-from ..store.atomic import together
-from ..store.features import Features, open_features
-from ..store.heads import check_fits, load_head, load_solved_head, not_solved
-from ..store.tables import column_by_row
 
 OF_TRAINING = ("each_round", "earlier", "separability")  # what is asked of the training rows, too
 AT_ONCE = 256  # rows whose features are made together: those of codes are dense here

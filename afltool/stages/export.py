@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 from .. import inputs
 from ..errors import MismatchError
 from ..exporting import Format, format_of
+from ..files.atomic import together, write_bytes, write_text
+from ..files.heads import load_solved_head
+from ..files.outputs import check_output
 from ..heads.base import Head
 from ..options import made, takes
 from ..options.solving import ExportOptions
 from ..progress import log
 from ..show.card import card
 from ..show.evaluations import OF_HEAD, check_evaluation
-from ..store.atomic import together, write_bytes, write_text
-from ..store.heads import load_solved_head
-from ..store.outputs import check_output
 
 if TYPE_CHECKING:
     from ..exporting.model import Model
     from ..exporting.trial import Trial
-    from ..extraction.network import Network
+    from ..sources.extraction.network import Network
 
 
 @takes(ExportOptions)

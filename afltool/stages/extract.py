@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import progress
-from ..digest import Digest
 from ..errors import InvalidDataError, UsageError
-from ..extraction.asked import Asked
-from ..extraction.decoding import Batch
-from ..extraction.kept import in_store, is_kept
-from ..extraction.network import Network
-from ..extraction.space import space_of
+from ..files import schema
+from ..files.atomic import link_or_copy
+from ..files.feature_writer import FeatureWriter, writing_features
+from ..files.provenance import provenance
+from ..files.recipes import up_to_date
 from ..options import made, takes
 from ..options.features import ExtractOptions
 from ..options.shards import parse_shard
 from ..progress import log
-from ..store import schema
-from ..store.atomic import link_or_copy
-from ..store.feature_writer import FeatureWriter, writing_features
-from ..store.provenance import provenance
-from ..store.recipes import up_to_date
+from ..sources.extraction.decoding import Batch
+from ..sources.extraction.network import Network
+from ..sources.extraction.request import Asked
+from ..sources.extraction.space import space_of
+from ..sources.extraction.store import in_store, is_kept
+from ..values.digest import Digest
 
 if TYPE_CHECKING:
     import torch
 
-    from ..datasets.base import ImageDataset
+    from ..sources.images.base import ImageDataset
 
 COMMIT_SECONDS = 5.0
 
@@ -49,7 +49,7 @@ def extract(
     """Write the features of every image of a split: what enters the backbone's classifier.
 
     ``options`` are the other fields of `ExtractOptions`; ``classes`` may be the names themselves.
-    ``node`` chooses other places in the network (see `afltool.backbones.nodes.cut_at`). Without
+    ``node`` chooses other places in the network (see `backbones.nodes.cut_at`). Without
     ``out`` the file lies in the store (``store``, else $AFLTOOL_STORE, else ./afl-store) under a
     key of everything that changes a feature, and is made once; with both ``out`` and ``store``,
     ``out`` is a link to it. ``shard`` 'I/N' extracts part I of N (see `merge`); 'slurm' takes I and

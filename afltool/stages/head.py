@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..differences import difference
 from ..errors import MismatchError
+from ..files.heads import new_head, rows_of, save_head
+from ..files.recipes import recipe, up_to_date
 from ..options import made, takes
 from ..options.features import SpaceOptions
-from ..statistics import Context
-from ..store.heads import new_head, rows_of, save_head
-from ..store.recipes import recipe, up_to_date
+from ..values.differences import difference
+from ..values.statistics import Context
 
 
 @takes(SpaceOptions)

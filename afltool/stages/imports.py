@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
-from ..digest import file_sha256
-from ..embeddings import imported_space, open_embeddings
-from ..embeddings.base import MOST_FEATURES, Embeddings, Keys
-from ..embeddings.labels import MOST_FILE_ROWS, read_labels
 from ..errors import InvalidDataError, UsageError, naming
-from ..names import places_of_numbers
+from ..files.feature_writer import writing_features
+from ..files.provenance import provenance
+from ..files.recipes import recipe, up_to_date
 from ..options import made, takes
 from ..options.features import ImportOptions
-from ..store.feature_writer import writing_features
-from ..store.provenance import provenance
-from ..store.recipes import recipe, up_to_date
+from ..sources.embeddings import imported_space, open_embeddings
+from ..sources.embeddings.base import MOST_FEATURES, Embeddings, Keys
+from ..sources.embeddings.labels import MOST_FILE_ROWS, read_labels
+from ..values.digest import file_sha256
+from ..values.names import places_of_numbers
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
@@ -46,7 +46,7 @@ def import_embeddings(
     ``row_ids`` names, else the first of `ROW_IDS` that is there, else 'row/N'. With ``unlabelled``
     labels need not be there and are not read into the feature file, whose rows can be predicted.
     """
-    from ..datasets import read_classes
+    from ..sources.images import read_classes
 
     path, out = Path(embeddings), Path(out)
     o = made(ImportOptions, options)

@@ -11,19 +11,19 @@ import numpy as np
 
 from .. import progress
 from ..errors import CorruptFileError, InputError, UsageError, naming
+from ..files import schema
+from ..files.arrays import damage_as_error, describe_additive, get_array
+from ..files.hdf5 import read_header, reading
+from ..files.members import checked_dataset
+from ..files.partitions import load_partition
+from ..files.statistics import clients_of, context_of, load_statistics
+from ..files.verify import verify
 from ..heads import make_options
 from ..partitions.summaries import summary
 from ..privacy import messages
 from ..privacy.masking import COUNTS
 from ..privacy.worth import account
-from ..statistics import Context, Statistics
-from ..store import schema
-from ..store.arrays import damage_as_error, describe_additive, get_array
-from ..store.hdf5 import read_header, reading
-from ..store.members import checked_dataset
-from ..store.partitions import load_partition
-from ..store.statistics import clients_of, context_of, load_statistics
-from ..store.verify import verify
+from ..values.statistics import Context, Statistics
 
 
 def info(path: str | Path) -> dict[str, Any]:

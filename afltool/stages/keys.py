@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..differences import difference
 from ..errors import AflError, MismatchError, OutputExistsError, UsageError
+from ..files.heads import head_from, rows_of
 from ..heads.base import binding
-from ..names import KEY, PUBLIC, file_stem
 from ..options import made, takes
 from ..options.privacy import MASKED, SIGNED, KeysOptions, LockOptions, RosterOptions
 from ..privacy import identity
@@ -23,7 +22,8 @@ from ..privacy.roster import load as load_roster
 from ..privacy.roster import save as save_roster
 from ..privacy.terms import Budget, Terms
 from ..progress import log
-from ..store.heads import head_from, rows_of
+from ..values.differences import difference
+from ..values.names import KEY, PUBLIC, file_stem
 
 
 @takes(KeysOptions)

@@ -1,6 +1,6 @@
 """Stage `local-stats`: the rows of each client → that client's statistics, one file a client.
 
-`store.client_rows` reads them in blocks; what is done with them is here, and what is written.
+`files.client_rows` reads them in blocks; what is done with them is here, and what is written.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
-from ..clients import Client, ClientId
-from ..digest import Digest
+from ..cache.workspace import InWorkspace
 from ..errors import InvalidDataError, UsageError
+from ..files.carried_rows import CarriedFile
+from ..files.client_files import tell_disk
+from ..files.client_rows import ClientRows
+from ..files.features import Features, open_features
+from ..files.hdf5 import read_header
+from ..files.heads import check_fits, head_from
+from ..files.outputs import make_folder
+from ..files.recipes import recipe, up_to_date
+from ..files.statistics import load_statistics, save_statistics
 from ..heads.base import Block, Head, binding, sums_of
 from ..heads.checks import check_participation, drawn_clients
-from ..names import file_of_name, file_of_number, numbered
 from ..options import made, takes
-from ..options.only import refuse_unused
 from ..options.statistics import LocalStatsOptions
+from ..options.used_with import refuse_unused
 from ..partitions.drawing import chosen_clients
 from ..partitions.rows import Assignment
 from ..privacy.protection import Protection
-from ..statistics import Context, Statistics
-from ..store.carried import CarriedFile
-from ..store.client_files import tell_disk
-from ..store.client_rows import ClientRows
-from ..store.features import Features, open_features
-from ..store.hdf5 import read_header
-from ..store.heads import check_fits, head_from
-from ..store.outputs import make_folder
-from ..store.recipes import recipe, up_to_date
-from ..store.statistics import load_statistics, save_statistics
-from ..store.workspace import InWorkspace
+from ..values.clients import Client, ClientId
+from ..values.digest import Digest
+from ..values.names import file_of_name, file_of_number, numbered
+from ..values.statistics import Context, Statistics
 
 log = logging.getLogger("afltool")
 Known = dict[str, tuple[Path, str]]  # files of sums and their digests, by what is summed

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MismatchError
-from ..names import file_stem
 from ..options import made, takes
 from ..options.privacy import MemberOptions, RevealOptions
 from ..privacy import messages
@@ -18,6 +17,7 @@ from ..privacy.request import Request
 from ..privacy.reveal import answer
 from ..privacy.roster import load as load_roster
 from ..progress import log
+from ..values.names import file_stem
 
 
 @takes(MemberOptions)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from .. import progress
-from ..differences import difference
 from ..errors import MismatchError, UsageError
+from ..files.feature_writer import writing_features
+from ..files.features import open_features
+from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header
+from ..files.listing import expand
+from ..files.recipes import up_to_date
 from ..options.shards import parse_shard
-from ..store.feature_writer import writing_features
-from ..store.features import open_features
-from ..store.hdf5 import Header, check_unchanged, fingerprint, read_header
-from ..store.listing import expand
-from ..store.recipes import up_to_date
+from ..values.differences import difference
 
 
 def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = False) -> Path:

@@ -11,8 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..digest import file_sha256
 from ..errors import InvalidDataError, UsageError
+from ..files.atomic import together, write_text
+from ..files.columns import values_by_row
+from ..files.features import open_features
+from ..files.partitions import load_partition, save_partition
+from ..files.recipes import recipe, up_to_date
 from ..options import made, takes
 from ..options.csv_files import KEEP
 from ..options.partition import PartitionOptions
@@ -20,11 +24,7 @@ from ..partitions.dealing import assign, canonical_order
 from ..partitions.rows import Partition
 from ..partitions.summaries import summary
 from ..show.rounds import write_frame
-from ..store.atomic import together, write_text
-from ..store.features import open_features
-from ..store.partitions import load_partition, save_partition
-from ..store.recipes import recipe, up_to_date
-from ..store.tables import values_by_row
+from ..values.digest import file_sha256
 
 
 @takes(PartitionOptions)
@@ -40,7 +40,7 @@ def partition(
     ``table``: for the schemes by-attribute and file, a CSV, parquet or JSON table with a column
     ``row`` (row ids) and the column named by ``column`` (for file: ``client``). A table of images,
     as `extract` takes it, has ``path`` instead of ``row`` and may name other images as well. See
-    `afltool.store.tables.values_by_row` for tables with neither.
+    `afltool.files.columns.values_by_row` for tables with neither.
     """
     out = Path(out)
     found, made_by = _dealt(Path(features), out, overwrite, made(PartitionOptions, options))

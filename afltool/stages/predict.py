@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
-from ..datasets.given import Named, NamedImages, read_named
-from ..digest import Digest
 from ..errors import InputError
-from ..extraction.scoring import (
+from ..files.columns import SUFFIXES
+from ..files.heads import load_solved_head
+from ..files.outputs import STDOUT
+from ..files.row_tables import RowWriter, check_rows, writing_rows
+from ..options import made, takes
+from ..options.csv_files import KEEP, check_formulas, is_csv
+from ..options.solving import PredictOptions
+from ..options.used_with import refuse_unused
+from ..progress import log
+from ..sources.extraction.scoring import (
     ItemBlock,
     ItemSource,
     Scorer,
@@ -20,15 +27,8 @@ from ..extraction.scoring import (
     image_source,
     network_of,
 )
-from ..options import made, takes
-from ..options.csv_files import KEEP, check_formulas, is_csv
-from ..options.only import refuse_unused
-from ..options.solving import PredictOptions
-from ..progress import log
-from ..store.heads import load_solved_head
-from ..store.outputs import STDOUT
-from ..store.rows import RowWriter, check_rows, writing_rows
-from ..store.tables import SUFFIXES
+from ..sources.images.from_paths import Named, NamedImages, read_named
+from ..values.digest import Digest
 
 COMMIT_SECONDS = 5.0
 
@@ -46,7 +46,7 @@ def predict(
     """Write the class that a solved head gives to each image, or to each row of feature files.
 
     ``named``: folders, image files, tables with a column of paths, feature files (see
-    `afltool.datasets.given.read_named`). ``out``: a .csv, .jsonl or .parquet file, or '-' for CSV
+    `sources.images.from_paths`). ``out``: a .csv, .jsonl or .parquet file, or '-' for CSV
     on stdout, with ``as_json`` JSON Lines. The network of images is the one that the head's feature
     space names; the space that it makes is compared with the head's, before any image is read.
 

@@ -11,9 +11,12 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-from ..clients import same_source, sources_of
-from ..differences import difference
 from ..errors import InputError, MismatchError, naming
+from ..files.arrays import damage_as_error
+from ..files.hdf5 import read_header
+from ..files.heads import check_bound, load_head, save_head
+from ..files.recipes import recipe, up_to_date
+from ..files.statistics import load_statistics
 from ..heads import make_head
 from ..heads.base import Head, binding, note_round
 from ..heads.checks import absorbed, check_total, with_options
@@ -21,12 +24,9 @@ from ..options import made, takes
 from ..options.solving import SolveOptions
 from ..privacy.adassp import ridge_by, with_ridge
 from ..progress import log
-from ..statistics import Statistics
-from ..store.arrays import damage_as_error
-from ..store.hdf5 import read_header
-from ..store.heads import check_bound, load_head, save_head
-from ..store.recipes import recipe, up_to_date
-from ..store.statistics import load_statistics
+from ..values.clients import same_source, sources_of
+from ..values.differences import difference
+from ..values.statistics import Statistics
 
 POOLED = ("scipy.linalg", "torch")  # which bring a pool of threads when they are loaded
 

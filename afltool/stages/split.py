@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
-from ..digest import Digest
 from ..errors import InvalidDataError
+from ..files.columns import column_by_row
+from ..files.feature_writer import FeatureWriter, writing_features
+from ..files.features import Features, open_features
+from ..files.recipes import recipe, up_to_date
 from ..options import made, takes
 from ..options.features import SplitOptions
 from ..partitions.cutting import groups_for_testing, rows_for_testing
 from ..progress import log
-from ..store.feature_writer import FeatureWriter, writing_features
-from ..store.features import Features, open_features
-from ..store.recipes import recipe, up_to_date
-from ..store.tables import column_by_row
+from ..values.digest import Digest
 
 PARTS = ("train", "test")
 Mine = dict[str, NDArray[np.bool_]]  # which rows are a part's, by its name

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from afltool.cli._summary import peak_bytes
 from afltool.cli.app import app
-from afltool.digest import canonical_json
 from afltool.errors import AflError
-from afltool.store.features import open_features
-from afltool.store.hdf5 import read_header
-from afltool.store.heads import load_head
-from afltool.store.partitions import load_partition
-from afltool.store.statistics import load_statistics
+from afltool.files.features import open_features
+from afltool.files.hdf5 import read_header
+from afltool.files.heads import load_head
+from afltool.files.partitions import load_partition
+from afltool.files.statistics import load_statistics
+from afltool.values.digest import canonical_json
 
 COMMAND = Path(sys.executable).with_name("afltool")
 SECONDS = 60  # of one try; more is a hang

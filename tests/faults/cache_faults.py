@@ -11,7 +11,7 @@ from typing import Any
 from bench import Bench
 from cache_damage import KINDS, damaged
 
-from afltool.store.hdf5 import read_header
+from afltool.files.hdf5 import read_header
 
 Files = dict[str, Path]
 

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 from bench import COMMAND, MEGABYTES, SECONDS, Bench, installed
 
-from afltool.store.hdf5 import read_header
+from afltool.files.hdf5 import read_header
 
 Files = dict[str, Path]
 

@@ -17,7 +17,7 @@ from typing import Any
 import h5py
 from bench import Bench, content, installed
 
-from afltool.store.hdf5 import read_header
+from afltool.files.hdf5 import read_header
 
 Files = dict[str, Path]
 UNCHECKED = (".npy", ".txt", ".csv", ".json", ".toml")  # formats without checksums of their own

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from afltool.heads import make_head
-from afltool.runs.config import RunConfig, read_config
+from afltool.plans.config import RunConfig, read_config
 
 Files = dict[str, Path]
 NUMBERS = st.integers() | st.floats() | st.sampled_from([-1, 0, 2**63, 10**400, 1e308])
@@ -43,7 +43,7 @@ def headers(bench: Bench, files: Files, tries: int, draw: Random, work: Path) ->
     """A field of a header replaced, dropped or added; all checksums of the file are right."""
     from damage import forge
 
-    from afltool.store.hdf5 import read_header
+    from afltool.files.hdf5 import read_header
 
     names = sorted(n for n in files if not n.startswith("input"))
     known = {name: read_header(files[name]) for name in names}

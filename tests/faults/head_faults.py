@@ -11,8 +11,8 @@ from bench import Bench
 from damage import forge
 
 from afltool.errors import AflError
-from afltool.store.hdf5 import read_header
-from afltool.store.heads import load_head
+from afltool.files.hdf5 import read_header
+from afltool.files.heads import load_head
 
 Files = dict[str, Path]
 

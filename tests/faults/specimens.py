@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import afltool
-from afltool.store.heads import load_head
+from afltool.files.heads import load_head
 
 OPTIONS = {
     "linear": {"intercept": True},

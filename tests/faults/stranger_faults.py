@@ -15,9 +15,9 @@ import numpy as np
 from bench import COMMAND, REFUSALS, Bench
 from typer.testing import CliRunner
 
-from afltool.backbones.weights_files import load_state, read_state
 from afltool.cli.app import app
-from afltool.datasets.pictures import decode, read_bytes
+from afltool.sources.backbones.weights_files import load_state, read_state
+from afltool.sources.images.pixels import decode, read_bytes
 
 Files = dict[str, Path]
 

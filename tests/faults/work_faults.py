@@ -13,8 +13,8 @@ from typing import Any
 
 from bench import COMMAND, SECONDS, Bench, installed
 
-from afltool.store.hdf5 import read_header
-from afltool.store.outputs import partial_path
+from afltool.files.hdf5 import read_header
+from afltool.files.outputs import partial_path
 
 Files = dict[str, Path]
 STAGES = ("import", "partition", "head", "local-stats", "aggregate", "solve")

@@ -4,7 +4,8 @@
 
 Φ̂ and F̂ are int16 with f fraction bits (``--fixed-bits``). All matrices are rounded to integers such
 that every product is exact in float64, whatever the library, the blocking and the number of
-threads; what is rounded in between is rounded number by number. `heads.tabled` has T. Per number:
+threads; what is rounded in between is rounded number by number. `heads.integer_features` has T.
+Per number:
 
     σ          2^−(f+1), and its argument 2^−(f+4)
     FΩ         2^−(f+1), beside rounded weights, far below it
@@ -19,18 +20,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...arrays import F64, Array
+from ...cache.latest import Kept
 from ...errors import InvalidDataError
-from ...linalg.fixedpoint import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
-from ...linalg.gram import gram_and_cross, product, real_cross
-from ...linalg.sandwich import LowRank
-from ...linalg.softmax import exact_weights
-from ...phases import Phase
-from ...statistics import Statistics
-from ..gathered import CROSS, GRAM
-from ..kept import Kept
+from ...math.fixedpoint import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
+from ...math.gram import gram_and_cross, product, real_cross
+from ...math.sandwich import LowRank
+from ...math.softmax import exact_weights
+from ...values.arrays import F64, Array
+from ...values.phases import Phase
+from ...values.statistics import Statistics
+from ..array_names import CROSS, GRAM
+from ..integer_features import Tabled, activated, in_fixed_point
 from ..projections import projection
-from ..tabled import Tabled, activated, in_fixed_point
 from .learned import Learned
 from .network import OF_LABELS, PHI, Layers, State
 from .options import BLOCK, CASCADE, DeepAFLOptions

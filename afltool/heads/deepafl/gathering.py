@@ -7,11 +7,11 @@ sums is that of a `Sums`.
 
 from __future__ import annotations
 
-from ...arrays import Array
-from ...linalg.triangle import length
-from ...phases import Phase
+from ...math.triangle import length
+from ...values.arrays import Array
+from ...values.phases import Phase
+from ..array_names import CROSS, GRAM
 from ..base import Shape
-from ..gathered import CROSS, GRAM
 from .incremental import MOVED
 from .learned import JOINT, Learned
 from .network import HIDDEN, PHI, PHI0, Layers, State

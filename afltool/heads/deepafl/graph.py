@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import UsageError
-from ...linalg.fixedpoint import LARGEST
-from ...linalg.softmax import exact_weights
+from ...math.fixedpoint import LARGEST
+from ...math.softmax import exact_weights
 from ..graphs import Affine, Drawn, Looked, Tabulated, activated, tensor
 from ..projections import projection
 from .fixed import ExactOmega, FixedLayers

@@ -22,13 +22,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from typing import ClassVar
 
-from ...arrays import F64, Array
+from ...cache.carried import NOTHING, Carried
 from ...errors import MismatchError, UsageError
-from ...linalg.fixedpoint import Rows
-from ...phases import Phase
-from ...statistics import Statistics
+from ...math.fixedpoint import Rows
+from ...values.arrays import F64, Array
+from ...values.phases import Phase
+from ...values.statistics import Statistics
 from ..base import Block, Gathered, Head, Shape, Source, add_up, note_round
-from ..carried import NOTHING, Carried
 from ..options import FIXED
 from . import gathering, incremental
 from .fixed import FixedLayers, FixedSums

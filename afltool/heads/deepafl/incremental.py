@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import F64, Array
 from ...errors import MismatchError, UsageError
-from ...linalg.gram import product
-from ...linalg.sandwich import LowRank
-from ...linalg.triangle import length, pack, unpack
-from ...statistics import Statistics
+from ...math.gram import product
+from ...math.sandwich import LowRank
+from ...math.triangle import length, pack, unpack
+from ...values.arrays import F64, Array
+from ...values.statistics import Statistics
+from ..array_names import CROSS, GRAM
 from ..base import expect_shape, marks
-from ..gathered import CROSS, GRAM
 
 MOVED, HIDDEN_GRAM = "moved", "hidden-gram"
 CLIENTS, COUNTS = "clients", "class-counts"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...arrays import F64, Array
 from ...errors import InvalidDataError
-from ...linalg.sandwich import LowRank
-from ...phases import Phase
+from ...math.sandwich import LowRank
+from ...values.arrays import F64, Array
+from ...values.phases import Phase
 from ..base import expect_shape
 from . import incremental
 from .options import BLOCK, WEIGHTS, DeepAFLOptions

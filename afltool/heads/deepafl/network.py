@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...arrays import F64, Array
-from ...digest import Digest
-from ...linalg.fixedpoint import Rows, dim, rows_as
-from ...linalg.gram import add_product, product
-from ...once import Once
+from ...math.fixedpoint import Rows, dim, rows_as
+from ...math.gram import add_product, product
+from ...values.arrays import F64, Array
+from ...values.digest import Digest
+from ...values.frozen import Once
 from ..projections import Projection, Projections, activate
 from .learned import Learned
 from .options import ACTIVATED, RESIDUAL, DeepAFLOptions

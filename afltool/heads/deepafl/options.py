@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...options import option
-from ...phases import Phase
+from ...values.phases import Phase
 from ..options import (
     ACTIVATIONS,
     COMPUTE,

@@ -17,14 +17,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import memory
-from ...arrays import F64
-from ...linalg.ridge import cholesky_solve
-from ...linalg.sandwich import LowRank
-from ...linalg.triangle import pack, unpack
-from ...phases import Phase
-from ...statistics import Statistics
-from ..gathered import CROSS, GRAM
+from ...cache import memory
+from ...math.ridge import cholesky_solve
+from ...math.sandwich import LowRank
+from ...math.triangle import pack, unpack
+from ...values.arrays import F64
+from ...values.phases import Phase
+from ...values.statistics import Statistics
+from ..array_names import CROSS, GRAM
 from ..least_squares import Problem
 from .learned import Learned
 from .options import BLOCK, WEIGHTS, DeepAFLOptions

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ... import memory
-from ...arrays import F64
+from ...cache import memory
 from ...errors import InvalidDataError
-from ...linalg import ridge as rr
-from ...linalg.gram import product
-from ...linalg.ridge_choice import Choice
-from ...linalg.sandwich import bytes_needed, low_rank, reconstructing
-from ...linalg.triangle import unpack
-from ...phases import Phase
-from ...statistics import Statistics
-from ..gathered import CROSS, GRAM
+from ...math import ridge as rr
+from ...math.gram import product
+from ...math.ridge_choice import Choice
+from ...math.sandwich import bytes_needed, low_rank, reconstructing
+from ...math.triangle import unpack
+from ...values.arrays import F64
+from ...values.phases import Phase
+from ...values.statistics import Statistics
+from ..array_names import CROSS, GRAM
 from ..least_squares import Problem, chosen_ridge, held_out, solve
 from . import incremental
 from .learned import Learned

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import F64, Array
-from ...linalg.gram import product, real_cross, real_gram
-from ...statistics import Statistics
+from ...math.gram import product, real_cross, real_gram
+from ...values.arrays import F64, Array
+from ...values.statistics import Statistics
 
 Labels = NDArray[np.int64]
 RECONSTRUCTION, ENERGY = "reconstruction", "energy"  # arrays of (88)

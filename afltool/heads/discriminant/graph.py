@@ -7,8 +7,8 @@ import torch
 from scipy import linalg
 from torch import Tensor, nn
 
-from ...arrays import F64
-from ...linalg.triangle import unpack
+from ...math.triangle import unpack
+from ...values.arrays import F64
 from ..graphs import Affine, tensor
 from . import rules
 from .head import DiscriminantHead

@@ -15,19 +15,19 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import memory
-from ...arrays import F64, Array
+from ...cache import memory
+from ...cache.carried import NOTHING, Carried
 from ...errors import InvalidDataError, UsageError
-from ...linalg.fixedpoint import FixedPoint, Rows, dim, real
-from ...linalg.gram import Products, real_cross
-from ...linalg.moments import Moments
-from ...linalg.ridge import cross_matrix, gram_matrix
-from ...linalg.triangle import length, pack, unpack
-from ...phases import Phase
-from ...statistics import Statistics
+from ...math.fixedpoint import FixedPoint, Rows, dim, real
+from ...math.gram import Products, real_cross
+from ...math.moments import Moments
+from ...math.ridge import cross_matrix, gram_matrix
+from ...math.triangle import length, pack, unpack
+from ...values.arrays import F64, Array
+from ...values.phases import Phase
+from ...values.statistics import Statistics
+from ..array_names import CROSS, GRAM
 from ..base import Block, Gathered, Head, add_up, expect_shape, note_round
-from ..carried import NOTHING, Carried
-from ..gathered import CROSS, GRAM
 from ..least_squares import fraction_bits
 from . import rules
 from .options import RIDGE, DiscriminantOptions

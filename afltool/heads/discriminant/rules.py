@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from scipy import linalg
 
-from ...arrays import F64, Array
 from ...errors import NumericalError
-from ...linalg.moments import FARTHEST, Moments
-from ...linalg.ridge import definite_solve
+from ...math.moments import FARTHEST, Moments
+from ...math.ridge import definite_solve
+from ...values.arrays import F64, Array
 
 VARIANCE_FLOOR = 1e-9  # times the largest pooled variance: scikit-learn's var_smoothing
 

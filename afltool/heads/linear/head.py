@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ... import memory
-from ...arrays import F64, Array
+from ...cache import memory
+from ...cache.carried import NOTHING, Carried
 from ...errors import UsageError
-from ...linalg.fixedpoint import Rows, real
-from ...linalg.gram import Products
-from ...phases import Phase
-from ...statistics import Statistics
+from ...math.fixedpoint import Rows, real
+from ...math.gram import Products
+from ...values.arrays import F64, Array
+from ...values.phases import Phase
+from ...values.statistics import Statistics
+from ..array_names import CROSS, GRAM, PHASE
 from ..base import Block, Gathered, Head, expect_shape
-from ..carried import NOTHING, Carried
-from ..gathered import CROSS, GRAM, PHASE
 from ..least_squares import fit
 from .options import LinearOptions
 

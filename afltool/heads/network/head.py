@@ -12,13 +12,13 @@ from itertools import count, takewhile
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Array
+from ...cache.carried import Carried
 from ...errors import InvalidDataError, UsageError
-from ...linalg.fixedpoint import Rows, real
-from ...phases import Phase
-from ...statistics import Statistics
+from ...math.fixedpoint import Rows, real
+from ...values.arrays import Array
+from ...values.phases import Phase
+from ...values.statistics import Statistics
 from ..base import Block, Gathered, Head, expect_shape
-from ..carried import Carried
 
 NOT_SUMS = "a network is trained by gradients (afltool baseline … --hidden), not solved from sums"
 

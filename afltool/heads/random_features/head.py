@@ -13,16 +13,16 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Array
+from ...cache.carried import NOTHING, Carried
 from ...errors import UsageError
-from ...linalg import gram
-from ...linalg.fixedpoint import FixedPoint, Rows, real
-from ...linalg.triangle import length
-from ...phases import Phase
-from ...statistics import Statistics
+from ...math import gram
+from ...math.fixedpoint import FixedPoint, Rows, real
+from ...math.triangle import length
+from ...values.arrays import Array
+from ...values.phases import Phase
+from ...values.statistics import Statistics
+from ..array_names import CROSS, GRAM, PHASE
 from ..base import Block, Gathered, Head, Shape, Source, add_up, expect_shape
-from ..carried import NOTHING, Carried
-from ..gathered import CROSS, GRAM, PHASE
 from ..least_squares import fit
 from ..options import FIXED
 from .lift import Lift

@@ -1,7 +1,7 @@
 """Random features of rows, σ(XA + a): in a compute type, or in fixed point as the rows are.
 
 Those of fixed-point rows are the same integers in every block and have the fraction bits of the
-rows; `heads.tabled` has what is computed.
+rows; `heads.integer_features` has what is computed.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from ...arrays import Array
-from ...linalg.fixedpoint import FixedPoint, Rows, rows_as
-from ..kept import Kept
+from ...cache.latest import Kept
+from ...math.fixedpoint import FixedPoint, Rows, rows_as
+from ...values.arrays import Array
+from ..integer_features import Tabled, in_fixed_point
 from ..options import FIXED
 from ..projections import Projections, projection
-from ..tabled import Tabled, in_fixed_point
 from .options import RandomFeaturesOptions
 
 

@@ -42,7 +42,7 @@ class RandomFeaturesOptions(LeastSquaresOptions):
 
     def check_room(self, dim: int) -> None:
         """Refuse a gram that does not fit: 16 bytes a pair, of a square and of two triangles."""
-        from ... import memory
+        from ...cache import memory
 
         side = self.width + self.with_linear * dim + self.intercept
         memory.need(16 * side * side, f"the gram of {side} features", "use a smaller --width")

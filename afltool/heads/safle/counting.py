@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Array
-from ...linalg.codes import Coder
-from ...linalg.counts import add_labels, add_pairs, add_sums, pair_count
-from ...linalg.fixedpoint import FixedPoint, Rows, real
-from ...linalg.gram import gram_and_cross
+from ...math.codes import Coder
+from ...math.counts import add_labels, add_pairs, add_sums, pair_count
+from ...math.fixedpoint import FixedPoint, Rows, real
+from ...math.gram import gram_and_cross
+from ...values.arrays import Array
 
 ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E bytes a row
 

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...linalg.codes import Coder
-from ...linalg.fixedpoint import LARGEST
+from ...math.codes import Coder
+from ...math.fixedpoint import LARGEST
 from ..graphs import tensor
 from .head import SafleHead
 

@@ -19,15 +19,15 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Array
+from ...cache.carried import NOTHING, Carried
 from ...errors import InvalidDataError, MismatchError, UsageError
-from ...linalg import codes as cd
-from ...linalg.fixedpoint import Rows, real
-from ...phases import Phase
+from ...math import codes as cd
+from ...math.fixedpoint import Rows, real
 from ...progress import log
-from ...statistics import Statistics
+from ...values.arrays import Array
+from ...values.phases import Phase
+from ...values.statistics import Statistics
 from ..base import Block, Gathered, Head, Source, add_up, expect_shape
-from ..carried import NOTHING, Carried
 from . import thresholds as th
 from .counting import Collector
 from .options import BYTES_A_PAIR, DEFAULT_SIDE, FEDERATED, SafleOptions

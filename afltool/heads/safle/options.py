@@ -173,7 +173,7 @@ class SafleOptions(HeadOptions):
 
         12 bytes a pair of columns: 8 of the matrix, 4 of the counts of its triangle.
         """
-        from ... import memory
+        from ...cache import memory
 
         side, free = self.columns_for(dim, most), memory.available() or 0
         fits = int((free / BYTES_A_PAIR) ** 0.5 - dim * self.with_linear) // self.size
@@ -189,7 +189,7 @@ class SafleOptions(HeadOptions):
         """The density of ΦᵀΦ: the share of its entries that are not 0 (the paper's figure 6)."""
         if phase != "codes":
             return {}
-        from ...linalg.counts import density
+        from ...math.counts import density
 
         arrays = read()
         return {"density": density(arrays["labels"], arrays["pairs"])}

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import F64
 from ...errors import InvalidDataError, NumericalError
-from ...linalg import ridge as rr
-from ...linalg.counts import fill_lower, quadratic
-from ...linalg.moments import Moments
-from ...linalg.ridge_choice import FactoredSystem, choose
-from ...statistics import Statistics
+from ...math import ridge as rr
+from ...math.counts import fill_lower, quadratic
+from ...math.moments import Moments
+from ...math.ridge_choice import FactoredSystem, choose
+from ...values.arrays import F64
+from ...values.statistics import Statistics
 from ..least_squares import fraction_bits, ridges_of
 
 MIN_NORM_SIDE = 4096  # an eigendecomposition of this side takes about a minute on two cores

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import F64
 from ...errors import InvalidDataError, MismatchError
-from ...linalg import codes as cd
-from ...linalg.fixedpoint import FixedPoint
+from ...math import codes as cd
+from ...math.fixedpoint import FixedPoint
+from ...values.arrays import F64
 from ..base import Source
 from .options import SafleOptions
 

@@ -13,16 +13,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ...arrays import F64, Array
-from ...digest import Digest
-from ...linalg import codes as cd
-from ...linalg import ridge as rr
-from ...linalg.designs import Buffers, Coded, Dense, Design
-from ...linalg.fixedpoint import FixedPoint, Rows, real
-from ...phases import Phase
-from ...statistics import Statistics
+from ...math import codes as cd
+from ...math import ridge as rr
+from ...math.designs import Buffers, Coded, Dense, Design
+from ...math.fixedpoint import FixedPoint, Rows, real
+from ...values.arrays import F64, Array
+from ...values.digest import Digest
+from ...values.phases import Phase
+from ...values.statistics import Statistics
+from ..array_names import CROSS, GRAM
 from ..base import Block, Head, Source
-from ..gathered import CROSS, GRAM
 from ..least_squares import fraction_bits
 from ..linear.head import LinearHead
 from ..linear.options import LinearOptions
@@ -107,7 +107,7 @@ class SoftmaxFeatures:
         return X, {}
 
     def design(self, rows: Lifted, buffers: Buffers) -> Design:
-        """Φ of a few lifted rows; see `linalg.designs.Buffers`."""
+        """Φ of a few lifted rows; see `math.designs.Buffers`."""
         return Dense(rows, buffers)
 
     def expanded(self, X: Rows) -> F64:

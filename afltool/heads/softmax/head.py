@@ -23,17 +23,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import memory
-from ...arrays import F64, Array
+from ...cache import memory
+from ...cache.carried import NOTHING, Carried
 from ...errors import InvalidDataError, MismatchError, UsageError
-from ...linalg import ridge as rr
-from ...linalg import softmax as sm
-from ...linalg.designs import Buffers, Design
-from ...linalg.fixedpoint import Rows
-from ...phases import Phase
-from ...statistics import Statistics
+from ...math import ridge as rr
+from ...math import softmax as sm
+from ...math.designs import Buffers, Design
+from ...math.fixedpoint import Rows
+from ...values.arrays import F64, Array
+from ...values.phases import Phase
+from ...values.statistics import Statistics
 from ..base import Block, Head, Source, add_up, expect_shape, note_round
-from ..carried import NOTHING, Carried
 from .features import Lifted, SoftmaxFeatures, features_of
 from .options import SoftmaxOptions
 from .rounds import GRADIENT, Rounds

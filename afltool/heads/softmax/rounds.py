@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import F64, Array
-from ...clients import ClientId
 from ...errors import InvalidDataError, MismatchError, UsageError
-from ...linalg.softmax import Bound
-from ...linalg.triangle import length
-from ...statistics import Statistics
+from ...math.softmax import Bound
+from ...math.triangle import length
+from ...values.arrays import F64, Array
+from ...values.clients import ClientId
+from ...values.statistics import Statistics
 from ..base import expect_shape, marks
 
 GRADIENT = "gradient"
@@ -57,7 +57,7 @@ class Rounds:
         return cls(1, bound.factor, start, start, start, covered, variances=variances)
 
     def further(self, facts: Mapping[str, Any], gradient: F64, momentum: bool) -> Rounds:
-        """One step from V; see `linalg.softmax.Bound`.
+        """One step from V; see `math.softmax.Bound`.
 
         ``gradient``: at V, with the penalty's. ``facts``: ``objective`` and ``validation_loss``
         (or None) at V. The momentum is reset when the objective has risen.

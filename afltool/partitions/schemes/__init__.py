@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from ...arrays import I64
+from ...values.arrays import I64
 from ..common import Dealt, SchemeOptions
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...arrays import I64
+from ...values.arrays import I64
 from ..common import Dealt, Owners, SchemeOptions, place, rows_per_class, until_min_size
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...arrays import I64
 from ...errors import InvalidDataError
-from ...names import check_name
+from ...values.arrays import I64
+from ...values.names import check_name
 from ..common import Dealt, SchemeOptions
 
 

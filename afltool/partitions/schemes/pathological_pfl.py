@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from ...arrays import I64
 from ...errors import UsageError
+from ...values.arrays import I64
 from ..common import Dealt, SchemeOptions, rows_per_class
 
 

@@ -1,0 +1,184 @@
+"""Arrays in an HDF5 file: written with checksums, compressed where it helps, checked when read.
+
+HDF5 checks three kinds of bytes: chunks under fletcher32, the superblock and object headers (from
+libver 1.8 on). It does not check the index of chunks. The digest of each file covers that, and
+every reader compares it. Nothing of variable length is written or read: the library follows such
+pointers without a check and crashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5d, h5g, h5p, h5s, h5t
+
+from ..errors import AflError, CorruptFileError
+from ..values.arrays import Array
+from . import packing, schema, sparse
+from .members import Plain, checked, may_be_packed
+from .writer import undisturbed
+
+# What h5py raises when the bytes of a file make no sense to the HDF5 library.
+_DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, MemoryError)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def pays(name: str, value: Array) -> bool:
+    """Whether an array of this name is stored compressed."""
+    return may_be_packed(name, value.dtype) and value.size > 0 and packing.pays(value)
+
+
+@undisturbed()
+def put_array(file: h5py.File, name: str, value: Array) -> None:
+    """Write or replace an array; `packing` and `sparse` say when integers are compressed."""
+    for old in (name, _thin(name)):
+        if old in file:
+            del file[old]
+    add_array(file, name, value)
+
+
+def _thin(name: str) -> str:
+    """Where what a thin array needs beside its values lies."""
+    return f"{schema.SPARSE}/{name.removeprefix(schema.ARRAYS + '/')}"
+
+
+@undisturbed()
+def add_array(file: h5py.File, name: str, value: Array, packed: bool | None = None) -> None:
+    """`put_array` where nothing of this name can be, as in a new file: to look takes a while.
+
+    ``packed``: what `pays` says, where it is known already.
+    """
+    packed = pays(name, value) if packed is None else packed
+    parts = sparse.split(value) if packed else None
+    if parts is None:
+        _put(file, name, value, packed)
+        return
+    _put(file, name, parts[1], packed)
+    _put(file, f"{_thin(name)}/{schema.KEPT}", parts[0], packed)
+    _put(file, f"{_thin(name)}/{schema.SHAPE}", np.array(value.shape, "<i8"), False)
+
+
+def _put(file: h5py.File, name: str, value: Array, packed: bool) -> None:
+    """One dataset: checksummed, chunked (an empty one without).
+
+    By the library itself: h5py's ``create_dataset`` takes three times as long, in every file. The
+    chunks are made here: HDF5 would copy each of them twice and sum it up again in every file.
+    """
+    if value.size == 0:
+        file.create_dataset(name, data=value)
+        return
+    # Chunks of one size, so that the last one is nearly full: HDF5 fills it up.
+    count = -(-value.nbytes // schema.CHUNK_BYTES)
+    chunks = (-(-value.shape[0] // min(count, value.shape[0])), *value.shape[1:])
+    made = h5p.create(h5p.DATASET_CREATE)
+    made.set_chunk(chunks)
+    if packed:
+        made.set_shuffle()
+        made.set_deflate(1)
+    made.set_fletcher32()
+    made.set_obj_track_times(False)
+    kind, space = h5t.py_create(value.dtype, logical=True), h5s.create_simple(value.shape)
+    data = h5d.create(file.id, name.encode(), kind, space, made, lcpl=_with_groups())
+    (packing.write_packed if packed else packing.write_plain)(data, chunks[0], value)
+
+
+@cache
+def _with_groups() -> h5p.PropLCID:
+    """Groups on the way to a dataset are made, too."""
+    links = h5p.create(h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    return links
+
+
+# ---------------------------------------------------------------- reading
+
+
+@contextmanager
+def damage_as_error(path: Path) -> Iterator[None]:
+    """Turn the errors that HDF5 raises for damaged bytes into one `CorruptFileError`."""
+    try:
+        yield
+    except AflError:
+        raise
+    except _DAMAGE as error:
+        text = " ".join(str(error).split())
+        raise CorruptFileError(f"{path} is damaged ({text}); make it or fetch it again") from error
+
+
+def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) -> Array:
+    """Read a whole dataset, at most ``limit`` bytes."""
+    data = checked(path, file, name)
+    if limit is not None and data.nbytes > limit:
+        raise CorruptFileError(f"{path} is damaged: /{name} has more than {limit} bytes")
+    return data.read()
+
+
+@dataclass(frozen=True, slots=True)
+class Additive:
+    """An array below /arrays, sparse or not, which is not read yet."""
+
+    path: Path
+    values: Plain
+    kept: Plain | None  # the bitmap of a sparse one
+    shape: tuple[int, ...]
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes in the file, fewer where they are compressed."""
+        return self.values.stored + (0 if self.kept is None else self.kept.stored)
+
+    def read(self) -> Array:
+        """The whole array."""
+        if self.kept is None:
+            return self.values.read()
+        if self.kept.dtype != np.uint8 or len(self.values.shape) != 1 or len(self.kept.shape) != 1:
+            raise CorruptFileError(
+                f"{self.path} is damaged: a sparse array is not a bitmap of flat values"
+            )
+        return sparse.joined(self.kept.read(), self.values.read(), self.shape)
+
+
+def find_additive(path: Path, file: h5py.File) -> dict[str, Additive]:
+    """The arrays below /arrays by name."""
+    where = schema.ARRAYS.encode()
+    names = [name.decode() for name in h5g.open(file.id, where)] if where in file.id else []
+    return {name: _additive(path, file, name) for name in names}
+
+
+def _additive(path: Path, file: h5py.File, name: str) -> Additive:
+    values, thin = checked(path, file, f"{schema.ARRAYS}/{name}"), f"{schema.SPARSE}/{name}"
+    if schema.SPARSE.encode() not in file.id or thin.encode() not in file.id:
+        return Additive(path, values, None, values.shape)
+    kept = checked(path, file, f"{thin}/{schema.KEPT}")
+    return Additive(path, values, kept, _shape(path, file, thin))
+
+
+def describe_additive(path: Path, file: h5py.File) -> dict[str, dict[str, Any]]:
+    """Shape, type, bytes as a plain array and bytes in the file of the arrays below /arrays."""
+    return {
+        name: {
+            "shape": list(found.shape),
+            "type": found.values.dtype.str,
+            "bytes": prod(found.shape) * found.values.dtype.itemsize,
+            "stored_bytes": found.stored_bytes,
+        }
+        for name, found in find_additive(path, file).items()
+    }
+
+
+def _shape(path: Path, file: h5py.File, thin: str) -> tuple[int, ...]:
+    """The shape of a sparse array."""
+    found = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
+    if found.dtype.str != "<i8" or found.ndim != 1 or found.min(initial=0) < 0:
+        raise CorruptFileError(f"{path} is damaged: /{thin}/{schema.SHAPE} is not a shape")
+    return tuple(found.tolist())

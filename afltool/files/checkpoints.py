@@ -1,0 +1,41 @@
+"""Writes and reads what an interrupted baseline needs to continue after its last round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..values.arrays import Array
+from ..values.digest import Digest
+from . import hdf5, schema
+from .provenance import provenance
+
+
+def save_checkpoint(
+    path: Path, arrays: Mapping[str, Array], rounds: Sequence[Any], made_by: Mapping[str, Any]
+) -> Path:
+    """Write a checkpoint of a baseline; replaces an earlier one."""
+    header = {
+        "digest": _checkpoint_digest(arrays),
+        "recipe": dict(made_by),
+        "provenance": provenance(),
+        "rounds": list(rounds),
+    }
+    named = {f"{schema.ARRAYS}/{name}": a for name, a in arrays.items()}
+    return hdf5.write_file(path, "checkpoint", header, named)
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Read the header and the arrays of a checkpoint, in the types they had."""
+    header, arrays = hdf5.read_file(path, "checkpoint")
+    found = {k.removeprefix(schema.ARRAYS + "/"): a for k, a in arrays.items()}
+    hdf5.check_digest(path, header, _checkpoint_digest(found))
+    return header, found
+
+
+def _checkpoint_digest(arrays: Mapping[str, Array]) -> str:
+    digest = Digest().text("checkpoint", "")
+    for name in sorted(arrays):
+        digest.array(name, arrays[name], arrays[name].dtype.str)
+    return digest.hex()

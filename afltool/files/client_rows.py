@@ -1,0 +1,142 @@
+"""The rows of clients, from a feature file that is read in blocks.
+
+Clients are taken in groups whose rows fit into a fixed buffer, one pass over the file for each
+group, so memory depends neither on the number of clients nor on the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import progress
+from ..cache import workspace
+from ..errors import UsageError
+from ..heads.base import Block
+from ..partitions.rows import Assignment
+from ..values.names import check_name
+from .features import Features
+from .partitions import partition_of
+
+BUFFER_BYTES = 256 << 20  # rows of one group of clients, as stored
+
+
+@dataclass(frozen=True)
+class ClientRows:
+    """The rows of a feature file and whose they are, ``dealt`` in the order of the rows.
+
+    ``partition`` and ``rows_digest`` are digests of the partition file; empty for a silo.
+    """
+
+    rows: Features
+    dealt: Assignment
+    partition: str = ""
+    rows_digest: str = ""
+
+    @classmethod
+    def by(cls, rows: Features, path: Path) -> ClientRows:
+        """A partition file applied to the rows, whatever their order."""
+        known = workspace.known(path, _Dealt)
+        if known is None or known.features != rows.meaning:
+            p = partition_of(rows, path)
+            known = _Dealt(rows.meaning, p.moved(rows.by_id), p.digest(), p.rows_digest())
+            size = known.dealt.client.nbytes + known.dealt.effective_labels.nbytes
+            workspace.keep(path, known, size)
+        return cls(rows, known.dealt, known.partition, known.rows_digest)
+
+    @classmethod
+    def of_silo(cls, rows: Features, client: str | None) -> ClientRows:
+        """All rows are of one client."""
+        if not client:
+            raise UsageError(
+                "say whose rows these are: --partition FILE for simulated clients, or --client "
+                "NAME for a silo whose whole file is one client"
+            )
+        check_name(client)
+        all_of_it = Assignment(
+            client=np.zeros(len(rows), np.int32), names=(client,), held_out=np.zeros(1, bool),
+            effective_labels=rows.labels,
+        )  # fmt: skip
+        return cls(rows, all_of_it)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Rows of each client."""
+        return [int(n) for n in self.dealt.sizes()]
+
+    def none(self) -> Block:
+        """A block without rows."""
+        return self.rows.rows(0, 0), self.dealt.effective_labels[:0]
+
+    def marked(self, clients: Sequence[int]) -> NDArray[np.bool_]:
+        """Which rows are of some clients, bool (n,)."""
+        wanted = np.zeros(len(self.dealt.names), dtype=bool)
+        wanted[list(clients)] = True
+        return wanted[self.dealt.client]
+
+    def pooled(self, clients: Sequence[int], task: progress.Task | None = None) -> Iterable[Block]:
+        """The rows of clients in blocks, in the file's order; at least one, which may be empty."""
+        mask = self.marked(clients)
+        yield self.none()
+        for start, block in self.rows.stored_blocks():
+            progress.stop_point()
+            here = np.flatnonzero(mask[start : start + len(block)])
+            if len(here):
+                X = self.rows.wrap(block if len(here) == len(block) else block[here])
+                yield X, self.dealt.effective_labels[start + here]
+            if task is not None:
+                task.advance(len(block))
+
+    def each(self, clients: Sequence[int]) -> Iterator[tuple[int, Iterable[Block]]]:
+        """The blocks of each client in turn, reading the file once for a group of them."""
+        for group in self._groups(clients):
+            if len(group) == 1:
+                yield group[0], self.pooled(group)
+                continue
+            values, rows = self._read(group)
+            owner, labels = self.dealt.client[rows], self.dealt.effective_labels[rows]
+            order = np.argsort(owner, kind="stable")
+            starts = np.searchsorted(owner[order], group)
+            for k, start in zip(group, starts, strict=True):
+                mine = order[start : start + self.sizes[k]]
+                yield k, [(self.rows.wrap(values[mine]), labels[mine])]
+
+    def _groups(self, clients: Sequence[int]) -> Iterator[list[int]]:
+        """Clients in order, as many together as their rows fit into the buffer."""
+        row_bytes = self.rows.dim * self.rows.data.dtype.itemsize
+        budget = max(1, BUFFER_BYTES // row_bytes)
+        group: list[int] = []
+        held = 0
+        for k in clients:
+            if group and held + self.sizes[k] > budget:
+                yield group
+                group, held = [], 0
+            group.append(k)
+            held += self.sizes[k]
+        if group:
+            yield group
+
+    def _read(self, group: Sequence[int]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+        """The rows of a group of clients and their numbers, by one pass over the file."""
+        rows = np.flatnonzero(self.marked(group))
+        values = np.empty((len(rows), self.rows.dim), dtype=self.rows.data.dtype)
+        for start, block in self.rows.stored_blocks():
+            low, high = np.searchsorted(rows, (start, start + len(block)))
+            values[low:high] = block[rows[low:high] - start]
+        return values, rows
+
+
+@dataclass(frozen=True)
+class _Dealt:
+    """A partition as it was applied to a feature file, by that file's meaning."""
+
+    features: Mapping[str, Any]
+    dealt: Assignment
+    partition: str
+    rows_digest: str

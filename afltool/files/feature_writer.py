@@ -1,0 +1,134 @@
+"""Writes feature files: rows appended, committed, and continued after a kill."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CorruptFileError, InvalidDataError
+from ..math.fixedpoint import check_float32, encode
+from ..values.digest import canonical_json
+from . import schema
+from .arrays import damage_as_error, put_array
+from .features import Labels, features_digest
+from .hdf5 import Header, put_header
+from .kinds import get_attribute
+from .members import checked_dataset, own_objects_only
+from .writer import put_attribute, writing
+
+
+class FeatureWriter:
+    """Appends rows to a partial feature file; made by `writing_features`.
+
+    ``rows`` are in the file so far, ``state`` is that of the last commit: None at the start.
+    """
+
+    def __init__(self, path: Path, file: h5py.File, space: Mapping[str, Any]):
+        self.path, self.bits = path, space["fraction_bits"]
+        self._file = file
+        if schema.FEATURES not in file:
+            _create(file, space["dim"], schema.FEATURE_TYPES[space["dtype"]])
+        self._data = file[schema.FEATURES]
+        self.rows, self.state = _progress(file)
+        self._data.resize(self.rows, axis=0)  # rows after the last commit were not counted
+
+    def append(self, x: NDArray[np.floating]) -> None:
+        """Add rows (n, d) of real features; see `encode` for what is refused."""
+        if self.bits is None:
+            self.append_values(as_float32(x, self.rows))
+        else:
+            self.append_values(encode(x, self.bits, self.rows))
+
+    def append_values(self, values: NDArray[Any]) -> None:
+        """Add rows that are already in the file's own type."""
+        self._data.resize(self.rows + len(values), axis=0)
+        self._data[self.rows :] = values
+        self.rows += len(values)
+
+    def commit(self, state: Any) -> None:
+        """Make the rows so far survive a kill. The count follows the rows, in a second flush."""
+        self._file.flush()
+        put_attribute(self._file, schema.PROGRESS, canonical_json([self.rows, state]))
+        self._file.flush()
+
+    def finish(self, labels: Labels | None, row_ids: NDArray[Any], header: Header) -> str:
+        """Write labels, if there are any, row ids and the header; returns the digest."""
+        if not self.rows:
+            raise InvalidDataError(f"{self.path}: there are no rows to write")
+        assert len(row_ids) == self.rows
+        if labels is not None:
+            assert len(labels) == self.rows
+            put_array(self._file, schema.LABELS, labels.astype("<i8"))
+        put_array(self._file, schema.ROW_IDS, row_ids)
+        digest = features_digest(self._data, labels, row_ids)
+        put_header(self._file, "features", {**header, "digest": digest})
+        return digest
+
+
+def _create(file: h5py.File, dim: int, kind: str) -> None:
+    file.create_dataset(
+        schema.FEATURES,
+        shape=(0, dim),
+        maxshape=(None, dim),
+        chunks=(schema.CHUNK_ROWS, dim),
+        dtype=kind,
+        fillvalue=-(2**15) if kind == "<i2" else np.nan,
+        fletcher32=True,
+    )
+
+
+def as_float32(x: NDArray[np.floating], first_row: int = 0) -> NDArray[np.float32]:
+    """Real features as float32; refuses a value that is, or becomes, infinite or NaN."""
+    check_float32(x, first_row)
+    return x.astype(np.float32)
+
+
+@contextmanager
+def writing_features(
+    path: Path, space: Mapping[str, Any], resume_key: str = "", expect_rows: int = 0
+) -> Iterator[FeatureWriter]:
+    """A `FeatureWriter` of rows in ``space``; its file takes its name when the block succeeds.
+
+    A partial file with the same ``resume_key`` is continued, once every committed row could be
+    read. One with another key, or a damaged one, is written from the start.
+    """
+    row = space["dim"] * np.dtype(schema.FEATURE_TYPES[space["dtype"]]).itemsize
+    go_on = partial(_resumable, resume_key=resume_key) if resume_key else None
+    with writing(path, "features", expect_rows * (row + 40), go_on) as file:
+        if resume_key:
+            put_attribute(file, schema.RESUME_KEY, resume_key)
+        yield FeatureWriter(path, file, space)
+        for name in (schema.RESUME_KEY, schema.PROGRESS):
+            file.attrs.pop(name, None)
+
+
+def _progress(file: h5py.File) -> tuple[int, Any]:
+    """Rows and state of the last commit."""
+    rows, state = json.loads(str(get_attribute(file, schema.PROGRESS) or "[0, null]"))
+    return int(rows), state
+
+
+def _resumable(path: Path, resume_key: str) -> bool:
+    """Whether a partial file was begun for the same features and holds all that it counts."""
+    if path.stat().st_size == 0:
+        return False
+    try:
+        with damage_as_error(path), h5py.File(path, "r", locking=False) as file:
+            own_objects_only(path, file)
+            if get_attribute(file, schema.RESUME_KEY) != resume_key:
+                return False
+            rows, _ = _progress(file)
+            data = checked_dataset(path, file, schema.FEATURES)
+            for start in range(0, rows, schema.CHUNK_ROWS):
+                data[start : start + schema.CHUNK_ROWS]
+            return rows <= len(data)
+    except CorruptFileError:
+        return False

@@ -1,0 +1,281 @@
+"""Feature files, read in blocks of bounded size; `feature_writer` writes them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cache import workspace
+from ..errors import CorruptFileError, MismatchError, UsageError
+from ..math.fixedpoint import FixedPoint, Rows
+from ..partitions.rows import rows_digest
+from ..values.differences import difference
+from ..values.digest import Digest
+from . import schema
+from .arrays import damage_as_error, get_array
+from .hdf5 import Header, check_digest, read_header, reading
+from .members import checked_dataset
+from .provenance import provenance
+
+Labels = NDArray[np.int64]
+BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
+SETTLED = 0.1  # seconds: a file's times tell of every change once the last one is so old
+_verified: set[workspace.Identity] = set()  # feature files whose digest this process has compared
+
+
+def features_digest(data: Any, labels: Labels | None, row_ids: NDArray[Any]) -> str:
+    """Digest of a feature file's meaning; ``data`` is anything that slices into rows."""
+    step = schema.CHUNK_ROWS * 16
+    blocks = (data[start : start + step] for start in range(0, data.shape[0], step))
+    digest = Digest().blocks("features", data.shape, data.dtype.str, blocks)
+    return _with_rows(digest, labels, row_ids)
+
+
+def _with_rows(digest: Digest, labels: Labels | None, row_ids: NDArray[Any]) -> str:
+    if labels is not None:
+        digest.array("labels", labels, "<i8")
+    return digest.text("row_ids", b"\n".join(row_ids.tolist())).hex()
+
+
+def meaning(header: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells features from others, as recipes hold it among their inputs.
+
+    The digest alone does not: it covers the stored numbers, the labels and the row ids, but neither
+    what a number stands for (the space) nor what a label stands for (the classes).
+    """
+    return {"features": header["digest"], "space": header["space"], "classes": header["classes"]}
+
+
+@dataclass
+class Features:
+    """A finished feature file, open for reading; made by `open_features`.
+
+    ``data``: the rows, in the file, or in memory once a run has read and checked them.
+    """
+
+    path: Path
+    header: Header
+    given_labels: Labels | None  # None of a file without labels
+    row_ids: NDArray[np.bytes_]
+    data: h5py.Dataset | NDArray[Any]
+    identity: workspace.Identity = ()
+
+    @property
+    def labels(self) -> Labels:
+        """The label of each row, int64 (n,); `UsageError` where the file has none."""
+        if self.given_labels is None:
+            raise UsageError(
+                f"{self.path} has no labels (made with --unlabelled); expected a feature file with "
+                "labels here. Without them rows can be predicted, and nothing else"
+            )
+        return self.given_labels
+
+    @property
+    def dim(self) -> int:
+        return int(self.data.shape[1])
+
+    def __len__(self) -> int:
+        return int(self.data.shape[0])
+
+    @cached_property
+    def by_id(self) -> NDArray[np.int64]:
+        """Indices (n,) that sort the rows by the bytes of their ids, as a partition has them."""
+        return np.argsort(self.row_ids, kind="stable")
+
+    def rows_digest(self) -> str:
+        """Which rows these are, as a partition says it; see `partitions.rows.rows_digest`."""
+        return rows_digest(self.row_ids[self.by_id], self.labels[self.by_id])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.header["classes"])
+
+    @property
+    def bits(self) -> int | None:
+        bits: int | None = self.header["space"]["fraction_bits"]
+        return bits
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """See `meaning`."""
+        return meaning(self.header)
+
+    def derived(
+        self, made_by: Mapping[str, Any], was: Mapping[str, Any],
+        space: Mapping[str, Any] | None = None, **source: Any,
+    ) -> Header:  # fmt: skip
+        """The header of a file that is made of these rows; ``was``: the provenance before it.
+
+        ``space``: another one than theirs; ``source``: what was done to the rows.
+        """
+        return {
+            "recipe": made_by,
+            "provenance": provenance(**was),
+            "space": self.header["space"] if space is None else space,
+            "classes": self.header["classes"],
+            "source": {**self.header["source"], **source},
+        }
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Rows start … stop−1 as heads take them."""
+        return self.wrap(self.stored(start, stop))
+
+    def stored(self, start: int, stop: int) -> NDArray[Any]:
+        """Rows start … stop−1 as they are stored, (rows, d) int16 or float32."""
+        with damage_as_error(self.path):
+            values: NDArray[Any] = self.data[start:stop]
+        return values
+
+    def _unchecked(self, start: int, values: NDArray[Any]) -> None:
+        """As `stored` from the start of a chunk into ``values``, without fletcher32."""
+        data = self.data
+        if isinstance(data, np.ndarray) or data.chunks != (schema.CHUNK_ROWS, self.dim):
+            values[:] = self.stored(start, start + len(values))
+            return
+        with damage_as_error(self.path):
+            for row in range(start, start + len(values), schema.CHUNK_ROWS):
+                part = values[row - start : row - start + schema.CHUNK_ROWS]
+                _, chunk = data.id.read_direct_chunk((row, 0))
+                part[:] = np.frombuffer(chunk, part.dtype, part.size).reshape(part.shape)
+
+    def wrap(self, values: NDArray[Any]) -> Rows:
+        """Stored values (n, d) as what heads take: fixed point or float32."""
+        return values if self.bits is None else FixedPoint(values, self.bits)
+
+    def block_rows(self) -> int:
+        """Rows of a block: a multiple of the chunk, about 32 MB as float64."""
+        chunk = schema.CHUNK_ROWS
+        return max(chunk, BLOCK_BYTES // (8 * self.dim) // chunk * chunk)
+
+    def blocks(self) -> Iterator[tuple[int, Rows]]:
+        """All rows in order, as (first row, block); see `stored_blocks`."""
+        return ((start, self.wrap(values)) for start, values in self.stored_blocks())
+
+    def stored_blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """All rows in order as they are stored, as (first row, block); blocks are only read.
+
+        The first pass of a process over a file compares its digest at the end and raises
+        `CorruptFileError` if it is another: what was computed from the blocks counts only when the
+        end is reached. Later passes take the bytes as they are, until the file changes. A run
+        keeps the rows, unless its head has one round and needs them once.
+        """
+        if isinstance(self.data, np.ndarray):
+            yield from self._pieces(self.data)
+            return
+        space, whole = workspace.current(), None
+        size = len(self) * self.dim * self.data.dtype.itemsize
+        if space is not None and space.keeps_rows and space.room.take(size):
+            whole = np.empty(self.data.shape, self.data.dtype)
+        try:
+            parts = self._parts(whole)
+            yield from parts if self.identity in _verified else self._checked(parts)
+        finally:
+            if space is not None and whole is not None:
+                space.room.give(size)
+        if space is not None and whole is not None:
+            whole.setflags(write=False)
+            space.keep(self.path, replace(self, data=whole), size)
+
+    def _pieces(self, rows: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+        for start in range(0, len(rows), self.block_rows()):
+            yield start, rows[start : start + self.block_rows()]
+
+    def _parts(self, whole: NDArray[Any] | None) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Blocks from the file, and into ``whole`` where there is one."""
+        for start in range(0, len(self), self.block_rows()):
+            stop = min(start + self.block_rows(), len(self))
+            shape = stop - start, self.dim
+            values = np.empty(shape, self.data.dtype) if whole is None else whole[start:stop]
+            self._unchecked(start, values)
+            yield start, values
+
+    def _checked(
+        self, parts: Iterator[tuple[int, NDArray[Any]]]
+    ) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The blocks, each of them in a digest that is compared at the end."""
+        digest, starts = Digest(), range(0, len(self), self.block_rows())
+        values = (block for _, block in parts)
+        passing = digest.passing("features", self.data.shape, self.data.dtype.str, values)
+        yield from zip(starts, passing, strict=True)
+        check_digest(self.path, self.header, _with_rows(digest, self.given_labels, self.row_ids))
+        if time.time() - max(self.identity[-2:], default=0) / 1e9 > SETTLED:
+            _verified.add(self.identity)
+
+
+def verify_features(path: Path) -> Header:
+    """Read every byte of a feature file and compare its digest; returns the header."""
+    with open_features(path, labelled=False) as features:
+        _verified.discard(features.identity)
+        for _ in features.stored_blocks():
+            pass
+        return features.header
+
+
+def check_alike(train: Path, test: Path) -> None:
+    """Refuse with `MismatchError` test features of another space, or of other classes."""
+    ours, theirs = (
+        {key: header[key] for key in ("space", "classes")}
+        for header in (read_header(train, "features"), read_header(test, "features"))
+    )
+    if where := difference(ours, theirs, f"in {train}", f"in {test}"):
+        raise MismatchError(
+            f"the test features {test} do not fit {train}: {where}; extract both with the same "
+            "backbone and options"
+        )
+
+
+@contextmanager
+def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
+    """Open a finished feature file; labels and row ids are read, features as they are asked for.
+
+    A file without labels is refused (`UsageError`) unless ``labelled`` is False, which is for work
+    that needs none. A run is given the rows that it has read before, see `cache.workspace`.
+    """
+    kept = workspace.known(path, Features)
+    if kept is not None:
+        if labelled:
+            _ = kept.labels
+        yield kept
+        return
+    with reading(path, "features") as (file, header):
+        with damage_as_error(path):
+            data = checked_dataset(path, file, schema.FEATURES)
+            labels = get_array(path, file, schema.LABELS) if schema.LABELS in file else None
+            row_ids = get_array(path, file, schema.ROW_IDS)
+            space = header["space"]
+            wanted = (len(row_ids), space["dim"]), schema.FEATURE_TYPES[space["dtype"]]
+        if (data.shape, data.dtype.str) != wanted or (
+            labels is not None and len(labels) != len(row_ids)
+        ):
+            said = "no labels" if labels is None else f"{len(labels)} labels"
+            raise CorruptFileError(
+                f"{path} is damaged: features {data.shape} {data.dtype.str}, {said} "
+                f"and {len(row_ids)} row ids do not fit together; its header says {wanted[1]} with "
+                f"{space['dim']} features per row"
+            )
+        _check_labels(path, labels, len(header["classes"]))
+        at = workspace.identity_of(os.fstat(file.id.get_vfd_handle()))
+        found = Features(path, header, labels, row_ids, data, at)
+        if labelled:
+            _ = found.labels
+        yield found
+
+
+def _check_labels(path: Path, labels: Labels | None, classes: int) -> None:
+    if labels is None and classes:
+        raise CorruptFileError(f"{path} is damaged: it has {classes} classes and no /labels")
+    if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        raise CorruptFileError(
+            f"{path} is damaged: labels run from {labels.min()} to {labels.max()}, with "
+            f"{classes} classes"
+        )

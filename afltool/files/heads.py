@@ -1,0 +1,244 @@
+"""Writes and reads head files; makes heads from a name with options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cache import workspace
+from ..errors import AflError, CorruptFileError, MismatchError, UsageError
+from ..heads import OPTIONS, head_class, make_head, make_options
+from ..heads.base import Head, Source
+from ..inputs import nearest
+from ..options.used_with import refuse_unused
+from ..values.arrays import Array
+from ..values.differences import difference
+from ..values.digest import canonical_json
+from ..values.frozen import Once, freeze
+from ..values.statistics import Context
+from . import hdf5, schema
+from .arrays import damage_as_error
+from .features import Features, open_features
+from .provenance import provenance
+
+
+def save_head(
+    path: Path, head: Head, made_by: Mapping[str, Any], context: Context | None, **more: Any
+) -> Path:
+    """Write a head; ``context`` is that of the total it was solved from, if any.
+
+    A run keeps it as its file holds it, for the rounds to come.
+    """
+    kept = _kept(head, context)
+    header = {
+        "digest": (kept or head).digest(),
+        "recipe": dict(made_by),
+        "provenance": provenance(**more),
+        "name": head.name,
+        "options": head.options.as_dict(),
+        "phase": head.phase(),
+        "dim": head.dim,
+        "space": dict(context.space) if context else None,
+        "classes": list(context.classes) if context else None,
+        "report": head.report,
+    }
+    named = (kept or head).arrays()  # of earlier rounds the checksums of what is kept are known
+    hdf5.write_file(path, "head", header, {f"{schema.ARRAYS}/{k}": a for k, a in named.items()})
+    if kept is not None:
+        written = _Written(kept, canonical_json({"kind": "head", **header}))
+        workspace.keep(path, written, sum(a.nbytes for a in named.values()), written=True)
+    return path
+
+
+def _kept(head: Head, context: Context | None) -> Head | None:
+    """The head as a reader of its file would have it; None outside a run."""
+    named = head.arrays()
+    if workspace.current() is None or not all(map(_finite, named.values())):
+        return None
+    begun = type(head)(head.options)
+    return _restored(begun, head.phase(), head.dim, context.classes if context else (), named)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A head as its file holds it, and its header as JSON."""
+
+    head: Head
+    header: str
+
+    def read(self) -> tuple[Head, dict[str, Any]]:
+        """Copies of what may be changed; arrays are only read."""
+        head, header = copy(self.head), json.loads(self.header)
+        head.report = header["report"]
+        return head, header
+
+
+def _of_file(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Head:
+    begun = make_head(header["name"], header["options"])
+    return _restored(begun, header["phase"], header["dim"], header["classes"] or (), arrays)
+
+
+def _restored(
+    begun: Head,
+    phase: str | None,
+    dim: int | None,
+    classes: Sequence[str],
+    arrays: Mapping[str, Array],
+) -> Head:
+    """The head of a file from one before its first phase; nobody can write into its arrays."""
+    head = begun.restore(phase, {name: np.ascontiguousarray(a) for name, a in arrays.items()})
+    head = head if dim is None else head.bind(dim, len(classes))
+    freeze(head.arrays().values())
+    return head
+
+
+def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
+    """Read a head and its header; its digest is checked."""
+    written = workspace.known(path, _Written)
+    return _read(path) if written is None else written.read()
+
+
+def _read(path: Path) -> tuple[Head, dict[str, Any]]:
+    header, arrays = hdf5.read_file(path, "head")
+    with damage_as_error(path):
+        prefix = schema.ARRAYS + "/"
+        named = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+        try:
+            head = _of_file(header, named)
+        except AflError as error:
+            raise CorruptFileError(f"{path} is damaged: {error}") from None
+        for name, array in named.items():
+            check_numbers(path, name, array)
+        strange = sorted(named.keys() ^ head.arrays().keys())
+        if strange:
+            raise CorruptFileError(
+                f"{path} is damaged: a {head.name} head of phase {head.phase()!r} does not hold "
+                f"{strange[0]!r}"
+                if strange[0] in named
+                else f"{path} is damaged: the array {strange[0]!r} of its head is absent"
+            )
+        head.report = header["report"]
+        hdf5.check_digest(path, header, head.digest())
+    return head, header
+
+
+def load_solved_head(path: Path) -> tuple[Head, dict[str, Any]]:
+    """`load_head` of one that scores rows; `UsageError` where it is not solved yet."""
+    head, header = load_head(path)
+    if head.phase() is not None:
+        raise not_solved(head, path)
+    return head, header
+
+
+def not_solved(head: Head, path: str | Path) -> UsageError:
+    """What is said of a head that cannot score rows yet."""
+    return UsageError(
+        f"the head {path} is not solved yet: its next phase is {head.phase()!r} (local-stats)"
+    )
+
+
+def check_fits(head: str | Path, header: Mapping[str, Any], rows: Features) -> None:
+    """Refuse with `MismatchError` features of another space, or other classes, than the head's.
+
+    A head that was made of no features, and is bound to none, fits all, one whose space has no
+    ``dtype`` any number format. Classes are those of labels, where there are any.
+    """
+    named = ("space", "classes") if rows.given_labels is not None else ("space",)
+    check_bound(head, header, rows.path, {key: rows.header[key] for key in named})
+
+
+def check_bound(
+    head: str | Path, header: Mapping[str, Any], path: str | Path, found: Mapping[str, Any]
+) -> None:
+    """`check_fits` of a file whose header or context says ``found`` of its rows."""
+    known = [key for key in found if header[key]]
+    ours, theirs = ({key: one[key] for key in known} for one in (header, found))
+    if header["space"] and "dtype" not in header["space"]:
+        alike = {key: header["space"].get(key) for key in ("dtype", "fraction_bits")}
+        ours, theirs = ({**one, "space": {**one["space"], **alike}} for one in (ours, theirs))
+    if where := difference(ours, theirs, f"in {head}", f"in {path}"):
+        raise MismatchError(
+            f"{path} does not fit the head {head}: {where}; extract its rows with the backbone, "
+            "options and classes of the head"
+        )
+
+
+def check_numbers(path: Path, name: str, array: Array) -> None:
+    """Refuse an array of a head that is not of finite numbers."""
+    if not _finite(array):
+        what = "is not of numbers"
+        if array.dtype.kind in "f":
+            what = f"has {int((~np.isfinite(array)).sum())} entries that are NaN or infinite"
+        raise CorruptFileError(
+            f"{path} is damaged: the array {name!r} of its head {what}; solve it again, and look "
+            "at the total that it was solved from"
+        )
+
+
+@Once
+def _finite(array: Array) -> bool:
+    """Whether it is of finite numbers."""
+    return array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
+
+
+def rows_of(path: Path) -> Context:
+    """What a feature file's rows are: its space and its classes."""
+    header = hdf5.read_header(path, "features")
+    return Context(header["space"], tuple(header["classes"]))
+
+
+def new_head(
+    name: str, options: Mapping[str, Any] | None = None
+) -> tuple[Head, Mapping[str, Any] | None]:
+    """A head before its first phase; files that its options name are read into it.
+
+    Also the feature space that it is bound to by such a file, if any.
+    """
+    chosen, space = make_options(name, options), None
+    refuse_unused(chosen, chosen.facts(), options or {})
+    with ExitStack() as files:
+        sources = {}
+        for option in chosen.files():
+            path = Path(getattr(chosen, option))
+            sources[option], space = _source(path, files)
+        return head_class(name)(chosen, sources), space
+
+
+def _source(path: Path, files: ExitStack) -> tuple[Source, Mapping[str, Any] | None]:
+    """What a file that an option names holds, and its feature space; ``files`` closes it."""
+    if hdf5.read_header(path)["kind"] == "head":
+        found, header = load_head(path)
+        return Source("head", header["digest"], (), found.arrays()), header["space"]
+    rows = files.enter_context(open_features(path, labelled=False))
+    source = Source("features", rows.header["digest"], (X for _, X in rows.blocks()))
+    return source, rows.header["space"]
+
+
+def head_from(
+    spec: str | Path, options: Mapping[str, Any] | None = None
+) -> tuple[Head, dict[str, Any] | None]:
+    """A head and its header from a file, or one from a name with its options (None)."""
+    path = Path(spec)
+    if str(spec) in OPTIONS or (path.suffix != ".h5" and not path.exists()):
+        if str(spec) not in OPTIONS and (near := nearest(path)) is not None:
+            raise UsageError(f"there is no head {str(spec)!r}; did you mean {near}?")
+        head = make_head(str(spec), options)
+        if head.options.files():
+            raise UsageError(
+                f"--{head.options.files()[0]} FILE ends up in the head: write it first (afltool "
+                f"head {spec} … -o head0.h5) and give --head head0.h5 to everybody"
+            )
+        return head, None
+    if options:
+        raise UsageError(
+            f"{path} is a head file and holds its options: --{min(options).replace('_', '-')} "
+            "cannot be given beside it"
+        )
+    return load_head(path)

@@ -1,0 +1,166 @@
+"""Writes and reads statistics files: of one client, of several, of all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cache import workspace
+from ..errors import CorruptFileError, InvalidDataError, naming
+from ..heads import conditions
+from ..values.arrays import Array
+from ..values.clients import Client, ClientId
+from ..values.digest import canonical_json, narrowest
+from ..values.statistics import MOST_ROWS, Context, Statistics
+from . import hdf5, schema
+from .arrays import damage_as_error
+from .provenance import versions
+
+
+def save_statistics(
+    path: Path,
+    s: Statistics,
+    made_by: Mapping[str, Any],
+    head_file: str | None = None,
+    seconds: float | None = None,
+    seal: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    kept: bool = True,
+) -> Path:
+    """Write the statistics of one client or of many; integers in their narrowest type.
+
+    ``head_file``: the name of the head file that they were gathered for, a hint for `solve`;
+    ``seconds``: what gathering them took; ``seal``: adds a client's signature to the header. A run
+    keeps them in memory, too, unless ``kept`` is False.
+    """
+    header = statistics_header(s, made_by, s.digest())
+    header["provenance"] = versions(head_file=head_file, seconds=seconds)
+    header = header if seal is None else seal(header)
+    arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
+    hdf5.write_file(path, "statistics", header, {**arrays, schema.CLASS_COUNTS: s.class_counts})
+    if kept and workspace.current() is not None:
+        named = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
+        text = canonical_json({"kind": "statistics", **header})
+        written = _of_file(json.loads(text), named, s.class_counts).unchanging(header["digest"])
+        workspace.keep(path, written, sum(a.nbytes for a in named.values()), written=True)
+        hdf5.keep_header(path, "statistics", text)
+    return path
+
+
+def statistics_header(s: Statistics, made_by: Mapping[str, Any], digest: str) -> dict[str, Any]:
+    """The header of statistics, masked or not, without provenance."""
+    return {
+        "digest": digest,
+        "recipe": dict(made_by),
+        "phase": s.phase,
+        "context": s.context.as_dict(),
+        "clients": _clients_table(s.clients),
+    }
+
+
+def load_statistics(path: Path, seen: str | None = None) -> Statistics:
+    """Read a statistics file: its digest is checked, and whether any rows can have such sums.
+
+    ``seen``: what its header was when it was checked, see `hdf5.check_unchanged`.
+    """
+    s = workspace.known(path, Statistics)
+    if s is None:
+        s = _read(path, seen)
+    elif seen is not None:
+        hdf5.check_unchanged(path, hdf5.read_header(path), seen)
+    _check_counts(path, s)
+    with naming(path):
+        conditions.check(s)
+    return s
+
+
+def _read(path: Path, seen: str | None) -> Statistics:
+    header, arrays = hdf5.read_file(path, "statistics", seen)
+    with damage_as_error(path):
+        prefix = schema.ARRAYS + "/"
+        named = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+        wide = {name: _wide(a) for name, a in named.items()}
+        s = _of_file(header, wide, arrays[schema.CLASS_COUNTS])
+    hdf5.check_digest(path, header, s.digest())
+    return s
+
+
+def _of_file(
+    header: Mapping[str, Any], arrays: Mapping[str, Array], counts: NDArray[np.int64]
+) -> Statistics:
+    return Statistics(header["phase"], arrays, counts, context_of(header), clients_of(header))
+
+
+def _check_counts(path: Path, s: Statistics) -> None:
+    """Check what the digest does not cover: rows per class and per client must agree."""
+    counts, classes = s.class_counts, s.context.classes
+    if len(counts) != len(classes) or ((counts < 0).any() and not s.context.noise):
+        raise CorruptFileError(
+            f"{path} is damaged: it counts the rows of {len(counts)} classes, the least "
+            f"{counts.min(initial=0)}; expected {len(classes)} counts from 0 on"
+        )
+    if float(counts.sum(dtype=np.float64)) > MOST_ROWS:
+        raise InvalidDataError(
+            f"{path} counts {counts.sum(dtype=np.float64):.4g} rows; expected at most 2^53"
+        )
+    told = [client.rows for client in s.clients.values() if client.rows is not None]
+    listed = sum(told)
+    if s.clients and len(told) == len(s.clients) and s.rows != listed:
+        raise CorruptFileError(
+            f"{path} is damaged: its classes have {s.rows} rows, its {len(s.clients)} clients "
+            f"{listed}; make it or fetch it again"
+        )
+
+
+def context_of(header: Mapping[str, Any]) -> Context:
+    """The context in the header of a statistics file."""
+    context = header["context"]
+    return Context(
+        context["space"], tuple(context["classes"]), context["head"], context.get("noise", {})
+    )
+
+
+def clients_of(header: Mapping[str, Any]) -> dict[ClientId, Client]:
+    """The clients in the header of a statistics file."""
+    table = header["clients"]
+    names = ("names", "rows", "gamma", "partition", "source", "held_out", "dealt_to")
+    columns = [table[name] for name in names]
+    clients = {}
+    for name, rows, gamma, partition, source, held_out, dealt_to in zip(*columns, strict=True):
+        digest, dealt = table["partitions"][partition]
+        who = ClientId(name, digest)
+        clients[who] = Client(
+            rows, gamma, table["sources"][source], dealt, bool(held_out), dealt_to
+        )
+    if len(clients) < len(table["names"]):
+        raise ValueError("a client is listed twice")
+    return clients
+
+
+def _clients_table(clients: Mapping[ClientId, Client]) -> dict[str, Any]:
+    """The clients as columns, sorted, so that equal sums make equal tables; digests stand once."""
+    rows = sorted(clients.items(), key=lambda item: item[0])
+    partitions = sorted({(who.partition, c.rows_digest) for who, c in rows})
+    sources = sorted({c.source for _, c in rows})
+    at_partition = {p: i for i, p in enumerate(partitions)}
+    at_source = {s: i for i, s in enumerate(sources)}
+    return {
+        "names": [who.name for who, _ in rows],
+        "rows": [c.rows for _, c in rows],
+        "gamma": [c.gamma for _, c in rows],
+        "partition": [at_partition[who.partition, c.rows_digest] for who, c in rows],
+        "source": [at_source[c.source] for _, c in rows],
+        "held_out": [int(c.held_out) for _, c in rows],
+        "dealt_to": [c.dealt_to for _, c in rows],
+        "partitions": [list(p) for p in partitions],
+        "sources": sources,
+    }
+
+
+def _wide(a: Array) -> Array:
+    kind = np.int64 if np.issubdtype(a.dtype, np.integer) else np.float64
+    return a.astype(kind, copy=False)

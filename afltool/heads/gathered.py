@@ -1,8 +1,0 @@
-"""Names of the arrays that heads of one linear system gather; this module does not import SciPy."""
-
-from __future__ import annotations
-
-from ..phases import Phase
-
-PHASE = Phase("gram")  # the only phase of a head that is one linear system
-GRAM, CROSS = "gram", "cross"  # the arrays of its statistics

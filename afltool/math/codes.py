@@ -1,0 +1,201 @@
+"""Real features → codes: thresholds, digits, groups (Bacellar et al., CVPR 2026, equations 3–5).
+
+A digit counts how many of its thresholds a feature exceeds, each with a sign,
+
+    digit = Σ_s sign_s · [x > cut_s]  ∈ {0 … k−1},
+
+and G digits, dealt by a seeded shuffle, make one code, idx = Σ_i digit_i k^i < V = k^G (4). With B
+buckets a feature the three bucketings of the paper's table 2 are
+
+    integer    1 digit, k = B       the bucket's number: B−1 cuts, all counted
+    onehot     B digits, k = 2      1 in its bucket: its lower cut minus its upper one
+    overlap    B digits, k = 2      one cut each: neighbouring values share most digits
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidDataError
+from ..values.arrays import F64
+from .fixedpoint import LARGEST, FixedPoint, Rows, check_finite, real
+
+Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
+
+
+def digits_per_feature(bucketing: str, buckets: int) -> int:
+    """L, the digits of one feature."""
+    return 1 if bucketing == "integer" else buckets
+
+
+def levels(bucketing: str, buckets: int) -> F64:
+    """Shares of the rows below each threshold: B for overlap, else the B−1 between buckets.
+
+    >>> levels("onehot", 4)
+    array([0.25, 0.5 , 0.75])
+    """
+    count = buckets + (bucketing == "overlap")
+    return np.arange(1, count) / count
+
+
+def even_thresholds(low: float, high: float, bucketing: str, buckets: int, dim: int) -> F64:
+    """The same evenly spaced thresholds for every feature, (d, T): no data needed."""
+    shares = levels(bucketing, buckets)
+    return np.tile(low + (high - low) * shares, (dim, 1))
+
+
+def deal(digits: int, groups: int, group_size: int, seed: int) -> NDArray[np.int64]:
+    """Which digits make up which code: (E, G) numbers below ``digits``.
+
+    All digits are shuffled, as often as needed, and the first E·G are taken: if E·G is the number
+    of digits, each is used once. The generator is ``numpy.random.RandomState(seed)``, whose stream
+    NumPy has frozen, so the result is the same on all platforms and versions.
+    """
+    rng = np.random.RandomState(seed)
+    wanted = groups * group_size
+    shuffles = [rng.permutation(digits) for _ in range(-(-wanted // digits))]
+    dealt = np.concatenate(shuffles)[:wanted]
+    return dealt.reshape(groups, group_size).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Coder:
+    """Turns rows into codes; made by `coder`.
+
+    ``features`` (E, G): which feature each digit reads; ``cuts`` (E, G, S) and ``signs`` (S,): its
+    thresholds and how they count; ``radix`` k.
+    """
+
+    features: NDArray[np.int64]
+    cuts: F64
+    signs: tuple[int, ...]
+    radix: int
+
+    @property
+    def size(self) -> int:
+        """V = k^G, the codes of one group."""
+        return int(self.radix ** self.features.shape[1])
+
+    def codes(self, X: Rows) -> Codes:
+        """Codes (E, n), uint8 or uint16, of rows X (n, d): E·G·S comparisons a row.
+
+        Raises `InvalidDataError` for NaN or infinite features.
+        """
+        columns, cuts = _comparable(X, self.cuts)
+        groups, digits = self.features.shape
+        out = np.zeros((groups, len(X)), np.uint8 if self.size <= 256 else np.uint16)
+        for j in range(groups):
+            for i in range(digits):
+                x = columns[self.features[j, i]]
+                for cut, sign in zip(cuts[j, i], self.signs, strict=True):
+                    step = (x > cut).astype(out.dtype) * out.dtype.type(self.radix**i)
+                    (np.add if sign > 0 else np.subtract)(out[j], step, out=out[j])
+        return out
+
+
+def coder(thresholds: F64, bucketing: str, buckets: int, dealt: NDArray[np.int64]) -> Coder:
+    """A `Coder` from thresholds (d, T) and dealt digits (E, G); digit feature·L + l."""
+    each = digits_per_feature(bucketing, buckets)
+    feature, level = dealt // each, dealt % each
+    if bucketing == "overlap":
+        return Coder(feature, thresholds[feature, level][..., None], (1,), 2)
+    if bucketing == "onehot":
+        ends = np.full((len(thresholds), 1), np.inf)
+        bounds = np.hstack([-ends, thresholds, ends])
+        cuts = np.stack([bounds[feature, level], bounds[feature, level + 1]], axis=-1)
+        return Coder(feature, cuts, (1, -1), 2)
+    return Coder(feature, thresholds[feature], (1,) * thresholds.shape[1], buckets)
+
+
+def one_hot(codes: Codes, size: int) -> F64:
+    """Φ (n, E·V), dense: 1 where column j·V + v has idx_j = v, else 0; codes (E, n) below V.
+
+    >>> one_hot(np.array([[1], [0]], dtype=np.uint8), 2)
+    array([[0., 1., 1., 0.]])
+    """
+    groups, rows = codes.shape
+    out = np.zeros((rows, groups * size))
+    places = codes.T.astype(np.intp) + np.arange(groups) * size
+    np.put_along_axis(out, places, 1.0, axis=1)
+    return out
+
+
+def _comparable(X: Rows, cuts: F64) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    """Features as rows (d, n), and cuts of a type that compares with them exactly.
+
+    For integers x̂ > t·2^f is x̂ > ⌊t·2^f⌋, and ±32767 bound every x̂.
+    """
+    if isinstance(X, FixedPoint):
+        whole = np.floor(cuts * 2.0**X.bits).clip(-LARGEST - 1, LARGEST)
+        return np.ascontiguousarray(X.values.T), whole.astype(np.int16)
+    values = real(X)
+    check_finite(values)
+    return np.ascontiguousarray(values.T), cuts
+
+
+# ---------------------------------------------------------------- histograms and quantiles
+
+STEPS = 16  # grid steps in an octave: quantiles are known to 1/16 of their value
+FINE_BITS = 9  # resolution 2^−9 near zero where features are no integers
+TOP_BITS = 24  # and their range, ±2^(24 − 9)
+
+
+def grid(bits: int | None) -> F64:
+    """Edges of the grid on which features are counted: ascending, symmetric, in units of one.
+
+    A bin is (edge before, edge]; the first holds everything up to the first edge. Every multiple
+    of 2^−f up to 32·2^−f is an edge, then 16 to an octave, up to 32767·2^−f for features with f
+    fraction bits (385 edges) and to ±32768 for real ones, so that there is no value beyond.
+    """
+    top = TOP_BITS if bits is None else 15
+    octaves = [np.arange(STEPS, 2 * STEPS) << octave for octave in range(top - 4)]
+    up = np.concatenate([np.arange(STEPS), *octaves, [1 << top]])
+    scale = 2.0 ** -(FINE_BITS if bits is None else bits)
+    edges: F64 = np.concatenate([-up[:0:-1], up]) * scale
+    return edges
+
+
+def histogram(X: Rows) -> NDArray[np.int64]:
+    """Counts (d, bins) of each feature on the grid; additive over rows.
+
+    Raises `InvalidDataError` for real features that are not finite or beyond the grid.
+    """
+    if isinstance(X, FixedPoint):
+        every = np.arange(-LARGEST - 1, LARGEST + 1) * 2.0**-X.bits
+        edges = grid(X.bits)
+        bins = np.searchsorted(edges, every)[X.values.astype(np.intp) + LARGEST + 1]
+    else:
+        edges, values = grid(None), real(X)
+        check_finite(values)
+        _check_range(values, float(edges[-1]))
+        bins = np.searchsorted(edges, values)
+    dim, count = bins.shape[1], len(edges)
+    found = np.bincount((bins + np.arange(dim) * count).ravel(), minlength=dim * count)
+    return found.reshape(dim, count).astype(np.int64)
+
+
+def _check_range(values: NDArray[np.floating], largest: float) -> None:
+    bad = np.argwhere(np.abs(values) > largest)
+    if len(bad):
+        row, column = bad[0]
+        raise InvalidDataError(
+            f"row {row}, feature {column} is {values[row, column]:.6g}, beyond the ±{largest:g} "
+            "in which thresholds are sought: scale the features"
+        )
+
+
+def quantiles(counts: NDArray[np.int64], shares: F64, edges: F64) -> F64:
+    """Per-feature quantiles (d, T) on the grid from counts (d, bins).
+
+    The smallest edge that at least the share q of the rows does not exceed: NumPy's quantile of
+    method 'inverted_cdf', rounded up to the grid. Without rows it is the first edge.
+    """
+    below = counts.cumsum(axis=1)
+    wanted = np.ceil(shares * below[:, -1:] - 1e-9)
+    places = (below[:, None, :] < wanted[:, :, None]).sum(axis=2)
+    found: F64 = edges[places]
+    return found

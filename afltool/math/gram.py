@@ -1,0 +1,191 @@
+"""Gram matrix XᵀX and cross-correlation XᵀY of rows and one-hot labels.
+
+Products run in float64 through BLAS ``dsyrk`` (half the work of a full product). For fixed-point
+rows they are exact integers, see `afltool.math.fixedpoint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dgemm, dsyrk, sgemm, ssyrk
+from scipy.sparse import csc_matrix
+
+from ..errors import InvalidDataError
+from .fixedpoint import FixedPoint, Rows, check_int64, dim, exact_rows
+from .triangle import length, pack
+
+PIECE = 512  # rows: 2 MB of 512 features in float64
+BUFFER_BYTES = 64 << 20  # of float64 rows; blocks are half as large, see `files.features`
+LARGEST_ENTRY = 2**15  # of |x̂|: int16, and the constant feature 2^bits
+
+
+class Products:
+    """The sums XᵀX and XᵀY over blocks of rows, every block through the same float64 buffer.
+
+    A new buffer for each block would double the cost of the conversion, by page faults. BLAS
+    adds each block to the triangle in place. For fixed-point rows every sum is exact, because the
+    triangle is added to int64 before a sum could exceed 2^53.
+    """
+
+    def __init__(self, d: int, classes: int, bits: int | None, intercept: bool = False) -> None:
+        self.bits, self.classes, self.rows = bits, classes, 0
+        self._constant = [1.0 if bits is None else 2.0**bits] if intercept else []
+        width = d + intercept
+        self._buffer = np.empty((0, width))
+        self._upper = np.zeros((width, width), order="F")
+        self._moved = np.zeros(0 if bits is None else length(width), dtype=np.int64)
+        self._room = exact_rows(LARGEST_ENTRY)  # rows until the triangle has to move
+        # Sums of n int16 numbers stay below n · 2^15: float64 holds them exactly up to 2^38 rows.
+        self._sums = np.zeros((classes, width))
+
+    @classmethod
+    def like(cls, X: Rows, classes: int, intercept: bool = False) -> Products:
+        """Empty sums for rows like X.
+
+        With ``intercept`` a constant feature 1 (2^bits in fixed point, as exact as any other) is
+        appended as the last column.
+        """
+        return cls(dim(X), classes, X.bits if isinstance(X, FixedPoint) else None, intercept)
+
+    @classmethod
+    def over(
+        cls, blocks: Iterable[tuple[Rows, NDArray[np.int64]]], classes: int, intercept: bool = False
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """`result` of all blocks, of which there is at least one."""
+        stream = iter(blocks)
+        X, y = next(stream)
+        products = cls.like(X, classes, intercept).add(X, y)
+        for X, y in stream:
+            products.add(X, y)
+        return products.result()
+
+    def add(self, X: Rows, y: NDArray[np.int64]) -> Products:
+        """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""
+        check_labels(y, self.classes)
+        values = X.values if isinstance(X, FixedPoint) else X
+        self.rows += len(y)
+        if self.bits is not None:
+            check_int64(self.rows, LARGEST_ENTRY)
+        step = min(self._largest_step(), exact_rows(LARGEST_ENTRY))
+        for start in range(0, len(y), step):
+            self._add(values[start : start + step], y[start : start + step])
+        return self
+
+    def result(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """gram as a packed triangle and cross (d, C); int64 for fixed point, else float64.
+
+        They equal ``np.tril(X.T @ X)`` row by row and ``X.T @ np.eye(classes)[y]``, in units of
+        2^(−2 bits) and 2^−bits for fixed point.
+        """
+        sums = np.ascontiguousarray(self._sums.T)
+        if self.bits is None:
+            return pack(self._upper.T), sums
+        self._move()
+        return self._moved, sums.astype(np.int64)
+
+    def _largest_step(self) -> int:
+        return max(PIECE, BUFFER_BYTES // (8 * self._buffer.shape[1]))
+
+    def _add(self, values: NDArray[Any], y: NDArray[np.int64]) -> None:
+        n, d = values.shape
+        if len(self._buffer) < n:
+            self._buffer = np.empty((n, self._buffer.shape[1]))
+            self._buffer[:, d:] = self._constant
+        real = self._buffer[:n]
+        for start in range(0, n, PIECE):  # summed while the cache still holds what was converted
+            part = slice(start, start + PIECE)
+            np.copyto(real[part, :d], values[part])
+            self._sums += _class_sums(real[part], y[part], self.classes)
+        if self._room < n and self.bits is not None:
+            self._move()
+        self._room -= n
+        # C-contiguous rows go to Fortran's BLAS uncopied, as a transpose.
+        dsyrk(1.0, real.T, beta=1.0, c=self._upper, overwrite_c=1)
+
+    def _move(self) -> None:
+        self._moved += pack(self._upper.T).astype(np.int64)
+        self._upper[:] = 0.0
+        self._room = exact_rows(LARGEST_ENTRY)
+
+
+def gram_and_cross(
+    X: Rows, y: NDArray[np.int64], classes: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """XᵀX as a packed triangle and XᵀY (d, C) of rows with labels, see `Products.result`."""
+    return Products.like(X, classes).add(X, y).result()
+
+
+def real_gram(X: NDArray[Any]) -> NDArray[np.float64]:
+    """XᵀX as a packed float64 triangle, the product itself in the type of X, float32 or float64.
+
+    For features that are real numbers. A float32 product rounds within its block of rows; add the
+    blocks in float64. Twice as fast as `gram_and_cross`.
+    """
+    if not len(X):
+        return np.zeros(length(X.shape[1]))
+    syrk = ssyrk if X.dtype == np.float32 else dsyrk
+    room = np.empty((X.shape[1], X.shape[1]), X.dtype, order="F")
+    return np.asarray(pack(syrk(1.0, X.T, c=room, overwrite_c=1).T), dtype=np.float64)
+
+
+def real_cross(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+    """XᵀY (d, C) of float32 or float64 rows, as float64; the sums as in `real_gram`."""
+    check_labels(y, classes)
+    return np.ascontiguousarray(_class_sums(X, y, classes).T, dtype=np.float64)
+
+
+def product(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
+    """A B in C order, float32 or float64, by SciPy's BLAS, as the other products here.
+
+    NumPy and SciPy each bring an OpenBLAS, whose waiting threads keep the processor busy. A product
+    by one right after a product by the other takes 1.8 times as long on two cores.
+    """
+    if not A.size or not B.size:
+        return np.asarray(A @ B)
+    (a, turned_a), (b, turned_b) = _fortran(B.T), _fortran(A.T)
+    gemm = sgemm if A.dtype == np.float32 else dgemm
+    room = np.empty((B.shape[1], len(A)), A.dtype, order="F")  # SciPy's own would be zeroed first
+    found: NDArray[Any] = gemm(
+        1.0, a, b, c=room, trans_a=turned_a, trans_b=turned_b, overwrite_c=1
+    ).T
+    return found
+
+
+def _fortran(M: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """(M, 0), or (Mᵀ, 1) where BLAS would copy M."""
+    return (M, 0) if M.flags.f_contiguous else (M.T, 1)
+
+
+def add_product(target: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
+    """target += A Bᵀ in place, by one BLAS call: target (n, d), A (n, r), B (d, r), one type.
+
+    A contiguous target is written where it lies; NumPy would make the product first and then add.
+    """
+    if not target.size or not A.size:
+        return
+    gemm = sgemm if target.dtype == np.float32 else dgemm
+    found = gemm(1.0, B.T, A.T, beta=1.0, c=target.T, trans_a=1, overwrite_c=1)
+    if not np.shares_memory(found, target):
+        target[:] = found.T
+
+
+def check_labels(y: NDArray[np.int64], classes: int) -> None:
+    """Raise `InvalidDataError` for a label outside 0 … classes−1."""
+    bad = (y < 0) | (y >= classes)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InvalidDataError(
+            f"row {row} has label {int(y[row])}; with {classes} classes labels run from 0 to "
+            f"{classes - 1} ({int(bad.sum())} of {len(y)} rows are outside)"
+        )
+
+
+def _class_sums(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[Any]:
+    """YᵀX (C, d): each row added to the sum of its class, n·d additions."""
+    n = len(y)
+    one_hot = csc_matrix((np.ones(n, X.dtype), y, np.arange(n + 1)), shape=(classes, n))
+    return np.asarray(one_hot @ X)

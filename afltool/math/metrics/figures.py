@@ -1,0 +1,285 @@
+"""Figures of scored rows, each as scikit-learn defines it; rows may have weights.
+
+A weight of 0 leaves a row out, a weight of 2 counts it twice: so one site's rows, or a bootstrap
+sample, are given by weights alone. ``w`` is float64 (n,) in every function; a figure that the rows
+do not determine is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UsageError
+
+Weights = NDArray[np.float64]
+Of = Callable[["Scored", Weights], float]  # of rows, weighted
+BINS = 15  # of the expected calibration error
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Rows that a head scored: ``y`` and ``predicted`` int64 (n,).
+
+    ``own`` and ``confidence`` float64 (n,): the probabilities of the row's own and of its predicted
+    class, None where the head defines no probabilities. ``scores`` float64 (n, C): None if no
+    requested figure needs them. ``positive``: the class that figures of one class are of.
+    """
+
+    y: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    classes: int
+    own: NDArray[np.float64] | None = None
+    confidence: NDArray[np.float64] | None = None
+    scores: NDArray[np.float64] | None = None
+    positive: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        scores: NDArray[np.float64],
+        y: NDArray[np.int64],
+        probabilities: NDArray[np.float64] | None = None,
+        keep_scores: bool = True,
+    ) -> Scored:
+        """Rows with scores (n, C); the first of equal highest scores is predicted."""
+        rows, predicted = np.arange(len(y)), scores.argmax(axis=1)
+        return cls(
+            y,
+            predicted,
+            scores.shape[1],
+            None if probabilities is None else probabilities[rows, y],
+            None if probabilities is None else probabilities[rows, predicted],
+            scores if keep_scores else None,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Scored]) -> Scored:
+        """The rows of all parts, one after another."""
+
+        def column(name: str) -> Any:
+            columns = [getattr(part, name) for part in parts]
+            return None if columns[0] is None else np.concatenate(columns)
+
+        arrays = {name: column(name) for name in ("y", "predicted", "own", "confidence", "scores")}
+        return cls(classes=parts[0].classes, **arrays)
+
+    def confusion(self, w: Weights) -> NDArray[np.float64]:
+        """Weight of the rows of each true class (row) and predicted class (column), (C, C)."""
+        cells = self.y * self.classes + self.predicted
+        found = np.bincount(cells, w, minlength=self.classes**2).astype(np.float64)
+        return found.reshape(self.classes, self.classes)
+
+    @cached_property
+    def margins(self) -> NDArray[np.float64]:
+        """The margins that rank rows by each class, (C, n): scores; of two classes the
+        difference."""
+        if self.scores is None:
+            raise ValueError("the rows were scored without keeping their scores")
+        if self.classes == 2:
+            margin = self.scores[:, 1] - self.scores[:, 0]
+            return np.stack([-margin, margin])
+        return np.ascontiguousarray(self.scores.T)
+
+    @cached_property
+    def ranked(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """For each class the rows from the lowest margin on, and where equal margins begin."""
+        found = []
+        for margin in self.margins:
+            order = np.argsort(margin, kind="stable")
+            ordered = margin[order]
+            starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+            found.append((order, starts))
+        return found
+
+
+def _shares(over: NDArray[Any], under: NDArray[Any]) -> NDArray[np.float64]:
+    """over / under; NaN where ``under`` is 0."""
+    found = np.full(len(under), np.nan)
+    np.divide(over, under, out=found, where=under > 0)
+    return found
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    """The mean without NaN; NaN if all are NaN."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _known(probability: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    if probability is None:
+        raise ValueError("the head defines no probabilities")
+    return probability
+
+
+def sensitivities(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
+    """TP / (TP + FN) of each class, (C,): the recall."""
+    return _shares(np.diag(confusion), confusion.sum(axis=1))
+
+
+def specificities(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
+    """TN / (TN + FP) of each class, (C,): the recall of all other classes together."""
+    others = confusion.sum() - confusion.sum(axis=1)
+    false_positive = confusion.sum(axis=0) - np.diag(confusion)
+    return _shares(others - false_positive, others)
+
+
+def f1_scores(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
+    """2 TP / (2 TP + FP + FN) of each class, (C,); NaN for a class that has no rows and is never
+    predicted."""
+    return _shares(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
+
+
+def accuracy(rows: Scored, w: Weights) -> float:
+    """Share of rows whose predicted class is their own."""
+    return float(w[rows.y == rows.predicted].sum() / w.sum()) if w.any() else float("nan")
+
+
+def balanced_accuracy(rows: Scored, w: Weights) -> float:
+    """Mean of the sensitivities of the classes that have rows."""
+    return _mean(sensitivities(rows.confusion(w)))
+
+
+def of_positive(each: Callable[[Scored, Weights], NDArray[np.float64]]) -> Of:
+    """A figure of each class as that of the positive one; without a positive class the mean."""
+
+    def figure(rows: Scored, w: Weights) -> float:
+        found = each(rows, w)
+        return _mean(found) if rows.positive is None else float(found[rows.positive])
+
+    return figure
+
+
+def of_mean(each: Callable[[Scored, Weights], NDArray[np.float64]]) -> Of:
+    """A figure of each class as the mean over classes (macro)."""
+    return lambda rows, w: _mean(each(rows, w))
+
+
+def areas(rows: Scored, w: Weights) -> NDArray[np.float64]:
+    """Area under the ROC curve of each class against the rest, (C,).
+
+    The chance that a row of the class has a larger margin than one of the rest; equal margins
+    count half (Mann and Whitney's U). NaN for a class with no rows or with all rows.
+    """
+    found = np.full(rows.classes, np.nan)
+    for k, (order, starts) in enumerate(rows.ranked):
+        own, weight = rows.y[order] == k, w[order]
+        inside = np.add.reduceat(np.where(own, weight, 0), starts)
+        outside = np.add.reduceat(np.where(own, 0, weight), starts)
+        pairs = inside.sum() * outside.sum()
+        if pairs:
+            below = np.cumsum(outside) - outside / 2
+            found[k] = (inside * below).sum() / pairs
+    return found
+
+
+def log_loss(rows: Scored, w: Weights) -> float:
+    """Mean of −log p of the row's own class; p at least the spacing of float64 at 1."""
+    if not w.any():
+        return float("nan")
+    own = np.maximum(_known(rows.own), np.finfo(float).eps)
+    return float(-(w * np.log(own)).sum() / w.sum())
+
+
+def reliability(rows: Scored, w: Weights) -> dict[str, NDArray[np.float64]]:
+    """Per bin of confidence ((0, 1] in `BINS` equal ones): its weight, confidence and accuracy.
+
+    Guo et al., On Calibration of Modern Neural Networks, ICML 2017, section 2.
+    """
+    confidence = _known(rows.confidence)
+    at = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    weight = np.bincount(at, w, BINS).astype(np.float64)
+    right = np.bincount(at, w * (rows.y == rows.predicted), BINS)
+    return {
+        "weight": weight,
+        "confidence": _shares(np.bincount(at, w * confidence, BINS), weight),
+        "accuracy": _shares(right, weight),
+    }
+
+
+def ece(rows: Scored, w: Weights) -> float:
+    """Expected calibration error: Σ weight · |accuracy − confidence| over bins / Σ weight."""
+    bins = reliability(rows, w)
+    gaps = np.abs(np.nan_to_num(bins["accuracy"] - bins["confidence"]))
+    return float((bins["weight"] * gaps).sum() / w.sum()) if w.any() else float("nan")
+
+
+POINTS = 200  # of a drawn ROC curve
+
+
+def roc(rows: Scored, k: int) -> dict[str, list[float]]:
+    """The ROC curve of class k against the rest: at most `POINTS` of its points, ends included.
+
+    Classes with no rows or with all rows have no curve.
+    """
+    order, starts = rows.ranked[k]
+    own = (rows.y[order] == k).astype(float)
+    inside, outside = np.add.reduceat(own, starts), np.add.reduceat(1 - own, starts)
+    if not inside.sum() or not outside.sum():
+        return {"false_positive": [], "true_positive": []}
+    true = np.r_[0.0, np.cumsum(inside[::-1]) / inside.sum()]
+    false = np.r_[0.0, np.cumsum(outside[::-1]) / outside.sum()]
+    at = np.unique(np.linspace(0, len(true) - 1, min(POINTS, len(true))).round().astype(int))
+    return {"false_positive": false[at].tolist(), "true_positive": true[at].tolist()}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A named figure.
+
+    ``needs``: what it needs of the rows besides the predicted class: "", "scores" or
+    "probabilities". ``one_class``: it is of the positive class against the rest; ``mean``: it is
+    the mean over classes (macro), or, with ``one_class``, may be where no class is positive.
+    """
+
+    of: Of
+    needs: str = ""
+    one_class: bool = False
+    mean: bool = False
+
+
+def _f1(rows: Scored, w: Weights) -> NDArray[np.float64]:
+    return f1_scores(rows.confusion(w))
+
+
+def _sensitivity(rows: Scored, w: Weights) -> NDArray[np.float64]:
+    return sensitivities(rows.confusion(w))
+
+
+def _specificity(rows: Scored, w: Weights) -> NDArray[np.float64]:
+    return specificities(rows.confusion(w))
+
+
+FIGURES: dict[str, Figure] = {
+    "accuracy": Figure(accuracy),
+    "balanced-accuracy": Figure(balanced_accuracy),
+    "f1": Figure(of_mean(_f1), mean=True),
+    "auc": Figure(of_positive(areas), "scores", one_class=True, mean=True),
+    "sensitivity": Figure(of_positive(_sensitivity), one_class=True),
+    "specificity": Figure(of_positive(_specificity), one_class=True),
+    "macro-sensitivity": Figure(of_mean(_sensitivity), mean=True),
+    "macro-specificity": Figure(of_mean(_specificity), mean=True),
+    "log-loss": Figure(log_loss, "probabilities"),
+    "ece": Figure(ece, "probabilities"),
+}
+
+
+def figure_names(text: str | Iterable[Any]) -> tuple[str, ...]:
+    """Names of figures from 'f1,auc'; `UsageError` for a name that does not exist.
+
+    >>> figure_names("f1, auc")
+    ('f1', 'auc')
+    """
+    parts = text.split(",") if isinstance(text, str) else [str(part) for part in text]
+    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    unknown = [name for name in names if name not in FIGURES]
+    if unknown or not names:
+        raise UsageError(
+            f"--metrics is a list of {', '.join(FIGURES)}; found {unknown[0] if unknown else ''!r}"
+        )
+    return names

@@ -1,0 +1,73 @@
+"""The absolute aggregation law: two least-squares solutions → the solution of the pooled data.
+
+He et al., AFL, CVPR 2025, Theorem 1 and equations (6)–(16). The paper prints a minus sign before
+the last term of 𝒲_u and 𝒲_v ((6), (8), (A.17)–(A.28)); the signs below are the right ones: with
+scalars C_u = 1, C_v = 2 the weights are 1/3 and 2/3. The printed form and the one used here are
+equal (tests/test_linalg.py compares them):
+
+    𝒲_u = I − C_u⁻¹C_v + C_u⁻¹C_v (C_u + C_v)⁻¹ C_v = (C_u + C_v)⁻¹ C_u.
+
+Summing (gram, cross) and solving once gives the same answer at a fraction of the cost and with more
+digits. The law is there to check this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+
+from scipy import linalg
+
+from ..errors import NumericalError
+from ..values.arrays import F64
+from .ridge import definite_solve
+
+
+@dataclass(frozen=True)
+class Party:
+    """What the paper uploads: ``C`` = XᵀX + γI, (d, d), and ``W`` = C⁻¹XᵀY, (d, classes);
+    ``gamma`` is the sum of the γ in C."""
+
+    C: F64
+    W: F64
+    gamma: float = 0.0
+
+
+def party(G: F64, H: F64, gamma: float) -> Party:
+    """A client's upload (13), (15) from its gram G and cross-correlation H.
+
+    Raises `NumericalError` when G + γI cannot be inverted: fewer rows than features need γ > 0.
+    """
+    C = G.copy()
+    C.flat[:: len(C) + 1] += gamma
+    return Party(C, _solve(C, H, "a client's gram matrix"), gamma)
+
+
+def merge(u: Party, v: Party) -> Party:
+    """The law in its simplified form: W = (C_u + C_v)⁻¹ (C_u W_u + C_v W_v); one solve, d³."""
+    C = u.C + v.C
+    W = _solve(C, u.C @ u.W + v.C @ v.W, "the sum of two gram matrices")
+    return Party(C, W, u.gamma + v.gamma)
+
+
+def fold(parties: Iterable[Party]) -> Party:
+    """K parties one after another, (9)–(11): K−1 merges, O(K d³); any order gives the same."""
+    return reduce(merge, parties)
+
+
+def without_gamma(total: Party) -> tuple[F64, F64]:
+    """The RI process undone, (16): gram C − Kγ I and cross C W, whose solution is W_agg."""
+    G = total.C.copy()
+    G.flat[:: len(G) + 1] -= total.gamma
+    return G, total.C @ total.W
+
+
+def _solve(C: F64, H: F64, what: str) -> F64:
+    try:
+        return definite_solve(C, H)
+    except linalg.LinAlgError:
+        raise NumericalError(
+            f"{what} ({len(C)} × {len(C)}) cannot be inverted: the pairwise law needs at least as "
+            "many rows as features at each client, or a --gamma > 0 in the head; or use --law sum"
+        ) from None

@@ -1,0 +1,217 @@
+"""Ridge regression from its normal equations: (G + λI) W = H with G = XᵀX, H = XᵀY.
+
+All functions take G, H and counts, never rows, so no result depends on who has which rows.
+Squared errors come from ‖Y − XW‖² = ‖Y‖² − 2 tr(WᵀH) + tr(WᵀGW).
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from ..errors import RidgeNeededError
+from ..values.arrays import F64
+from .triangle import unpack
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """What the eigenvalues of a gram matrix say: ``rank`` of ``dim``, smallest and largest."""
+
+    dim: int
+    rank: int
+    smallest: float
+    largest: float
+
+    @property
+    def condition(self) -> float:
+        """λ_max / λ_min of the gram matrix; infinite when it is singular to working precision."""
+        return self.largest / self.smallest if self.rank == self.dim else float("inf")
+
+    def with_ridge(self, ridge: float) -> float | None:
+        """That of gram + λI; None without a ridge, and where the quotient is infinite."""
+        if ridge == 0:
+            return None
+        found = (self.largest + ridge) / (max(self.smallest, 0.0) + ridge)
+        return found if isfinite(found) else None
+
+    @property
+    def full(self) -> bool:
+        return self.rank == self.dim
+
+
+def conditioning(eigenvalues: F64) -> Conditioning:
+    """Judge ascending eigenvalues; those below d·ε·λ_max count as zero (LAPACK's backward error).
+
+    >>> conditioning(np.array([0.0, 1.0])).rank
+    1
+    """
+    d = len(eigenvalues)
+    largest = max(float(eigenvalues[-1]), 0.0)
+    rank = int((eigenvalues > d * np.finfo(float).eps * largest).sum())
+    return Conditioning(d, rank, float(eigenvalues[0]), largest)
+
+
+def eigenvalues(G: F64) -> F64:
+    """Ascending eigenvalues of a symmetric matrix; as ``scipy.linalg.eigvalsh``, 4/3 d³."""
+    return np.asarray(linalg.eigvalsh(G, check_finite=False), dtype=np.float64)
+
+
+def cholesky_solve(G: F64, H: F64, ridge: float) -> F64:
+    """W = (G + λI)⁻¹ H by one Cholesky factorisation, d³/3; G is left as it is.
+
+    Equals ``scipy.linalg.solve(G + λ·I, H, assume_a='pos')``. Raises `NumericalError` when the
+    matrix is not positive definite to working precision.
+    """
+    A = G.copy(order="F")
+    A.flat[:: A.shape[0] + 1] += ridge
+    try:
+        factor = linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError as error:
+        raise not_definite(ridge, len(A), error) from None
+    W: F64 = linalg.cho_solve(factor, H, check_finite=False)
+    return W
+
+
+def definite_solve(A: F64, B: F64) -> F64:
+    """A⁻¹B (d, C) of a symmetric positive definite A (d, d); the units of its rows do not matter.
+
+    Equals ``scipy.linalg.solve(A, B, assume_a='pos')`` where that finds A well conditioned.
+    Otherwise A may only have rows of very different size: D A D with a diagonal of one is solved.
+    Raises ``LinAlgError`` when that, too, is singular to working precision.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", linalg.LinAlgWarning)
+        try:
+            return np.asarray(linalg.solve(A, B, assume_a="pos", check_finite=False))
+        except linalg.LinAlgWarning:
+            pass
+    D = 1.0 / np.sqrt(np.diag(A))
+    scaled = D[:, None] * A * D
+    if not conditioning(eigenvalues(scaled)).full:
+        raise linalg.LinAlgError("singular to working precision")
+    factor = linalg.cho_factor(scaled, lower=True, check_finite=False)
+    return np.asarray(D[:, None] * linalg.cho_solve(factor, D[:, None] * B, check_finite=False))
+
+
+def not_definite(ridge: float, side: int, why: object) -> RidgeNeededError:
+    """What is said of a ridge that is too small for the numbers of a gram matrix."""
+    return RidgeNeededError(
+        f"the matrix gram + {ridge:g}·I ({side} × {side}) is not positive definite to working "
+        f"precision ({why}): use a larger --ridge, or --ridge auto"
+    )
+
+
+@dataclass(frozen=True)
+class Spectral:
+    """One eigendecomposition G = Q diag(s) Qᵀ with A = QᵀH, from which every λ follows cheaply.
+
+    ``s`` ascending (d,), ``Q`` and ``G`` (d, d), ``A`` (d, C), ``squares`` (d,) the row sums of A².
+    """
+
+    s: F64
+    Q: F64
+    A: F64
+    squares: F64
+    G: F64
+
+    @classmethod
+    def of(cls, G: F64, H: F64) -> Spectral:
+        """Factor once: about 9 d³ operations, then each solve is a product with Q."""
+        s, Q = linalg.eigh(G, driver="evd", check_finite=False)
+        A = Q.T @ H
+        return cls(s, Q, A, (A**2).sum(axis=1), G)
+
+    @property
+    def conditioning(self) -> Conditioning:
+        return conditioning(self.s)
+
+    def filters(self, ridge: float) -> F64:
+        """1/(s + λ) per direction, (d,); zero where s counts as zero and λ = 0 (minimum norm)."""
+        s = np.maximum(self.s, 0.0)
+        floor = len(s) * np.finfo(float).eps * (s[-1] if len(s) else 0.0)
+        alive = s + ridge > floor if ridge == 0 else np.ones(len(s), dtype=bool)
+        out = np.zeros_like(s)
+        np.divide(1.0, s + ridge, out=out, where=alive)
+        return out
+
+    def weights(self, ridge: float) -> F64:
+        """(G + λI)⁻¹ H, or the minimum-norm least-squares solution G⁺H for λ = 0."""
+        return self.Q @ (self.filters(ridge)[:, None] * self.A)
+
+    def degrees_of_freedom(self, ridge: float) -> float:
+        """tr((G + λI)⁻¹ G), the effective number of parameters per class."""
+        return float((np.maximum(self.s, 0.0) * self.filters(ridge)).sum())
+
+    def squared_error(self, ridge: float, target: float) -> float:
+        """‖Y − XW‖² for W of this λ, given ‖Y‖²; O(d)."""
+        f = self.filters(ridge)
+        return float(target - (self.squares * f * (2.0 - np.maximum(self.s, 0.0) * f)).sum())
+
+
+def squared_error(W: F64, G: F64, H: F64, target: float) -> float:
+    """‖Y − XW‖² = ‖Y‖² − 2 tr(WᵀH) + tr(WᵀGW), for any W (d, C), from statistics alone."""
+    return float(target - 2.0 * (W * H).sum() + (W * (G @ W)).sum())
+
+
+def auto_grid(spectral: Spectral) -> F64:
+    """Ridges to try: powers 10^(j/4) from 1e-10 λ_max to λ_max, the same for equal totals."""
+    tiny = np.finfo(float).tiny
+    top = np.ceil(4 * np.log10(max(float(spectral.s[-1]), tiny)))
+    grid = np.asarray(10.0 ** (np.arange(top - 40, top + 1) / 4))
+    return grid[grid >= tiny]
+
+
+def centred(G: F64, H: F64, rows: int) -> tuple[F64, F64, F64, F64]:
+    """Statistics of centred rows and labels, from those with a constant last feature.
+
+    G (d+1, d+1) and H (d+1, C) whose last row belongs to the constant 1. Returns the centred gram
+    G_c = G_xx − N x̄x̄ᵀ, H_c = H_x − N x̄ȳᵀ, and the means x̄ (d,), ȳ (C,): a ridge then leaves the
+    intercept ȳ − x̄ᵀW alone, as scikit-learn's Ridge does.
+    """
+    mean_x, mean_y = G[-1, :-1] / rows, H[-1] / rows
+    G_c = G[:-1, :-1] - rows * np.outer(mean_x, mean_x)
+    return G_c, H[:-1] - rows * np.outer(mean_x, mean_y), mean_x, mean_y
+
+
+def spreads(moments: F64, means: F64 | float) -> F64:
+    """Standard deviations (d,) from second moments Σx²/N and means Σx/N; 1 for a constant feature.
+
+    A feature counts as constant where its variance is lost in the rounding of its second moment.
+    """
+    variances = moments - means**2
+    varied = variances > len(moments) * np.finfo(float).eps * np.abs(moments)
+    return np.sqrt(np.where(varied, variances, 1.0))
+
+
+def explain_rank(c: Conditioning, rows: int, remedy: str) -> str:
+    """The message for a system that does not determine the weights."""
+    why = (
+        f"{rows} rows are fewer than {c.dim} features"
+        if rows < c.dim
+        else "some features are constant zero or combinations of others"
+    )
+    return (
+        f"the data do not determine the head: the gram matrix has rank {c.rank} of {c.dim} "
+        f"(eigenvalues {c.smallest:.3g} to {c.largest:.3g}); {why}. {remedy}"
+    )
+
+
+def gram_matrix(packed: NDArray[Any], bits: int | None) -> F64:
+    """The gram matrix as float64 (d, d) from its triangle, scaled by 2^(−2 bits) (exactly)."""
+    G: F64 = unpack(packed, np.float64)
+    if bits is not None:
+        G *= 2.0 ** (-2 * bits)
+    return G
+
+
+def cross_matrix(cross: NDArray[Any], bits: int | None) -> F64:
+    """The cross-correlation as float64 (d, C), scaled by 2^−bits (exactly)."""
+    H: F64 = np.asarray(cross, dtype=np.float64)
+    return H if bits is None else H * 2.0**-bits

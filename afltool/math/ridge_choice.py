@@ -1,0 +1,228 @@
+"""The choice of a ridge λ, for every head: (G + P(λ)) W = H is solved for several λ.
+
+`choose` tries given values, or those of the system's own search. The best λ has the least error on
+held-out rows; without held-out rows it has the least generalised cross-validation (Golub, Heath,
+Wahba, Technometrics 21, 1979). Only a λ for which the system can be solved is a candidate.
+
+    GCV(λ) = N ‖Y − XW‖² / (N − df)²,    df = tr((G + P)⁻¹G) + the parameters outside the system
+
+There are two systems. `SpectralSystem`: one eigendecomposition, from which every λ follows cheaply.
+`FactoredSystem`: one Cholesky factorisation a λ, for systems too large for eigenvectors.
+Their `search` tries ridges; ``better(λ)`` says whether λ is better than all tried before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from ..errors import NumericalError
+from ..values.arrays import F64
+from .cholesky import Cholesky
+from .ridge import Spectral, auto_grid, cholesky_solve, conditioning, not_definite
+
+Point = dict[str, Any]  # one λ: ridge, gcv (None: no estimate), training_mse, degrees_of_freedom, …
+
+EXACT_SIDE = 2048  # up to here degrees of freedom come from the whole inverse
+PROBES = 32  # beyond, from so many random signs (Hutchinson, 1990) of a fixed seed
+STEP = 10**0.5
+MOST = 16  # factorisations of a search
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The solution for one λ, without the rows: ``squared_error`` is ‖Y − XW‖²; W (D, C)."""
+
+    squared_error: float
+    degrees_of_freedom: float
+    weights: Callable[[], F64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen ridge, its fit, how it was chosen, and a point for each ridge that was tried."""
+
+    ridge: float
+    by: str = "given"
+    fit: Fit | None = None  # None for a ridge that is taken as given, without a trial
+    path: Sequence[Point] = ()
+
+    def weights(self) -> F64:
+        """W (D, C) of the chosen ridge, which was tried."""
+        assert self.fit is not None
+        return self.fit.weights()
+
+    @property
+    def point(self) -> Point:
+        """What is known of the chosen ridge."""
+        return next((one for one in self.path if one["ridge"] == self.ridge), {})
+
+    def report(self) -> dict[str, Any]:
+        """What a head's report says of the choice."""
+        found = {"ridge": self.ridge, "ridge_by": self.by}
+        measured = {k: v for k, v in self.point.items() if k == "validation_mse"}
+        return found | measured | ({"ridge_path": list(self.path)} if len(self.path) > 1 else {})
+
+
+def choose(
+    system: System, ridges: Iterable[float] | None, held: Callable[[F64], float] | None = None
+) -> Choice:
+    """The best of ``ridges`` (None: the system searches); of equally good ones the largest.
+
+    ``held`` gives the squared error a row of weights (D, C) on held-out rows. If it is given, the
+    best ridge has the least such error.
+    """
+    trial = _Trial(system, held)
+    if ridges is None:
+        system.search(trial)
+    else:
+        for ridge in ridges:
+            trial(ridge)
+    trial.check_found()
+    path = sorted(trial.path, key=lambda point: float(point["ridge"]))
+    how = "generalised cross-validation" if held is None else "held-out clients"
+    return Choice(trial.ridge, how if len(path) > 1 else "given", trial.fit, path)
+
+
+class _Trial:
+    """The ridges tried so far, with the fit of the best one only, since weights can be large."""
+
+    def __init__(self, system: System, held: Callable[[F64], float] | None) -> None:
+        self._system, self._held = system, held
+        self.ridge, self._least = 0.0, float("inf")
+        self.fit: Fit | None = None
+        self.path: list[Point] = []
+        self._refused: list[tuple[float, NumericalError]] = []
+
+    def check_found(self) -> None:
+        """Raise `NumericalError` where the system can be solved for none of the ridges."""
+        if self.fit is not None:
+            return
+        if len(self._refused) == 1:
+            raise self._refused[0][1]
+        tried = sorted(ridge for ridge, _ in self._refused)
+        raise NumericalError(
+            f"no ridge can be chosen: for none of the {len(tried)} ridges from {tried[0]:.3g} to "
+            f"{tried[-1]:.3g} is gram + λI positive definite to working precision; look at the "
+            "features (are they one number, up to rounding?), or give a larger --ridge"
+        )
+
+    def __call__(self, ridge: float) -> bool:
+        try:
+            fit, rows = self._system.fit(ridge), self._system.rows
+        except NumericalError as error:
+            self._refused.append((float(ridge), error))
+            return False
+        point: Point = {
+            "ridge": float(ridge),
+            "gcv": gcv(fit, rows, self._system.outside),
+            "training_mse": max(fit.squared_error, 0.0) / rows,
+            "degrees_of_freedom": fit.degrees_of_freedom,
+        }
+        measured = point["gcv"]
+        if self._held is not None:
+            measured = point["validation_mse"] = self._held(fit.weights())
+        self.path.append(point)
+        value = float("inf") if measured is None else measured
+        better = self.fit is None or value < self._least
+        if better or (value == self._least and ridge > self.ridge):
+            self.ridge, self.fit, self._least = float(ridge), fit, value
+        return better
+
+
+def gcv(fit: Fit, rows: int, outside: float = 0.0) -> float | None:
+    """N ‖Y − XW‖² / (N − df)²; None where df reaches N: there is no estimate."""
+    left = rows - fit.degrees_of_freedom - outside
+    return rows * max(fit.squared_error, 0.0) / left**2 if left > 1e-9 * rows else None
+
+
+@dataclass(frozen=True)
+class SpectralSystem:
+    """P = λI by an eigendecomposition; ``target`` is ‖Y‖². The search tries `auto_grid` whole."""
+
+    spectral: Spectral
+    target: float
+    rows: int
+    outside: float = 0.0
+
+    def fit(self, ridge: float) -> Fit:
+        """O(d). Raises `NumericalError` for a λ > 0 that `cholesky_solve` would refuse.
+
+        It is asked, d³/3, where the eigenvalues leave that open. λ = 0 stands for the minimum norm.
+        """
+        s = self.spectral
+        if ridge > 0 and not conditioning(s.s + ridge).full:
+            cholesky_solve(s.G, s.A[:, :0], ridge)
+        error = s.squared_error(ridge, self.target)
+        return Fit(error, s.degrees_of_freedom(ridge), lambda: s.weights(ridge))
+
+    def search(self, better: Callable[[float], bool]) -> None:
+        for ridge in auto_grid(self.spectral):
+            better(float(ridge))
+
+
+@dataclass(frozen=True)
+class FactoredSystem:
+    """Any diagonal P by Cholesky factors; one D × D matrix is in memory at any time.
+
+    ``matrix()`` returns a new C-ordered (D, D) whose lower triangle counts, to be overwritten;
+    ``H`` (D, C); ``target`` = ‖Y‖²; ``penalty(λ)`` the diagonal P (D,). The search walks from
+    ``start`` in factors of √10: up while that is better, else down; `MOST` factorisations at most.
+    """
+
+    matrix: Callable[[], F64]
+    H: F64
+    target: float
+    rows: int
+    penalty: Callable[[float], F64]
+    start: float
+    outside: float = 0.0
+
+    def fit(self, ridge: float) -> Fit:
+        """D³/3. Raises `NumericalError` when G + P is not positive definite to working precision.
+
+        With (G + P) W = H the error needs no G: ‖Y − XW‖² = ‖Y‖² − tr(WᵀH) − tr(WᵀPW).
+        """
+        penalty = self.penalty(ridge)
+        factor = _factor(self.matrix(), penalty, ridge)
+        W = factor.solve(self.H)
+        error = self.target - float((W * self.H).sum() + (penalty[:, None] * W**2).sum())
+        return Fit(max(error, 0.0), len(W) - _trace(factor, penalty), lambda: W)
+
+    def search(self, better: Callable[[float], bool]) -> None:
+        better(self.start)
+        tried = 1
+        for factor in (STEP, 1.0 / STEP):
+            ridge, steps = self.start, 0
+            while tried < MOST:
+                ridge, tried, steps = ridge * factor, tried + 1, steps + 1
+                if not better(ridge):
+                    break
+            if steps > 1:  # the first step up was better: the way down is known
+                break
+
+
+System = SpectralSystem | FactoredSystem
+
+
+def _factor(A: F64, penalty: F64, ridge: float) -> Cholesky:
+    """A + P factored in place."""
+    A.flat[:: len(A) + 1] += penalty
+    try:
+        return Cholesky(A)
+    except linalg.LinAlgError as error:
+        raise not_definite(ridge, len(A), error) from None
+
+
+def _trace(factor: Cholesky, penalty: F64) -> float:
+    """tr((A + P)⁻¹P): exactly for small systems, else estimated with fixed random signs."""
+    side = len(penalty)
+    if side <= EXACT_SIDE:
+        return float((np.diag(factor.solve(np.eye(side))) * penalty).sum())
+    signs = np.random.RandomState(0).randint(0, 2, (side, PROBES)) * 2 - 1
+    probes: F64 = np.sqrt(penalty)[:, None] * signs
+    return float((factor.half(probes) ** 2).sum() / PROBES)

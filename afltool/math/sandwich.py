@@ -1,0 +1,126 @@
+"""Sandwiched least squares: Ω = argmin ‖R − F Ω W‖² + γ‖Ω‖², from Π = FᵀF and Υ = FᵀR alone.
+
+Tang et al., "DeepAFL", ICLR 2026, equations (16)–(18). The paper prints ⊙ in (17) and names it
+element-wise division; it is a division. The normal equation is Π Ω WWᵀ + γ Ω = Υ Wᵀ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from scipy.linalg import lapack
+
+from ..errors import NumericalError
+from ..values.arrays import F64
+from .gram import product
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """Ω = Z Uᵀ: ``Z`` (d_F, r), ``U`` (d_Φ, r), r ≤ the columns of W.
+
+    Where r would not be smaller than d_Φ, ``U`` is None and ``Z`` is Ω itself.
+    """
+
+    Z: F64
+    U: F64 | None = None
+
+    def times(self, W: F64) -> F64:
+        """Ω W (d_F, C)."""
+        return product(self.Z, W if self.U is None else product(self.U.T, W))
+
+    def astype(self, dtype: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Z and U as rows of a compute type take them."""
+        return self.Z.astype(dtype), None if self.U is None else self.U.astype(dtype)
+
+
+def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> LowRank:
+    """Ω = Z Uᵀ from a thin SVD W = U diag(s) Qᵀ: (s_j² Π + γ I) z_j = s_j Υ q_j.
+
+    ``Pi`` Π (d_F, d_F), ``Upsilon`` Υ (d_F, C), ``W`` (d_Φ, C), all float64. Equals (17), the
+    paper's form by eigendecompositions of Π and WWᵀ (tests/test_sandwich.py compares them), but
+    WWᵀ has rank ≤ C, so its d_Φ³ eigendecomposition is not needed. For γ > 0 one tridiagonal
+    form of Π serves every column (4/3 d_F³ operations); for γ = 0 the eigenvectors of Π (9 d_F³),
+    where 0/0 = 0, which gives Ω = F⁺ R W⁺. Raises `NumericalError` when Π + γ/s² I is not positive
+    definite to working precision.
+    """
+    U, s, Qt = linalg.svd(W, full_matrices=False)
+    s = np.where(s > max(W.shape) * EPS * s.max(initial=0.0), s, 0.0)
+    B = product(Upsilon, Qt.T) * s
+    if gamma > 0:
+        Z = _shifted(Pi, s**2, gamma, B)
+    else:
+        lam, V = linalg.eigh(Pi, driver="evd")
+        Z = product(V, _divided(product(V.T, B), _positive(lam), s**2, 0.0))
+    return LowRank(Z, U) if len(s) < len(W) else LowRank(product(Z, U.T))
+
+
+def reconstructing(
+    Pi: F64, labels: tuple[F64, F64], decoder: tuple[F64, F64], share: float, gamma: float
+) -> LowRank:
+    """Ω = argmin (1−η)‖R − FΩW‖² + η‖E − FΩQ‖² + γ‖Ω‖², the paper's (88) with η = 1 − ρ.
+
+    ``labels``: FᵀR (d_F, C) and W (d_Φ, C); ``decoder``: FᵀE (d_F, d_Φ) and Q (d_Φ, d_Φ), where
+    E = Φ_0 − Φ_tQ is what the decoder Q leaves of Φ_0. Both terms have the left factor F, so it is
+    one sandwiched problem with target [√(1−η) R, √η E] and right factor [√(1−η) W, √η Q]. The
+    right factor has full rank, so Ω is dense, and its SVD costs about 20 d_Φ³ operations.
+    """
+    a, b = np.sqrt(1.0 - share), np.sqrt(share)
+    Upsilon = np.hstack([a * labels[0], b * decoder[0]])
+    return low_rank(Pi, Upsilon, np.hstack([a * labels[1], b * decoder[1]]), gamma)
+
+
+def bytes_needed(hidden: int, width: int = 0) -> int:
+    """Memory of `low_rank` beside Π itself: a working copy of it, float64.
+
+    ``width``: d_Φ where the right factor has full rank; its SVD and the dense Ω are added.
+    """
+    return 8 * (hidden * hidden + 6 * width * width + 4 * hidden * width)
+
+
+def _positive(lam: F64) -> F64:
+    """Eigenvalues with those below d·ε·λ_max, LAPACK's backward error, as zeros."""
+    return np.where(lam > len(lam) * EPS * lam.max(initial=0.0), lam, 0.0)
+
+
+def _divided(numerator: F64, left: F64, right: F64, gamma: float) -> F64:
+    denominator = gamma + np.outer(left, right)
+    out = np.zeros_like(numerator)
+    np.divide(numerator, denominator, out=out, where=denominator > 0)
+    return out
+
+
+def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
+    """Columns z_j of (scale_j Π + γ I)⁻¹ b_j, by Π = Q T Qᵀ with T tridiagonal."""
+    if not B.size:
+        return np.zeros_like(B)
+    n = len(Pi)
+    if n == 1:  # nothing to reduce, and LAPACK takes no empty subdiagonal
+        single: F64 = B / (scales * Pi[0, 0] + gamma)
+        return single
+    reduced, d, e, tau, _ = lapack.dsytrd(Pi, lower=1, lwork=64 * n)
+    reflectors = np.asfortranarray(reduced[1:, :-1])
+    Z = np.array(B, order="F")
+    Z[1:] = _reflected(reflectors, tau, Z[1:], "T")
+    for j, scale in enumerate(scales):
+        _, _, x, info = lapack.dptsv(scale * d + gamma, scale * e, Z[:, j])
+        if info:
+            raise NumericalError(
+                f"the layer's system Π + {gamma:g}/s² I ({n} × {n}) is not positive definite to "
+                "working precision: use a larger --block-ridge, or 0 for the minimum-norm solution"
+            )
+        Z[:, j] = x.reshape(n)
+    Z[1:] = _reflected(reflectors, tau, Z[1:], "N")
+    return Z
+
+
+def _reflected(reflectors: F64, tau: F64, B: F64, trans: str) -> F64:
+    """Q B or Qᵀ B for the reflectors that `dsytrd` leaves below the subdiagonal."""
+    found: F64 = lapack.dormqr("L", trans, reflectors, tau, B, 64 * B.shape[1])[0]
+    return found

@@ -1,0 +1,183 @@
+"""Softmax regression: loss, gradient and a bound on its curvature, as sums over rows.
+
+For fixed-point rows everything that is summed is an integer, so the sums do not depend on their
+order: weights are rounded to integers such that the scores Φ̂V̂ are exact in float64, probabilities
+and losses to multiples of 2^−24, and the gradient Φ̂ᵀ(P̂ − Ŷ) is an exact integer product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from ..errors import NumericalError
+from ..values.arrays import F64
+from ..values.frozen import Once
+from .cholesky import cholesky_in_place
+from .designs import Design
+from .fixedpoint import EXACT_FLOAT64, LARGEST
+from .triangle import pack, unpack_transposed
+
+BITS = 24  # of probabilities and losses: an error of 6e-8 each
+LARGEST_SHIFT = 1000  # of weights: 2^1024 is no float64
+KEPT_SIDE = 4096  # of a factor that is kept as LAPACK wants it, 128 MB
+FEW_CLASSES = 32  # up to which the largest score of a row is found faster in a transposed copy
+EXACT_ROWS = EXACT_FLOAT64 // (LARGEST << BITS)  # whose residuals times features stay below 2^53
+
+
+def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
+    """V ≈ V̂ · 2^−s with V̂ integral (as float64) and the largest s that keeps Φ̂V̂ exact.
+
+    ``reach`` ≥ Σ_j |Φ̂_j| of any row, so that a score is at most reach · |V̂| ≤ 2^53.
+    """
+    largest = float(np.abs(V).max(initial=0.0))
+    if not np.isfinite(largest):
+        raise NumericalError("the weights are not finite: the iteration has diverged")
+    shift = np.floor(np.log2(EXACT_FLOAT64 // reach / largest)) if largest else 0
+    s = int(min(shift, LARGEST_SHIFT))
+    rounded: F64 = np.rint(V * 2.0**s)
+    return rounded, s
+
+
+def scores(designs: Iterable[Design], V: F64) -> F64:
+    """Φ V (n, C) of parts of one Φ; exact products of rounded weights in fixed point."""
+    out, prepared = [], None
+    for design in designs:
+        if prepared is None:
+            prepared = _prepared(design, V)
+        out.append(design.forward(prepared).copy())
+    return np.concatenate(out)
+
+
+def _prepared(design: Design, V: F64) -> F64:
+    """The weights by which Φ̂ gives scores; a power of 2 leaves products of integers exact."""
+    if design.bits is None:
+        return V
+    rounded, s = exact_weights(V, design.reach)
+    return np.ldexp(rounded, -(s + design.bits))
+
+
+def softmax_in_place(S: F64, unit: float = 1.0) -> tuple[F64, F64]:
+    """unit · softmax(S) row by row (n, C), in the memory of S, and log Σ exp(S) (n,).
+
+    ``unit``: a power of 2, which changes no digit.
+    """
+    columns = S.T if S.shape[1] > FEW_CLASSES else np.ascontiguousarray(S.T)
+    top = columns.max(axis=0)[:, None]
+    S -= top
+    np.exp(S, out=S)
+    Z = S.sum(axis=1, keepdims=True)
+    S /= Z / unit
+    return S, (np.log(Z) + top)[:, 0]
+
+
+def residual_and_loss(
+    S: F64, y: NDArray[np.int64], smoothing: float = 0.0, unit: float = 1.0
+) -> tuple[F64, F64]:
+    """softmax(S) − Y (n, C) and each row's loss −Σ_c Y_c log P_c (n,), both times ``unit``.
+
+    Y is one-hot, or (1 − ε) one-hot + ε/C with ``smoothing`` ε. S, C-ordered, is overwritten.
+    """
+    flat, at = S.reshape(-1), np.arange(len(y)) * S.shape[1] + y
+    wanted = flat[at]
+    if smoothing:
+        wanted = (1.0 - smoothing) * wanted + smoothing * S.mean(axis=1)
+    P, log_sum = softmax_in_place(S, unit)
+    if smoothing:
+        P -= unit * (smoothing / S.shape[1])
+    flat[at] -= unit * (1.0 - smoothing)
+    return P, unit * (log_sum - wanted)
+
+
+def gradients_and_losses(
+    blocks: Iterable[Iterable[tuple[Design, NDArray[np.int64]]]], V: F64, smoothing: float = 0.0
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Summands of Φᵀ(softmax(ΦV) − Y) (D, C) and of the loss (1,), without the penalty.
+
+    For fixed-point rows int64 in units of 2^−(bits + 24) and 2^−24: one for as many rows as float64
+    adds up exactly, at most `EXACT_ROWS`. Else float64, one for each block. A block is parts of its
+    rows and labels, so few that Φ is in the cache for both products; each is done with before the
+    next one is made.
+    """
+    prepared, whole, rows = None, True, 0
+    gradient, loss = np.zeros(V.shape), 0.0
+    for parts in blocks:
+        for design, y in parts:
+            if prepared is None:
+                prepared = _prepared(design, V)
+            whole = design.bits is not None
+            if whole and rows + len(y) > EXACT_ROWS:
+                assert len(y) <= EXACT_ROWS
+                yield gradient.astype(np.int64), np.array([int(loss)])
+                gradient[:], loss, rows = 0.0, 0.0, 0
+            unit = 2.0**BITS if whole else 1.0
+            R, losses = residual_and_loss(design.forward(prepared), y, smoothing, unit)
+            if whole:
+                for a in (R, losses):
+                    np.rint(a, out=a)
+            design.backward(R, gradient)
+            loss += float(losses.sum())
+            rows += len(y)
+        if not whole:
+            yield gradient.copy(), np.array([loss])
+            gradient[:], loss = 0.0, 0.0
+    if whole:
+        yield gradient.astype(np.int64), np.array([int(loss)])
+
+
+_upper_once = Once(unpack_transposed)  # every round solves with one factor
+
+
+class Bound:
+    """B = ½G + diag(penalty), factored once: B ⊗ I is above the Hessian everywhere.
+
+    The Hessian of the loss sum is at most ½ (I − 11ᵀ/C) ⊗ ΦᵀΦ (Böhning, 1992); the penalty
+    (μN/2)‖W‖² adds its own curvature, and B must contain it, or the iteration can diverge.
+    ``factor``: the triangle of L, B = L Lᵀ.
+    """
+
+    def __init__(self, factor: F64) -> None:
+        self.factor = factor
+
+    @classmethod
+    def of(cls, G: F64, penalty: F64) -> Bound:
+        """From the lower triangle of G (D, D), C-ordered, which is overwritten; D³/3."""
+        G *= 0.5
+        G.flat[:: len(G) + 1] += penalty
+        try:
+            cholesky_in_place(G)
+        except linalg.LinAlgError:
+            raise NumericalError(
+                f"½ gram + penalty ({len(G)} × {len(G)}) is not positive definite to working "
+                "precision: use a larger --penalty"
+            ) from None
+        return cls(pack(G))
+
+    def solve(self, H: F64) -> F64:
+        """B⁻¹ H (D, C); 2 D² C operations."""
+        upper = (_upper_once if len(H) <= KEPT_SIDE else unpack_transposed)(self.factor)
+        W: F64 = linalg.cho_solve((upper, False), H, check_finite=False)
+        return W
+
+    def step(self, V: F64, gradient: F64) -> F64:
+        """V − B⁻¹(gradient): never increases the penalised loss (majorise–minimise)."""
+        return V - self.solve(gradient)
+
+
+def penalty_of(
+    mu: float, rows: int, columns: int, intercept: bool, variances: F64 | None = None
+) -> F64:
+    """Diagonal of the penalty's curvature, (columns,): μN, and 0 for an intercept, the last.
+
+    With ``variances`` (columns,) μN var_j: W diag(std) is then penalised as W is without them.
+    """
+    diagonal = np.full(columns, mu * rows)
+    if variances is not None:
+        diagonal *= variances
+    if intercept:
+        diagonal[-1] = 0.0
+    return diagonal

@@ -1,0 +1,267 @@
+"""The cells of a study: each is one `afltool run` or `afltool baseline`, named by its content.
+
+A cell of a baseline needs files, which its command line names. The commands that make these files
+come before it, and cells that need equal files share them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+from unicodedata import category
+
+from ..errors import UsageError
+from ..files.hdf5 import read_header
+from ..heads import OPTIONS
+from ..options import flag
+from ..options.features import ExtractOptions
+from ..options.partition import PartitionOptions
+from ..plans.config import FIELDS, KEEP_LAST, RunConfig, named_fields
+from ..rivals import make_settings, method_class, preset_of
+from ..rivals.options import BaselineOptions
+from ..rivals.settings import Settings
+from ..sources.extraction.store import store_folder
+from ..values.digest import Digest, file_sha256, file_state
+from .layout import StudyFolder
+
+LABEL, BASELINE, SEED = "label", "baseline", "seed"  # keys of a study that are not options
+#: Seeds, for which a result is repeated: tables average over them without being told.
+SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
+OF_BASELINE = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
+OF_PARTITION = {"partition", *(name for part, name, _ in named_fields() if part == "partition")}
+_KEY = 16  # digits of the names of cells
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of a study.
+
+    Attributes:
+        setting: the flat names and values of the study, with `label` and `baseline`.
+        config: data, clients and head of a run; data and clients of a baseline.
+        method: name of the baseline; None for a run.
+        settings: options of the baseline.
+    """
+
+    setting: Mapping[str, Any]
+    config: RunConfig
+    method: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The name of its method in tables: its label, its baseline or its head."""
+        return str(self.setting.get(LABEL) or self.method or self.config.own.head)
+
+    @cached_property
+    def key(self) -> str:
+        """The name of its folder; it is equal for equal data, options and method."""
+        found = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
+        content = [self.method, {k: _meaning("", v) for k, v in self._values().items()}, found]
+        start = self.method or Path(self.config.own.head).stem
+        start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
+        return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
+
+    def _values(self) -> Mapping[str, Any]:
+        """The settings of the baseline; a preset by its values, which several papers share."""
+        values, preset = dict(self.settings), self.settings.get("preset")
+        if self.method is None or preset is None:
+            return values
+        del values["preset"]
+        return {**preset_of(self.method, preset), **values}
+
+    def made_settings(self) -> Settings:
+        """All settings of the baseline, its preset and defaults resolved."""
+        assert self.method is not None
+        own = {k: v for k, v in self.settings.items() if k not in OF_BASELINE}
+        return make_settings(self.method, own, self.settings.get("preset"))
+
+    def commands(self, folder: StudyFolder) -> tuple[list[list[str]], list[str]]:
+        """Its command line, after those of the commands that it needs."""
+        own = folder.cell(self.key)
+        if self.method is None:
+            return [], ["run", *words(self.config.given()), "-o", str(own)]
+        train, test, clients = self.files(folder)
+        before = [*self.extractions(folder), self._dealing(train, clients)]
+        files = {"partition": clients, "test": test}
+        told = words({**files, **self.settings})
+        return [one for one in before if one], [
+            "baseline", self.method, str(train), *told, "-o", str(own)
+        ]  # fmt: skip
+
+    @property
+    def thinned(self) -> bool:
+        """Whether its run removes all rounds but the last one."""
+        return self.method is None and self.config.here.keep_rounds == KEEP_LAST
+
+    def together(self) -> str:
+        """What it has in common with cells that can take over the sums of its rounds.
+
+        All its options but those of the partition, if its run removes its rounds at the end.
+        """
+        if not self.thinned:
+            return self.key
+        given = self.config.given()
+        return str({k: _meaning(k, v) for k, v in given.items() if k not in OF_PARTITION})
+
+    def files(self, folder: StudyFolder) -> tuple[Path, Path, Path]:
+        """Train and test features and partition of a baseline."""
+        own, extract = self.config.own, self.config.extract
+        if extract is None:
+            assert own.train_features is not None
+            assert own.test_features is not None
+            train, test = own.train_features, own.test_features
+            of_rows: Any = _meaning("train_features", train)
+        else:
+            of_rows = {k: str(v) for k, v in extract.chosen().items() if _counts(k)}
+            key = Digest().json("features", of_rows).hex()[:_KEY]
+            train, test = (folder.features(split, key) for split in ("train", "test"))
+        if own.partition is not None:
+            return train, test, own.partition
+        dealt = {k: _meaning(k, v) for k, v in vars(self.config.partition).items()}
+        return train, test, folder.clients(Digest().json("clients", [of_rows, dealt]).hex()[:_KEY])
+
+    def extractions(self, folder: StudyFolder) -> list[list[str]]:
+        """The commands that put its features into the store, where `run` finds them, too."""
+        extract = self.config.extract
+        if extract is None:
+            return []
+        told = {k: v for k, v in extract.chosen().items() if k != "split"}
+        told["store"] = store_folder(extract)
+        paths = dict(zip(("train", "test"), self.files(folder), strict=False))
+        return [
+            ["extract", *words({**told, "split": split}), "-o", str(path)]
+            for split, path in paths.items()
+        ]
+
+    def _dealing(self, train: Path, clients: Path) -> list[str]:
+        dealt = self.config.partition
+        if dealt is None:
+            return []
+        return ["partition", str(train), *words(dealt.told()), "-o", str(clients)]
+
+
+def features_of(config: RunConfig) -> Any:
+    """A name of the features that a cell is given; None where it has images."""
+    given = config.own.train_features
+    return None if given is None else _meaning("train_features", given)
+
+
+def words(options: Mapping[str, Any]) -> list[str]:
+    """Options as the words of a command line."""
+    found: list[str] = []
+    for name, value in options.items():
+        values = value if isinstance(value, (tuple, list)) else [value]
+        for one in values:
+            if one is True:
+                found.append(flag(name))
+            elif one is not False and one is not None:
+                found += [flag(name), str(one)]
+    return found
+
+
+def line(command: list[str]) -> str:
+    """A command line for a shell.
+
+    >>> line(["run", "--data", "a b"])
+    "afltool run --data 'a b'"
+    """
+    return shlex.join(["afltool", *command])
+
+
+def make_cell(setting: Mapping[str, Any]) -> Cell:
+    """The cell of a setting; `UsageError` for unknown options and for contradictions."""
+    check_label(setting.get(LABEL))
+    given = {k: v for k, v in setting.items() if k not in (LABEL, BASELINE)}
+    method = setting.get(BASELINE)
+    if method is None:
+        return Cell(setting, _run(given).with_absolute_paths())
+    return _baseline(setting, str(method), given)
+
+
+def check_label(label: Any) -> None:
+    """Refuse a label that is no line of text: it is a cell of tables and a name in pictures."""
+    if any(category(c) in ("Cc", "Zl", "Zp") for c in str(label)):
+        raise UsageError(f"a label is one line without control characters; found {label!r}")
+
+
+def _run(given: dict[str, Any]) -> RunConfig:
+    """`seed` is the seed of the partition, and of the head if it draws random numbers."""
+    seed = given.pop(SEED, None)
+    if seed is not None:
+        if "partition" not in given:
+            given.setdefault("partition_seed", seed)
+        head = given.get("head", "linear")
+        if head in OPTIONS and any(f.name == "seed" for f in fields(OPTIONS[head])):
+            given.setdefault("head_seed", seed)
+    return RunConfig(**given)
+
+
+def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) -> Cell:
+    """`seed` is that of the partition, too, unless that is given.
+
+    `alpha` is the partition's; FedDyn's own α is `method-alpha`, see `own_names`.
+    """
+    theirs = own_names(method)
+    if SEED in given and "partition" not in given:
+        given.setdefault("partition_seed", given[SEED])
+    told = {theirs[k]: v for k, v in given.items() if k in theirs}
+    rest = {k: v for k, v in given.items() if k not in theirs or k in OF_BOTH}
+    for name in rest.keys() - OF_BOTH:
+        raise UsageError(f"{flag(name)} is no option of baseline {method}, its data or clients")
+    cell = Cell(setting, RunConfig(**rest).with_absolute_paths(), method, told)
+    cell.made_settings()  # refuses wrong values
+    return cell
+
+
+@lru_cache
+def own_names(method: str) -> dict[str, str]:
+    """The names of a baseline's options in a study.
+
+    It is the option's own name, or ``method-NAME`` if the partition has an option of that name.
+    """
+    settings = {f.name for f in fields(method_class(method).settings_class)}
+    return {
+        f"method_{name}" if name in _names(PartitionOptions) else name: name
+        for name in settings | OF_BASELINE
+    }
+
+
+def _names(cls: type[Any]) -> set[str]:
+    return {f.name for f in fields(cls)} - {"seed"}
+
+
+#: Names of the data and the clients, for cells of runs and of baselines.
+OF_BOTH = _names(ExtractOptions) | _names(PartitionOptions) | {
+    "train_features", "test_features", "partition", "partition_seed", "weights_seed",
+}  # fmt: skip
+
+
+def _counts(name: str) -> bool:
+    """Whether the result depends on an option."""
+    f = FIELDS.get(name)
+    return f is None or bool(f.metadata["in_result"]) or name == "each_round"
+
+
+def _meaning(name: str, value: Any) -> Any:
+    """A value for the digest of a cell; for a file of afltool its digest, not its path."""
+    if isinstance(value, (tuple, list)):
+        return [_meaning(name, one) for one in value]
+    if isinstance(value, Path):
+        return _file_meaning(str(value), str(file_state(value)))
+    if name == "head" and value not in OPTIONS:
+        return _file_meaning(str(value), str(file_state(Path(value))))
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _file_meaning(path: str, state: str) -> str:
+    place = Path(path)
+    if place.suffix == ".h5" and place.is_file():
+        return str(read_header(place)["digest"])
+    return file_sha256(place) if place.is_file() else path

@@ -1,0 +1,186 @@
+"""Commands for studies: study, table, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..cli._options import add, of_run, parameters, used_with
+from ..cli._streams import say, say_lines
+from ..cli._types import Json, Overwrite, print_json
+from ..cli.batch import check_submit, show_scripts, submitted
+from ..errors import UsageError
+from ..options.csv_files import CsvOptions, check_formulas
+from ..options.files import Files
+from ..options.used_with import ABSENT, GIVEN, OnlyWith
+from ..plans.slurm.site import Site, make_site
+from .options import StudyOptions, TableOptions
+
+
+def add_to(app: typer.Typer) -> None:
+    of_site = parameters(Site, "Slurm", skip=_OF_RUNS, rename=_RENAMED, rare=True)
+    of_site = used_with(of_site, {"slurm": GIVEN})
+    how = used_with(parameters(StudyOptions, "Study"), {"list": ABSENT}, but=("seeds",))
+    add(app, "study", study, how=how, of_site=of_site, options=of_run())
+    add(app, "table", table, options=TableOptions, csv=CsvOptions)
+    add(app, "report", report, options=TableOptions)
+
+
+_OF_RUNS = {"shards", "clients_per_task", "fan_in"}  # of a site: they divide the jobs of one run
+_RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
+
+
+def study(
+    how: dict[str, Any],
+    of_site: dict[str, Any],
+    options: dict[str, Any],
+    spec: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STUDY", help="a TOML file, a name of --list, or the folder of a study"
+        ),
+        Files(),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="folder of the study; --print needs it, too"),
+        OnlyWith({"list": ABSENT}),
+    ] = None,
+    print_: Annotated[
+        bool,
+        typer.Option("--print", help="print the command lines and do nothing"),
+        OnlyWith({"list": ABSENT}),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="solve every total again by itself; heads must be equal"),
+        OnlyWith({"list": ABSENT, "print": ABSENT, "slurm": ABSENT}),
+    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="the studies that are shipped")] = False,
+    slurm: Annotated[
+        bool,
+        typer.Option("--slurm", help="write job scripts: an array over cells; --print shows them"),
+        OnlyWith({"list": ABSENT}),
+    ] = False,
+    submit: Annotated[
+        bool,
+        typer.Option("--submit", help="with --slurm: also start them"),
+        OnlyWith({"slurm": GIVEN}),
+    ] = False,
+    site: Annotated[
+        Path | None,
+        typer.Option("--site", help="TOML of the site's defaults ($AFLTOOL_SITE)"),
+        OnlyWith({"slurm": GIVEN}),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Carry out a grid of runs and baselines; options given here replace those of the study."""
+    from .cells import words
+    from .checks import check_cells, part_of
+    from .description import asked_for
+    from .execution import study as stage
+    from .listings import listed, script
+
+    o = StudyOptions(**how)
+    if list_:
+        found = listed(options, o.seeds)
+        print_json(found) if as_json else say_lines(_list(found))
+        return
+    if spec is None:
+        raise UsageError("name a study: a TOML file, or one of afltool study --list")
+    wanted, place = asked_for(spec, out, options, o.seeds)
+    out = place.root
+    if slurm:
+        _check_slurm(submit, print_, o)
+        _jobs(wanted, out, o.most, _site(of_site, site), print_, submit, as_json)
+        return
+    if print_:
+        named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
+        again = ["study", named, *words({**options, **o.chosen(), "out": out})]
+        cells = part_of(wanted.cells, o.only)
+        check_cells(wanted, place, cells, here=False)
+        say_lines(script(cells, place, again))
+        return
+    folder = stage(wanted, out, most=o.most, check=check, only=o.only, prepare=o.prepare)
+    print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
+
+
+def _check_slurm(submit: bool, print_: bool, o: StudyOptions) -> None:
+    if o.only is not None or o.prepare:
+        raise UsageError("--slurm is for all cells: leave --only and --prepare out")
+    check_submit(print_, submit)
+
+
+def _site(given: dict[str, Any], file: Path | None) -> Site:
+    called = {name: own for own, name in _RENAMED.items()}
+    return make_site({called.get(name, name): value for name, value in given.items()}, file)
+
+
+def _jobs(
+    wanted: Any, out: Path, most: int, site: Site, print_: bool, submit: bool, as_json: bool
+) -> None:
+    """Write the job scripts of a study, or print them; with ``submit`` also start them."""
+    from . import jobs
+
+    if print_:
+        show_scripts(jobs.script_texts(wanted, site, out), as_json)
+    else:
+        submitted(jobs.prepare(wanted, site, out, most=most), out, submit, as_json)
+
+
+Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a study")]
+
+
+def table(
+    folder: Folder,
+    options: dict[str, Any],
+    csv: dict[str, Any],
+    form: Annotated[str, typer.Option("--format", help="md, csv, latex or json")] = "md",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="also write it to this file; - is stdout")
+    ] = None,
+    overwrite: Annotated[Overwrite, OnlyWith({"out": GIVEN})] = False,
+) -> None:
+    """Print the table of a study: rows and columns by options, a statistic over seeds."""
+    from ..files.atomic import write_text
+    from .crosstab import FORMATS, as_csv
+    from .tables import table as make
+
+    if form not in FORMATS:
+        raise UsageError(f"--format is {', '.join(FORMATS)}; found {form!r}")
+    formulas = CsvOptions(**csv).formulas
+    check_formulas(formulas, form == "csv")
+    made = make(folder, **options)
+    text = as_csv(made, formulas) if form == "csv" else FORMATS[form](made)
+    if out is None:
+        say_lines(text)
+    else:
+        say(write_text(text, out, overwrite))
+
+
+def report(
+    folder: Folder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="an .html file")],
+    options: dict[str, Any],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the page of a study: one HTML file with its tables, pictures, commands and digests."""
+    from .pages import report as make
+
+    say(make(folder, out, overwrite=overwrite, **options))
+
+
+def _list(found: list[dict[str, Any]]) -> str:
+    """What is said of each study; times only of settings that have been timed on this machine."""
+    from .times import duration
+
+    lines = []
+    for one in found:
+        lines += [f"{one['name']}: {one['cells']} cells. {one['shows']}"]
+        lines += [f"    needs {one['needs']}"] if one["needs"] else []
+        if one["timed"]:
+            share = "all" if one["timed"] == one["cells"] else f"{one['timed']:,} of the"
+            lines += [f"    {share} cells take about {duration(one['seconds'])} here"]
+    return "\n".join(lines) + "\n"

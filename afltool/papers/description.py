@@ -1,0 +1,340 @@
+"""The description of a study: read from TOML, by its name in the package, or from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .. import inputs
+from ..errors import InvalidDataError, OutputExistsError, UsageError
+from ..files.atomic import write_text
+from ..files.locks import one_at_a_time
+from ..heads import OPTIONS
+from ..plans.config import FIELDS, HEAD_NAMES, PARTS, absolute
+from ..plans.toml import known_key
+from ..rivals import METHODS
+from ..values.json_text import json_text
+from . import grid
+from .axes import NO_AXES
+from .cells import BASELINE, LABEL, OF_BASELINE, OF_BOTH, SEED, Cell, make_cell, own_names
+from .layout import StudyFolder
+from .options import TableOptions, names_of
+from .published import published
+
+SECTION = "study"  # the TOML table that does not hold options
+TEXTS = ("title", "shows", "needs")
+LIKE = "like"  # in the section: another study, whose keys stand where this one has none
+SHOWN = [f.name for f in fields(TableOptions) if f.name in (
+    "rows", "columns", "value", "stat", "layers", "published")]  # fmt: skip
+SHIPPED = Path(__file__).parent / "shipped"
+MOST_CELLS = 10**6  # largest number of cells of a study
+EXPANDED = 10**4  # settings of a grid that is expanded to count its cells
+SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.type))
+DEFAULT_HEAD = str(FIELDS["head"].default)
+IMAGES, DEALING = (
+    frozenset(PARTS[part][1].get(f.name, f.name) for f in fields(PARTS[part][0]))
+    for part in ("extract", "partition")
+)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A name, texts for people, options of its table, and a tree of options."""
+
+    name: str
+    texts: Mapping[str, str]
+    shown: Mapping[str, str]
+    tree: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        return self.texts.get("title", self.name)
+
+    def size(self) -> int:
+        """The number of its settings; some may be equal."""
+        return grid.size(self.tree, SEVERAL)
+
+    def count(self) -> int:
+        """The number of its cells; of a very large grid that of its settings."""
+        size = self.size()
+        return size if size > EXPANDED else len(self.cells)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Every cell once, in the order of the study."""
+        found: dict[tuple[str, str], Cell] = {}
+        for setting in self._settings[0]:
+            cell = make_cell(setting)
+            found.setdefault((cell.label, cell.key), cell)
+        return list(found.values())
+
+    @property
+    def left_out(self) -> Iterator[tuple[str, list[str], bool]]:
+        """Options of methods, each with the methods that go without it, and whether another has it.
+
+        Wherever it is given, such an option goes to the methods that have it.
+        """
+        for one in self._settings[1]:
+            methods = (str(s.get(BASELINE) or s.get("head", DEFAULT_HEAD)) for s in one.settings)
+            yield one.name, list(dict.fromkeys(methods)), one.taken
+
+    @cached_property
+    def _settings(self) -> tuple[list[grid.Setting], list[grid.Left]]:
+        if not self.size():
+            raise UsageError(f"{self.name} has no cells: a list in it is empty; give it a value")
+        if self.size() > MOST_CELLS:
+            raise UsageError(f"{self.name} has {self.size():,} cells; at most {MOST_CELLS:,}")
+        return grid.distributed(self.tree, SEVERAL, _of_methods(self.tree), _has)
+
+    def changed(self, given: Mapping[str, Any], seeds: int | None = None) -> Study:
+        """The study with other options; data or features that are given replace the study's.
+
+        Where blocks are of different data sets, the block of the given one is taken; the first
+        block for a data set that none has.
+        """
+        tree, given = self.tree, _absolute(given)
+        if seeds is not None:
+            given[SEED] = list(range(seeds))
+        rest = given
+        if grid.in_blocks(tree, "data") and given.keys() & {"data", "train_features"}:
+            data = given.get("data")
+            tree = grid.divided(tree, "data", data if isinstance(data, list) else [data])
+            rest = {name: value for name, value in given.items() if name != "data"}
+        for names, instead in (
+            (IMAGES, "train_features"), ({"train_features", "test_features"}, "data"),
+            (DEALING | {SEED}, "partition"),
+        ):  # fmt: skip
+            if instead in given:
+                tree = grid.without(tree, names)
+        return Study(self.name, self.texts, self.shown, grid.replaced(tree, rest))
+
+    def keep(self, folder: StudyFolder) -> None:
+        """Write it into its folder; the folder of another study is refused."""
+        with one_at_a_time(folder.root):
+            self._keep(folder)
+
+    def _keep(self, folder: StudyFolder) -> None:
+        if folder.study.exists():
+            other = of_folder(folder.root)
+            if other.name != self.name:
+                raise OutputExistsError(
+                    f"{folder.root} holds the study {other.name!r}; expected none or "
+                    f"{self.name!r}: choose another -o"
+                )
+            if other == self:  # so that several processes may work in one folder
+                return
+        text = json_text(vars_of(self), indent=2, ensure_ascii=False) + "\n"
+        with inputs.distinct_files():  # the study may have been read from this file
+            write_text(text, folder.study, overwrite=True)
+
+
+def _of_methods(tree: Mapping[str, Any]) -> set[str]:
+    """The options that only some methods have: all but those of data and clients."""
+    return option_names(tree) - OF_BOTH - {LABEL, BASELINE, SEED}
+
+
+def _has(setting: Mapping[str, Any], name: str) -> bool:
+    """Whether the method of a setting has an option; of a head file the run finds out."""
+    method, head = setting.get(BASELINE), setting.get("head", DEFAULT_HEAD)
+    if method is not None:
+        return method not in METHODS or name in own_names(method)
+    if head not in OPTIONS:
+        return name in HEAD_NAMES or name in FIELDS
+    theirs = {f.name for f in fields(OPTIONS[head])}
+    return "seed" in theirs if name == "head_seed" else name in FIELDS or name in theirs
+
+
+def vars_of(study: Study) -> dict[str, Any]:
+    """A study as JSON, without its expanded cells."""
+    return {
+        "name": study.name, "texts": dict(study.texts), "shown": dict(study.shown),
+        "tree": study.tree,
+    }  # fmt: skip
+
+
+def asked_for(
+    spec: Study | str | Path, out: str | Path | None, options: Mapping[str, Any], seeds: int | None
+) -> tuple[Study, StudyFolder]:
+    """A study with other options, and its folder: the given one, or the one that it is read from.
+
+    Raises `UsageError` for a name that is no option, and where there is no folder.
+    """
+    if out is None and not isinstance(spec, Study) and StudyFolder.is_one(Path(spec)):
+        out = spec
+    if out is None:
+        raise UsageError("--out is needed: the folder of the study")
+    study = spec if isinstance(spec, Study) else find(str(spec))
+    names = option_names(study.tree)
+    given = {known_key(Path(study.name), k, names, "a study"): v for k, v in options.items()}
+    return study.changed(given, seeds) if given or seeds is not None else study, StudyFolder(out)
+
+
+def find(spec: str) -> Study:
+    """A study from a TOML file, the name of a shipped study, or the folder of a study."""
+    path = Path(spec)
+    if StudyFolder.is_one(path):
+        return of_folder(path)
+    if path.suffix == ".toml" or path.is_file():
+        return read(path)
+    if spec in (names := shipped_names()):
+        return read(SHIPPED / f"{spec}.toml")
+    near = known_near(spec, names)
+    raise UsageError(
+        f"there is no study {spec!r}: give a TOML file, the folder of a study, or one of afltool "
+        f"study --list{near}"
+    )
+
+
+def known_near(spec: str, names: Collection[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(spec, names, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def shipped_names() -> list[str]:
+    """Names of the studies in the package."""
+    return sorted((p.stem for p in SHIPPED.glob("*.toml")), key=_order)
+
+
+def _order(name: str) -> list[Any]:
+    """Table 2 before table 10."""
+    import re
+
+    return [int(one) if one.isdigit() else one for one in re.split(r"(\d+)", name)]
+
+
+def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
+    """A study from a TOML file, with the keys of the study that it is like, where it has none.
+
+    Options of methods replace those of the other study at every level, as the command line's do.
+
+    ``followed``: the files of studies that are like this one.
+
+    Raises:
+        UsageError: a key that is not an option, or a study without options. InvalidDataError:
+        another kind of value where a text is expected.
+    """
+    tree = inputs.read_toml(path, "a study")
+    section = tree.pop(SECTION, {})
+    if not isinstance(section, Mapping):
+        raise InvalidDataError(f"{path}: expected a table [{SECTION}], found {section!r}")
+    told = {
+        known_key(path, k, (*TEXTS, *SHOWN, LIKE), f"[{SECTION}]"): v for k, v in section.items()
+    }
+    for key, value in told.items():
+        if not isinstance(value, str):
+            raise InvalidDataError(f"{path}: {key} in [{SECTION}] is a text; found {value!r}")
+    TableOptions(**{k: v for k, v in told.items() if k in SHOWN})
+    texts = {k: v for k, v in told.items() if k in TEXTS}
+    shown = {k: v for k, v in told.items() if k in SHOWN}
+    if LIKE not in told:
+        known = _absolute(_known(path, tree, option_names(tree)))
+    else:
+        base = _like(path, told[LIKE], followed)
+        texts, shown = {**base.texts, **texts}, {**base.shown, **shown}
+        names = option_names({**base.tree, **tree})
+        known = _absolute(_known(path, tree, names))
+        of_methods = known.keys() & _of_methods({**base.tree, **tree})
+        own = {k: v for k, v in known.items() if k not in of_methods}
+        kept = {k: v for k, v in base.tree.items() if k not in own}
+        kept = grid.replaced(kept, {k: known[k] for k in known if k in of_methods})
+        known = {**base.tree, **own, **kept}
+    _check_shown(path, shown, option_names(known) - {LABEL, BASELINE} - NO_AXES)
+    if not known:
+        raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
+    return Study(path.stem, texts, shown, known)
+
+
+def _check_shown(path: Path, shown: Mapping[str, str], names: Collection[str]) -> None:
+    """Refuse rows, columns and published figures that no table has, before the first cell."""
+    for key in ("rows", "columns"):
+        for name in names_of(shown.get(key)):
+            known_key(path, name, names, f"the cells ({key} in [{SECTION}])")
+    if shown.get("published") not in (None, "none"):
+        published(shown["published"])
+
+
+def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
+    """The study that the one in ``path`` is like: a file beside it, or a shipped one."""
+    if Path(name).name != name or "\0" in name:
+        raise UsageError(
+            f"{path} is like {name!r}: expected the name of a study, without folders and ending: "
+            f"that of a file beside {path.name}, or one of afltool study --list"
+        )
+    places = (path.with_name(f"{name}.toml"), SHIPPED / f"{name}.toml")
+    place = next((one for one in places if one.is_file()), None)
+    if place is None:
+        near = known_near(name, shipped_names())
+        raise UsageError(f"{path} is like {name!r}, which is not a study{near}")
+    if place in (*followed, path):
+        raise UsageError(f"{path} is like {name!r}, which is like it in turn")
+    return read(place, (*followed, path))
+
+
+def of_folder(folder: Path) -> Study:
+    """The study to which this folder belongs."""
+    place = StudyFolder(folder).study
+    found = inputs.read_json(place, "a study")
+    if not _is_description(found):
+        raise InvalidDataError(
+            f"{place} is not what afltool study writes; remove it and run the study again: cells "
+            "that are there are kept"
+        )
+    tree = _known(place, found["tree"], option_names(found["tree"]))
+    TableOptions(**found["shown"])
+    return Study(found["name"], found["texts"], found["shown"], tree)
+
+
+def _is_description(found: Any) -> bool:
+    """A name, texts, options of the table, and a tree."""
+    if not isinstance(found, dict) or found.keys() != {"name", "texts", "shown", "tree"}:
+        return False
+    texts = [found["texts"], found["shown"]]
+    return (
+        isinstance(found["name"], str)
+        and isinstance(found["tree"], dict)
+        and all(isinstance(one, dict) for one in texts)
+        and all(isinstance(v, str) for one in texts for v in one.values())
+        and found["shown"].keys() <= set(SHOWN)
+    )
+
+
+def option_names(tree: Mapping[str, Any]) -> set[str]:
+    """Every key that a study may have, with the settings of the baselines that it names."""
+    names = FIELDS.keys() | HEAD_NAMES | {LABEL, BASELINE, SEED} | OF_BASELINE
+    for method in _methods(tree):
+        if method in METHODS:
+            names |= own_names(method).keys()
+    return names
+
+
+def _methods(tree: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in tree.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Mapping):
+                yield from _methods(one)
+            elif name == BASELINE:
+                yield str(one)
+
+
+def _known(path: Path, tree: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The tree by the names of options; refuses a key that is not an option."""
+    return grid.rewritten(tree, lambda key, v: (known_key(path, key, names, "a study"), v))
+
+
+def _absolute(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The same tree with absolute paths and with values that JSON has."""
+    return grid.rewritten(tree, lambda name, value: (name, _leaf(name, value)))
+
+
+def _leaf(name: str, value: Any) -> Any:
+    f = FIELDS.get(name)
+    if isinstance(value, (list, tuple)):
+        return [_leaf(name, one) for one in value]
+    if isinstance(value, Path) or (isinstance(value, str) and f and "Path" in str(f.type)):
+        return str(Path(value).absolute())
+    return absolute(value, f) if isinstance(value, str) else value

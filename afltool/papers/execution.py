@@ -1,0 +1,341 @@
+"""A study carried out in one process: cell by cell; work that cells share is done once.
+
+A cell with complete and valid files is kept. A cell that fails is named, and the others go on.
+Several processes may work on one folder: a cell that another one is at work on comes later.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .. import progress
+from ..errors import (
+    AflError,
+    BusyError,
+    IncompleteError,
+    NumericalError,
+    RidgeNeededError,
+    StoppedError,
+)
+from ..files.atomic import write_text
+from ..files.folders import SUMMARY
+from ..files.hdf5 import read_header
+from ..files.locks import marked
+from ..files.outputs import make_folder
+from ..inputs import distinct_files, read_json
+from ..plans.here import link_file, run
+from ..plans.last_round import last_round, remove_rounds
+from ..plans.layout import RunFolder
+from ..plans.shared import Shared, extract_key, partition_key
+from ..rivals.stage import baseline
+from ..stages.extract import extract
+from ..stages.partition import partition
+from ..stages.solve import solve
+from . import times
+from .cells import OF_BASELINE, Cell
+from .checks import check_cells, check_size, part_of
+from .description import Study, asked_for
+from .layout import StudyFolder
+from .options import StudyOptions
+from .results import by_reason, finished, names_of_cells, outdated
+from .takeover import take_over
+
+log = logging.getLogger("afltool.papers")
+Failure = tuple[str, str]  # the name of a cell, and why it failed
+MOST_NAMED = 5  # cells of one reason in the last message; each has its own line before it
+WAIT = 5  # tenths of a second until a cell that another process is at work on is tried again
+MOST_KILLED = 2  # processes that may die in a cell before the study leaves the cell out
+
+
+def study(
+    wanted: Study | str | Path,
+    out: str | Path | None = None,
+    *,
+    seeds: int | None = None,
+    most: int = 1000,
+    check: bool = False,
+    only: str | None = None,
+    prepare: bool = False,
+    **options: Any,
+) -> Path:
+    """Carry out every cell of a study in the folder ``out``; returns it.
+
+    ``wanted``: a TOML file, the name of a study of the package, or the folder of a study, which is
+    then ``out``, too. ``options`` replace those of the study, by their names in its file; a list is
+    an axis. ``seeds``: 0 … seeds − 1 instead of the study's. ``only``: these cells alone, by the
+    names of their folders, or part 'I/N' of the cells. ``prepare``: only what these cells share.
+    ``check``: solve every total again by itself.
+
+    Raises:
+        UsageError: more cells than ``most``; nothing was begun.
+        IncompleteError: some cells failed, the others are done.
+        NumericalError: with ``check``, a total solved alone gives another head.
+    """
+    StudyOptions(seeds=seeds, most=most, only=only, prepare=prepare)  # refuses wrong values
+    wanted, folder = asked_for(wanted, out, options, seeds)
+    check_size(wanted, folder, most)
+    cells = part_of(wanted.cells, only)
+    todo = [cell for cell in cells if finished(folder, cell) is None]
+    check_cells(wanted, folder, todo)
+    make_folder(folder.root)
+    wanted.keep(folder)
+    work = _Execution(folder, len(cells), names_of_cells(wanted.cells))
+    if prepare:
+        work.prepare(cells)
+        return folder.root
+    log.info(
+        "study %s: %d cells, %d done, %d to do%s", wanted.name, len(cells),
+        len(cells) - len(todo), len(todo), times.of_rest(folder, cells, todo),
+    )  # fmt: skip
+    failures = work.all(cells)
+    times.note(work.took)
+    if check:
+        check_heads(folder, cells)
+    if failures:
+        raise IncompleteError(
+            f"{len(failures)} of {len(cells)} cells failed: {by_reason(failures, MOST_NAMED)}. The "
+            f"others are done; the same command tries these again{work.advice()}"
+        )
+    return folder.root
+
+
+class _Execution:
+    def __init__(self, folder: StudyFolder, total: int, names: Mapping[str, str]) -> None:
+        self.folder, self.total, self.names, self.shared = folder, total, names, Shared()
+        self.took: list[tuple[Cell, float]] = []
+        self.number = 0  # of the cell that is tried
+        self.wants_ridge = False  # whether a cell failed for the lack of one
+        self.busy: list[tuple[int, Cell]] = []  # other processes are at work on them
+        self.waited: set[str] = set()  # keys of the cells of which that was said
+
+    def prepare(self, cells: list[Cell]) -> None:
+        """Make the features of the cells, and the partitions of baselines; all that can be made.
+
+        Raises `IncompleteError` naming the cells whose shared work failed.
+        """
+        failures: list[Failure] = []
+        for cell in cells:
+            progress.stop_point()
+            try:
+                with distinct_files():
+                    self.shared_work(cell)
+            except StoppedError:
+                raise
+            except (AflError, MemoryError, OSError) as error:
+                failures.append((self.names[cell.key], _why(error)))
+        if failures:
+            told = by_reason(failures, MOST_NAMED)
+            raise IncompleteError(f"what cells share could not be made: {told}")
+
+    def shared_work(self, cell: Cell) -> None:
+        """What this cell shares with others."""
+        if cell.method is not None:
+            self.prepared(cell)
+        elif cell.config.extract is not None:
+            for split in ("train", "test"):
+                options = {**vars(cell.config.extract), "split": split}
+                key = partial(extract_key, split, vars(cell.config.extract))
+                self.shared.value(key, partial(extract, **options))
+
+    def all(self, cells: list[Cell]) -> list[Failure]:
+        """Carry out every cell; returns the failed ones.
+
+        Cells that can take over one another's rounds come one after another.
+        """
+        together: dict[str, list[Cell]] = {}
+        for cell in cells:
+            together.setdefault(cell.together(), []).append(cell)
+        failures: list[Failure] = []
+        for group in together.values():
+            with self.shared.rounds_kept():
+                failures += filter(None, map(self.tried, group))
+        while self.busy:
+            failures += self.again()
+        return failures
+
+    def advice(self) -> str:
+        """The command that gives a ridge to the cells that failed without one."""
+        words = shlex.join(["afltool", "study", str(self.folder.root), "--ridge", "auto"])
+        return f", and this gives them a ridge: {words}" if self.wants_ridge else ""
+
+    def again(self) -> list[Failure]:
+        """Try each cell that another process was at work on once more, a little later."""
+        for _ in range(WAIT):
+            time.sleep(0.1)
+            progress.stop_point()
+        busy, self.busy, found = self.busy, [], []
+        for number, cell in busy:
+            self.number = number - 1
+            found.append(self.tried(cell))
+        return [one for one in found if one is not None]
+
+    def tried(self, cell: Cell) -> Failure | None:
+        """Carry out a cell, unless it is finished; returns its failure if it fails."""
+        self.number += 1
+        found = finished(self.folder, cell)
+        if found is not None:
+            own = RunFolder(self.folder.cell(cell.key))
+            if cell.thinned and own.head(1).exists():  # left by a process that was killed
+                remove_rounds(own, len(found["bytes_per_client"]))
+            return None
+        progress.stop_point()
+        name, begun = self.names[cell.key], time.perf_counter()
+        place = self.folder.cell(cell.key) / StudyFolder.FAILED
+        try:
+            with distinct_files(), _quiet(), _begun(place.with_name(StudyFolder.BEGUN)):
+                found = self.one(cell)
+        except StoppedError:
+            raise
+        except BusyError as error:
+            self.later(cell, name, error)
+            return None
+        except (AflError, MemoryError, OSError) as error:
+            why = _why(error)
+            self.wants_ridge |= isinstance(error, RidgeNeededError)
+            log.error("[%d/%d] %s failed: %s", self.number, self.total, name, why)
+            make_folder(place.parent)
+            write_text(why + "\n", place, overwrite=True)
+            return name, why
+        with suppress(FileNotFoundError):
+            place.unlink()
+        self.took.append((cell, times.own_seconds(found)))
+        log.info(
+            "[%d/%d] %s: top-1 %.2f %% (%.1f s)", self.number, self.total, name,
+            100 * found["top1"], time.perf_counter() - begun,
+        )  # fmt: skip
+        return None
+
+    def later(self, cell: Cell, name: str, why: BusyError) -> None:
+        if cell.key not in self.waited:
+            log.info("[%d/%d] %s comes later: %s", self.number, self.total, name, why)
+        self.waited.add(cell.key)
+        self.busy.append((self.number, cell))
+
+    def one(self, cell: Cell) -> dict[str, Any]:
+        out = self.folder.cell(cell.key)
+        old = outdated(self.folder, cell)
+        if old is not None:
+            log.info("%s is made again: %s", self.names[cell.key], old)
+        again = old is not None
+        if cell.method is None:
+            take_over(self.folder, cell)
+            run(cell.config, out, overwrite=again, shared=self.shared)
+        else:
+            train, test, clients = self.prepared(cell)
+            own = {k: v for k, v in cell.settings.items() if k in OF_BASELINE}
+            settings = {k: v for k, v in cell.settings.items() if k not in OF_BASELINE}
+            baseline(
+                cell.method, train, out, settings=settings, overwrite=again, partition=clients,
+                test=test, **own,
+            )  # fmt: skip
+        found: dict[str, Any] = read_json(out / SUMMARY, "a summary")
+        return found
+
+    def prepared(self, cell: Cell) -> tuple[Path, Path, Path]:
+        """Features and partition of a baseline, made by what `--print` shows."""
+        train, test, clients = cell.files(self.folder)
+        if cell.config.extract is not None:
+            for split, place in (("train", train), ("test", test)):
+                options = {**vars(cell.config.extract), "split": split}
+                key = ["features", str(place)]
+                self.shared.value(partial(list, key), partial(_features, options, place))
+        if cell.config.partition is not None:
+            options = vars(cell.config.partition)
+            self.shared.value(
+                lambda: ["clients", str(clients), partition_key(train, options)],
+                lambda: str(partition(train, clients, **options)),
+            )
+        return train, test, clients
+
+
+def _features(options: dict[str, Any], place: Path) -> str:
+    make_folder(place.parent)
+    return str(link_file(extract(**options), place, "features"))
+
+
+@contextmanager
+def _begun(mark: Path) -> Iterator[None]:
+    """A mark beside a cell while it runs; the mark stays if the process is killed.
+
+    If two processes were killed while they ran a cell, perhaps for their memory, the cell counts as
+    failed this time, so that the others can run; the next time it is tried again.
+    """
+    with marked(mark) as before:
+        if before.begun >= MOST_KILLED:
+            raise IncompleteError(
+                f"{before.begun} processes were killed while they ran it, perhaps for their "
+                f"memory; the last one was {before.last or 'not named'}"
+            )
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A study logs one line per cell, not one per stage; with -v it logs all lines."""
+    parent = logging.getLogger("afltool")
+    before, own = parent.level, log.level
+    log.setLevel(parent.getEffectiveLevel())
+    if before > logging.DEBUG:
+        parent.setLevel(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        parent.setLevel(before)
+        log.setLevel(own)
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return f"out of memory ({error})" if str(error) else "out of memory"
+    return str(error) or type(error).__name__
+
+
+# ------------------------------------------------------------ solved alone
+
+
+def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
+    """Solve every round of every run again, by itself; returns the number of heads that agree.
+
+    Raises `NumericalError` naming the cell whose head differs.
+    """
+    names, agreed, left = names_of_cells(cells), 0, 0
+    for cell in cells:
+        found = finished(folder, cell)
+        if found is None or cell.method is not None:
+            continue
+        place = RunFolder(folder.cell(cell.key))
+        start = cell.config.first_head or place.first_head
+        if last_round(place, start) is not None:
+            left += 1
+            log.info(
+                "%s: kept only its last round (--keep-rounds last), so it is not solved again",
+                names[cell.key],
+            )
+            continue
+        for number in range(1, len(found["bytes_per_client"]) + 1):
+            held = place.held_out(number) if place.held_out(number).exists() else None
+            with (
+                tempfile.TemporaryDirectory(dir=folder.root) as scratch,
+                distinct_files(),
+                _quiet(),
+            ):
+                how = {**vars(cell.config.solve), "head": start, "validate": held}
+                alone = solve(place.total(number), Path(scratch) / "head.h5", **how)
+                pair = [read_header(p, "head")["digest"] for p in (alone, place.head(number))]
+            if pair[0] != pair[1]:
+                raise NumericalError(
+                    f"{names[cell.key]}: solved alone, round {number} gives the head "
+                    f"{pair[0]}; the cell has {pair[1]}"
+                )
+            start, agreed = place.head(number), agreed + 1
+    not_solved = f"; {left} cells kept only their last round and cannot be checked" if left else ""
+    log.info("study: %d heads solved alone have the digests of the cells%s", agreed, not_solved)
+    return agreed

@@ -1,0 +1,93 @@
+"""Lists about studies: the command lines and states of a study's cells, the shipped studies."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..plans.slurm import quoting as shell
+from . import jobs, times
+from .cells import Cell, line
+from .description import SHIPPED, of_folder, read, shipped_names
+from .layout import StudyFolder
+from .results import failure, finished, names_of_cells
+
+
+def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None) -> str:
+    """The cells as a shell script: first the shared work, then one line per cell, in any order.
+
+    ``last``: the command that takes over their results.
+    """
+    before: dict[str, None] = {}
+    own: list[str] = []
+    for cell in cells:
+        needed, command = cell.commands(folder)
+        before |= dict.fromkeys(map(_of_script, [*cell.extractions(folder), *needed]))
+        own.append(_of_script(command))
+    text = ["# these first, in this order", *before] if before else []
+    text += [f"# {len(own)} cells, in any order", *own]
+    if last is not None:
+        text += ["# last: takes over what is done, for table, report and status", _of_script(last)]
+    return "\n".join(text) + "\n"
+
+
+def _of_script(command: list[str]) -> str:
+    return shell.line(["afltool", *command])
+
+
+def listed(
+    given: Mapping[str, Any] | None = None, seeds: int | None = None
+) -> list[dict[str, Any]]:
+    """Every study of the package: its name, cells, what it shows and needs, and how long it takes.
+
+    ``given``: options that replace those of the studies. ``timed`` of the cells are of settings
+    that cells on this machine have had; ``seconds`` is what those will take, without the features.
+    """
+    found = []
+    for name in shipped_names():
+        study = read(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
+        texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
+        timed, seconds = times.expected(study.cells) if times.any_known(given or {}) else (0, 0.0)
+        told = {"timed": timed, "seconds": round(seconds, 1) if timed else None}
+        found.append({"name": name, "cells": study.count(), **texts, **told})
+    return found
+
+
+def status(root: Path) -> dict[str, Any]:
+    """The state of every cell, and the command that continues the study."""
+    folder, study = StudyFolder(root), of_folder(root)
+    names = names_of_cells(study.cells)
+    cells: list[dict[str, Any]] = []
+    of_jobs = jobs.states(folder, list(names))
+    for cell in study.cells:
+        found, why = finished(folder, cell), failure(folder, cell)
+        state = "done" if found is not None else "failed" if why else "missing"
+        if state == "missing" and folder.cell(cell.key).exists():
+            state = "unfinished"
+        if state != "done" and cell.key in of_jobs:
+            its, said = of_jobs[cell.key]
+            if state != "failed" or its not in ("failed", "unknown"):
+                state, why = its, said
+        cells.append({
+            "name": names[cell.key], "folder": str(folder.cell(cell.key)), "state": state,
+            "why": why if state == "failed" else None,
+            "top1": None if found is None else found["top1"],
+        })  # fmt: skip
+    counts = Counter(one["state"] for one in cells)
+    done = counts["done"] == len(cells)
+    return {
+        "folder": str(root), "study": study.name, "state": "done" if done else "unfinished",
+        "counts": dict(counts), "cells": cells,
+        "todo": [Path(one["folder"]).name for one in cells if one["state"] != "done"],
+        "continue": None if done else _continue(folder),
+    }  # fmt: skip
+
+
+def _continue(folder: StudyFolder) -> str:
+    """The command that carries out what is missing; it submits jobs if jobs have begun it."""
+    if folder.jobs.is_dir():
+        return shlex.join(["bash", str(folder.jobs.absolute() / "submit.sh")])
+    return line(["study", str(folder.root.absolute())])

@@ -1,0 +1,188 @@
+"""P-values below a table: every row against the first one, on the same test rows.
+
+All seeds of a study test the same rows, so rows must not be counted once for each seed. Heads that
+are the same are one measurement, whatever the seed; for others the seeds are clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import MismatchError, UsageError
+from ..files.folders import BaselineFolder
+from ..math.metrics.intervals import SAMPLES, mcnemar, paired_bootstrap
+from ..plans.layout import RunFolder
+from ..stages.evaluate import right_rows
+from .cells import SEEDS
+from .crosstab import Crosstab, Entry, Key, Record
+from .description import Study
+from .layout import StudyFolder
+from .records import source_of
+from .results import finished
+
+Right = NDArray[np.bool_]
+Pair = tuple[Record, Record]
+
+
+@dataclass
+class Heads:
+    """Head and test features of each measurement, by `Record.source`; each is read once."""
+
+    places: Mapping[Key, tuple[Path, Path]]
+    _known: dict[Key, tuple[Right, NDArray[np.bytes_]]] = field(default_factory=dict)
+
+    def right(self, records: Sequence[Record]) -> list[Right]:
+        """Which test rows each head predicts right, in the order of the row ids.
+
+        Raises `MismatchError` where the heads were not tested on the same rows.
+        """
+        found = [self._right(record.source) for record in records]
+        for record, (_, ids) in zip(records, found, strict=True):
+            if not np.array_equal(ids, found[0][1]):
+                one, other = (self.places[each.source][1] for each in (records[0], record))
+                raise MismatchError(
+                    f"{one} and {other} have different rows, by their row ids; --test mcnemar "
+                    "compares heads on the same rows: choose with --where"
+                )
+        return [right for right, _ in found]
+
+    def _right(self, source: Key) -> tuple[Right, NDArray[np.bytes_]]:
+        if source not in self._known:
+            right, ids = right_rows(*self.places[source])
+            order = np.argsort(ids, kind="stable")
+            self._known[source] = right[order], ids[order]
+        return self._known[source]
+
+
+def heads_of(study: Study, folder: StudyFolder) -> Heads:
+    """The heads of the cells that are done."""
+    found: dict[Key, tuple[Path, Path]] = {}
+    for cell in study.cells:
+        summary = finished(folder, cell)
+        if summary is None:
+            continue
+        place = folder.cell(cell.key)
+        if cell.method is None:
+            run = RunFolder(place)
+            paths = run.head(len(summary["bytes_per_client"])), run.features("test")
+        else:
+            paths = place / BaselineFolder.HEAD, cell.files(folder)[1]
+        found[source_of(summary)] = paths
+    return Heads(found)
+
+
+def tests(made: Crosstab, name: str, heads: Heads) -> list[str]:
+    """The p-value of every row against the first one, column by column, in words."""
+    rows = [row for row in made.rows if row[0] != "published"]
+    if len(rows) < 2:
+        raise UsageError("--test compares every row with the first; the table has one row")
+    first, lines = rows[0], []
+    ask: dict[str, Callable[[list[Pair]], tuple[str, float | str]]] = {
+        "chi2": _chi2, "t": _paired_t, "mcnemar": lambda pairs: _mcnemar(pairs, heads),
+    }  # fmt: skip
+    for column in made.columns:
+        if column[0] != "top1":
+            raise UsageError("--test compares top1")
+        for row in rows[1:]:
+            one, other = (made.entries.get((key, column), Entry()) for key in (first, row))
+            words, p = ask[name](pairs_of(one, other))
+            shown = f"not defined ({p})" if isinstance(p, str) else f"{p:.3g}"
+            lines.append(
+                f"{words}, {made.column_names[column]}: {made.row_names[row]} against "
+                f"{made.row_names[first]}: p = {shown}"
+            )
+    return lines
+
+
+def pairs_of(a: Entry, b: Entry) -> list[Pair]:
+    """Records of equal seeds, each pair of measurements once, however many seeds have it.
+
+    Seeds are equal where those that both methods have, and that vary, are equal.
+    """
+    ours, theirs = ([one for one in entry.records if one.figures] for entry in (a, b))
+    names = _varying_seeds([*ours, *theirs])
+    found: dict[Key, Pair] = {}
+    for one in ours:
+        for other in theirs:
+            if _seeds(one, names) == _seeds(other, names):
+                same = (one.source, other.source) if one.source and other.source else len(found)
+                found.setdefault((same,), (one, other))
+    return list(found.values())
+
+
+def _varying_seeds(records: Sequence[Record]) -> list[str]:
+    shared = [name for name in SEEDS if all(name in one.axes for one in records)]
+    return [name for name in shared if len({str(one.axes[name]) for one in records}) > 1]
+
+
+def _seeds(record: Record, names: Sequence[str]) -> Key:
+    """The values of these seeds; of a table beside, which may have another name, its seed."""
+    if not names:
+        return (str(record.axes.get("partition_seed", record.axes.get("seed"))),)
+    return tuple(str(record.axes[name]) for name in names)
+
+
+# ------------------------------------------------------------ the tests
+
+_NO_PAIR = "no results of equal seeds"
+
+
+def _chi2(pairs: list[Pair]) -> tuple[str, float | str]:
+    """Pearson's χ² of right and wrong rows of two heads, without correction."""
+    from scipy.stats import chi2_contingency
+
+    words, counts = "χ² of counts", []
+    if not pairs:
+        return words, _NO_PAIR
+    if len(pairs) > 1:
+        return words, (
+            f"{len(pairs)} pairs of heads test the same rows, which count once; --test mcnemar "
+            "compares several seeds"
+        )
+    for one in pairs[0]:
+        if "n" not in one.figures:
+            return words, "the number of test rows is not known"
+        n = round(one.figures["n"])
+        right = round(one.figures["top1"] * n)
+        counts.append([right, n - right])
+    if not (counts[0][0] + counts[1][0]) or not (counts[0][1] + counts[1][1]):
+        return words, "all rows are right, or all are wrong"
+    return words, float(chi2_contingency(counts, correction=False).pvalue)
+
+
+def _paired_t(pairs: list[Pair]) -> tuple[str, float | str]:
+    """Student's t of the differences of equal seeds."""
+    from scipy.stats import ttest_rel
+
+    words = "paired t over seeds"
+    x, y = ([pair[i].figures["top1"] for pair in pairs] for i in (0, 1))
+    if len(pairs) < 2:
+        return words, "it needs two different results" if pairs else _NO_PAIR
+    if len({u - v for u, v in zip(x, y, strict=True)}) == 1:
+        return words, "the difference has no deviation"
+    return words, float(ttest_rel(x, y).pvalue)
+
+
+def _mcnemar(pairs: list[Pair], heads: Heads) -> tuple[str, float | str]:
+    """McNemar's exact test of two heads; of several seeds a bootstrap of rows and seeds."""
+    words = "McNemar"
+    if not pairs:
+        return words, _NO_PAIR
+    if any(one.source not in heads.places for pair in pairs for one in pair):
+        return words, "there is no head file for each result"
+    right = heads.right([one for pair in pairs for one in pair])
+    both = {
+        (a.tobytes(), b.tobytes()): (a, b) for a, b in zip(right[::2], right[1::2], strict=True)
+    }
+    if len(both) == 1:
+        first, second = next(iter(both.values()))
+        return words, float(mcnemar(first, second)["p_value"])
+    differences = np.stack([a.astype(np.int8) - b.astype(np.int8) for a, b in both.values()])
+    seeds, rows = differences.shape
+    words = f"paired bootstrap of {rows:,} rows and {seeds} seeds, {SAMPLES:,} samples"
+    return words, paired_bootstrap(differences)

@@ -1,0 +1,140 @@
+"""Pictures of a study: a figure against an option, over seeds, by method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..progress import log
+from ..show.lines import Name
+from ..show.picture import check_picture
+from . import records as found_by
+from .cells import SEEDS
+from .crosstab import UNITS, Entry, Record, statistic
+from .description import of_folder
+from .layout import StudyFolder
+from .options import PictureOptions, TableOptions, names_of, numbers_of
+from .series import Series, plot_series
+from .tables import told
+
+
+def study_picture(
+    root: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
+    """Draw a figure of the study in ``root`` against an option, or against another figure."""
+    o = PictureOptions(**options)
+    check_picture(Path(out), o)
+    folder, study = StudyFolder(root), of_folder(Path(root))
+    shown = told(study, TableOptions(layers=o.layers, where=o.where))
+    layers = numbers_of(shown.layers)
+    if names_of(o.x) == ["layers"] and o.layers is None:
+        layers = list(range(1000))
+    found = found_by.chosen(found_by.records(study, folder, layers), o.where)
+    x = names_of(o.x)[0]
+    there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
+    by = names_of(o.by) or lines_of(there, x)
+    series = series_of(there or found, x, o.y, by)
+    return plot_series(series, words(x), o.y, Path(out), overwrite, o)
+
+
+def runs_by_name(paths: Sequence[Path]) -> dict[Name, list[Path]]:
+    """The runs of each line of a picture, by its name.
+
+    Cells of a study are named by their labels and the options that differ, and those that differ
+    in seeds alone are one line; without a result they are left out. Other runs have the names of
+    their files or folders.
+    """
+    named: dict[Name, list[Path]] = {}
+    studies: dict[Path, list[Path]] = {}
+    for path in paths:
+        root = path.resolve().parent.parent
+        if StudyFolder.is_one(root) and path.resolve() == StudyFolder(root).cell(path.name):
+            studies.setdefault(root, []).append(path)
+            continue
+        name = path.resolve().stem if path.is_file() else path.resolve().name
+        named[str(path) if (name,) in named else name,] = [path]
+    for root, cells in studies.items():
+        for line, alike in _cells_by_name(root, cells).items():
+            named.setdefault(line, []).extend(alike)
+    return named
+
+
+def _cells_by_name(root: Path, paths: Sequence[Path]) -> dict[Name, list[Path]]:
+    folder, study = StudyFolder(root), of_folder(root)
+    asked = {path.resolve().name: path for path in paths}
+    every = zip(study.cells, found_by.records(study, folder), strict=True)
+    done = {cell.key: one for cell, one in every if cell.key in asked and not one.hole}
+    if left := len(asked) - len(done):
+        log.warning("%d of %d cells of %s have no result: left out", left, len(asked), root)
+    by = lines_of(list(done.values()), "")
+    named: dict[Name, list[Path]] = {}
+    for key, one in done.items():
+        named.setdefault(_line(one, by), []).append(asked[key])
+    return named
+
+
+def words(name: str) -> str:
+    """An option or a figure as people call it."""
+    return UNITS[name][0] if name in UNITS else name.replace("_", "-")
+
+
+def lines_of(found: Sequence[Record], x: str) -> list[str]:
+    """The options that distinguish the lines: the head, and what differs within a head."""
+    names: dict[str, None] = {"head": None}
+    for head in dict.fromkeys(one.axes["head"] for one in found):
+        alike = [one for one in found if one.axes["head"] == head]
+        for name in dict.fromkeys(n for one in alike for n in one.axes):
+            many = len({str(one.axes.get(name)) for one in alike}) > 1
+            if many and name not in (x, *SEEDS):
+                names[name] = None
+    return list(names)
+
+
+def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> list[Series]:
+    """Lines of ``y`` over ``x``; records of equal ``by`` and x are seeds of each other.
+
+    ``x`` may be a figure: a point is then at its mean over seeds. Cells without a result are left
+    out.
+    """
+    if y not in UNITS:
+        raise UsageError(f"--y is of {', '.join(UNITS)}; found {y!r}")
+    figure = x in UNITS
+    if not figure and not any(x in one.axes for one in found):
+        raise UsageError(f"no cell has the option {x.replace('_', '-')!r}, and it is no figure")
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for one in found:
+        if y in one.figures and (x in one.figures if figure else one.axes.get(x) is not None):
+            line = _line(one, by)
+            rest = {k: v for k, v in one.axes.items() if k not in SEEDS}
+            point = str(sorted(rest.items(), key=str)) if figure else one.axes[x]
+            groups.setdefault((line, point), []).append(one)
+    lines: dict[tuple[str, ...], list[tuple[Any, float, float | None]]] = {}
+    for (line, _), alike in groups.items():
+        middle, spread = statistic(Entry([one.figures[y] for one in alike]), "mean±sd")
+        at = alike[0].axes.get(x)
+        if figure:
+            at = UNITS[x][1] * statistic(Entry([one.figures[x] for one in alike]), "mean")[0]
+        lines.setdefault(line, []).append((at, middle, spread))
+    return [_series(line, points) for line, points in lines.items()]
+
+
+def _series(line: tuple[str, ...], points: list[tuple[Any, float, float | None]]) -> Series:
+    if all(isinstance(x, (int, float)) for x, _, _ in points):
+        points = sorted(points, key=lambda point: point[0])
+    return Series(line, [x for x, _, _ in points], [y for _, y, _ in points],
+                  [spread for _, _, spread in points])  # fmt: skip
+
+
+def _line(one: Record, by: Sequence[str]) -> Name:
+    return tuple(filter(None, (_text(name, one.axes.get(name)) for name in by))) or ("all",)
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None or value is False:
+        return ""
+    if name in ("head", "data", "backbone", "scheme", "activation"):
+        return str(value)
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{name.replace('_', '-')} = {shown}"

@@ -1,0 +1,205 @@
+"""The results of a study's cells as records: options by name, and figures or why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidDataError, UsageError
+from ..files.columns import read_columns
+from ..values.phases import Phase
+from .axes import axes_of
+from .cells import OF_PARTITION, SEED, SEEDS, Cell
+from .crosstab import Record
+from .description import Study, option_names
+from .layout import StudyFolder
+from .options import MEASURED, VALUES, names_of
+from .results import failure, finished, varying
+from .times import own_seconds
+
+
+def records(study: Study, folder: StudyFolder, layers: Sequence[int] = ()) -> list[Record]:
+    """A record for each cell, in the order of the study; with ``layers`` one for each of these.
+
+    Cells without a result are records, too: holes, which a table marks.
+    """
+    return [one for cell in study.cells for one in _of_cell(folder, cell, layers)]
+
+
+def _of_cell(folder: StudyFolder, cell: Cell, layers: Sequence[int]) -> Iterator[Record]:
+    found, axes = finished(folder, cell), axes_of(cell)
+    if found is None:
+        hole = "failed" if failure(folder, cell) else "missing"
+        deep = layers if _is_deep(cell) else ()
+        yield from (Record({**axes, "layers": t}, {}, hole) for t in deep)
+        if not deep:
+            yield Record(axes, {}, hole)
+        return
+    measured = after_layers(found) if layers and _is_deep(cell) else {}
+    if not measured:
+        yield Record(axes, figures(found), source=source_of(found))
+    for number in layers if measured else ():
+        if number in measured:
+            source = (*source_of(found), number)
+            yield Record({**axes, "layers": number}, measured[number], source=source)
+
+
+def _is_deep(cell: Cell) -> bool:
+    return cell.method is None and "layers" in cell.config.head_options
+
+
+def source_of(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a summary is of: the digests of the head and of the test features."""
+    return found["head_digest"], found["digests"]["test"]
+
+
+def figures(found: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a summary that tables show; seconds without those of the features."""
+    own = {k: found[k] for k in VALUES if isinstance(found.get(k), (int, float))}
+    sent = [one for one in found["rounds"] if one.get("upload_bytes") or one.get("download_bytes")]
+    own["exchanges"] = len(found.get("bytes_per_client") or sent)
+    return {**own, "seconds": own_seconds(found)}
+
+
+def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+    """Figures after each layer of a deep head that was evaluated after each round.
+
+    Seconds and bytes are those up to that layer.
+    """
+    sums = dict.fromkeys(("seconds", "upload_bytes", "download_bytes"), 0.0)
+    after: dict[int, dict[str, float]] = {}
+    for exchanges, one in enumerate(found.get("rounds", []), 1):
+        sums["seconds"] += (one.get("gather_seconds") or 0) + (one.get("solve_seconds") or 0)
+        for name in ("upload_bytes", "download_bytes"):
+            sums[name] += one.get(name) or 0
+        phase = Phase(one["phase"])
+        if phase.kind == "weights" and phase.number is not None and one.get("top1") is not None:
+            own = {k: one[k] for k in MEASURED if one.get(k) is not None}
+            after[phase.number] = {**own, **sums, "exchanges": exchanges, "n": found["n"]}
+    return after
+
+
+# ------------------------------------------------------------ chosen, added
+
+
+def chosen(found: Sequence[Record], where: Sequence[str]) -> list[Record]:
+    """The records whose options have the values of ``NAME=VALUE``."""
+    kept = list(found)
+    for text in where:
+        name, _, value = text.partition("=")
+        asked = names_of(name)
+        if len(asked) != 1 or not any(asked[0] in one.axes for one in found):
+            raise UsageError(f"--where {text}: no cell has the option {name.strip()!r}")
+        kept = [one for one in kept if _equal(one.axes.get(asked[0]), value.strip())]
+    if not kept:
+        raise UsageError(f"no cell fits --where {' --where '.join(where)} ")
+    return kept
+
+
+def _equal(value: Any, text: str) -> bool:
+    try:
+        return float(value) == float(text)
+    except (TypeError, ValueError):
+        return str(value) == text
+
+
+def also(text: str) -> list[Record]:
+    """Results of another method from NAME=FILE.csv: options and figures by column.
+
+    A top-1 is a fraction, as everywhere in the program's files.
+    """
+    name, _, file = text.partition("=")
+    names = sorted((option_names({}) | {"scheme", *SEEDS}) - {"head", *VALUES})
+    spelled = {name.replace("_", "-"): name for name in names} | {name: name for name in names}
+    table = read_columns(Path(file), (), (*spelled, *VALUES))
+    values = [one for one in VALUES if one in table]
+    if not values:
+        raise InvalidDataError(f"{file}: expected a column of figures: {', '.join(VALUES)}")
+    lines = list(zip(*table.values(), strict=True))
+    found = []
+    for number, line in enumerate(lines, 2):
+        cells = dict(zip(table, line, strict=True))
+        axes = {spelled[k]: v for k, v in cells.items() if k not in VALUES and v is not None}
+        told = {k: _figure(file, number, k, cells[k]) for k in values if cells[k] is not None}
+        found.append(Record({**axes, "head": name.strip()}, told, kind="also"))
+    return found
+
+
+def _figure(file: str, line: int, name: str, text: str | None) -> float:
+    try:
+        value = float(str(text))
+    except ValueError:
+        raise InvalidDataError(f"{file}, line {line}: {name} is a number; found {text!r}") from None
+    if name in ("top1", "top5", "train_top1") and not 0 <= value <= 1:
+        raise InvalidDataError(
+            f"{file}, line {line}: {name} is a fraction from 0 to 1; found {text}: divide "
+            "percentages by 100"
+        )
+    return value
+
+
+# ------------------------------------------------------------ notes
+
+
+def equal_totals(study: Study, folder: StudyFolder) -> list[str]:
+    """Which methods have equal totals for all partitions, and what their deviations come from.
+
+    Over partitions such a deviation is 0. Where seeds of features or heads differ, too, what a
+    table shows is the deviation over these alone.
+    """
+    labels: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for cell in study.cells:
+        found = finished(folder, cell)
+        if found is not None and cell.method is None:
+            given = {
+                k: v for k, v in cell.config.given().items() if k not in (*SEEDS, *OF_PARTITION)
+            }
+            labels.setdefault(cell.label, {}).setdefault(str(given), []).append(found["digests"])
+    equal: list[str] = []
+    drawn: list[str] = []
+    for label, settings in labels.items():
+        apart = [_by_start(alike) for alike in settings.values()]
+        several = [one for starts in apart for one in starts if len(_all(one, "partition")) > 1]
+        if several and all(len(_all(one, "total")) == 1 for one in several):
+            (drawn if any(len(starts) > 1 for starts in apart) else equal).append(label)
+    start = "Equal totals for all partitions, by their digests"
+    notes = []
+    if equal:
+        notes.append(
+            f"{start}: {'; '.join(equal)}. Their deviation over partitions is 0 by construction. "
+            "To get a spread, vary --weights-seed or, for random heads, --head-seed."
+        )
+    if drawn:
+        notes.append(
+            f"{start}: {'; '.join(drawn)}. Partitions add nothing to their deviation: it is "
+            "over the seeds of the features or the head alone."
+        )
+    return notes
+
+
+def _by_start(alike: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Digests of cells by what they start from: their training rows and their first head."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in alike:
+        groups.setdefault((one["train"], one["first_head"]), []).append(one)
+    return list(groups.values())
+
+
+def _all(alike: Sequence[Mapping[str, Any]], name: str) -> set[str]:
+    return {one[name] for one in alike}
+
+
+def figures_without_values(values: Sequence[str], found: Sequence[Record]) -> list[str]:
+    """The figures that no result has."""
+    done = [one for one in found if one.figures]
+    return [name for name in values if done and not any(name in one.figures for one in done)]
+
+
+def varied(study: Study) -> list[str]:
+    """Options that differ between cells, without the seeds, in the order of the study."""
+    names: dict[str, None] = {}
+    for label in dict.fromkeys(cell.label for cell in study.cells):
+        alike = [cell for cell in study.cells if cell.label == label]
+        names |= dict.fromkeys(n for n in varying(alike) if n not in SEEDS and n != SEED)
+    return list(names)

@@ -1,0 +1,111 @@
+"""Which cells of a study have a result, and what it is; what cells are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..errors import AflError
+from ..files.folders import SUMMARY, BaselineFolder
+from ..files.hdf5 import read_header
+from ..inputs import distinct_files, read_json
+from ..plans.layout import RunFolder
+from .axes import changed_default
+from .cells import BASELINE, LABEL, Cell
+from .layout import StudyFolder
+
+
+def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
+    """The summary of a cell if its folder has the head of the summary; otherwise None.
+
+    It is None, too, where a default has changed since the cell was made; see `changed_default`.
+    """
+    found = _kept(folder, cell)
+    return found if found is not None and changed_default(cell, found) is None else None
+
+
+def outdated(folder: StudyFolder, cell: Cell) -> str | None:
+    """Which default has changed since the cell was made, if one has."""
+    with distinct_files():  # looking at an output is not reading it
+        found = _kept(folder, cell)
+    return None if found is None else changed_default(cell, found)
+
+
+def _kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
+    place = folder.cell(cell.key)
+    if not (place / SUMMARY).is_file():
+        return None
+    try:
+        found = read_json(place / SUMMARY, "a summary")
+        head = place / BaselineFolder.HEAD
+        if cell.method is None:
+            head = RunFolder(place).head(len(found["bytes_per_client"]))
+        intact = read_header(head, "head")["digest"] == found["head_digest"]
+    except (AflError, KeyError, TypeError):
+        return None
+    return found if intact and is_whole(found) else None
+
+
+#: The entries that tables and pages take from the summary of a run or a baseline.
+NUMBERS = ("top1", "n", "seconds", "upload_bytes", "download_bytes")
+
+
+def is_whole(found: Mapping[str, Any]) -> bool:
+    """Whether a summary still has the figures, digests and versions with which it was written."""
+    digests, needed = found.get("digests"), {"train", "test", "partition", "head"}
+    rounds = found.get("rounds")
+    return (
+        all(type(found.get(name)) in (int, float) for name in NUMBERS)
+        and isinstance(digests, dict)
+        and digests.keys() >= needed | ({"total", "first_head"} if "stages" in found else set())
+        and all(isinstance(one, str) for one in digests.values())
+        and isinstance(found.get("versions"), dict)
+        and isinstance(rounds, list)
+        and all(isinstance(one, dict) and isinstance(one.get("phase"), str) for one in rounds)
+    )
+
+
+def failure(folder: StudyFolder, cell: Cell) -> str | None:
+    """Why a cell has no result, if it was tried."""
+    place = folder.cell(cell.key) / StudyFolder.FAILED
+    return place.read_text("utf-8", "replace").strip() if place.is_file() else None
+
+
+def by_reason(failures: Iterable[tuple[str, str]], most: int | None = None) -> str:
+    """Names of cells, each with why it failed, as text that says a reason once: 'a, b (why); …'.
+
+    Reasons that differ in numbers alone, such as free memory, are one. ``most``: names of a reason,
+    the rest is counted.
+    """
+    alike: dict[str, tuple[str, list[str]]] = {}
+    for name, why in failures:
+        alike.setdefault(re.sub(r"[\d.]+", "", why), (why, []))[1].append(name)
+    told = []
+    for why, names in alike.values():
+        left = len(names) - len(names[:most])
+        told.append(f"{', '.join(names[:most])}{f' and {left} more' if left else ''} ({why})")
+    return "; ".join(told)
+
+
+def names_of_cells(cells: list[Cell]) -> dict[str, str]:
+    """Names for people, by key: the label and the options that differ among its cells."""
+    found: dict[str, str] = {}
+    for label in dict.fromkeys(cell.label for cell in cells):
+        alike = [cell for cell in cells if cell.label == label]
+        axes = varying(alike)
+        for cell in alike:
+            told = [f"{n.replace('_', '-')} {cell.setting[n]}" for n in axes if n in cell.setting]
+            found[cell.key] = ", ".join([label, *told])
+    return found
+
+
+def varying(cells: list[Cell]) -> list[str]:
+    """Names of the options that are not equal in all cells."""
+    names = dict.fromkeys(name for cell in cells for name in cell.setting)
+    return [
+        name
+        for name in names
+        if name not in (LABEL, "head", BASELINE)
+        and len({str(cell.setting.get(name)) for cell in cells}) > 1
+    ]

@@ -1,0 +1,142 @@
+"""The tables of a study: its results, published figures beside them, and tests of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..math.metrics.separability import MEASURES
+from ..options import made, takes
+from . import records as found_by
+from .cells import SEEDS
+from .crosstab import Crosstab, Record, crosstab
+from .description import Study, of_folder
+from .layout import StudyFolder
+from .options import TableOptions, names_of, numbers_of
+from .p_values import heads_of, tests
+from .published import NOT_STATED, beside, published
+from .results import by_reason, failure, finished, names_of_cells
+
+SHARED = (
+    "Seconds were measured on this machine, without extraction. Work that cells share (sums of "
+    "equal rows, equal heads) counts in the cell that came first: the sum over all cells is right, "
+    "and one cell run alone may take longer."
+)
+_NEEDED = {
+    "file_bytes": "keep-clients = true keeps the clients' files and measures them",
+    "density": "heads of codes (safle) have it",
+    **dict.fromkeys(
+        (*MEASURES, *(f"train_{one}" for one in MEASURES)), "separability = true measures it"
+    ),
+    "train_top1": "train-accuracy = true measures it",
+}
+
+
+def _whence(names: Sequence[str]) -> str:
+    """Figures that no cell has, and what in the study would measure them."""
+    hints = dict.fromkeys(_NEEDED[name] for name in names if name in _NEEDED)
+    return ", ".join(names) + "".join(f"; {hint}" for hint in hints)
+
+
+def told(study: Study, given: TableOptions) -> TableOptions:
+    """The options of a table: the given ones, then those of the study."""
+    theirs: dict[str, Any] = {k: v for k, v in study.shown.items() if getattr(given, k) is None}
+    return replace(given, **theirs)
+
+
+@takes(TableOptions)
+def table(root: str | Path, **options: Any) -> Crosstab:
+    """The table of the study in the folder ``root``; as a text it is Markdown.
+
+    ``options`` are those of `TableOptions`; the study has the defaults. Equal results give equal
+    tables, byte for byte, even if cells were run again in between.
+
+    Raises `UsageError` for names that no cell has, and where a cell would average unequal settings.
+    """
+    return of_options(root, made(TableOptions, options))
+
+
+def of_options(root: str | Path, given: TableOptions) -> Crosstab:
+    """The table that is asked for by ``given``."""
+    folder, study = StudyFolder(root), of_folder(Path(root))
+    o = told(study, given)
+    ours = found_by.chosen(found_by.records(study, folder, numbers_of(o.layers)), o.where)
+    rows, columns = axes(study, given, ours)
+    others = [one for text in o.also for one in found_by.also(text)]
+    papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
+    values = names_of(o.value) or ["top1"]
+    lacking = found_by.figures_without_values(values, [*ours, *others, *papers])
+    if lacking and len(lacking) == len(values):
+        raise UsageError(f"no cell has the figure {_whence(lacking)}")
+    stat = o.stat or "mean±sd"
+    found = crosstab([*ours, *others, *papers], rows, columns, values, stat, SEEDS, study.title)
+    found.notes += [f"No cell has the figure {_whence(lacking)}."] if lacking else []
+    found.notes += [SHARED] if "seconds" in values else []
+    found.notes += notes(study, folder, o, papers)
+    if o.test is not None:
+        found.notes += tests(found, o.test, heads_of(study, folder))
+    return found
+
+
+def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[list[str], list[str]]:
+    """Names of the rows' and the columns' options; a given name that no cell has is refused.
+
+    Names from the study that no cell has are left out, because the study may run on other data.
+    """
+    known = {name for record in ours for name in record.axes}
+    of_rows = known | _of_papers(told(study, given).published or "")
+    shown = study.shown.get("columns")
+    wanted = found_by.varied(study) if shown is None else names_of(shown)
+    rows = names_of(given.rows) or [
+        one for one in names_of(study.shown.get("rows")) if one in of_rows
+    ]
+    rows = rows or ["head"]
+    columns = names_of(given.columns)
+    if given.columns is None:
+        columns = [name for name in wanted if name in known and name not in rows]
+    for name in (*rows, *columns):
+        if name not in of_rows:
+            raise UsageError(
+                f"no cell has the option {name.replace('_', '-')!r}; there are "
+                f"{', '.join(sorted(one.replace('_', '-') for one in known))}"
+            )
+    return rows, columns
+
+
+def _of_papers(name: str) -> set[str]:
+    """Options of the published figures that stand beside given features, as ``safle-3:cifar10``."""
+    return {axis for one in published(name) for axis in one.axes} if ":" in name else set()
+
+
+def notes(
+    study: Study, folder: StudyFolder, o: TableOptions, papers: Sequence[Record]
+) -> list[str]:
+    """Notes for the reader: equal totals, missing results, the source of published figures."""
+    found = found_by.equal_totals(study, folder)
+    names = names_of_cells(study.cells)
+    whys = [
+        (names[cell.key], failure(folder, cell))
+        for cell in study.cells
+        if finished(folder, cell) is None
+    ]
+    failed = [(name, why) for name, why in whys if why is not None]
+    missing = len(whys) - len(failed)
+    if failed:
+        found.append(f"{len(failed)} of {len(study.cells)} cells failed: {by_reason(failed)}.")
+    if missing:
+        found.append(f"{missing} of {len(study.cells)} cells have not been run.")
+    if papers:
+        unknown = any(one.axes["data"] == NOT_STATED for one in papers)
+        which = ", on data that the paper does not name" if unknown else ""
+        found.append(
+            f"Published: {o.published}{which}; other backbone, weights or splits than ours."
+        )
+    elif o.published not in (None, "none"):
+        theirs = sorted({str(one.axes["data"]) for one in published(str(o.published))})
+        found.append(
+            f"Published figures ({o.published}) are of {', '.join(theirs)}: none is shown."
+        )
+    return found

@@ -1,0 +1,197 @@
+"""What can be known before any work begins: a run that cannot end well is refused at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from ..errors import InputError, OutputExistsError, UsageError
+from ..files.columns import read_columns
+from ..files.features import check_alike
+from ..files.hdf5 import read_header
+from ..files.heads import head_from
+from ..files.outputs import check_output
+from ..files.partitions import load_partition
+from ..heads import OPTIONS, make_head
+from ..heads.base import Head
+from ..heads.checks import check_participation, with_options
+from ..inputs import distinct_files, meant
+from ..options.features import ExtractOptions
+from ..options.files import refuse_inside
+from ..show.own_files import check_own, is_confusion, is_evaluation, is_rounds, is_summary
+from ..stages.extract import check_extraction
+from .config import RunConfig, files_of, is_canonical, is_of_run
+from .layout import RunFolder
+
+
+def check_before(
+    config: RunConfig, folder: RunFolder, *, here: bool = True, known: set[str] | None = None
+) -> None:
+    """Refuse what would fail later: the head, the backbone, paths, files that do not belong.
+
+    The same for `run`, for scripts of jobs and for each cell of a study. No image is read and
+    nothing is written.
+
+    ``here``: images are extracted on this machine, so its device and data sets are looked at, too.
+    ``known``: what has been checked before; runs that have it in common pass it on.
+    """
+    refuse_inside(folder.root, folder.WRITES, files_of(config), folder.AT_HOME)
+    config.with_absolute_paths().to_toml()  # refuses a path that run.toml cannot name
+    of_head = [config.own.head, config.own.full_gram, config.all_head_options(), config.local_stats]
+    _once(known, of_head, lambda: check_head(config))
+    places = {split: folder.features(split) for split in ("train", "test")}
+    check_rows(config, places, here=here, known=known)
+    for path in (folder.root, config.local_stats.cache):
+        if path is not None and path.exists() and not path.is_dir():
+            raise InputError(f"{path}: expected a folder, found a file; choose another path")
+
+
+def check_rows(
+    config: RunConfig,
+    places: Mapping[str, Path],
+    *,
+    here: bool = True,
+    known: set[str] | None = None,
+) -> None:
+    """Refuse features, partitions and extractions that would fail.
+
+    ``places``: where the features of a split are, or will be.
+    """
+    own = config.own
+    given = [own.train_features, own.test_features, own.partition, config.partition]
+    _once(known, given, lambda: check_given_features(config))
+    _once(known, given[2:], lambda: check_partition(config))
+    for split, place in places.items():
+        if config.extract is not None and not place.exists():
+            options = ExtractOptions(**{**vars(config.extract), "split": split})
+            _once(known, options, partial(check_extraction, options, here=here))
+
+
+def _once(known: set[str] | None, what: object, check: Callable[[], None]) -> None:
+    """Check something unless an equal one has been checked."""
+    name = repr(what)
+    if known is None or name not in known:
+        check()
+    if known is not None:
+        known.add(name)
+
+
+def is_linked(given: Path, place: Path, kind: str, overwrite: bool = False) -> bool:
+    """Whether a file of the folder is the given one, by its digest; False where none is there.
+
+    Raises `OutputExistsError` where another file is there that has no other name, unless
+    ``overwrite``: it would be lost.
+    """
+    digest: str = read_header(given, kind)["digest"]
+    with distinct_files():  # looking at an output is not reading it
+        have = read_header(place, kind)["digest"] if place.exists() else None
+    if have not in (None, digest) and place.stat().st_nlink == 1 and not overwrite:
+        raise OutputExistsError(
+            f"{place} exists, and is not {given}: digest {have}, expected {digest}; move it away, "
+            "choose another -o, or use --overwrite"
+        )
+    return bool(have == digest)
+
+
+def check_head(config: RunConfig) -> None:
+    """Refuse a head that cannot be made or begun, or that the run's clients cannot take part in."""
+    check_participation(checked_head(config), config.local_stats)
+    check_exchange(config)
+
+
+def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = False) -> None:
+    """Refuse files of somebody else under the names of the results, and another run.toml.
+
+    A run.toml that says the same run is left as it is, with its comments.
+    """
+    f = RunFolder
+    results = {f.METRICS: is_evaluation, f.CONFUSION: is_confusion, f.ROUNDS: is_rounds}
+    check_own(folder.root, {**results, f.SUMMARY: is_summary}, overwrite)
+    with distinct_files():  # a name of a head that is read, too
+        check_output(folder / f.FINAL, "head")
+    begun = any(path.exists() for path in (folder.options, folder.clients, folder.first_head))
+    if (folder / f.FINAL).exists() and not (overwrite or begun):
+        raise OutputExistsError(
+            f"{folder / f.FINAL} exists, and no run has begun in this folder: it would be lost; "
+            "move it away, or choose another -o"
+        )
+    own = config.own
+    for given, path, kind in (
+        (own.train_features, folder.features("train"), "features"),
+        (own.test_features, folder.features("test"), "features"),
+        (own.partition, folder.clients, "partition"),
+    ):
+        if given is not None:
+            is_linked(given, path, kind, overwrite)
+    place = folder.options
+    if overwrite or not place.exists() or is_of_run(place, config) or is_canonical(place):
+        return
+    raise OutputExistsError(
+        f"{place} describes another run, with comments of its owner, which would be lost; "
+        "choose another -o, or move it away"
+    )
+
+
+def checked_head(config: RunConfig) -> Head:
+    """The first head of a run, made of its options or read; one that is solved is refused."""
+    given, options = config.first_head, config.all_head_options()
+    if given is None:
+        if "seed" in options and not hasattr(OPTIONS[config.own.head], "seed"):
+            raise UsageError(f"the head {config.own.head!r} draws nothing: leave --head-seed out")
+        head = make_head(config.own.head, options)
+    else:
+        if given.suffix != ".h5" and not given.exists():
+            listed = f"the heads are {', '.join(OPTIONS)}, or give a head file"
+            raise UsageError(f"there is no head {config.own.head!r}; {meant(given, listed)}")
+        head = with_options(head_from(given)[0], **options)
+    if head.phase() is None:
+        raise UsageError(f"the head {given} is solved: there is nothing left to gather")
+    return head
+
+
+def check_exchange(config: RunConfig) -> None:
+    """--full-gram is for a head that has two exchanges and is made here."""
+    given = config.own.head
+    if config.own.full_gram and (given not in OPTIONS or not OPTIONS[given].for_everybody({})):
+        raise UsageError(
+            f"--full-gram is for --head deepafl; a head file has its exchange in it, and other "
+            f"heads have one only: found --head {given}"
+        )
+    if config.own.full_gram and config.head_options.get("incremental"):
+        raise UsageError("give --full-gram or --incremental, not both")
+
+
+def check_given_features(config: RunConfig) -> None:
+    """Given features are feature files, and those of the test fit those of the training."""
+    train, test = config.own.train_features, config.own.test_features
+    if train is not None and test is not None:
+        check_alike(train, test)
+
+
+def check_partition(config: RunConfig) -> None:
+    """A given partition is one, and a given table can be read and has its columns."""
+    if config.own.partition is not None:
+        read_header(config.own.partition, "partition")
+    elif config.partition is not None and config.partition.table is not None:
+        read_columns(config.partition.table, (config.partition.column or "client",))
+
+
+def client_count(config: RunConfig) -> int:
+    """The number of clients that a run will have; of a table, at most so many."""
+    if config.own.partition is not None:
+        return len(load_partition(config.own.partition).names)
+    dealt = config.partition
+    assert dealt is not None  # where no partition is given, one is made
+    if dealt.table is None:
+        assert dealt.clients is not None  # every scheme without a table needs them
+        return dealt.clients
+    name = dealt.column or "client"
+    return max(len(set(read_columns(dealt.table, (name,))[name])), dealt.clients or 1)
+
+
+def holds_clients_out(config: RunConfig) -> bool:
+    """Whether some clients are kept for validation."""
+    if config.own.partition is not None:
+        return bool(read_header(config.own.partition, "partition")["held_out"])
+    return config.partition is not None and config.partition.held_out > 0

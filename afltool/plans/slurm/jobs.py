@@ -1,0 +1,177 @@
+"""`slurm`: writes the job scripts of a run; one of them submits the others.
+
+    RUN/slurm/common.sh         where the run is, the site's environment, how a stage runs in a job
+    RUN/slurm/01-….sh …         one script a step
+    RUN/slurm/submit.sh         submits what is missing; the solve job calls it for the next round
+    RUN/slurm/plan.json         the steps, for `status`
+    RUN/slurm/scripts.json      digests of the scripts: one that somebody changed is not replaced
+    RUN/slurm/parts, log, jobs  what passes between jobs, their logs, their numbers
+
+All other files are those of `run`, with the same paths and recipes. So `run` continues what jobs
+have begun, and jobs continue what `run` has begun.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError, OutputExistsError, UsageError
+from ...files.atomic import write_text
+from ...files.outputs import make_folder
+from ...inputs import distinct_files
+from ...options import flag
+from ...show.own_files import check_own, is_plan
+from ...show.tables import write_json
+from ...stages.head import head as make_head_file
+from ..checks import check_before, check_own_files
+from ..config import RunConfig, is_of_run, read_config
+from ..here import link_file
+from ..layout import RunFolder
+from ..solve_options import EVALUATE, SOLVE, at_solve, difference_of, serves
+from . import scripts
+from .own_scripts import check_scripts, write_scripts
+from .site import Site
+from .steps import Step, steps
+
+
+def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
+    """Every script of a run by its name, in the order of the stages; nothing is written.
+
+    Raises what `check_before` raises, and `UsageError` for options that jobs do not take and arrays
+    that are too long.
+    """
+    check_slurm(config)
+    check_before(config, RunFolder(folder), here=False)
+    config, folder, start = config.with_absolute_paths(), folder.absolute(), Path.cwd()
+    planned = steps(config, site, _at_solve(config, RunFolder(folder)))
+    for step in planned:
+        check_array(step, site)
+    found = {"common.sh": scripts.common(folder, config.first_head, site)}
+    found |= {f"{s.name}.sh": scripts.script(s, folder, site, start) for s in planned}
+    return {**found, "submit.sh": scripts.submitting(planned, folder, site)}
+
+
+def check_slurm(config: RunConfig) -> None:
+    """Refuse options of `run` that jobs cannot use."""
+    if config.extract is not None and config.extract.store is not None:
+        raise UsageError("--store is for run: jobs write the features into the run's folder")
+    for name, value in config.here.chosen().items():
+        jobs = "; slurm --memory 4G says what a job may take" if name == "memory" else ""
+        raise UsageError(
+            f"{name.replace('_', '-')} = {value!r} among the options is for run on one machine: "
+            f"leave it out{jobs}"
+        )
+
+
+def check_array(step: Step, site: Site) -> None:
+    """Refuse an array of more tasks than Slurm takes."""
+    if step.tasks > site.max_array:
+        other = "smaller --shards" if step.stage == "extract" else "larger --clients-per-task"
+        raise UsageError(
+            f"{step.name} would be an array of {step.tasks} tasks; Slurm takes {site.max_array} "
+            f"here (--max-array): choose a {other}"
+        )
+
+
+def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
+    """Write the scripts of a run, its first head and links to given files; returns submit.sh.
+
+    A folder of a run with other options is refused; another site's settings replace the old ones.
+    """
+    place = RunFolder(folder)
+    texts = script_texts(config, site, folder)
+    check_own_files(config, place)
+    check_own(place.root, {RunFolder.PLAN: is_plan})
+    check_scripts(place / RunFolder.SLURM, texts)
+    make_folder(place / RunFolder.SLURM)
+    _keep_options(config.with_absolute_paths(), place)
+    own = config.own
+    for kind, given, path in (
+        ("features", own.train_features, place.features("train")),
+        ("features", own.test_features, place.features("test")),
+        ("partition", own.partition, place.clients),
+    ):
+        if given is not None:
+            link_file(given, path, kind)
+    if config.first_head is None and not _is_there(config, place.first_head):
+        make_head_file(own.head, place.first_head, options=config.all_head_options())
+    write_scripts(place / RunFolder.SLURM, texts)
+    _write_plan(steps(config, site), place / RunFolder.PLAN)
+    return place / RunFolder.SUBMIT
+
+
+def check_submitting() -> None:
+    """Refuse to submit from a machine without Slurm's commands."""
+    if shutil.which("sbatch") is None:
+        raise InputError(
+            "cannot submit: is sbatch on this machine's PATH? Without --submit the scripts are "
+            "written, and submit.sh may be called on a machine that has it"
+        )
+
+
+def submit(script: Path) -> list[str]:
+    """Run submit.sh; what it says, a line for each job."""
+    try:
+        done = subprocess.run(
+            ["bash", str(script.absolute())], capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise InputError(f"cannot run bash: {error.strerror}") from None
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())
+        raise InputError(
+            f"{script} could not submit everything: {said}; is sbatch on this machine's PATH? "
+            "What is in the queue stays there; run the command again"
+        )
+    return done.stdout.splitlines()
+
+
+def _keep_options(config: RunConfig, folder: RunFolder) -> None:
+    """Write the options; those of a run that is there may differ in what is still to be done."""
+    place = folder.options
+    if is_of_run(place, config):
+        return
+    if place.exists():
+        with distinct_files():  # it may be written again
+            theirs = RunConfig(**read_config(place))
+        _check_alike(theirs, config, folder)
+    with distinct_files():
+        write_text(config.to_toml(), place, overwrite=True)
+
+
+def _check_alike(theirs: RunConfig, ours: RunConfig, folder: RunFolder) -> None:
+    start = ours.first_head or folder.first_head
+    done = {SOLVE: folder.head(1), EVALUATE: folder / RunFolder.METRICS}
+    late = {stage for stage, output in done.items() if not output.exists()}
+    where = difference_of(theirs, ours, start, but=late)
+    if where:
+        raise OutputExistsError(
+            f"{folder.options} is of a run with other options: {where}; choose another -o, or "
+            "remove it"
+        )
+
+
+def _at_solve(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
+    """What `solve` is told because the head, which was made before, has other options."""
+    start = config.first_head or folder.first_head
+    found = at_solve(config, start) if _is_there(config, start) else {}
+    for name, value in found.items():
+        if value is None or value is False:
+            raise OutputExistsError(
+                f"{start} was made with {flag(name)}, which a script cannot take back: choose "
+                "another -o"
+            )
+    return found
+
+
+def _is_there(config: RunConfig, start: Path) -> bool:
+    return start.exists() and (config.first_head is not None or serves(config, start))
+
+
+def _write_plan(planned: list[Step], place: Path) -> None:
+    found = [{k: v for k, v in asdict(s).items() if k not in ("about", "body")} for s in planned]
+    write_json({"steps": found}, place, overwrite=True)

@@ -1,0 +1,75 @@
+"""The command `baseline`: rivals on cached features; each method has options of its own."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ..cli._options import add, parameters
+from ..cli._types import Json, Overwrite, show_folder
+from . import METHODS, method_class
+from .options import BaselineOptions
+
+
+class _Methods(TyperGroup):
+    """The methods; their modules are loaded when `baseline` is called."""
+
+    @cached_property
+    def _loaded(self) -> dict[str, Any]:
+        group = typer.Typer()
+        for name in METHODS:
+            settings = parameters(method_class(name).settings_class, "Method")
+            made = _baseline_command(name)
+            add(group, name, made, options=BaselineOptions, settings=settings)
+        made_of_all: Any = typer.main.get_command(group)  # a group, as there are several methods
+        return dict(made_of_all.commands)
+
+    @property
+    def commands(self) -> Any:
+        return self._loaded
+
+    @commands.setter
+    def commands(self, known: Any) -> None:
+        """What Typer knows of: nothing."""
+
+
+def add_to(app: typer.Typer) -> None:
+    group = typer.Typer(cls=_Methods, no_args_is_help=True)
+
+    @group.callback()
+    def baseline() -> None:
+        """Train a rival by gradients on cached features, simulated on this machine."""
+
+    app.add_typer(group, name="baseline")
+
+
+def _baseline_command(name: str) -> Any:
+    def baseline(
+        features: Annotated[Path, typer.Argument(help="features of all clients")],
+        out: Annotated[Path, typer.Option("--out", "-o", help="run folder")],
+        options: dict[str, Any],
+        settings: dict[str, Any],
+        overwrite: Overwrite = False,
+        as_json: Json = False,
+    ) -> None:
+        from ..files.folders import BaselineFolder
+        from ..show.tables import print_baseline
+        from .stage import baseline as stage
+
+        folder = stage(name, features, out, settings=settings, overwrite=overwrite, **options)
+        show_folder(folder, BaselineFolder.SUMMARY, as_json, print_baseline)
+
+    baseline.__doc__ = _says(name)
+    return baseline
+
+
+def _says(name: str) -> str:
+    """The first paragraph of a method's module."""
+    import inspect
+
+    module = inspect.getmodule(method_class(name))
+    return (inspect.getdoc(module) or "").split("\n\n")[0]

@@ -1,0 +1,283 @@
+"""Stage `baseline`: a rival, simulated on cached features → a head, its accuracies and its costs.
+
+head.h5            after the last round
+head-held-out.h5   of the round that the held-out clients like best, where there are some
+rounds.csv         what each round took and brought
+summary.json       the three accuracies, settings, bytes and processor seconds
+checkpoint.h5      while it runs: what the same command goes on from
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import progress
+from ..cache import memory
+from ..errors import OutputExistsError, UsageError
+from ..files.checkpoints import load_checkpoint, save_checkpoint
+from ..files.features import Features, check_alike, open_features
+from ..files.folders import BaselineFolder
+from ..files.heads import save_head
+from ..files.outputs import check_output
+from ..files.partitions import partition_of
+from ..files.provenance import versions
+from ..files.recipes import recipe, up_to_date
+from ..inputs import distinct_files
+from ..math.fixedpoint import rows_as
+from ..options import made, takes
+from ..options.files import of_call, refuse_inside
+from ..progress import log
+from ..show.own_files import check_own, is_rates, is_rounds, is_summary
+from ..show.rounds import write_rounds
+from ..show.tables import write_json
+from ..values.differences import difference
+from ..values.digest import canonical_json
+from ..values.statistics import Context
+from . import make_settings
+from .clients import Clients, dealt, tensor
+from .head_file import head_of
+from .options import BaselineOptions
+from .runner import Measured, Run, State
+from .settings import Settings
+from .summary import summarise
+from .tuning import candidates, choose_rate, curvature, stability
+
+CHECKPOINT_SECONDS = 60.0
+HEAD, HELD_OUT_HEAD = BaselineFolder.HEAD, BaselineFolder.HELD_OUT_HEAD
+CHECKPOINT, RATES = BaselineFolder.CHECKPOINT, BaselineFolder.RATES
+OWN = {
+    BaselineFolder.SUMMARY: is_summary,
+    BaselineFolder.ROUNDS: is_rounds,
+    BaselineFolder.RATES: is_rates,
+}
+
+
+@takes(BaselineOptions)
+def baseline(
+    method: str,
+    features: str | Path,
+    out: str | Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> Path:
+    """Train ``method`` (see `afltool.rivals`) and write the folder ``out``; returns it.
+
+    ``settings`` are the method's, such as ``{"rounds": 100, "lr": "auto"}``. The result depends
+    neither on ``threads`` nor on ``stack``; an interrupted run goes on to the same bits.
+    """
+    o, out = made(BaselineOptions, options), Path(out)
+    given = of_call(baseline, (method, features), options)
+    refuse_inside(out, BaselineFolder.WRITES, given)
+    wanted = make_settings(method, settings, o.preset)
+    with open_features(Path(features)) as rows, open_features(o.test) as test:
+        check_alike(rows.path, test.path)
+        job = _Job(method, wanted, o, out, rows, test)
+        if up_to_date(out / HEAD, job.recipe(), overwrite):
+            return out
+        check_own(out, OWN, overwrite)
+        check_output(out / CHECKPOINT, "checkpoint")
+        up_to_date(out / HELD_OUT_HEAD, job.recipe(), overwrite)  # refuses another one
+        if overwrite:
+            (out / CHECKPOINT).unlink(missing_ok=True)
+        job.run()
+    return out
+
+
+@dataclass
+class _Job:
+    method: str
+    settings: Settings
+    options: BaselineOptions
+    out: Path
+    rows: Features
+    test: Features
+
+    def __post_init__(self) -> None:
+        self.partition = partition_of(self.rows, self.options.partition)
+        self.threads = self.options.threads or len(os.sched_getaffinity(0))
+        self.begun = time.perf_counter()
+
+    def recipe(self) -> dict[str, Any]:
+        """What the result depends on."""
+        inputs = {
+            **self.rows.meaning,
+            "partition": self.partition.digest(),
+            "test": self.test.header["digest"],  # of the same space and classes
+        }
+        return recipe("baseline", {"method": self.method, **self.settings.as_dict()}, inputs)
+
+    def told(self, head: str, seconds: float) -> dict[str, Any]:
+        """Partition, digests, seconds of this process and versions, as a run's summary has them."""
+        inputs = self.recipe()["inputs"]
+        digests = {"train": inputs["features"], **{k: inputs[k] for k in ("partition", "test")}}
+        return {
+            "partition": dict(self.partition.scheme),
+            "digests": {**digests, "head": head},
+            "seconds": round(seconds, 3),
+            "versions": versions(),
+        }
+
+    def run(self) -> None:
+        """All rounds, from a checkpoint where there is one; then the files."""
+        clients, held_out = self.federation()
+        test = Measured(_tensor(self.test), self.test.labels)
+        top = curvature(clients, not self.settings.no_bias)
+        rates: list[dict[str, Any]] = []
+        chosen = self.settings
+        if self.settings.lr == "auto":
+            rate, rates = self.rate(clients, held_out, top)
+            chosen = replace(self.settings, lr=rate)
+        run = Run(
+            self.method, chosen, clients, test, held_out,
+            threads=self.threads, stack=self.options.stack,
+        )  # fmt: skip
+        facts = self.facts(run, top)
+        self.train(run)
+        self.write(run, {**facts, "rates_tried": rates})
+
+    # ------------------------------------------------------------ rows
+
+    def federation(self) -> tuple[Clients, Measured | None]:
+        """The clients that train, and the rows of those that are held out."""
+        rows, p, order = self.rows, self.partition, self.rows.by_id
+        X, labels = _tensor(rows), np.empty(len(rows), np.int64)
+        labels[order] = p.effective_labels
+        chosen = np.flatnonzero(~p.held_out).tolist()
+        y = tensor(labels)
+        clients = dealt(X, y, order, p.client, p.names, len(p.classes), chosen)
+        if not len(clients):
+            raise UsageError(f"{self.options.partition} leaves no client with rows to train on")
+        held = np.sort(order[p.held_out[p.client]])
+        return clients, Measured(X[tensor(held)], labels[held]) if len(held) else None
+
+    # ------------------------------------------------------------ learning rate
+
+    def rate(
+        self, clients: Clients, held_out: Measured | None, top: float
+    ) -> tuple[float, list[dict[str, Any]]]:
+        """η by held-out clients, and the table; rates tried before an interruption are kept."""
+        self.settings.check_rate(held_out is not None, self.options.partition)
+        place, made_by = self.out / RATES, canonical_json(self.recipe())
+        known = _kept_rates(place, made_by)
+
+        def begin(settings: Settings) -> Run:
+            return Run(
+                self.method, settings, clients, None, held_out,
+                threads=self.threads, stack=self.options.stack,
+            )  # fmt: skip
+
+        rates = candidates(top, clients.classes)
+        with progress.task("learning rate", len(rates), "rates", len(known)) as task:
+
+            def tried(entry: dict[str, Any]) -> None:
+                known.append(entry)
+                with distinct_files():  # a file of this run's own, written again and again
+                    write_json({"recipe": made_by, "rates": known}, place, overwrite=True)
+                log.info("baseline: η %g: %s", entry["lr"], _share(entry["held_out_top1"]))
+                task.advance()
+
+            return choose_rate(self.settings, rates, begin, tried, list(known))
+
+    # ------------------------------------------------------------ rounds
+
+    def facts(self, run: Run, top: float) -> dict[str, Any]:
+        """What is known before the first round, said on the way."""
+        for note in run.method.notes():
+            log.info("baseline: %s", note)
+        edge = stability(run.settings.rate(1), top, run.clients.classes)
+        if run.network.linear:
+            log.info(
+                "baseline: η λ_max / C = %g · %.4g / %d = %.3g%s", run.settings.rate(1), top,
+                run.clients.classes, edge,
+                "" if edge <= 2 else ", above 2: full gradient steps would oscillate",
+            )  # fmt: skip
+        return {"largest_curvature": top, "stability": edge if run.network.linear else None}
+
+    def train(self, run: Run) -> None:
+        place, made_by = self.out / CHECKPOINT, self.recipe()
+        if place.exists():
+            run.resume(_state(place, made_by))
+        kept = time.monotonic()
+        total = run.settings.rounds
+        with progress.task(f"baseline {self.method}", total, "rounds", run.round) as task:
+            while run.round < total:
+                if progress.stop_requested() or time.monotonic() - kept > CHECKPOINT_SECONDS:
+                    with distinct_files():  # as above
+                        arrays = {name: a.numpy() for name, a in run.state.arrays().items()}
+                        save_checkpoint(place, arrays, run.state.rounds, made_by)
+                    kept = time.monotonic()
+                progress.stop_point()
+                run.advance()
+                task.advance()
+
+    # ------------------------------------------------------------ results
+
+    def write(self, run: Run, facts: dict[str, Any]) -> None:
+        """The files of the folder; the head, by which a run is known to be done, comes last."""
+        state, header = run.state, self.rows.header
+        context = Context(header["space"], tuple(header["classes"]), {})
+        report = {
+            "method": self.method,
+            "settings": run.settings.as_dict(),
+            **run.method.facts,
+            "phases": state.rounds,
+        }
+        found = summarise(self.method, run, facts, len(self.test), len(self.partition.names))
+        heads = {HEAD: state.weights}
+        if state.best is not None:
+            heads = {HELD_OUT_HEAD: state.best, **heads}
+        write_rounds(state.rounds, self.out / BaselineFolder.ROUNDS, overwrite=True)
+        solved = {name: head_of(run.network, theta, report) for name, theta in heads.items()}
+        found["head_digest"] = solved[HEAD].digest()
+        found |= self.told(found["head_digest"], time.perf_counter() - self.begun)
+        write_json(found, self.out / BaselineFolder.SUMMARY, overwrite=True)
+        for name, head in solved.items():
+            save_head(self.out / name, head, self.recipe(), context, threads=self.threads)
+        for name in (CHECKPOINT, *([RATES] if self.settings.lr == "auto" else [])):
+            (self.out / name).unlink(missing_ok=True)
+
+
+def _tensor(rows: Features) -> Any:
+    """All rows as a float32 tensor (n, d)."""
+    memory.need(4 * len(rows) * rows.dim, f"the rows of {rows.path} in memory")
+    X = np.empty((len(rows), rows.dim), np.float32)
+    for start, block in rows.blocks():
+        X[start : start + len(block)] = rows_as(block, "float32")
+    return tensor(X)
+
+
+def _state(place: Path, made_by: Mapping[str, Any]) -> State:
+    """What an interrupted run of the same command left."""
+    with distinct_files():
+        header, arrays = load_checkpoint(place)
+    now = json.loads(canonical_json(made_by))
+    where = difference(dict(header["recipe"]), now, "in the file", "now")
+    if where:
+        raise OutputExistsError(
+            f"{place} is of another run that was interrupted: {where}; choose another -o, or use "
+            "--overwrite"
+        )
+    return State.of({k: tensor(a) for k, a in arrays.items()}, header["rounds"])
+
+
+def _kept_rates(place: Path, made_by: str) -> list[dict[str, Any]]:
+    """Rates that an interrupted run of the same command has tried."""
+    try:
+        found = json.loads(place.read_text())
+        return list(found["rates"]) if found["recipe"] == made_by else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _share(value: float | None) -> str:
+    return "diverged" if value is None else f"{value:.2%} of the held-out clients' rows"

@@ -1,0 +1,1 @@
+"""Where features come from: images, embeddings of other programs, backbones and extraction."""

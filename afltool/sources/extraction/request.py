@@ -1,0 +1,152 @@
+"""The request of an extraction, and the recipe that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...files.recipes import recipe
+from ...options.features import ExtractOptions
+from .answers import answer_key
+
+if TYPE_CHECKING:
+    from ..images.base import ImageDataset
+
+
+#: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
+BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size",
+              "path_column", "label_column"}  # fmt: skip
+#: The recipe always holds these; it holds the others, newer or rare, only if not default.
+ALWAYS = {"backbone", "precision", "dtype", "fraction_bits", "split", "limit", "shard",
+          "skip_corrupt"}  # fmt: skip
+
+
+@dataclass
+class Asked:
+    """The request: the options, and the part I of N that they mean."""
+
+    given: ExtractOptions
+    part: int = 0
+    parts: int = 1
+    opened: ImageDataset | None = None
+
+    def dataset(self) -> ImageDataset:
+        """The images, listed once."""
+        from ..images import open_dataset
+
+        if self.opened is None:
+            o = self.given
+            self.opened = open_dataset(
+                o.data,
+                o.split,
+                data_root=o.data_root,
+                classes=self.classes(),
+                limit=o.limit,
+                checksums=self.stated(),
+                unlabelled=o.unlabelled,
+                path_column=o.path_column,
+                label_column=o.label_column,
+            )
+        return self.opened
+
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes, from their file if they are in one."""
+        from ..images import read_classes
+
+        given = self.given.classes
+        return read_classes(given) if isinstance(given, Path) else given
+
+    def stated(self) -> dict[str, str] | None:
+        from ..images.files import read_checksums
+
+        given = self.given.checksums
+        return None if given is None else read_checksums(given)
+
+    def preprocessing(self) -> Any:
+        """How images are prepared; views may be cut from larger squares than the network sees."""
+        from ..backbones.families import preprocessing_for
+
+        o = self.given
+        found = preprocessing_for(o.preprocess, o.backbone, o.weights, o.image_size)
+        return found.at(o.seen.outer(found.crop))
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The layers that give features, in the order they run, and the `penultimate`.
+
+        Each with ``name``, ``layer`` (its class), ``width`` (features of one image once pooled),
+        ``output`` (channels and positions, or tokens and width), ``place`` (its number of how many)
+        and ``stages``: what `--node stages` takes of it, or None. No image and no weights are read;
+        layers that run more than once or behind the classifier are left out. Nodes of the traced
+        graph that are no layers are not listed.
+        """
+        from ..backbones.listing import nodes_of
+
+        side = self.given.seen.inner(self.preprocessing().crop)
+        return nodes_of(self.given.backbone, side)
+
+    def check(self, here: bool) -> None:
+        """Refuse names that do not exist and files that are missing; no image is read.
+
+        ``here``: the data set and the device are on this machine, so they are checked, too.
+        """
+        from ...options.datasets import check_dataset_name
+        from ..backbones.inference import resolve_device
+        from ..backbones.models import check_backbone, load_backbone
+
+        o = self.given
+        check_dataset_name(o.data)
+        check_backbone(o.backbone, o.weights)
+        side = o.seen.inner(self.preprocessing().crop)
+        if o.nodes:  # whether the network has these nodes is only known once it is built
+            load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
+        if here:
+            resolve_device(o.device)
+            self.dataset()
+        else:
+            self.classes()
+            self.stated()
+
+    def options(self) -> dict[str, Any]:
+        """The options that the recipe holds as they are."""
+        o = self.given
+        shard = None if self.parts == 1 else f"{self.part}/{self.parts}"
+        decisive = {f.name for f in fields(o) if f.metadata["in_result"]} - BY_CONTENT - {"node"}
+        found = {
+            name: getattr(o, name) for name in decisive if name in ALWAYS or name in o.chosen()
+        }
+        found |= self._nodes()
+        return {**found, "fraction_bits": o.bits, "shard": shard}
+
+    def _nodes(self) -> dict[str, Any]:
+        """One node as a text, several as a list, none for what enters the classifier."""
+        nodes = [str(node) for node in self.given.nodes]
+        return {"node": nodes[0] if len(nodes) == 1 else nodes} if nodes else {}
+
+    def recipe(self) -> dict[str, Any]:
+        from ..backbones.models import weights_identity
+
+        dataset, o = self.dataset(), self.given
+        options = {
+            **self.options(),
+            "weights": weights_identity(o.backbone, o.weights, o.seed),
+            "preprocessing": self.preprocessing().fingerprint(),
+        }
+        inputs = {"images": dataset.fingerprint, "classes": list(dataset.classes)}
+        return recipe("extract", options, inputs)
+
+    def states(self) -> list[Any]:
+        """File states that show, at little cost, whether data and weights have changed."""
+        from ..backbones.families import weights_state
+        from ..images import dataset_state
+        from ..images.files import default_data_root
+
+        o = self.given
+        data = dataset_state(o.data, o.data_root or default_data_root())
+        return [data or self.dataset().fingerprint, weights_state(o.weights)]
+
+    def key(self, states: list[Any]) -> str:
+        more = {name: getattr(self.given, name) for name in BY_CONTENT}
+        classes = self.classes()
+        more |= {"classes": classes and list(classes), "checksums": self.stated()}
+        return answer_key({**self.options(), **more}, states)

@@ -1,0 +1,227 @@
+"""Rows of predictions: blocks of images or of stored features, scored by a head."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import progress
+from ...errors import InvalidDataError, MismatchError, UsageError
+from ...files.feature_writer import as_float32
+from ...files.features import open_features
+from ...files.heads import check_fits
+from ...files.row_tables import Value
+from ...heads.base import Head
+from ...heads.checks import probabilities
+from ...math.fixedpoint import FixedPoint, Rows, encode
+from ...options.features import NetworkOptions
+from ...values.differences import difference
+from ..images.base import CorruptImageError
+from ..images.from_paths import NamedImages
+from .network import Network
+from .space import options_for, preprocessing_of, space_of
+
+IMAGES = 256  # items of a block, counted from the first item: a resumed run scores the same blocks
+#: What to try where a field of the space differs.
+ADVICE = {
+    "weights": "name the weights that the head's features were made with: --weights FILE, or "
+    "--weights random --seed N",
+    "preprocessing": "Pillow and torchvision prepare images differently here than where the head's "
+    "features were made: install the versions used there",
+}
+
+
+@dataclass(frozen=True)
+class ItemBlock:
+    """Items by name. ``why``: reasons of items without a row; ``X``: rows of the others."""
+
+    names: Sequence[str]
+    why: Mapping[int, str]
+    X: Rows | None
+
+
+@dataclass(frozen=True)
+class ItemSource:
+    """Items in order: their number, their digest, and their blocks from item ``at`` on."""
+
+    size: int
+    fingerprint: str
+    blocks: Callable[[int], Iterator[ItemBlock]]
+
+
+class Scorer:
+    """Makes the rows of a table of predictions, and counts them.
+
+    ``columns``: their names and types. Of equal highest scores the first one counts, as everywhere.
+    """
+
+    def __init__(self, head: Head, classes: Sequence[str], top: int, scores: bool) -> None:
+        self.head, self.classes, self.scores = head, list(classes), scores
+        self.top = min(top, len(classes))
+        self.errors, self.counts = 0, np.zeros(len(classes), dtype=np.int64)
+        self.columns: dict[str, type] = {"path": str, "predicted": str, "score": float}
+        self.columns["error"] = str
+        for k in range(2, self.top + 1):
+            self.columns |= {f"predicted_{k}": str, f"score_{k}": float}
+        if scores:
+            self.columns |= {f"score:{name}": float for name in classes}
+
+    def state(self) -> dict[str, Any]:
+        """The counts so far: rows with an error, rows of each class."""
+        counts = dict(zip(self.classes, self.counts.tolist(), strict=True))
+        return {"errors": self.errors, "predicted": counts}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Continue counting from a `state`."""
+        self.errors = int(state["errors"])
+        self.counts = np.array([state["predicted"][name] for name in self.classes], dtype=np.int64)
+
+    def rows(self, block: ItemBlock) -> Iterator[Sequence[Value]]:
+        """A list of cells for each item of a block, in the order of `columns`."""
+        found = iter([] if block.X is None else self._cells(block.X))
+        self.errors += len(block.why)
+        blank = [None] * (len(self.columns) - 4)
+        for i, name in enumerate(block.names):
+            if i in block.why:
+                yield [name, None, None, block.why[i], *blank]
+            else:
+                first, score, *more = next(found)
+                yield [name, first, score, None, *more]
+
+    def _cells(self, X: Rows) -> Iterator[list[Value]]:
+        S = self.head.scores(X)
+        P = probabilities(self.head, S)
+        P = S if P is None else P
+        order = np.argsort(-S, axis=1, kind="stable")[:, : self.top]
+        self.counts += np.bincount(order[:, 0], minlength=len(self.classes))
+        best = np.take_along_axis(P, order, axis=1).tolist()
+        every = P.tolist() if self.scores else [[]] * len(P)
+        for places, values, rest in zip(order.tolist(), best, every, strict=True):
+            pairs = zip(places, values, strict=True)
+            yield [*(cell for k, value in pairs for cell in (self.classes[k], value)), *rest]
+
+
+# ---------------------------------------------------------------- feature files
+
+
+def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSource:
+    """The rows of a feature file, with labels or without.
+
+    Raises:
+        MismatchError: another space, or other classes, than the head's.
+    """
+    with open_features(path, labelled=False) as rows:
+        check_fits(head, header, rows)
+        size, digest = len(rows), str(rows.header["digest"])
+
+    def blocks(at: int) -> Iterator[ItemBlock]:
+        # Read from the start: at the end, the digest of all rows is compared.
+        with open_features(path, labelled=False) as rows:
+            for start, X in rows.blocks():
+                if start >= at:
+                    ids = rows.row_ids[start : start + len(X)].tolist()
+                    yield ItemBlock([os.fsdecode(one) for one in ids], {}, X)
+
+    return ItemSource(size, digest, blocks)
+
+
+# ---------------------------------------------------------------- images
+
+
+def network_of(head: Path, header: Mapping[str, Any], o: NetworkOptions) -> Network:
+    """The network that makes features for a head; its whole feature space is compared.
+
+    Raises:
+        UsageError: the head's features were imported.
+        MismatchError: the network makes another space; the message names the field.
+    """
+    space = header["space"]
+    if space is None:
+        raise UsageError(f"the head {head} does not name its feature space")
+    how = {f.name: getattr(o, f.name) for f in fields(NetworkOptions)}
+    asked = options_for(space, **how)
+    network = Network.load(asked, preprocessing_of(space))
+    where = difference(space, space_of(network, asked), "in the head", "in this network")
+    if where:
+        name = where.partition(" ")[0].partition(".")[0]
+        raise MismatchError(
+            f"the network that can be built here makes other features than those of the head "
+            f"{head}: {where}; {ADVICE.get(name, 'use the version of afltool that made the head')}"
+        )
+    return network
+
+
+def image_source(
+    images: NamedImages, network: Network, space: Mapping[str, Any], skip: bool
+) -> ItemSource:
+    """Images through a network; ``skip``: those that cannot be used have no row, and a reason.
+
+    Without ``skip`` the first of them ends the blocks with `InvalidDataError`.
+    """
+    bits = space["fraction_bits"]
+
+    def blocks(at: int) -> Iterator[ItemBlock]:
+        names: list[str] = []
+        why: dict[int, str] = {}
+        rows: list[NDArray[np.float32]] = []
+        for index, row in _one_by_one(images, network, at, skip):
+            if isinstance(row, str):
+                why[len(names)] = row
+            else:
+                rows.append(row)
+            names.append(os.fsdecode(images.names[index]))
+            if len(names) == IMAGES or index == len(images) - 1:
+                yield _block(names, why, rows, bits, skip)
+                names, why, rows = [], {}, []
+
+    return ItemSource(len(images), images.fingerprint(), blocks)
+
+
+def _one_by_one(
+    images: NamedImages, network: Network, at: int, skip: bool
+) -> Iterator[tuple[int, NDArray[np.float32] | str]]:
+    """Each image from ``at`` on with its features (d,), or why it has none."""
+    todo = range(at, len(images))
+    try:
+        for batch, x in network.features(lambda i: network.decode(images, i), todo, skip):
+            progress.stop_point()
+            rows = iter(x)
+            for index in batch.indices:
+                yield index, batch.bad[index].reason if index in batch.bad else next(rows)
+    except CorruptImageError as error:
+        raise InvalidDataError(
+            f"cannot use the image {error.where}: {error.reason}. Replace it, or use --on-error "
+            "row; what is done is kept, and the same command goes on from there"
+        ) from error
+
+
+def _block(
+    names: list[str], why: dict[int, str], rows: list[NDArray[np.float32]], bits: int | None,
+    skip: bool,
+) -> ItemBlock:  # fmt: skip
+    """A block with its rows in the head's number format; an item beyond its range has no row."""
+    try:
+        return ItemBlock(names, why, _stored(np.stack(rows), bits) if rows else None)
+    except InvalidDataError:
+        good, held, left = [i for i in range(len(names)) if i not in why], [], dict(why)
+        for i, row in zip(good, rows, strict=True):
+            try:
+                _stored(row[None], bits)
+                held.append(row)
+            except InvalidDataError as error:
+                reason = str(error).replace("row 0, ", "")
+                if not skip:
+                    raise InvalidDataError(f"image {names[i]}: {reason}") from None
+                left[i] = reason
+        return ItemBlock(names, left, _stored(np.stack(held), bits) if held else None)
+
+
+def _stored(x: NDArray[np.float32], bits: int | None) -> Rows:
+    """Features (n, d) as a feature file would hold them: int16 fixed point, or float32."""
+    return as_float32(x) if bits is None else FixedPoint(encode(x, bits), bits)

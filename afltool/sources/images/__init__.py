@@ -1,0 +1,125 @@
+"""Labelled images by name: `open_dataset` is the one way in; `options.datasets` lists the names.
+
+Importing this package is cheap: torchvision, Pillow and scikit-learn are imported when a data set
+asks for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ... import inputs
+from ...errors import InvalidDataError, UsageError
+from ...options.datasets import DATASETS, DatasetName, named
+from ...values.digest import file_state
+from .base import SPLITS, DatasetRequest, ImageDataset
+from .files import default_data_root
+
+MOST_CLASSES = 1_000_000  # in a class list
+
+
+def open_dataset(
+    spec: str,
+    split: str,
+    *,
+    data_root: Path | None = None,
+    classes: Sequence[str] | None = None,
+    limit: int | None = None,
+    checksums: Mapping[str, str] | None = None,
+    unlabelled: bool = False,
+    path_column: str | None = None,
+    label_column: str | None = None,
+) -> ImageDataset:
+    """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
+
+    Args:
+        spec: a name, ``imagefolder:PATH`` or ``table:FILE``.
+        split: ``train`` or ``test``.
+        data_root: where downloaded data lie and go to; default `default_data_root`. For a table,
+            what its paths are relative to; default its own folder.
+        classes: class names in the order that labels count; must hold every class of the data,
+            may hold more. Default: the data set's own order.
+        limit: at most so many rows, spread over the classes as evenly as can be.
+        checksums: ``{file name: MD5}`` that the caller vouches for, in place of the published
+            ones, for other data in the same format (see `read_checksums`).
+        unlabelled: without labels, which folders and tables need not have then.
+        path_column, label_column: of a table; default ``path`` and ``label``.
+
+    Raises:
+        UsageError: unknown names, or options that the data set does not know.
+        InputError: missing files; the message names them and where to put them.
+        CorruptFileError: a file with another checksum, or damaged.
+        InvalidDataError: no rows, an empty class, fewer than two classes, a class not in
+            ``classes``.
+    """
+    if split not in SPLITS:
+        raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
+    found, path = named(spec)
+    if checksums is not None and not found.checksums:
+        those = ", ".join(one.name for one in DATASETS if one.checksums)
+        raise UsageError(f"--checksums is for {those}; {spec} does not use it.")
+    for option, column in (("path", path_column), ("label", label_column)):
+        if column is not None and found.name != "table":
+            raise UsageError(f"--{option}-column is for table:FILE; {spec} does not use it.")
+    asked = DatasetRequest(
+        spec,
+        found.name,
+        path,
+        split,
+        default_data_root() if data_root is None else Path(data_root),
+        None if data_root is None else Path(data_root),
+        None if classes is None else _checked_classes(classes),
+        checksums,
+        unlabelled,
+        path_column or "path",
+        label_column or "label",
+    )
+    dataset: ImageDataset = _module(found).open_rows(asked)
+    if unlabelled:
+        dataset = dataset.without_labels()
+    return dataset if limit is None else dataset.limited(limit)
+
+
+def dataset_state(spec: str, root: Path) -> list[list[object]] | None:
+    """Names and states of all files that ``spec`` may be read from; None where these are not known.
+
+    It reads no file and imports little. A data set of a folder or a table lists its files only when
+    it is opened, which takes little time.
+    """
+    found, _ = named(spec)
+    files = getattr(_module(found), "files", None)
+    paths = [] if files is None else sorted(files(found.name, root))
+    return [[str(path), file_state(path)] for path in paths] or None
+
+
+def _module(found: DatasetName) -> Any:
+    return import_module(f".{found.module}", __name__)
+
+
+def read_classes(path: Path) -> tuple[str, ...]:
+    """Class names from a text file, one a line, in the order that labels count.
+
+    Raises:
+        InputError: the file cannot be read.
+        UsageError: no name, or one twice.
+    """
+    lines = inputs.read_text(path, "the class names").splitlines()
+    names = [line.strip() for line in lines if line.strip()]
+    if len(names) > MOST_CLASSES:
+        raise InvalidDataError(
+            f"{path} names {len(names):,} classes; the most is {MOST_CLASSES:,}."
+        )
+    return _checked_classes(names)
+
+
+def _checked_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(classes)
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if not names or twice:
+        found = f"{', '.join(twice)} twice" if twice else "none"
+        raise UsageError(f"the list of classes must name each class once; found {found}.")
+    return names

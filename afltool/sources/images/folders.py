@@ -1,0 +1,195 @@
+"""Image folders, PATH/SPLIT/CLASS/files, and what data sets of files have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import InputError, InvalidDataError
+from ...values.names import check_text
+from .base import SPLITS, DatasetRequest, ImageDataset, digest, make_dataset, shorten
+from .pixels import FilePictures
+
+#: What counts as an image file, whatever the case of its letters.
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".gif")
+
+#: As bytes: a million names need not become texts first.
+_SUFFIXES = tuple(os.fsencode(extension) for extension in EXTENSIONS)
+
+#: Folders that are splits by other names, rather than classes.
+_LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "eval"}
+
+#: relative POSIX path, size in bytes, modification time in ns
+Listed = tuple[bytes, int, int]
+
+
+def open_rows(asked: DatasetRequest) -> ImageDataset:
+    """``folder/SPLIT/CLASS/…/file``: the classes are the folders, sorted by their bytes.
+
+    A folder that has neither train nor test is not cut: its rows are ``folder/CLASS/…/file``, all
+    of them for training.
+
+    Rows are sorted by the bytes of their relative POSIX path, so the order is the same everywhere.
+    Names that start with a dot and files that are no images by their extension are passed over.
+    With ``wanted``, which fixes the classes and their order, a class may lack its folder. Without
+    labels these are all images below folder/SPLIT, at any depth, or below a folder that is not cut.
+    """
+    if asked.unlabelled:
+        return _unlabelled(asked)
+    name, split, wanted = asked.spec, asked.split, asked.classes
+    folder = Path(asked.path)
+    root, prefix = (folder / split, f"{split}/")
+    if not _is_cut(folder) and _has_folders(folder):
+        root, prefix = _whole(asked), ""
+    classes = _subfolders(root, name)
+    if wanted is not None:
+        unknown = [label for label in classes if label not in set(wanted)]
+        if unknown:
+            raise InvalidDataError(
+                f"{root}: {len(unknown)} folder(s) are not in the given list of {len(wanted)} "
+                f"classes: {shorten(unknown)}. Add them to the list, or remove the folders."
+            )
+    listings = [list_images(root / label, f"{prefix}{label}/") for label in classes]
+    empty = [label for label, files in zip(classes, listings, strict=True) if not files]
+    if empty and wanted is None:
+        raise InvalidDataError(
+            f"{root}: {len(empty)} of {len(classes)} class folders hold no images: "
+            f"{shorten(empty)}. Images end in {' '.join(EXTENSIONS)}. Remove these folders, or "
+            "name the classes with --classes FILE, which allows a class without images."
+        )
+    return from_listings(name, split, classes, listings, folder, wanted)
+
+
+def _unlabelled(asked: DatasetRequest) -> ImageDataset:
+    folder = Path(asked.path)
+    below, prefix = (folder, "")
+    if _is_cut(folder):
+        below, prefix = (folder / asked.split, f"{asked.split}/")
+    return from_files(asked.spec, asked.split, list_images(below, prefix), folder)
+
+
+def _is_cut(folder: Path) -> bool:
+    """Whether the images lie in folders of splits."""
+    return any((folder / split).is_dir() for split in SPLITS)
+
+
+def _has_folders(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(e.is_dir() and not e.name.startswith(".") for e in entries)
+    except OSError:
+        return False  # said when the split is listed
+
+
+def _whole(asked: DatasetRequest) -> Path:
+    """The folder of all images; nobody has said which of them are for testing."""
+    if asked.split != "train":
+        raise InvalidDataError(
+            f"{asked.spec}: {asked.path} has no folders train and test, so all of its images are "
+            f"training images, none for {asked.split}; extract them all and cut the feature file "
+            "with afltool split"
+        )
+    named = [n for n in _subfolders(Path(asked.path), asked.spec) if n.lower() in _LIKE_SPLITS]
+    if named and asked.classes is None:
+        raise InvalidDataError(
+            f"{asked.spec}: {asked.path} holds the folders {shorten(named)}, which are named like "
+            f"splits; call them {' and '.join(SPLITS)}, or, if they are classes, list all classes "
+            "with --classes FILE"
+        )
+    return Path(asked.path)
+
+
+def _subfolders(root: Path, name: str) -> list[str]:
+    """The names of the folders in ``root``, sorted by their bytes."""
+    try:
+        with os.scandir(root) as entries:
+            found = [e.name for e in entries if e.is_dir() and not e.name.startswith(".")]
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{name}: expected a folder {root} that holds one folder of images per class; "
+            f"{_what_is_in(root.parent)}."
+        ) from error
+    except OSError as error:
+        raise InputError(f"cannot list {root}: {error.strerror or error}.") from error
+    if not found:
+        raise InvalidDataError(
+            f"{name}: expected one folder of images per class in {root}, found none."
+        )
+    return sorted(found, key=os.fsencode)
+
+
+def _what_is_in(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder} is not there"
+    names = sorted(os.listdir(folder))
+    return f"{folder} holds {shorten(names)}" if names else f"{folder} is empty"
+
+
+def list_images(folder: Path, prefix: str) -> list[Listed]:
+    """Every image file below ``folder``, unsorted, with ``prefix`` before its relative path.
+
+    Raises:
+        InputError: a folder or file cannot be listed.
+    """
+    files: list[Listed] = []
+    todo = [(os.fsencode(folder), os.fsencode(prefix), 0)]
+    try:
+        while todo:
+            path, before, links = todo.pop()
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if name.startswith(b"."):
+                        continue
+                    if entry.is_dir():
+                        todo.append((entry.path, before + name + b"/", links + entry.is_symlink()))
+                    elif name.lower().endswith(_SUFFIXES):
+                        stat = entry.stat()
+                        files.append((before + name, stat.st_size, stat.st_mtime_ns))
+            if links > 8:
+                where = os.fsdecode(path)
+                raise InputError(f"{where}: more than 8 symbolic links to folders in one path.")
+    except OSError as error:
+        where = os.fsdecode(error.filename)
+        raise InputError(f"cannot list {where}: {error.strerror or error}.") from error
+    return files
+
+
+def from_listings(
+    name: str,
+    split: str,
+    classes: Sequence[str],
+    listings: Iterable[list[Listed]],
+    root: Path,
+    wanted: Sequence[str] | None,
+) -> ImageDataset:
+    """A data set of the listed files; ``listings`` has one list per class."""
+    rows = sorted((file, label) for label, files in enumerate(listings) for file in files)
+    labels = np.array([label for _, label in rows], dtype=np.int64)
+    source, pictures = _pictures([file for file, _ in rows], root)
+    return make_dataset(name, split, classes, pictures.paths, labels, source, pictures, wanted)
+
+
+def from_files(name: str, split: str, files: list[Listed], root: Path) -> ImageDataset:
+    """A data set of the listed files without labels; `InvalidDataError` where there are none."""
+    if not files:
+        raise InvalidDataError(
+            f"{name}: expected images, found none. Images end in {' '.join(EXTENSIONS)}."
+        )
+    check_text("data set", name)
+    source, pictures = _pictures(sorted(files), root)
+    places, sha = np.arange(len(files), dtype=np.int64), digest("unlabelled", split, source)
+    return ImageDataset(name, split, (), pictures.paths, None, sha, pictures, places)
+
+
+def _pictures(files: list[Listed], root: Path) -> tuple[str, FilePictures]:
+    """SHA-256 (hex) of names, sizes and times of files in their order, and the files."""
+    sha = hashlib.sha256()
+    for path, size, changed in files:
+        sha.update(b"%s\0%d\0%d\n" % (path, size, changed))
+    paths = np.array([path for path, _, _ in files], dtype=np.bytes_)
+    return sha.hexdigest(), FilePictures(os.fspath(root), paths)

@@ -1,0 +1,160 @@
+"""Images that a command line names: folders, files, tables with a column of paths, stdin."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from ... import inputs
+from ...errors import InputError, InvalidDataError
+from ...files.columns import SUFFIXES, read_columns
+from ...files.kinds import kind_of_file
+from ...files.schema import KINDS
+from .base import CorruptImageError
+from .folders import EXTENSIONS, list_images
+from .pixels import decode, read_bytes
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+@dataclass
+class NamedImages:
+    """Images in the order in which they were named; the `Pictures` of these.
+
+    ``names``: what a person calls each, as bytes: its path, or what a table says of it. ``bases``:
+    from which image on names are relative to which folder. ``absent``: those that are not there,
+    with the reason. They are held in memory, and no image is.
+    """
+
+    names: list[bytes] = field(default_factory=list)
+    bases: list[tuple[int, bytes]] = field(default_factory=list)
+    absent: dict[int, str] = field(default_factory=dict)
+    _sha: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(self, base: bytes, name: bytes, size: int, changed: int) -> None:
+        """One more image, with its size in bytes and the time of its last change."""
+        if not self.bases or self.bases[-1][1] != base:
+            self.bases.append((len(self.names), base))
+        self.names.append(name)
+        self._sha.update(b"%d\0%s\0%s\0%d\0%d\n" % (len(name), name, base, size, changed))
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of names, sizes and times."""
+        return self._sha.hexdigest()
+
+    def load(self, i: int) -> Image:
+        """Image i in mode RGB; thread safe. `CorruptImageError` where it cannot be used."""
+        where = self.describe(i)
+        if i in self.absent:
+            raise CorruptImageError(where, self.absent[i])
+        return decode(read_bytes(where), where)
+
+    def describe(self, i: int) -> str:
+        """The path by which image i is opened."""
+        base = next(base for start, base in reversed(self.bases) if start <= i)
+        return os.fsdecode(os.path.join(base, self.names[i]))
+
+
+Named = NamedImages | Path  # images, or one feature file
+
+
+def read_named(
+    given: Sequence[str | Path], stdin: IO[str], data_root: Path | None = None,
+    column: str = "path",
+) -> list[Named]:  # fmt: skip
+    """What the inputs of a command hold, in their order: runs of images, and feature files.
+
+    A folder stands for the images below it, at any depth, sorted by the bytes of their paths; a
+    .csv, .parquet or .json file for those of its ``column``, relative to ``data_root``, else to
+    its own folder; ``-`` for what the lines of ``stdin`` name. Any other file is taken for an
+    image, unless it is one that afltool wrote.
+
+    Raises:
+        UsageError: an empty path, or '-' twice.
+        InputError: nothing is there; only of images that a table or stdin names this is noted
+            instead, as `NamedImages.absent`.
+        InvalidDataError: a folder or a table without images.
+    """
+    found: list[Named] = []
+    for one in given:
+        if str(one) == "-":
+            lines = list(inputs.lines_of(stdin))
+            if not lines:
+                raise InputError("stdin: expected paths, one per line; found none")
+            for line in lines:
+                _add(inputs.given_path(line), found, (data_root, column), listed=True)
+        else:
+            _add(inputs.given_path(one), found, (data_root, column), listed=False)
+    return found
+
+
+def _images(found: list[Named]) -> NamedImages:
+    """Where the next image belongs."""
+    if not found or isinstance(found[-1], Path):
+        found.append(NamedImages())
+    last = found[-1]
+    assert isinstance(last, NamedImages)
+    return last
+
+
+def _add(path: Path, found: list[Named], of_tables: tuple[Path | None, str], listed: bool) -> None:
+    if path.is_dir():
+        _add_folder(path, _images(found))
+    elif path.suffix.lower() in SUFFIXES:
+        _add_table(path, _images(found), *of_tables)
+    elif _is_ours(path):
+        found.append(path)
+    elif listed or path.exists():
+        _add_file(b"", os.fsencode(path), _images(found))
+    else:
+        raise InputError(f"there is nothing at {path}: check the path")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is HDF5 of a kind that afltool writes; images by their name are not opened."""
+    if path.suffix.lower() in EXTENSIONS or not path.is_file():
+        return False
+    return path.suffix.lower() in (".h5", ".hdf5") or kind_of_file(path) in KINDS
+
+
+def _add_folder(folder: Path, images: NamedImages) -> None:
+    files = sorted(list_images(folder, os.path.join(folder, "")))
+    if not files:
+        raise InvalidDataError(
+            f"{folder} holds no images, at any depth: expected files that end in "
+            f"{' '.join(EXTENSIONS)}"
+        )
+    for path, size, changed in files:
+        images.add(b"", path, size, changed)
+
+
+def _add_table(table: Path, images: NamedImages, data_root: Path | None, column: str) -> None:
+    cells = read_columns(table, (column,))[column]
+    base = os.fsencode(data_root or table.parent)
+    for row, cell in enumerate(cells):
+        if not cell or "\0" in cell:
+            raise InvalidDataError(f"{table}: row {row + 1} below the header has no {column}")
+        _add_file(base, cell.encode("utf-8", "surrogateescape"), images)
+    if not cells:
+        raise InvalidDataError(f"{table}: expected rows, found none below the header")
+
+
+def _add_file(base: bytes, name: bytes, images: NamedImages) -> None:
+    try:
+        found = os.stat(os.path.join(base, name))
+    except OSError as error:
+        images.absent[len(images)] = f"there is no such file ({error.strerror or error})"
+        images.add(base, name, -1, 0)
+        return
+    if stat.S_ISDIR(found.st_mode):
+        images.absent[len(images)] = "it is a folder"
+    images.add(base, name, found.st_size, found.st_mtime_ns)

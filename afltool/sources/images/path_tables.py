@@ -1,0 +1,112 @@
+"""A table of image paths and labels as a data set."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from ...errors import InputError, InvalidDataError
+from ...files.columns import Columns, read_columns
+from .base import DatasetRequest, ImageDataset, shorten
+from .folders import Listed, from_files, from_listings
+
+
+def open_rows(asked: DatasetRequest) -> ImageDataset:
+    """The images that ``table`` names in its columns ``path`` and ``label``, or in those asked for.
+
+    Paths are relative to the given data root, by default the folder of the table, with slashes.
+    They are the row ids, and rows are sorted by their bytes. A column ``split`` says which rows are
+    ``train`` and which ``test``; without it every row is a training row. The classes are all labels
+    of the table, whatever the split: as numbers if all are whole numbers, else by their bytes.
+    Other columns, such as one of clients (see `partition`), are not read, and without labels not
+    ``label`` either.
+
+    Raises:
+        UsageError: neither CSV nor parquet.
+        InputError: the table or an image is missing.
+        InvalidDataError: a column is missing, a cell is empty, a path is absolute or named twice,
+            or no row belongs to the split.
+    """
+    table, split = Path(asked.path), asked.split
+    path, label = asked.path_column, asked.label_column
+    needed = (path,) if asked.unlabelled else (path, label)
+    columns = read_columns(table, needed, ("split",))
+    paths = _filled(table, path, columns[path])
+    chosen = _rows_of_split(table, columns, split)
+    _check_paths(table, paths)
+    base = asked.given_root or table.parent
+    if asked.unlabelled:
+        files = [_stat(base, paths[i], table) for i in chosen]
+        return from_files(asked.spec, split, files, base)
+    labels = _filled(table, label, columns[label])
+    classes = _class_names(labels)
+    number = {label: i for i, label in enumerate(classes)}
+    listings: list[list[Listed]] = [[] for _ in classes]
+    for i in chosen:
+        listings[number[labels[i]]].append(_stat(base, paths[i], table))
+    return from_listings(asked.spec, split, classes, listings, base, asked.classes)
+
+
+def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:
+    empty = sum(1 for cell in column if not cell)
+    if empty:
+        first = next(i for i, cell in enumerate(column) if not cell)
+        raise InvalidDataError(
+            f"{table}: row {first + 1} below the header has no {name} ({empty} of {len(column)} "
+            "rows)."
+        )
+    return [cell for cell in column if cell]
+
+
+def _rows_of_split(table: Path, columns: Columns, split: str) -> list[int]:
+    if "split" not in columns:
+        if split != "train":
+            raise InvalidDataError(
+                f"{table} has no column split, so all of its rows are training rows; add one "
+                f"(train, test) to tell which are for {split}."
+            )
+        return list(range(len(next(iter(columns.values())))))
+    chosen = [i for i, cell in enumerate(columns["split"]) if cell == split]
+    if not chosen:
+        found = Counter("(empty)" if cell is None else cell for cell in columns["split"])
+        counts = [f"{cell} ({n} rows)" for cell, n in sorted(found.items())]
+        raise InvalidDataError(
+            f"{table}: no row has {split!r} in its column split; found {shorten(counts)}."
+        )
+    return chosen
+
+
+def _class_names(labels: Sequence[str]) -> list[str]:
+    names = set(labels)
+    if all(re.fullmatch(r"0|-?[1-9][0-9]*", label, re.ASCII) for label in names):
+        return sorted(names, key=int)
+    return sorted(names, key=lambda label: label.encode())
+
+
+def _check_paths(table: Path, paths: Sequence[str]) -> None:
+    """Row ids must be unique and the same on every machine."""
+    twice = [path for path, times in Counter(paths).items() if times > 1]
+    absolute = [path for path in paths if PurePosixPath(path).is_absolute()]
+    broken = [path for path in paths if "\n" in path or "\0" in path]
+    for odd, what in (
+        (twice, "named more than once"),
+        (absolute, "absolute; expected paths relative to the table's folder, or to --data-root"),
+        (broken, "longer than one line, or hold a NUL byte"),
+    ):
+        if odd:
+            raise InvalidDataError(f"{table}: {len(odd)} paths are {what}: {shorten(odd)}.")
+
+
+def _stat(base: Path, path: str, table: Path) -> Listed:
+    where = os.path.join(base, path)
+    try:
+        stat = os.stat(where)
+    except OSError as error:
+        raise InputError(
+            f"{table} names {path}, and {where} cannot be read: {error.strerror or error}. Paths "
+            "are relative to the table's folder, or to --data-root."
+        ) from error
+    return path.encode(), stat.st_size, stat.st_mtime_ns

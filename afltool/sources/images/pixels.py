@@ -1,0 +1,186 @@
+"""From bytes to an RGB picture, or a `CorruptImageError`; nothing is clipped or filled in.
+
+EXIF orientation is not applied (torchvision does not either, and published accuracies were
+measured so), and of several frames (GIF, TIFF) the first one counts.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import inputs
+from ...errors import InputError
+from .base import CorruptImageError, DatasetRequest, ImageDataset, make_dataset
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+#: The formats that are decoded, whatever a file is called: Pillow knows forty more, and some of
+#: them start other programs (EPS starts Ghostscript). See `folders.EXTENSIONS`.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
+MOST_BYTES = 360_000_000  # of one file: four a pixel at Pillow's limit of pixels
+LARGE = 16_000_000  # pixels; larger pictures are decoded one at a time, so that memory is bounded
+_one_large = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class FilePictures:
+    """Image files below ``root``; ``paths`` are their relative POSIX paths as bytes."""
+
+    root: str
+    paths: NDArray[np.bytes_]
+
+    def load(self, i: int) -> Image:
+        where = self.describe(i)
+        return decode(read_bytes(where), where)
+
+    def describe(self, i: int) -> str:
+        return os.path.join(self.root, os.fsdecode(bytes(self.paths[i])))
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayPictures:
+    """Pixels in memory: ``(n, h, w)`` grey or ``(n, h, w, 3)`` RGB, uint8.
+
+    ``files`` names what the rows were read from and how many came from each, in order.
+    """
+
+    pixels: NDArray[np.uint8]
+    files: tuple[tuple[str, int], ...]
+
+    def load(self, i: int) -> Image:
+        from PIL import Image
+
+        return Image.fromarray(self.pixels[i]).convert("RGB")
+
+    def describe(self, i: int) -> str:
+        ends = np.cumsum([n for _, n in self.files]).tolist()
+        file = bisect_right(ends, i)
+        start = ends[file - 1] if file else 0
+        return f"row {i - start} of {self.files[file][0]}"
+
+
+def array_dataset(
+    asked: DatasetRequest,
+    classes: Sequence[str],
+    pictures: ArrayPictures,
+    labels: NDArray[np.integer[Any]],
+    source: str,
+) -> ImageDataset:
+    """Pixels in memory as a data set; row ids are padded numbers, such as ``train/00017``.
+
+    ``source``: a digest of what they were read from.
+    """
+    n = len(labels)
+    ids = [f"{asked.split}/{i:0{len(str(n))}d}".encode() for i in range(n)]
+    return make_dataset(
+        asked.name, asked.split, classes, np.array(ids, np.bytes_), labels, source, pictures,
+        asked.classes,
+    )  # fmt: skip
+
+
+def read_bytes(path: str) -> bytes:
+    """The file's bytes.
+
+    A file without permission to read counts as a corrupt image, which --skip-corrupt leaves out.
+    Any other failure (the file is gone, the disk does not answer) is an `InputError`: leaving such
+    images out would lose data without notice.
+    """
+    try:
+        return inputs.read_bytes(path, MOST_BYTES)
+    except InputError as error:
+        raise CorruptImageError(path, str(error).removeprefix(f"{path}: ")) from error
+    except PermissionError as error:
+        raise CorruptImageError(path, "no permission to read it") from error
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}. It was there when the folder was "
+            "listed; check the disk and the folder, then run the same command again."
+        ) from error
+
+
+def decode(data: bytes, where: str) -> Image:
+    """The picture in mode RGB; only `FORMATS` are decoded, by what the bytes are.
+
+    Raises:
+        CorruptImageError: with ``where`` and the reason.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    if not data:
+        raise CorruptImageError(where, "the file is empty (0 bytes)")
+    # Otherwise Pillow loads its formats while it opens a picture, and a second thread may not find
+    # a format yet.
+    Image.init()
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            _refuse_bomb(image, where)
+            with _one_large if image.width * image.height > LARGE else nullcontext():
+                image.load()
+                return to_rgb(image)
+    except CorruptImageError:
+        raise
+    except UnidentifiedImageError as error:
+        raise CorruptImageError(
+            where, f"expected one of the formats {', '.join(FORMATS)}, found something else"
+        ) from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise CorruptImageError(where, f"too large to be a picture: {error}") from error
+    # Pillow's readers raise nearly every built-in exception on damaged bytes.
+    except Exception as error:
+        raise CorruptImageError(where, f"{error or type(error).__name__}") from error
+
+
+def _refuse_bomb(image: Image, where: str) -> None:
+    """Refuse pictures above Pillow's limit; Pillow itself only warns up to twice the limit."""
+    from PIL import Image as pil
+
+    limit = pil.MAX_IMAGE_PIXELS
+    if limit is not None and image.width * image.height > limit:
+        reason = f"{image.width} × {image.height} pixels, more than the limit of {limit:,} in all"
+        raise CorruptImageError(where, reason)
+
+
+def to_rgb(image: Image) -> Image:
+    """``image`` in mode RGB: palettes resolved, alpha dropped, 16 bits scaled to 8.
+
+    Raises:
+        ValueError: pixels of unknown scale (floats, integers above 65535).
+    """
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I"):
+        return _from_16_bits(image)
+    if image.mode == "F":
+        raise ValueError("floating-point pixels have no known scale; save it with 8 or 16 bits")
+    if image.mode == "P" and "transparency" in image.info:
+        # Straight to RGB, Pillow warns; the colours are the same.
+        return image.convert("RGBA").convert("RGB")
+    return image.convert("RGB")
+
+
+def _from_16_bits(image: Image) -> Image:
+    """v ↦ round(v / 257), so that 0 and 65535 become 0 and 255; Pillow's convert would clip."""
+    from PIL import Image as pil
+
+    values: NDArray[Any] = np.asarray(image)
+    if values.min() < 0 or values.max() > 65535:
+        raise ValueError(
+            f"integers from {values.min()} to {values.max()}, expected 0 to 65535; "
+            "save it with 8 or 16 bits"
+        )
+    grey = np.empty(values.shape, dtype=np.uint8)
+    for row, numbers in zip(grey, values, strict=True):  # row by row: a tenth of the memory
+        row[:] = (numbers.astype(np.int64) + 128) // 257
+    return pil.fromarray(grey).convert("RGB")

@@ -1,0 +1,108 @@
+"""Tiny-ImageNet in the layout of its archive; its val images are the test split."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ... import inputs
+from ...errors import CorruptFileError, InputError, InvalidDataError
+from .base import DatasetRequest, ImageDataset, shorten
+from .files import fetch
+from .folders import Listed, from_listings, list_images
+
+TINY_IMAGENET = "tiny-imagenet-200"
+TINY_IMAGENET_URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+TINY_IMAGENET_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"  # of 248,100,043 bytes
+
+
+def open_rows(asked: DatasetRequest) -> ImageDataset:
+    """Tiny-ImageNet in the layout of its archive; ``test`` is its val folder, which has labels.
+
+    Classes are the WordNet ids of wnids.txt, sorted. Where the folder is not there, the archive is
+    downloaded (if it is not there either), checked and unpacked.
+    """
+    split, root = asked.split, asked.root
+    folder = root / TINY_IMAGENET
+    if not folder.exists():
+        _unpack_tiny_imagenet(root)
+    wnids = sorted(line for line in _lines(folder / "wnids.txt", root) if line)
+    if split == "train":
+        listings = [
+            list_images(folder / "train" / wnid / "images", f"train/{wnid}/images/")
+            for wnid in wnids
+        ]
+    else:
+        listings = _val_listings(folder / "val", wnids)
+    empty = [wnid for wnid, files in zip(wnids, listings, strict=True) if not files]
+    if empty:
+        raise InvalidDataError(
+            f"{folder}: {len(empty)} of {len(wnids)} classes have no images in the split {split}: "
+            f"{shorten(empty)}. Unpack {TINY_IMAGENET}.zip again."
+        )
+    return from_listings("tiny-imagenet", split, wnids, listings, folder, asked.classes)
+
+
+def _unpack_tiny_imagenet(root: Path) -> None:
+    """The folder takes its name when all of it is there."""
+    from torchvision.datasets.utils import check_integrity
+
+    archive = root / f"{TINY_IMAGENET}.zip"
+    what = f"tiny-imagenet: expected the folder {TINY_IMAGENET} or {archive.name} in {root}"
+    if archive.is_file() and not check_integrity(str(archive), TINY_IMAGENET_MD5):
+        raise CorruptFileError(
+            f"{archive}: expected the MD5 {TINY_IMAGENET_MD5}, found another "
+            f"({archive.stat().st_size:,} bytes). Delete the file and fetch it again."
+        )
+    fetch(TINY_IMAGENET_URL, root, archive.name, TINY_IMAGENET_MD5, what, unpack=False)
+    unpacking = root / f"{TINY_IMAGENET}.unpacking"
+    try:
+        shutil.rmtree(unpacking, ignore_errors=True)
+        with zipfile.ZipFile(archive) as content:
+            content.extractall(unpacking)
+        os.replace(unpacking / TINY_IMAGENET, root / TINY_IMAGENET)
+    except zipfile.BadZipFile as error:
+        raise CorruptFileError(f"{archive} is damaged ({error}). Fetch it again.") from error
+    except OSError as error:
+        raise InputError(f"cannot unpack {archive}: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(unpacking, ignore_errors=True)
+
+
+def _lines(path: Path, root: Path) -> list[str]:
+    if not path.exists():
+        raise InputError(
+            f"tiny-imagenet: expected {path}. Unpack {TINY_IMAGENET}.zip into {root}, or name "
+            "another folder with --data-root or $AFLTOOL_DATA."
+        )
+    return inputs.read_text(path, "a list").splitlines()
+
+
+def _val_listings(folder: Path, wnids: Sequence[str]) -> list[list[Listed]]:
+    """The images of val/, by class, as val_annotations.txt states: name, wnid, a box, by tabs."""
+    table = folder / "val_annotations.txt"
+    pairs = [line.split("\t")[:2] for line in _lines(table, folder.parents[1]) if line]
+    if any(len(pair) < 2 for pair in pairs):
+        raise InvalidDataError(f"{table}: expected lines of a file name, a tab and a WordNet id.")
+    wnid_of = {os.fsencode(name): wnid for name, wnid in pairs}
+    if len(wnid_of) != len(pairs):
+        raise InvalidDataError(f"{table}: {len(pairs) - len(wnid_of)} images are named twice.")
+    files = list_images(folder / "images", "val/images/")
+    names = {file[0].rpartition(b"/")[2] for file in files}
+    if names != wnid_of.keys():
+        odd = sorted(os.fsdecode(name) for name in names ^ wnid_of.keys())
+        raise InvalidDataError(
+            f"{folder}: {len(odd)} names are either an image without a line in {table.name} or "
+            f"a line without an image: {shorten(odd)}. Unpack {TINY_IMAGENET}.zip again."
+        )
+    strangers = sorted(set(wnid_of.values()) - set(wnids))
+    if strangers:
+        raise InvalidDataError(f"{table}: {shorten(strangers)} are not in wnids.txt.")
+    number = {wnid: i for i, wnid in enumerate(wnids)}
+    listings: list[list[Listed]] = [[] for _ in wnids]
+    for file in files:
+        listings[number[wnid_of[file[0].rpartition(b"/")[2]]]].append(file)
+    return listings

@@ -1,0 +1,288 @@
+"""Stage `plot`: files → pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import inputs
+from ..errors import CorruptFileError, InputError, UsageError
+from ..files.folders import SUMMARY
+from ..files.headers import mismatch
+from ..files.heads import load_head
+from ..files.partitions import load_partition
+from ..options import made, takes
+from ..options.plot import RocOptions, SizeOptions
+from ..partitions.rows import Partition
+from ..partitions.summaries import summary
+from ..show.compared import Run, plot_compared
+from ..show.curves import plot_reliability, plot_roc
+from ..show.evaluations import (
+    BINS,
+    CONFUSION,
+    CURVE,
+    ROUNDS,
+    SHARE,
+    check_evaluation,
+    check_lengths,
+)
+from ..show.lines import Name
+from ..show.partition_picture import plot_partition
+from ..show.partitions_picture import Panel, plot_partitions
+from ..show.picture import check_picture
+from ..show.plots import plot_confusion, plot_ridge_path
+from ..show.rounds import plot_rounds
+
+MOST_BYTES = 256 << 20  # of what evaluate writes: a confusion matrix of 4,000 classes
+
+
+@takes(SizeOptions)
+def partition_picture(
+    path: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    **options: Any,
+) -> Path:
+    """Clients × classes, sizes, cumulative share of a partition; those of several side by side.
+
+    One file without ``width_mm`` is drawn 305 mm wide, with more about it.
+    """
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
+    paths = [path] if isinstance(path, (str, Path)) else path
+    found = [load_partition(Path(one)) for one in paths]
+    panels = [_panel(one, _told(found)) for one in found]
+    if len(panels) == 1 and size.width_mm is None:
+        (one,) = panels
+        return plot_partition(
+            one.counts, one.class_names, Path(out), one.title, overwrite, size.dpi
+        )
+    return plot_partitions(panels, Path(out), overwrite, size)
+
+
+def _told(found: Sequence[Partition]) -> set[str]:
+    """Settings for the titles: all of a partition alone, of several those that differ."""
+    names = {name for p in found for name in p.scheme} - {"scheme"}
+    return {n for n in names if len(found) == 1 or len({str(p.scheme.get(n)) for p in found}) > 1}
+
+
+def _panel(p: Partition, told: Collection[str]) -> Panel:
+    counts = summary(p.client, p.effective_labels, len(p.names), len(p.classes)).counts
+    chosen = {k.replace("_", " "): v for k, v in sorted(p.scheme.items()) if k in told}
+    settings = ", ".join(f"{k} {v}" for k, v in chosen.items())
+    title = f"{p.scheme['scheme']} ({settings})" if settings else str(p.scheme["scheme"])
+    return Panel(counts, list(p.classes), title)
+
+
+@takes(SizeOptions)
+def confusion_picture(
+    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
+    """The confusion matrix of an evaluation's JSON file."""
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
+    found = _metrics(Path(path))
+    title = f"{found['head']['name']} head"
+    confusion = np.array(found["confusion"], dtype=np.int64)
+    return plot_confusion(confusion, list(found["per_class"]), Path(out), title, overwrite, size)
+
+
+@takes(SizeOptions)
+def reliability_picture(
+    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
+    """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
+    found = _metrics(Path(path))
+    bins = _entry(found, path, "reliability", "ece", BINS)
+    check_lengths(path, "reliability", [bins[name] for name in BINS])
+    ece = found["metrics"]["ece"]["value"]
+    said = "undetermined" if ece is None else f"{ece:.4f}"
+    note = f"expected calibration error {said}"
+    return plot_reliability(bins, Path(out), _who(found), note, overwrite, size)
+
+
+@takes(RocOptions)
+def roc_picture(
+    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
+    """ROC curves, from what ``evaluate --metrics auc -o`` wrote.
+
+    Each class in ``positive`` against the rest; by default the positive class of the file, of two
+    classes without one the second, else every class.
+    """
+    o = made(RocOptions, options)
+    check_picture(Path(out), o)
+    found = _metrics(Path(path))
+    curves = _entry(found, path, "roc", "auc", dict)
+    for one in curves.values():
+        check_evaluation(path, one, {**CURVE, "auc": SHARE})
+        check_lengths(path, "roc", [one[name] for name in CURVE])
+    theirs = found["metrics"]["auc"].get("positive")
+    last = list(curves)[1:] if len(curves) == 2 else list(curves)
+    names = o.positive or ([theirs] if isinstance(theirs, str) and theirs in curves else last)
+    unknown = [name for name in names if name not in curves]
+    if unknown:
+        raise UsageError(
+            f"--positive is a class of {path}: {', '.join(list(curves)[:20])}; found {unknown[0]!r}"
+        )
+    chosen, note = {name: curves[name] for name in names}, _against(names, list(curves))
+    return plot_roc(chosen, Path(out), _who(found), note, overwrite, o)
+
+
+def _who(found: dict[str, Any]) -> str:
+    return f"{found['head']['name']} head, {sum(map(sum, found['confusion'])):,} rows"
+
+
+def _against(names: Sequence[str], classes: Sequence[str]) -> str:
+    """What is told from what, for the title."""
+    if len(names) == 1:
+        others = [name for name in classes if name != names[0]]
+        rest = others[0] if len(others) == 1 else f"the other {len(others)} classes"
+        return f"positive class: {names[0]} against {rest}"
+    return f"{len(names)} of {len(classes)} classes, each against the rest"
+
+
+def _entry(
+    found: dict[str, Any], path: str | Path, name: str, metric: str, pattern: Any
+) -> dict[str, Any]:
+    """An entry that evaluate writes for a metric."""
+    if name not in found:
+        raise UsageError(
+            f"{path} has no {name}: write it with afltool evaluate … --metrics {metric} -o {path}"
+        )
+    check_evaluation(path, found, {name: pattern, "metrics": {metric: {"value": SHARE}}})
+    return dict(found[name])
+
+
+def _metrics(path: Path) -> dict[str, Any]:
+    found = _json(path, f"write it with afltool evaluate … -o {path}")
+    check_evaluation(path, found, CONFUSION)
+    check_lengths(path, "confusion", [found["per_class"], *found["confusion"], found["confusion"]])
+    return found
+
+
+def _json(path: Path, hint: str) -> dict[str, Any]:
+    """A JSON object from a file; ``hint`` says where one comes from."""
+    if not path.exists():
+        raise InputError(f"there is no file {path}: {inputs.meant(path, hint)}")
+    found = inputs.read_json(path, "what evaluate -o wrote", MOST_BYTES)
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"{path} is not JSON that afltool wrote: {hint}")
+    return found
+
+
+@takes(SizeOptions)
+def ridge_path_picture(
+    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
+    """Error estimates along the path that a head's ridge was chosen from."""
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
+    head, _ = load_head(Path(path))
+    points = head.report.get("ridge_path")
+    if not points:
+        raise UsageError(
+            f"{path} was solved with one given ridge and has no path: solve with --ridge auto or "
+            "--ridge LO:HI:COUNT"
+        )
+    lambdas = np.array([p["ridge"] for p in points])
+    curves = {
+        label: np.array([np.nan if p[name] is None else p[name] for p in points])
+        for name, label in _CURVES.items()
+        if name in points[0]
+    }
+    by = "validation_mse" if "validation_mse" in points[0] else "gcv"
+    chosen = {_CURVES[by]: head.report["ridge"]}
+    return plot_ridge_path(lambdas, curves, chosen, Path(out), overwrite, size)
+
+
+@takes(SizeOptions)
+def rounds_picture(
+    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+) -> Path:
+    """Error, accuracies, seconds and bytes of every round.
+
+    ``path``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies).
+    """
+    path = Path(path)
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
+    rounds, title = _rounds_of_json(path) if _is_json(path) else _rounds_of_head(path)
+    if not rounds:
+        raise UsageError(f"{path} has no solved round yet: there is nothing to draw")
+    return plot_rounds(rounds, Path(out), title, overwrite, size)
+
+
+@takes(SizeOptions)
+def compared_picture(
+    runs: Mapping[Name, Sequence[Path]],
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    **options: Any,
+) -> Path:
+    """Accuracy of several runs by round, and by the bytes that a client has sent.
+
+    ``runs``: by the parts of a line's name, the runs of which it is the mean, such as seeds; each
+    is a run folder, of a head or a baseline, or an evaluation as `rounds_picture` takes it.
+    """
+    size = made(SizeOptions, options)
+    check_picture(Path(out), size)
+    found = {name: [_run(path) for path in paths] for name, paths in runs.items()}
+    return plot_compared(found, Path(out), overwrite, size)
+
+
+def _run(path: Path) -> Run:
+    """The rounds of a run and its accuracy at the end."""
+    if not _is_json(path):
+        raise UsageError(
+            f"{path} holds no accuracy: beside others give a run folder, or what "
+            "afltool evaluate … --each-round -o wrote"
+        )
+    rounds, _ = _rounds_of_json(path)
+    found = _json(_place(path), "")
+    return rounds or _one_round(found), float(found["top1"])
+
+
+def _one_round(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """The one round of a head whose report has none, from a run's entry of uploads."""
+    sent = summary.get("bytes_per_client") or [{}]
+    return [{"phase": "last", "upload_bytes": sent[0].get("arrays_at_most", 0)}]
+
+
+def _place(path: Path) -> Path:
+    return path / SUMMARY if path.is_dir() else path
+
+
+def _is_json(path: Path) -> bool:
+    return path.is_dir() or path.suffix == ".json"
+
+
+def _rounds_of_json(path: Path) -> tuple[list[dict[str, Any]], str]:
+    place = _place(path)
+    hint = "is the run finished?" if path.is_dir() else "evaluate --each-round -o writes one"
+    found = _json(place, hint)
+    if wrong := mismatch(found, ROUNDS):
+        raise CorruptFileError(
+            f"{place} holds no rounds: expected a run's {SUMMARY}, or what "
+            f"afltool evaluate … --each-round -o writes: {wrong}"
+        )
+    return found["rounds"], f"top-1 {found['top1']:.2%} of {found['n']:,} rows"
+
+
+def _rounds_of_head(path: Path) -> tuple[list[dict[str, Any]], str]:
+    head, _ = load_head(path)
+    return head.report.get("phases", []), f"{head.name} head"
+
+
+_CURVES = {
+    "gcv": "generalised cross-validation",
+    "validation_mse": "squared error per row, held-out clients",
+    "training_mse": "squared error per row, training",
+}

@@ -1,0 +1,82 @@
+"""Names of clients and classes: any text, and of clients exactly one file name for each."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from ..errors import InvalidDataError
+
+KEY, PUBLIC, ROUNDS = ".key", ".pub", ".rounds"  # a member's keys, and the folder of its rounds
+#: What a column or an array with the ids of rows is called; the first of these that is there.
+ROW_IDS = ("row_ids", "row_id", "row", "path")
+LONGEST = 200  # characters of a file name before its ending; file systems allow 255 bytes
+
+
+def check_text(what: str, text: str) -> None:
+    """Refuse with `InvalidDataError` a text that no file can hold: half a character is in it.
+
+    Python keeps bytes of a path that are not UTF-8 in a text, but no header can.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidDataError(
+            f"the {what} {text!r} is not Unicode text: expected UTF-8; rename it"
+        ) from None
+
+
+def check_name(name: str) -> None:
+    """Refuse with `InvalidDataError` a client name that no file can hold, or an empty one."""
+    check_text("client name", name)
+    if not name:
+        raise InvalidDataError("a client name is empty: expected at least one character")
+
+
+def numbered(names: tuple[str, ...]) -> bool:
+    """Whether the clients are 0, 1, …, K−1, as simulated ones are."""
+    return all(name == str(k) for k, name in enumerate(names))
+
+
+def places_of_numbers(names: Sequence[str]) -> dict[int, int]:
+    """The places, from 0, of names that are whole numbers.
+
+    A number that is the place of one name and itself the name at another can be read in two ways.
+
+    >>> places_of_numbers(["2", "cat", "07"])
+    {2: 0, 7: 2}
+    """
+    return {int(name): k for k, name in enumerate(names) if re.fullmatch("-?[0-9]{1,18}", name)}
+
+
+def file_of_number(k: int, clients: int) -> str:
+    """The file of client ``k`` of 0 … clients−1: padded, so that files sort as numbers do.
+
+    >>> file_of_number(7, 1000)
+    'client-007.h5'
+    """
+    return f"client-{k:0{len(str(clients - 1))}d}.h5"
+
+
+def file_stem(name: str) -> str:
+    """A name as a part of a file name: different names give different ones.
+
+    Characters other than letters, digits, spaces and ``_.-~`` are percent-encoded. Of a long name
+    the beginning stays, and a digest of all of it follows behind ``+``, which no encoding has.
+    """
+    check_name(name)
+    safe = quote(name, safe=" ")
+    if len(safe) > LONGEST:
+        safe = f"{safe[:100]}+{hashlib.sha256(name.encode()).hexdigest()[:40]}"
+    return safe
+
+
+def file_of_name(name: str) -> str:
+    """The file of a client with a name; see `file_stem`.
+
+    >>> file_of_name("St. Mary/Ost"), file_of_name("Süd")
+    ('client-St. Mary%2FOst.h5', 'client-S%C3%BCd.h5')
+    """
+    return f"client-{file_stem(name)}.h5"

@@ -1,0 +1,270 @@
+"""What a client sends: sums over its rows, and who and what they are sums of.
+
+`Statistics` is a commutative group: see the laws in its docstring, tested by these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidDataError, MismatchError, NumericalError
+from .arrays import Array
+from .clients import Client, ClientId, same_source, sources_of
+from .differences import difference
+from .digest import Digest, array_kind, narrowest
+from .frozen import freeze
+
+MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 holds their sums
+
+
+@dataclass(frozen=True)
+class Context:
+    """What must be equal for two statistics to be added; plain JSON values."""
+
+    space: Mapping[str, Any] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    head: Mapping[str, Any] = field(default_factory=dict)
+    noise: Mapping[str, Any] = field(default_factory=dict)  # of differential privacy, if any
+
+    def as_dict(self) -> dict[str, Any]:
+        found = {"space": self.space, "classes": list(self.classes), "head": self.head}
+        return {**found, "noise": self.noise} if self.noise else found
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Named additive arrays over rows, with row counts and clients.
+
+    ``arrays`` maps names to integer (exact mode) or float64 arrays; symmetric matrices are one
+    triangle. ``class_counts`` is int64 (C,).
+
+    Laws (exact for integers, up to rounding for float64):
+
+    - associative      (a + b) + c = a + (b + c)
+    - commutative      a + b = b + a
+    - pooling          statistics(rows of a and b together) = a + b
+    - subtraction      (a + b) − b = a
+    - zero             a − a is exactly 0, and a + (b − b) = a
+
+    Adding what does not belong together (another context, phase or shape; a client that is already
+    in it, or its rows) raises `MismatchError` naming what differs, integer overflow
+    `NumericalError`.
+    """
+
+    phase: str
+    arrays: Mapping[str, Array]
+    class_counts: NDArray[np.int64]
+    context: Context = field(default_factory=Context)
+    clients: Mapping[ClientId, Client] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows summed over."""
+        return int(self.class_counts.sum())
+
+    @property
+    def gammas(self) -> dict[float, int]:
+        """How many clients carry which γ."""
+        found: dict[float, int] = {}
+        for client in self.clients.values():
+            found[client.gamma] = found.get(client.gamma, 0) + 1
+        return found
+
+    @property
+    def exact(self) -> bool:
+        """Whether every array holds integers, so that sums do not depend on their order."""
+        return all(np.issubdtype(a.dtype, np.integer) for a in self.arrays.values())
+
+    def check_finite(self) -> None:
+        """Refuse with `InvalidDataError` an array with NaN or infinite entries."""
+        for name, array in self.arrays.items():
+            if not np.isfinite(array).all():
+                raise InvalidDataError(
+                    f"{int((~np.isfinite(array)).sum())} entries of the array {name!r} are not "
+                    "finite; look at the features that it was made of"
+                )
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the arrays in the types that files hold them in, before any compression."""
+        return sum(a.size * np.dtype(narrowest(a)).itemsize for a in self.arrays.values())
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Sum(self).add(other).result()
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        return Sum(self).subtract(other).result()
+
+    def unchanging(self, digest: str | None = None) -> Statistics:
+        """These, with arrays that nobody can write into any more; ``digest``: theirs, if known."""
+        freeze((*self.arrays.values(), self.class_counts))
+        if digest is not None:
+            vars(self)["_digest_once"] = digest
+        return self
+
+    def digest(self) -> str:
+        """SHA-256 of phase, arrays and class counts; not of γ, clients or where they came from."""
+        changing = any(a.flags.writeable for a in (*self.arrays.values(), self.class_counts))
+        return self._digest() if changing else self._digest_once
+
+    @cached_property
+    def _digest_once(self) -> str:
+        return self._digest()
+
+    def _digest(self) -> str:
+        digest = Digest().text("phase", self.phase)
+        for name in sorted(self.arrays):
+            digest.array(name, self.arrays[name], array_kind(self.arrays[name]))
+        return digest.array("class_counts", self.class_counts, "<i8").hex()
+
+
+class Sum:
+    """A running sum of statistics: constant memory however many are added.
+
+    >>> one = Statistics("gram", {"gram": np.array([1, 2, 3])}, np.array([2]))
+    >>> Sum(one).add(one).result().arrays["gram"]
+    array([2, 4, 6])
+    """
+
+    def __init__(self, first: Statistics, repeats: bool = False) -> None:
+        """``repeats``: add clients although their rows are in the sum by another name."""
+        self._like, self._repeats = first, repeats
+        self._arrays = {name: a.copy() for name, a in first.arrays.items()}
+        self._bounds = {name: _largest(a) for name, a in first.arrays.items()}
+        self._counts = first.class_counts.copy()
+        self._clients = dict(first.clients)
+        self._dealt = {c.rows_digest: who.partition for who, c in first.clients.items()}
+        self._sources = sources_of(first.clients)
+
+    def add(self, other: Statistics) -> Sum:
+        """Add statistics of other clients."""
+        self._check_addable(other)
+        self._check_new(other)
+        rows = int(self._counts.sum()) + other.rows
+        if rows > MOST_ROWS:
+            raise NumericalError(f"the sum would be of {rows} rows, more than 2^53")
+        for name, array in self._arrays.items():
+            self._combine(name, array, other.arrays[name], np.add)
+        self._counts += other.class_counts
+        self._clients.update(other.clients)
+        for source, who in sources_of(other.clients).items():
+            self._sources.setdefault(source, who)
+        return self
+
+    def subtract(self, other: Statistics) -> Sum:
+        """Take clients out: exact for integers, with rounding residue for float64."""
+        self._check_addable(other)
+        self._check_known(other)
+        for name, array in self._arrays.items():
+            self._combine(name, array, other.arrays[name], np.subtract)
+        self._counts -= other.class_counts
+        if (
+            not self._counts.any() and not other.context.noise
+        ):  # no rows: what is left of reals is rounding
+            for array in self._arrays.values():
+                array[...] = 0
+        for who in other.clients:
+            del self._clients[who]
+        self._sources = sources_of(self._clients)
+        return self
+
+    def result(self) -> Statistics:
+        """The sum so far (not to be used together with further additions)."""
+        return replace(
+            self._like, arrays=self._arrays, class_counts=self._counts, clients=self._clients
+        )
+
+    def _combine(self, name: str, a: Array, b: Array, operation: Any) -> None:
+        """a ← a ± b in place; integers that would wrap around are refused before they do."""
+        if np.issubdtype(a.dtype, np.integer):
+            bound = self._bounds[name] + _largest(b)
+            if bound > np.iinfo(np.int64).max:
+                raise NumericalError(
+                    f"array {name!r} could exceed int64 ({bound:.3g}): extract the features with "
+                    "fewer --fraction-bits"
+                )
+            self._bounds[name] = bound
+        operation(a, b, out=a)
+
+    def _check_addable(self, other: Statistics) -> None:
+        like = self._like
+        if like.phase != other.phase:
+            raise MismatchError(
+                f"these statistics are of phase {other.phase!r}, the others of {like.phase!r}"
+            )
+        same = like.context == other.context  # which is quick to see, and nearly always so
+        where = (
+            ""
+            if same
+            else difference(
+                like.context.as_dict(), other.context.as_dict(), "in the others", "in these"
+            )
+        )
+        if where:
+            raise MismatchError(
+                f"these statistics do not belong to the others: {where}; "
+                "make them again with the same backbone, options, classes and head"
+            )
+        for name in self._arrays.keys() | other.arrays.keys():
+            a, b = self._arrays.get(name), other.arrays.get(name)
+            if a is None or b is None or a.shape != b.shape or array_kind(a) != array_kind(b):
+                raise MismatchError(f"array {name!r} has another shape or type: {_kind(a, b)}")
+        if like.class_counts.shape != other.class_counts.shape:
+            raise MismatchError(
+                f"these statistics have {len(other.class_counts)} classes, the others "
+                f"{len(like.class_counts)}"
+            )
+
+    def _check_new(self, other: Statistics) -> None:
+        twice = self._clients.keys() & other.clients.keys()
+        if twice:
+            raise MismatchError(
+                f"client {min(twice)} is given twice ({len(twice)} of its clients are in the sum "
+                "already)"
+            )
+        for who, client in other.clients.items():
+            if self._dealt.setdefault(client.rows_digest, who.partition) != who.partition:
+                raise MismatchError(
+                    f"client {who} and clients in the sum come from two partitions of the same "
+                    "rows, which would be counted twice; use the clients of one partition"
+                )
+        both = None if self._repeats else same_source(self._sources, other.clients)
+        if both is not None:
+            raise MismatchError(
+                f"clients {both[0]} and {both[1]} have the rows of the same feature file (digest "
+                f"{other.clients[both[1]].source[:12]}), which would be counted twice; give each "
+                "file once, or --allow-repeats if you mean it"
+            )
+
+    def _check_known(self, other: Statistics) -> None:
+        for who, client in other.clients.items():
+            if who not in self._clients:
+                raise MismatchError(
+                    f"client {who} cannot be subtracted: it is not among the "
+                    f"{len(self._clients)} clients of this total (or was taken out before)"
+                )
+            known = vars(self._clients[who])
+            where = difference(known, vars(client), "in the sum", "in these statistics")
+            if where:
+                raise MismatchError(f"client {who} cannot be subtracted: {where}")
+        if (self._counts < other.class_counts).any():
+            worst = int((self._counts - other.class_counts).argmin())
+            raise MismatchError(f"more rows would be subtracted than there are in class {worst}")
+
+
+def _largest(a: Array) -> int:
+    """Largest magnitude of an integer array; 0 for reals, which have no bound to keep."""
+    if not a.size or not np.issubdtype(a.dtype, np.integer):
+        return 0
+    return max(int(a.max()), -int(a.min()))
+
+
+def _kind(a: Array | None, b: Array | None) -> str:
+    texts = ["absent" if x is None else f"{x.shape} {x.dtype}" for x in (b, a)]
+    return f"{texts[0]} in these statistics, {texts[1]} in the others"
