@@ -39,6 +39,7 @@ HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 ROOT_MODULE = {"__version__"}  # all that a module may take from the package itself
 DOORS = {"cli.app", "cli.batch", "cli.look"}  # they register the commands of other layers
 PIPELINE = "plans.here"
+PROTECTION = "stages._protection"
 
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -166,10 +167,21 @@ def test_the_first_line_says_what_a_module_is_for():
 
 
 def test_one_stage_never_imports_another_except_the_pipeline():
-    stages = {m for m in MODULES if m.startswith("stages.")}
+    stages = {m for m in MODULES if m.startswith("stages.") and m != PROTECTION}
     for module in stages - {PIPELINE}:
         assert not {target for target, _, _ in ours(module)} & stages, module
     assert {t for t, _, _ in ours(PIPELINE)} & stages, "the premise: the pipeline imports stages"
+
+
+PRIVATE = {"stages.keys", "stages.masks", PROTECTION}  # with commands that have no plain use
+
+
+def test_privacy_is_asked_for_in_one_module():
+    """Other stages reach it through `PROTECTION`, which loads it when it is asked for."""
+    users = {m for m in MODULES for target, _, _ in ours(m) if layer(target) == "privacy"}
+    assert {m for m in users if layer(m) != "privacy"} == PRIVATE
+    at_once = {node.module for node in tree(PROTECTION).body if isinstance(node, ast.ImportFrom)}
+    assert not {name for name in at_once if name and name.startswith("privacy")}
 
 
 ONLY = {

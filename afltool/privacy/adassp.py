@@ -6,8 +6,6 @@ Wang, "Revisiting differentially private linear regression", UAI 2018, algorithm
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -26,20 +24,13 @@ ROUNDING = 4.0
 MARGIN = 1.5
 
 
-def with_ridge(total: Statistics, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a solve; with noise and no given ridge, AdaSSP's ridge is chosen."""
-    if not total.context.noise or "ridge" in given:
-        return dict(given)
+def ridge_of(total: Statistics) -> float:
+    """AdaSSP's ridge for a total with noise."""
     unit = 4.0 ** -total.context.space["fraction_bits"]
     G = unpack(total.arrays["gram"]) * unit
     sigma = total.context.noise["sigma"]
     bound = noise_bound(len(G), sigma["gram"], sigma.get(OFF, sigma["gram"]), len(total.clients))
-    return {**given, "ridge": adassp_ridge(G, bound * unit)}
-
-
-def ridge_by(total: Statistics, given: Mapping[str, Any]) -> dict[str, str]:
-    """The entry in a head's report for a ridge that `with_ridge` chose."""
-    return {"ridge_by": "AdaSSP"} if total.context.noise and "ridge" not in given else {}
+    return adassp_ridge(G, bound * unit)
 
 
 def noise_bound(d: int, diagonal: float, off: float, clients: int) -> float:

@@ -27,15 +27,20 @@ from .protection import key_of, passphrase
 from .request import Request
 from .reveal import load_reveals, secrets_of
 from .roster import Roster
+from .roster import load as load_roster
 from .sealing import check_seal
 
 
-def check_members(roster: Roster, paths: Iterable[Path]) -> dict[Path, dict[str, Any]]:
+def check_members(
+    where: Path, paths: Sequence[Path], leaving: Sequence[Path], complete: bool
+) -> dict[Path, dict[str, Any]]:
     """Refuse files that no member has signed for this round; log the members that are missing.
 
-    Returns the headers whose seals were checked: what is added up later must have these.
+    ``where``: the roster. Returns the headers whose seals were checked: what is added up later must
+    have these.
     """
-    seals = _seals(roster, paths, "statistics")
+    roster = _roster(where, len(paths) - len(leaving) if complete else None, masked=False)
+    seals = _seals(roster, [*paths, *leaving], "statistics")
     absent = missing(roster, seals)
     log.info(
         "aggregate: %d of %d members of the roster%s",
@@ -70,7 +75,16 @@ class _Sealed:
     seal: Message
 
 
-def check_complete(roster: Roster, stay: int) -> None:
+def _roster(path: Path, files: int | None, masked: bool) -> Roster:
+    """The roster of such a sum; ``files``: how many, if none may be missing."""
+    roster = load_roster(path)
+    roster.terms.check_mode(masked, "--offers FOLDER", path)
+    if files is not None:
+        _check_complete(roster, files)
+    return roster
+
+
+def _check_complete(roster: Roster, stay: int) -> None:
     """Refuse a sum of fewer than all members."""
     members = len(roster.members)
     if stay < members:
@@ -83,12 +97,13 @@ def check_complete(roster: Roster, stay: int) -> None:
 def masked_total(
     paths: Sequence[Path],
     out: Path,
-    roster: Roster,
     o: SummingOptions,
     overwrite: bool,
     complete: bool,
 ) -> Path:
     """The request for the survivors of a round; with their reveals, the total."""
+    assert o.roster is not None  # offers need it
+    roster = _roster(o.roster, len(paths) if complete else None, masked=True)
     server = _server(roster, o)
     offers = Offers.load(roster, o.offers)
     sealed = _seals(offers.roster, paths, "masked")
@@ -96,7 +111,7 @@ def masked_total(
     where = out.with_name(f"{out.stem}.request.json")
     request = _request(where, offers, sealed, server, overwrite and not o.reveal)
     if complete:  # files that came after the request are not in the sum
-        check_complete(roster, len(request.seals))
+        _check_complete(roster, len(request.seals))
     gone = ", ".join(map(repr, request.missing)) or "nobody"
     log.info(
         "aggregate: %d of %d members have sent a masked file; missing: %s",

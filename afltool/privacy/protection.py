@@ -13,6 +13,7 @@ from .. import __version__
 from ..errors import MismatchError, UsageError
 from ..files.features import Features
 from ..files.masked import masked_digest, save_masked
+from ..files.protection import Protection
 from ..files.statistics import save_statistics, statistics_header
 from ..heads.base import Head, binding
 from ..options.privacy import ProtectionOptions
@@ -38,10 +39,10 @@ Recipe = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Protection:
-    """The protections that the options of `local-stats` ask for; none by default."""
+class Protected(Protection):
+    """The protections that the options of `local-stats` ask for: a signature at least."""
 
-    sign: Path | None = None
+    sign: Path
     passphrase: bytes | None = None
     roster: Roster | None = None
     offers: Offers | None = None
@@ -51,7 +52,9 @@ class Protection:
     _keys: dict[str, Identity] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, o: ProtectionOptions, head: str | Path, bound: Head, rows: Features) -> Protection:
+    def of(
+        cls, o: ProtectionOptions, sign: Path, head: str | Path, bound: Head, rows: Features
+    ) -> Protected:
         """Read the files of the options; refuse options that do not fit the head, the features or
         the roster. ``head`` is the file or the name of the ``bound`` one."""
         roster, budget, told = None, Budget.of(o), binding(bound)
@@ -64,7 +67,7 @@ class Protection:
             roster.terms.check_rows(rows.path, o.roster, rows.header)
         offers = Offers.load(roster, o.mask) if o.mask and roster is not None else None
         secret = passphrase(o.passphrase_file)
-        found = cls(o.sign, secret, roster, offers, again=o.again)
+        found = cls(sign, secret, roster, offers, again=o.again)
         if budget is None:
             return found
         from .differential import noise_of  # and SciPy's special functions
@@ -79,13 +82,15 @@ class Protection:
         )
 
     @property
+    def masks(self) -> bool:
+        return self.offers is not None
+
+    @property
     def hides(self) -> bool:
-        """Whether the statistics are hidden or noisy, so that the header must tell less, too."""
-        return self.noise is not None or self.offers is not None
+        return self.noise is not None or self.masks
 
     def identity(self, name: str) -> Identity:
         """The private key of a client, read once: all steps have the same one."""
-        assert self.sign is not None
         if name not in self._keys:
             me = key_of(self.sign, name, self.passphrase)
             if me.name != name:
@@ -96,17 +101,15 @@ class Protection:
         return self._keys[name]
 
     def blocks(self, blocks: Iterable[Any]) -> Iterable[Any]:
-        """Blocks of rows (X, y) as they are gathered."""
         return blocks if self.noise is None else self.noise.clipped(blocks)
 
     def check_new(self, name: str, content: str) -> None:
-        """Refuse, before they are computed, statistics of a client that were masked in another
-        round; ``content``: a digest of which rows they are of, and for which round of a head."""
+        """Refuse statistics of a client that were masked in another round."""
         if self.offers is not None:
             me = self.identity(name)
             folder = RoundFolder.of(self.offers.roster, me)
             Ledger.of(me).check(content, folder, self.again)
-        elif self.sign is not None and not self.hides:
+        elif not self.hides:
             self._check_no_round(self.identity(name))
 
     @staticmethod
@@ -134,15 +137,13 @@ class Protection:
 
     # ------------------------------------------------------------ recipes
 
-    def recipe(self, made_by: Recipe) -> Recipe:
+    def recipe(self, made_by: Mapping[str, Any]) -> Recipe:
         """The recipe of a protected file.
 
         If the statistics are hidden, the digest of the features is hidden, too: with it, anybody
         could check a guess. A digest under the client's key takes its place; only the client can
         recognise its file by it.
         """
-        if self.sign is None:
-            return made_by
         me = self.identity(made_by["options"]["clients"][0])
         options, inputs = dict(made_by["options"]), dict(made_by["inputs"])
         inputs["key"] = me.member.sign
@@ -156,7 +157,7 @@ class Protection:
             options["noise"] = [self.noise.epsilon, self.noise.delta, self.noise.clip]
         return {**made_by, "options": options, "inputs": inputs}
 
-    def mark(self, me: Identity, made_by: Recipe) -> str:
+    def mark(self, me: Identity, made_by: Mapping[str, Any]) -> str:
         """A digest of a recipe under a client's key: others learn nothing from it.
 
         It is another one in each round, so that nobody sees from two of them whether the rows have
@@ -166,7 +167,7 @@ class Protection:
         about = [made_by, self.roster and self.roster.digest(), release and release.nonce.hex()]
         return derive(me.private_key("recipe"), _sha(canonical_json(about)), "recipe").hex()
 
-    def release(self, me: Identity, made_by: Recipe) -> Release | None:
+    def release(self, me: Identity, made_by: Mapping[str, Any]) -> Release | None:
         """The release with noise that this recipe makes; None without noise."""
         if self.noise is None:
             return None
@@ -189,14 +190,11 @@ class Protection:
         self,
         path: Path,
         statistics: Statistics,
-        made_by: Recipe,
+        made_by: Mapping[str, Any],
         head_file: str | None,
         content: str,
     ) -> Path:
-        """Write one client's statistics; ``made_by`` is the recipe without protection, ``content``
-        as in `check_new`."""
-        if self.sign is None:
-            return save_statistics(path, statistics, made_by, head_file, kept=False)
+        """Write one client's statistics with what protects them."""
         me = self.identity(made_by["options"]["clients"][0])
         drawn = None
         if self.offers is not None:
@@ -231,7 +229,7 @@ class Protection:
         self,
         path: Path,
         statistics: Statistics,
-        made_by: Recipe,
+        made_by: Mapping[str, Any],
         me: Identity,
         drawn: Secrets,
         offers: Offers,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
 from typing import Any
 
-from ..errors import CorruptFileError
+from ..errors import CorruptFileError, naming
 from ..files import headers
+from ..values.statistics import Context
 from . import accountant
 from .differential import OFF, WIDE, Noise
 from .masking import COUNTS
@@ -103,6 +106,16 @@ def account(facts: Mapping[str, Any], clients: int, bits: int, sizes: Mapping[st
         f"private {row}; against a member, who knows its own noise{others}, ε = {inside:.4g}. It "
         f"was made to be {budget} with the noise of {made.members}."
     )
+
+
+def account_of(
+    path: Path, context: Context, clients: int, shapes: Mapping[str, Sequence[int]]
+) -> str:
+    """`account` of a file; ``shapes``: those of its arrays."""
+    sizes = {name: prod(shape) for name, shape in shapes.items()}
+    sizes[COUNTS] = len(context.classes)
+    with naming(path, CorruptFileError):
+        return account(context.noise, clients, context.space["fraction_bits"], sizes)
 
 
 def _is_worth(made: Noise, sigma: Mapping[str, float], sizes: Mapping[str, int]) -> bool:

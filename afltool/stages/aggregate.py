@@ -23,6 +23,7 @@ from ..progress import log
 from ..values.clients import Client, ClientId
 from ..values.digest import Digest
 from ..values.statistics import Statistics, Sum
+from ._protection import masked_total, signed_headers
 
 Paths = Sequence[str | Path]
 UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/privacy.md)"
@@ -52,18 +53,9 @@ def aggregate(
     o = made(AggregateOptions, options)
     paths = expand([*files, *o.add], sys.stdin)
     leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
-    signed: dict[Path, dict[str, Any]] = {}
-    if o.roster is not None:
-        from ..privacy.members import check_complete, check_members, masked_total
-        from ..privacy.roster import load as load_roster
-
-        roster = load_roster(o.roster)
-        roster.terms.check_mode(bool(o.offers), "--offers FOLDER", o.roster)
-        if o.complete:  # each member sends one file
-            check_complete(roster, len(paths) - len(leaving))
-        if o.offers:
-            return masked_total(paths, Path(out), roster, o, overwrite, o.complete)
-        signed = check_members(roster, [*paths, *leaving])
+    if o.offers:
+        return masked_total(o, paths, Path(out), overwrite)
+    signed = signed_headers(o, paths, leaving)
     plus = [_Item.of(path, signed) for path in paths]
     minus = [_Item.of(path, signed, NO_LEAVING) for path in leaving]
     if not plus:

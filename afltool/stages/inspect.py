@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import progress
-from ..errors import CorruptFileError, InputError, UsageError, naming
+from ..errors import InputError, UsageError
 from ..files import schema
 from ..files.arrays import damage_as_error, describe_additive, get_array
 from ..files.hdf5 import read_header, reading
@@ -20,10 +20,8 @@ from ..files.statistics import clients_of, context_of, load_statistics
 from ..files.verify import verify
 from ..heads import make_options
 from ..partitions.summaries import summary
-from ..privacy import messages
-from ..privacy.masking import COUNTS
-from ..privacy.worth import account
 from ..values.statistics import Context, Statistics
+from ._protection import message, worth_of_noise
 
 
 def info(path: str | Path) -> dict[str, Any]:
@@ -33,7 +31,7 @@ def info(path: str | Path) -> dict[str, Any]:
     is read; ``checked`` says so, and `verify` reads the rest.
     """
     path = Path(path)
-    if described := messages.describe(path):
+    if described := message(path):
         return described
     header = read_header(path)
     large = header["kind"] == "features"
@@ -130,20 +128,11 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "context": context.as_dict(),
     }
     found |= _of_head(context, path, found["stored_bytes"], len(clients))
-    if context.noise:
-        found["privacy"] = _privacy(path, context, len(clients), arrays)
-    elif len(clients) == 1:
+    found |= worth_of_noise(path, context, len(clients), arrays)
+    if not context.noise and len(clients) == 1:
         dim = context.space["dim"] if "gram" in arrays else None
         found["reveals"] = what_it_reveals(found["rows"], counts, dim)
     return found
-
-
-def _privacy(path: Path, context: Context, clients: int, arrays: dict[str, Any]) -> str:
-    """What the noise is worth; refused where the header says another ε than its σ gives."""
-    sizes = {name: prod(a["shape"]) for name, a in arrays.items()}
-    sizes[COUNTS] = len(context.classes)
-    with naming(path, CorruptFileError):
-        return account(context.noise, clients, context.space["fraction_bits"], sizes)
 
 
 def _of_head(context: Context, path: Path, stored: int, clients: int) -> dict[str, Any]:
@@ -178,7 +167,7 @@ def _masked(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         "client_names": header["clients"]["names"],
         "context": context.as_dict(),
         "seal": header["seal"],
-        **({"privacy": _privacy(path, context, 1, arrays)} if context.noise else {}),
+        **worth_of_noise(path, context, 1, arrays),
         "reveals": "Nothing but the client's name and the shapes of its arrays: masks hide the "
         "numbers until the sum of all who stayed is known.",
     }

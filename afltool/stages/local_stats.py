@@ -24,6 +24,7 @@ from ..files.features import Features, open_features
 from ..files.hdf5 import read_header
 from ..files.heads import check_fits, head_from
 from ..files.outputs import make_folder
+from ..files.protection import Protection
 from ..files.recipes import recipe, up_to_date
 from ..files.statistics import load_statistics, save_statistics
 from ..heads.base import Block, Head, binding, sums_of
@@ -33,11 +34,11 @@ from ..options.statistics import LocalStatsOptions
 from ..options.used_with import refuse_unused
 from ..partitions.drawing import chosen_clients
 from ..partitions.rows import Assignment
-from ..privacy.protection import Protection
 from ..values.clients import Client, ClientId
 from ..values.digest import Digest
 from ..values.names import file_of_name, file_of_number, numbered
 from ..values.statistics import Context, Statistics
+from ._protection import protection_of
 
 log = logging.getLogger("afltool")
 Known = dict[str, tuple[Path, str]]  # files of sums and their digests, by what is summed
@@ -82,7 +83,7 @@ def local_stats(
         chosen = chosen_clients(drawn, o.only, dealt.names)
         _check_min_rows(dealt, chosen, o.min_rows)
         head_file = None if header is None else Path(head).name
-        protection = Protection.of(o, head, bound, rows)
+        protection = protection_of(o, head, bound, rows)
         task = _task(clients, bound, chosen)
         with ExitStack() as files:
             between: InWorkspace | CarriedFile = InWorkspace(task)
@@ -267,7 +268,7 @@ class _Job:
         Not the class list: a class without rows adds nothing. Nor the head: the first sums of two
         heads have much in common (the gram of `linear` is in those of others).
         """
-        if self.protection.offers is None:
+        if not self.protection.masks:
             return ""
         later = None if self.first else self.head.phase()
         return self._rows_into(Digest().json("masked", [self.rows.header["digest"], later]), [k])

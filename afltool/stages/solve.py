@@ -22,11 +22,11 @@ from ..heads.base import Head, binding, note_round
 from ..heads.checks import absorbed, check_total, with_options
 from ..options import made, takes
 from ..options.solving import SolveOptions
-from ..privacy.adassp import ridge_by, with_ridge
 from ..progress import log
 from ..values.clients import same_source, sources_of
 from ..values.differences import difference
 from ..values.statistics import Statistics
+from ._protection import ridge_of_noise
 
 POOLED = ("scipy.linalg", "torch")  # which bring a pool of threads when they are loaded
 
@@ -53,8 +53,8 @@ def solve(
     statistics = load_statistics(Path(total))
     held = None if validate is None else _held_out(validate, statistics)
     with damage_as_error(Path(total)):
-        chosen = with_ridge(statistics, options or {})
-        start = with_options(_head_of(statistics, total, head), **chosen)
+        chosen = ridge_of_noise(statistics, options or {})
+        start = with_options(_head_of(statistics, total, head), **{**(options or {}), **chosen})
         start = start.bind(statistics.context.space["dim"], len(statistics.context.classes))
     _check_arrays(start, statistics, Path(total))
     if held is not None and validate is not None:
@@ -74,7 +74,7 @@ def solve(
         begun = time.perf_counter()
         with _pools(tuple(name in sys.modules for name in POOLED)).limit(limits=threads):
             solved = absorbed(start, statistics, held)
-        solved.report |= ridge_by(statistics, options or {})
+        solved.report |= {"ridge_by": "AdaSSP"} if chosen else {}
         _note(start, solved, statistics, time.perf_counter() - begun)
         clients = len(statistics.clients)
         save_head(out, solved, made_by, statistics.context, threads=threads, clients=clients)

@@ -1,0 +1,59 @@
+"""What a plain command loads: nothing of privacy, and few modules."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+# Commands run one after the other in one process; after each, what is loaded.
+LOADS = """
+import json, sys
+from afltool.cli import main
+
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["afltool", *words]
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    print("loaded", json.dumps([words[0], sorted(sys.modules)]))
+"""
+
+
+def loaded(*commands):
+    """The names of all modules that are loaded after each command, by its first word."""
+    words = json.dumps([[str(word) for word in one] for one in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS, words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (x.removeprefix("loaded ") for x in done.stdout.splitlines() if x[:7] == "loaded ")
+    return dict(map(json.loads, lines))
+
+
+def of_privacy(modules):
+    return [m for m in modules if m.startswith(("afltool.privacy", "cryptography"))]
+
+
+def test_plain_commands_load_nothing_of_privacy(road, tmp_path):
+    features = ["--train-features", road.train, "--test-features", road.test]
+    stats = tmp_path / "stats"
+    after = loaded(
+        ["local-stats", road.train, "--head", road.head0, "--partition", road.clients, "-o", stats],
+        ["aggregate", stats, "-o", tmp_path / "total.h5"],
+        ["solve", tmp_path / "total.h5", "-o", tmp_path / "head.h5"],
+        ["evaluate", tmp_path / "head.h5", road.test],
+        ["predict", tmp_path / "head.h5", road.test, "-o", tmp_path / "rows.csv"],
+        ["info", tmp_path / "total.h5"],
+        ["verify", tmp_path / "total.h5"],
+        ["run", *features, "--clients", 3, "-o", tmp_path / "run"],
+    )
+    assert [name for name, modules in after.items() if of_privacy(modules)] == []
+    assert len(after) == 8
+
+
+def test_the_check_of_what_is_loaded_would_notice(road, tmp_path):
+    [modules] = loaded(["keys", "new", "a", "-o", tmp_path]).values()
+    assert {"afltool.privacy.identity", "cryptography"} <= {*of_privacy(modules)}
