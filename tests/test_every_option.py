@@ -19,6 +19,7 @@ from conftest import command_of
 from helpers_images import write_imagefolder
 
 import afltool
+from afltool.cache.cache import NO_CACHE
 from afltool.cli._options import only_with
 from afltool.cli.app import app
 from afltool.errors import AflError, UsageError
@@ -467,7 +468,7 @@ def called(monkeypatch):
 def calls_of(config, called, folder):
     """Everything that a run would call, with its options."""
     called.clear()
-    run = pipeline._Run(config, RunFolder(folder), False, pipeline.Alone())
+    run = pipeline._Run(config, RunFolder(folder), False, pipeline.Alone(), NO_CACHE)
     run.features("train") if config.extract is None else run.extract("train")
     run.partition(folder / "train.h5")
     head = run.first_head()

@@ -14,8 +14,8 @@ from problems import sums
 from test_bad_input import INPUT, MISMATCH, refused
 
 import afltool
+from afltool.cache.cache import Cache
 from afltool.cache.memory import Room
-from afltool.cache.workspace import working
 from afltool.errors import MismatchError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head, save_head
@@ -373,16 +373,16 @@ def test_a_file_of_two_classes_is_not_up_to_date_for_rows_of_three(stage, twins,
 
 def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
     """Neither sums nor a partition: one process works on both files."""
-    known, parts = {}, []
-    with working(Room(1 << 30), Scratch(tmp_path)):
+    parts = []
+    with Cache(Room(1 << 30), Scratch(tmp_path), sums={}) as cache:
         for rows in twins:
             dealt = afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
             total = tmp_path / f"t-{rows.stem}.h5"
-            how = {"partition": dealt, "sum": True, "known": known}
+            how = {"partition": dealt, "sum": True, "run_cache": cache}
             parts.append(afltool.local_stats(rows, "linear", total, **how))
         with pytest.raises(MismatchError, match="classes differ"):
             afltool.local_stats(twins[1], "linear", tmp_path / "x", partition=tmp_path / "p-2.h5")
-    assert len(known) == 2
+    assert len(cache.sums) == 2
     assert [load_statistics(path).arrays["cross"].shape for path in parts] == [(8, 2), (8, 3)]
 
 

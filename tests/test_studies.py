@@ -18,6 +18,8 @@ import pytest
 from conftest import installed
 
 import afltool
+from afltool.cache.cache import Cache
+from afltool.cache.memory import Room
 from afltool.errors import (
     IncompleteError,
     InputError,
@@ -28,6 +30,7 @@ from afltool.errors import (
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.files.locks import marked
+from afltool.files.scratch import Scratch
 from afltool.options.partition import PartitionOptions
 from afltool.papers import execution, grid, times
 from afltool.papers.axes import axes_of
@@ -506,14 +509,16 @@ def count_sums(monkeypatch):
 
 
 def test_sums_are_taken_over_for_the_same_rows_whoever_owns_them(road, tmp_path, monkeypatch):
-    made, known = count_sums(monkeypatch), {}
+    made, cache = count_sums(monkeypatch), Cache(Room(0), Scratch(tmp_path), sums={})
     head = afltool.head("linear", tmp_path / "head0.h5", options={"ridge": 3})
 
     def total(name, **dealing):
         dealt = afltool.partition(road.train, tmp_path / f"p-{name}.h5", **dealing)
         out = tmp_path / f"{name}.h5"
         how = {"held_out": tmp_path / f"h-{name}.h5"} if "held_out" in dealing else {}
-        afltool.local_stats(road.train, head, out, partition=dealt, sum=True, known=known, **how)
+        afltool.local_stats(
+            road.train, head, out, partition=dealt, sum=True, run_cache=cache, **how
+        )
         return read_header(out)
 
     first, second = total("a", alpha=0.1, clients=6), total("b", scheme="iid", clients=9)

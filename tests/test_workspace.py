@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import afltool
-from afltool.cache import workspace
+from afltool.cache.cache import Cache
 from afltool.cache.carried import Remembered
 from afltool.cache.memory import Room, size_of
 from afltool.errors import CorruptFileError, InputError, UsageError
@@ -105,18 +105,18 @@ def test_clients_with_files_of_their_own_give_the_same(split, tmp_path):
     assert found[0] == one
 
 
-def test_rows_are_kept_only_for_a_head_that_needs_them_again(split, tmp_path, monkeypatch):
-    kept, real = [], workspace.Workspace.keep
-
-    def keep(self, path, value, *more, **how):
-        kept.append(type(value))
-        real(self, path, value, *more, **how)
-
-    monkeypatch.setattr(workspace.Workspace, "keep", keep)
-    afltool.run(RunConfig(**split, head="linear", clients=5), tmp_path / "one")
-    assert feature_files.Features not in kept
-    run(split, tmp_path / "more", "softmax")
-    assert feature_files.Features in kept
+def test_rows_are_kept_only_for_a_head_that_needs_them_again(split, tmp_path):
+    train, test = split["train_features"], split["test_features"]
+    dealt = afltool.partition(train, tmp_path / "p.h5", scheme="iid", clients=5)
+    for name, again in (("linear", False), ("softmax", True)):
+        with Cache(Room(10**8), Scratch(tmp_path)) as cache:
+            head = afltool.head(name, tmp_path / f"{name}-0.h5")
+            total, how = tmp_path / f"{name}.h5", {"partition": dealt, "sum": True}
+            afltool.local_stats(train, head, total, run_cache=cache, **how)
+            solved = afltool.solve(total, tmp_path / f"{name}-1.h5", head=head)
+            afltool.evaluate(solved, test, cache=cache, each_round=again)
+            kept = [cache.known(path, feature_files.Features) for path in (train, test)]
+            assert [one is not None for one in kept] == [again, again]
 
 
 def test_drawn_clients_give_the_same_whatever_memory_there_is(split, tmp_path):
@@ -246,16 +246,16 @@ def test_a_process_compares_the_digest_of_a_feature_file_once(split, tmp_path, m
 def test_what_is_kept_of_a_file_is_not_taken_for_another_one(split, tmp_path):
     path = tmp_path / "f.h5"
     path.write_bytes(split["train_features"].read_bytes())
-    with workspace.working(Room(10**8), Scratch(tmp_path)):
-        with open_features(path) as rows:
+    with Cache(Room(10**8), Scratch(tmp_path)) as cache:
+        with open_features(path, cache=cache) as rows:
             kept = np.concatenate([block for _, block in rows.stored_blocks()])
-        with open_features(path) as rows:
+        with open_features(path, cache=cache) as rows:
             assert isinstance(rows.data, np.ndarray)
             assert np.array_equal(rows.data, kept)
             with pytest.raises(ValueError, match="read-only"):
                 rows.data[0, 0] = 1
         path.write_bytes(split["test_features"].read_bytes())
-        with open_features(path) as rows:
+        with open_features(path, cache=cache) as rows:
             assert len(rows) == 400
     with open_features(path) as rows:
         assert not isinstance(rows.data, np.ndarray), "nothing is kept outside of a run"

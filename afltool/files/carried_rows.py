@@ -55,9 +55,6 @@ class CarriedFile:
         """The blocks of a part of the task, such as a client."""
         return _Part(self, part)
 
-    def left(self, part: str, carried: Carried) -> None:
-        """What a part has left is in the file already."""
-
     def __enter__(self) -> Self:
         with suppress(FileNotFoundError):
             try:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
-from ..cache import workspace
+from ..cache.cache import NO_CACHE, Cache
 from ..errors import UsageError
 from ..heads.base import Block
 from ..partitions.rows import Assignment
@@ -40,14 +40,14 @@ class ClientRows:
     rows_digest: str = ""
 
     @classmethod
-    def by(cls, rows: Features, path: Path) -> ClientRows:
+    def by(cls, rows: Features, path: Path, cache: Cache = NO_CACHE) -> ClientRows:
         """A partition file applied to the rows, whatever their order."""
-        known = workspace.known(path, _Dealt)
+        known = cache.known(path, _Dealt)
         if known is None or known.features != rows.meaning:
             p = partition_of(rows, path)
             known = _Dealt(rows.meaning, p.moved(rows.by_id), p.digest(), p.rows_digest())
             size = known.dealt.client.nbytes + known.dealt.effective_labels.nbytes
-            workspace.keep(path, known, size)
+            cache.keep(path, known, size)
         return cls(rows, known.dealt, known.partition, known.rows_digest)
 
     @classmethod

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache import workspace
+from ..cache.cache import NO_CACHE, Cache, Identity, identity_of
 from ..errors import CorruptFileError, MismatchError, UsageError
 from ..math.fixedpoint import FixedPoint, Rows
 from ..partitions.rows import rows_digest
@@ -30,7 +30,7 @@ from .provenance import provenance
 Labels = NDArray[np.int64]
 BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
 SETTLED = 0.1  # seconds: a file's times tell of every change once the last one is so old
-_verified: set[workspace.Identity] = set()  # feature files whose digest this process has compared
+_verified: set[Identity] = set()  # feature files whose digest this process has compared
 
 
 def features_digest(data: Any, labels: Labels | None, row_ids: NDArray[Any]) -> str:
@@ -60,7 +60,8 @@ def meaning(header: Mapping[str, Any]) -> dict[str, Any]:
 class Features:
     """A finished feature file, open for reading; made by `open_features`.
 
-    ``data``: the rows, in the file, or in memory once a run has read and checked them.
+    ``data``: the rows, in the file, or in memory once they were read and checked with a ``cache``
+    to keep them in.
     """
 
     path: Path
@@ -68,7 +69,8 @@ class Features:
     given_labels: Labels | None  # None of a file without labels
     row_ids: NDArray[np.bytes_]
     data: h5py.Dataset | NDArray[Any]
-    identity: workspace.Identity = ()
+    identity: Identity = ()
+    cache: Cache = NO_CACHE
 
     @property
     def labels(self) -> Labels:
@@ -166,25 +168,25 @@ class Features:
 
         The first pass of a process over a file compares its digest at the end and raises
         `CorruptFileError` if it is another: what was computed from the blocks counts only when the
-        end is reached. Later passes take the bytes as they are, until the file changes. A run
-        keeps the rows, unless its head has one round and needs them once.
+        end is reached. Later passes take the bytes as they are, until the file changes.
+        `cache` keeps the rows.
         """
         if isinstance(self.data, np.ndarray):
             yield from self._pieces(self.data)
             return
-        space, whole = workspace.current(), None
+        room, whole = self.cache.room, None
         size = len(self) * self.dim * self.data.dtype.itemsize
-        if space is not None and space.keeps_rows and space.room.take(size):
+        if room.take(size):
             whole = np.empty(self.data.shape, self.data.dtype)
         try:
             parts = self._parts(whole)
             yield from parts if self.identity in _verified else self._checked(parts)
         finally:
-            if space is not None and whole is not None:
-                space.room.give(size)
-        if space is not None and whole is not None:
+            if whole is not None:
+                room.give(size)
+        if whole is not None:
             whole.setflags(write=False)
-            space.keep(self.path, replace(self, data=whole), size)
+            self.cache.keep(self.path, replace(self, data=whole), size)
 
     def _pieces(self, rows: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
         for start in range(0, len(rows), self.block_rows()):
@@ -235,13 +237,16 @@ def check_alike(train: Path, test: Path) -> None:
 
 
 @contextmanager
-def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
+def open_features(
+    path: Path, labelled: bool = True, cache: Cache = NO_CACHE, again: bool = True
+) -> Iterator[Features]:
     """Open a finished feature file; labels and row ids are read, features as they are asked for.
 
     A file without labels is refused (`UsageError`) unless ``labelled`` is False, which is for work
-    that needs none. A run is given the rows that it has read before, see `cache.workspace`.
+    that needs none. ``cache``: rows that it has are not read; those read now are kept there, if
+    they will be needed ``again``.
     """
-    kept = workspace.known(path, Features)
+    kept = cache.known(path, Features)
     if kept is not None:
         if labelled:
             _ = kept.labels
@@ -264,8 +269,9 @@ def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
                 f"{space['dim']} features per row"
             )
         _check_labels(path, labels, len(header["classes"]))
-        at = workspace.identity_of(os.fstat(file.id.get_vfd_handle()))
-        found = Features(path, header, labels, row_ids, data, at)
+        at = identity_of(os.fstat(file.id.get_vfd_handle()))
+        keeping = cache if again else NO_CACHE
+        found = Features(path, header, labels, row_ids, data, at, keeping)
         if labelled:
             _ = found.labels
         yield found

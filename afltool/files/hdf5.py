@@ -18,7 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..cache import workspace
+from ..cache.cache import NO_CACHE, Cache
 from ..cache.memory import check_backed
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
 from ..inputs import HDF5, meant, no_number, null, open_regular, parsed_json
@@ -201,20 +201,21 @@ def check_digest(path: Path, header: Mapping[str, Any], found: str) -> None:
         )
 
 
-def read_header(path: Path, kind: str | None = None) -> Header:
-    """The header alone, with the file's ``kind`` in it; a run reads and checks it once."""
-    known = workspace.known(path, _Header)
+def read_header(path: Path, kind: str | None = None, cache: Cache = NO_CACHE) -> Header:
+    """The header alone, with the file's ``kind`` in it; with a cache it is checked once."""
+    known = cache.known(path, _Header)
     if known is not None and kind in (None, known.kind):
         found: Header = json.loads(known.text)
         return found
     with reading(path, kind) as (_, header):
-        keep_header(path, header["kind"], canonical_json(header))
+        if cache.keeps:
+            keep_header(path, header["kind"], canonical_json(header), cache)
         return header
 
 
-def keep_header(path: Path, kind: str, text: str) -> None:
-    """Let a run know a header that it has checked or written, as JSON with its kind."""
-    workspace.keep(path, _Header(kind, text), len(text))
+def keep_header(path: Path, kind: str, text: str, cache: Cache) -> None:
+    """Keep a header that was checked or written, as JSON with its kind."""
+    cache.keep(path, _Header(kind, text), len(text))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cache import workspace
+from ..cache.cache import NO_CACHE, Cache
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
 from ..heads import OPTIONS, head_class, make_head, make_options
 from ..heads.base import Head, Source
@@ -30,13 +30,18 @@ from .provenance import provenance
 
 
 def save_head(
-    path: Path, head: Head, made_by: Mapping[str, Any], context: Context | None, **more: Any
+    path: Path,
+    head: Head,
+    made_by: Mapping[str, Any],
+    context: Context | None,
+    cache: Cache = NO_CACHE,
+    **more: Any,
 ) -> Path:
     """Write a head; ``context`` is that of the total it was solved from, if any.
 
-    A run keeps it as its file holds it, for the rounds to come.
+    ``cache`` keeps it as its file holds it, for the rounds to come.
     """
-    kept = _kept(head, context)
+    kept = _kept(head, context) if cache.keeps else None
     header = {
         "digest": (kept or head).digest(),
         "recipe": dict(made_by),
@@ -53,14 +58,14 @@ def save_head(
     hdf5.write_file(path, "head", header, {f"{schema.ARRAYS}/{k}": a for k, a in named.items()})
     if kept is not None:
         written = _Written(kept, canonical_json({"kind": "head", **header}))
-        workspace.keep(path, written, sum(a.nbytes for a in named.values()), written=True)
+        cache.keep(path, written, sum(a.nbytes for a in named.values()), written=True)
     return path
 
 
 def _kept(head: Head, context: Context | None) -> Head | None:
-    """The head as a reader of its file would have it; None outside a run."""
+    """The head as a reader of its file would have it; None where that would refuse it."""
     named = head.arrays()
-    if workspace.current() is None or not all(map(_finite, named.values())):
+    if not all(map(_finite, named.values())):
         return None
     begun = type(head)(head.options)
     return _restored(begun, head.phase(), head.dim, context.classes if context else (), named)
@@ -99,9 +104,9 @@ def _restored(
     return head
 
 
-def load_head(path: Path) -> tuple[Head, dict[str, Any]]:
+def load_head(path: Path, cache: Cache = NO_CACHE) -> tuple[Head, dict[str, Any]]:
     """Read a head and its header; its digest is checked."""
-    written = workspace.known(path, _Written)
+    written = cache.known(path, _Written)
     return _read(path) if written is None else written.read()
 
 
@@ -129,9 +134,9 @@ def _read(path: Path) -> tuple[Head, dict[str, Any]]:
     return head, header
 
 
-def load_solved_head(path: Path) -> tuple[Head, dict[str, Any]]:
+def load_solved_head(path: Path, cache: Cache = NO_CACHE) -> tuple[Head, dict[str, Any]]:
     """`load_head` of one that scores rows; `UsageError` where it is not solved yet."""
-    head, header = load_head(path)
+    head, header = load_head(path, cache)
     if head.phase() is not None:
         raise not_solved(head, path)
     return head, header
@@ -195,7 +200,7 @@ def rows_of(path: Path) -> Context:
 
 
 def new_head(
-    name: str, options: Mapping[str, Any] | None = None
+    name: str, options: Mapping[str, Any] | None = None, cache: Cache = NO_CACHE
 ) -> tuple[Head, Mapping[str, Any] | None]:
     """A head before its first phase; files that its options name are read into it.
 
@@ -207,22 +212,22 @@ def new_head(
         sources = {}
         for option in chosen.files():
             path = Path(getattr(chosen, option))
-            sources[option], space = _source(path, files)
+            sources[option], space = _source(path, files, cache)
         return head_class(name)(chosen, sources), space
 
 
-def _source(path: Path, files: ExitStack) -> tuple[Source, Mapping[str, Any] | None]:
+def _source(path: Path, files: ExitStack, cache: Cache) -> tuple[Source, Mapping[str, Any] | None]:
     """What a file that an option names holds, and its feature space; ``files`` closes it."""
     if hdf5.read_header(path)["kind"] == "head":
         found, header = load_head(path)
         return Source("head", header["digest"], (), found.arrays()), header["space"]
-    rows = files.enter_context(open_features(path, labelled=False))
+    rows = files.enter_context(open_features(path, labelled=False, cache=cache))
     source = Source("features", rows.header["digest"], (X for _, X in rows.blocks()))
     return source, rows.header["space"]
 
 
 def head_from(
-    spec: str | Path, options: Mapping[str, Any] | None = None
+    spec: str | Path, options: Mapping[str, Any] | None = None, cache: Cache = NO_CACHE
 ) -> tuple[Head, dict[str, Any] | None]:
     """A head and its header from a file, or one from a name with its options (None)."""
     path = Path(spec)
@@ -241,4 +246,4 @@ def head_from(
             f"{path} is a head file and holds its options: --{min(options).replace('_', '-')} "
             "cannot be given beside it"
         )
-    return load_head(path)
+    return load_head(path, cache)

@@ -48,7 +48,7 @@ class Protection:
     ) -> Path:
         """Write one client's statistics; ``made_by`` is the recipe without protection, ``content``
         as in `check_new`."""
-        return save_statistics(path, statistics, made_by, head_file, kept=False)
+        return save_statistics(path, statistics, made_by, head_file)
 
     def say_next(self, written: Sequence[Path]) -> None:
         """What is to be done with the files."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache import workspace
+from ..cache.cache import NO_CACHE, Cache
 from ..errors import CorruptFileError, InvalidDataError, naming
 from ..heads import conditions
 from ..values.arrays import Array
@@ -29,25 +29,25 @@ def save_statistics(
     head_file: str | None = None,
     seconds: float | None = None,
     seal: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
-    kept: bool = True,
+    cache: Cache = NO_CACHE,
 ) -> Path:
     """Write the statistics of one client or of many; integers in their narrowest type.
 
     ``head_file``: the name of the head file that they were gathered for, a hint for `solve`;
-    ``seconds``: what gathering them took; ``seal``: adds a client's signature to the header. A run
-    keeps them in memory, too, unless ``kept`` is False.
+    ``seconds``: what gathering them took; ``seal``: adds a client's signature to the header;
+    ``cache`` keeps them in memory, too.
     """
     header = statistics_header(s, made_by, s.digest())
     header["provenance"] = versions(head_file=head_file, seconds=seconds)
     header = header if seal is None else seal(header)
     arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
     hdf5.write_file(path, "statistics", header, {**arrays, schema.CLASS_COUNTS: s.class_counts})
-    if kept and workspace.current() is not None:
+    if cache.keeps:
         named = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
         text = canonical_json({"kind": "statistics", **header})
         written = _of_file(json.loads(text), named, s.class_counts).unchanging(header["digest"])
-        workspace.keep(path, written, sum(a.nbytes for a in named.values()), written=True)
-        hdf5.keep_header(path, "statistics", text)
+        cache.keep(path, written, sum(a.nbytes for a in named.values()), written=True)
+        hdf5.keep_header(path, "statistics", text, cache)
     return path
 
 
@@ -62,12 +62,12 @@ def statistics_header(s: Statistics, made_by: Mapping[str, Any], digest: str) ->
     }
 
 
-def load_statistics(path: Path, seen: str | None = None) -> Statistics:
+def load_statistics(path: Path, seen: str | None = None, cache: Cache = NO_CACHE) -> Statistics:
     """Read a statistics file: its digest is checked, and whether any rows can have such sums.
 
     ``seen``: what its header was when it was checked, see `hdf5.check_unchanged`.
     """
-    s = workspace.known(path, Statistics)
+    s = cache.known(path, Statistics)
     if s is None:
         s = _read(path, seen)
     elif seen is not None:

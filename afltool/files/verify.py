@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..cache.workspace import reading_afresh
 from . import hdf5
 from .checkpoints import load_checkpoint
 from .features import verify_features
@@ -16,15 +15,10 @@ from .statistics import load_statistics
 
 
 def verify(path: Path) -> dict[str, Any]:
-    """Read everything in a file and compare its digest, whatever is known of it; the header.
+    """Read everything in a file and compare its digest; the header.
 
     Raises `CorruptFileError` when anything does not hold.
     """
-    with reading_afresh():
-        return _verified(path)
-
-
-def _verified(path: Path) -> dict[str, Any]:
     header = hdf5.read_header(path)
     kind = header["kind"]
     if kind == "features":

@@ -9,13 +9,13 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ..cache.workspace import Workspace, forget, working
+from ..cache.cache import Cache
 from ..errors import OutputExistsError, RidgeNeededError
 from ..files.atomic import link_or_copy, write_text
 from ..files.hdf5 import read_header
@@ -54,7 +54,7 @@ def run(
     """Carry out every stage of a run in the folder ``out``; what is done and valid is kept.
 
     What one round leaves for the next stays in memory, as far as `HereOptions.memory` allows, and
-    what does not fit in a file without a name in the folder; see `cache.workspace`. Everything that
+    what does not fit in a file without a name in the folder; see `cache.cache`. Everything that
     can be checked without work is checked first: options, the head, the backbone, paths.
     ``shared``: what other runs of this process have made already is linked, not made again. Returns
     the folder.
@@ -63,27 +63,31 @@ def run(
     check_before(config, folder)
     check_own_files(config, folder, overwrite)
     make_folder(folder.root)
-    with working(config.here.room(), Scratch(folder.root)) as space:
-        return _Run(config, folder, overwrite, shared).all(space)
+    shared = shared or Alone()
+    with (
+        closing(Scratch(folder.root)) as scratch,
+        Cache(config.here.room(), scratch, shared.sums) as cache,
+    ):
+        return _Run(config, folder, overwrite, shared, cache).all()
 
 
 class _Run:
     def __init__(
-        self, config: RunConfig, folder: RunFolder, overwrite: bool, shared: Shared | None = None
+        self, config: RunConfig, folder: RunFolder, overwrite: bool, shared: Shared, cache: Cache
     ) -> None:
         self.config, self.folder, self.overwrite = config, folder, overwrite
-        self.shared = shared or Alone()
+        self.shared, self.cache = shared, cache
         self.stages: list[dict[str, Any]] = []
         self.started_with = folder.first_head
         self.at_solve: dict[str, Any] = {}  # options of the head that are others than in its file
 
-    def all(self, space: Workspace) -> Path:
+    def all(self) -> Path:
         if self.overwrite or not self.folder.options.exists():
             self.keep_options()
         train, test = self.features("train"), self.features("test")
         clients = self.timed("partition", lambda: self.partition(train))
         start = self.started_with = self.timed("head", self.first_head)
-        self.at_solve = at_solve(self.config, start)
+        self.at_solve = at_solve(self.config, start, self.cache)
         number = None if self.overwrite else finished_round(self.folder, self.config, start)
         if number is not None:
             remove_rounds(self.folder, number)
@@ -91,13 +95,13 @@ class _Run:
             self.keep_options()
             return self.folder.root
         self.say_exchange(start)
-        space.keeps_rows = not load_head(start)[0].options.one_round()
+        rounds = not load_head(start, self.cache)[0].options.one_round()
         for part in (self.config.here, self.config.local_stats, self.config.evaluate):
-            refuse_unused(part, {"rounds": space.keeps_rows})
-        check_room(start, train)
+            refuse_unused(part, {"rounds": rounds})
+        check_room(start, train, self.cache)
         heads, uploads = self.rounds(train, clients, start)
         metrics = self.measure(heads, train, test)
-        self.summary(load_head(heads[-1])[0], metrics, uploads)
+        self.summary(load_head(heads[-1], self.cache)[0], metrics, uploads)
         self.folder.name_result(len(heads))  # last: a file with another name is read anew
         self.keep_options()
         if self.config.here.keep_rounds == KEEP_LAST:
@@ -172,9 +176,8 @@ class _Run:
             log.info("%s %s for %s is %s", flag(name), c.head_options[name], data, value)
         if not self.overwrite and place.exists() and serves(c, place):
             return place  # what was gathered for it is
-        return make_head_file(
-            c.own.head, place, options=c.all_head_options(), overwrite=self.overwrite
-        )
+        options, w = c.all_head_options(), self.overwrite
+        return make_head_file(c.own.head, place, options=options, overwrite=w, cache=self.cache)
 
     def say_exchange(self, start: Path) -> None:
         if self.config.cheaper():
@@ -183,7 +186,7 @@ class _Run:
                 "(--incremental); --full-gram sends all of it, as in the paper"
             )
         # What clients send in later rounds: the option that they follow, or the phases' full sums.
-        self.exchange = load_head(start)[0].options.same_clients() or "full"
+        self.exchange = load_head(start, self.cache)[0].options.same_clients() or "full"
 
     def rounds(
         self, train: Path, clients: Path, head: Path
@@ -201,8 +204,10 @@ class _Run:
                 solved = self.timed("solve", partial(self.solve, total, held, head, number))
             before, head = head, solved
             heads.append(head)
-            forget(*(path for path in (total, held, before) if path is not None))
-            if load_head(head)[0].phase() is None:
+            for path in (total, held, before):
+                if path is not None:
+                    self.cache.forget(path)
+            if load_head(head, self.cache)[0].phase() is None:
                 return heads, uploads
         raise AssertionError("count() does not end")
 
@@ -216,7 +221,7 @@ class _Run:
             yield
         except RidgeNeededError as error:
             first = number == 1 and isinstance(self.shared, Alone)
-            may = "ridge" in load_head(head)[0].options.changeable()
+            may = "ridge" in load_head(head, self.cache)[0].options.changeable()
             if first and may and is_of_run(self.folder.options, self.config):
                 words = ["afltool", "run", self.folder.options, "-o", self.folder.root]
                 again = shlex.join([*map(str, words), "--ridge", "auto"])
@@ -229,20 +234,22 @@ class _Run:
         w, total, each = self.overwrite, self.folder.total(number), self.folder.stats(number)
         options: dict[str, Any] = {**vars(self.config.local_stats), "partition": clients}
         if not self.config.own.keep_clients:
-            options |= {"sum": True, "held_out": held, "known": self.shared.sums}
-            sums = partial(local_stats, train, head, total, overwrite=w, **options)
-            self.timed("local-stats", sums)
-            return
-        work = partial(local_stats, train, head, each, overwrite=w, **options)
+            options |= {"sum": True, "held_out": held}
+        out = each if self.config.own.keep_clients else total
+        work = partial(local_stats, train, head, out, overwrite=w, run_cache=self.cache, **options)
         self.timed("local-stats", work)
+        if not self.config.own.keep_clients:
+            return
         law = self.config.aggregate.law
-        add = partial(aggregate, [each], total, held_out=held, law=law, overwrite=w)
+        how: dict[str, Any] = {"held_out": held, "law": law, "overwrite": w, "cache": self.cache}
+        add = partial(aggregate, [each], total, **how)
         self.timed("aggregate", add)
 
     def upload(self, number: int) -> dict[str, Any]:
         """Bytes that one client sends in this round: measured files, or the total's arrays."""
         path = self.folder.total(number)
-        header, total = read_header(path, "statistics"), load_statistics(path)
+        header = read_header(path, "statistics", self.cache)
+        total = load_statistics(path, cache=self.cache)
         entry = {"phase": total.phase, "arrays_at_most": total.payload_bytes}
         entry["gather_seconds"] = header["provenance"].get("seconds")
         if self.config.own.keep_clients:
@@ -251,10 +258,12 @@ class _Run:
         return entry
 
     def solve(self, total: Path, held: Path | None, head: Path, number: int) -> Path:
-        how = {**vars(self.config.solve), "head": head, "validate": held}
+        how = {**vars(self.config.solve), "head": head, "validate": held, "cache": self.cache}
         place, options = self.folder.head(number), self.at_solve
         make = partial(solve, total, place, options=options, overwrite=self.overwrite, **how)
-        key = partial(head_key, head, total, held, {**vars(self.config.solve), **options})
+        key = partial(
+            head_key, head, total, held, {**vars(self.config.solve), **options}, self.cache
+        )
         return self.shared.file(key, place, "head", make)
 
     def measure(self, heads: list[Path], train: Path, test: Path) -> dict[str, Any]:
@@ -279,8 +288,8 @@ class _Run:
         if self.config.own.train_accuracy:
             how["train"] = train
         asked = [each, self.config.evaluate.separability]
-        key = partial(metrics_key, heads, [test, how.get("train")], asked)
-        make = partial(evaluate, heads[-1], test, **how)
+        key = partial(metrics_key, heads, [test, how.get("train")], asked, self.cache)
+        make = partial(evaluate, heads[-1], test, cache=self.cache, **how)
         return self.shared.metrics(key, make, head=heads[-1], features=test)
 
     def summary(self, head: Head, metrics: dict[str, Any], uploads: list[dict[str, Any]]) -> None:
@@ -307,11 +316,11 @@ class _Run:
         write_json(found, self.folder / RunFolder.SUMMARY, overwrite=True)
 
 
-def check_room(head: Path, train: Path) -> None:
+def check_room(head: Path, train: Path, cache: Cache) -> None:
     """Refuse a head that this machine cannot solve before any row is read for it."""
-    loaded, _ = load_head(head)
+    loaded, _ = load_head(head, cache)
     if loaded.phase() is not None:
-        loaded.options.check_room(read_header(train, "features")["space"]["dim"])
+        loaded.options.check_room(read_header(train, "features", cache)["space"]["dim"])
 
 
 def link_file(kept: Path, place: Path, kind: str, overwrite: bool = False) -> Path:

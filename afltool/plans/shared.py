@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..cache.cache import Cache, Sums
 from ..files.atomic import link_or_copy
 from ..files.features import meaning
 from ..files.hdf5 import read_header
 from ..files.heads import load_head
-from ..stages.local_stats import Known
 from ..values.digest import canonical_json
 from .last_round import remove_rounds
 from .layout import RunFolder
@@ -30,7 +30,7 @@ class Shared:
     def __init__(self) -> None:
         self._files: dict[object, Path] = {}
         self._values: dict[object, Any] = {}
-        self.sums: Known | None = {}  # see `local_stats`
+        self.sums: Sums | None = {}  # see `local_stats`
         self._keeping = False
         self._kept: list[tuple[RunFolder, int]] = []
 
@@ -99,15 +99,18 @@ def extract_key(split: str, options: Mapping[str, Any]) -> list[Any]:
     return ["extract", split, _texts({**options, "split": split})]
 
 
-def head_key(start: Path, total: Path, held: Path | None, options: Mapping[str, Any]) -> list[Any]:
+def head_key(
+    start: Path, total: Path, held: Path | None, options: Mapping[str, Any], cache: Cache
+) -> list[Any]:
     """Everything that a solved head depends on, from the headers of the sums.
 
     Also the clients, if heads of this kind remember them for later rounds.
     """
-    header, remembers = read_header(total, "statistics"), load_head(start)[0].not_in_digest
+    header = read_header(total, "statistics", cache)
+    remembers = load_head(start, cache)[0].not_in_digest
     gammas = sorted(Counter(header["clients"]["gamma"]).items())
     who = header["clients"] if remembers else None
-    of_held = None if held is None else read_header(held, "statistics")["digest"]
+    of_held = None if held is None else read_header(held, "statistics", cache)["digest"]
     return ["head", header["digest"], header["context"], gammas, who, of_held, _texts(options)]
 
 
@@ -116,11 +119,15 @@ def partition_key(train: Path, options: Mapping[str, Any]) -> list[Any]:
     return ["partition", meaning(read_header(train, "features")), _texts(options)]
 
 
-def metrics_key(heads: list[Path], rows: list[Path | None], asked: list[bool]) -> list[Any]:
+def metrics_key(
+    heads: list[Path], rows: list[Path | None], asked: list[bool], cache: Cache
+) -> list[Any]:
     """Everything that an evaluation depends on; ``asked``: of each round, and what else."""
-    solved = [read_header(head, "head") for head in heads[0 if asked[0] else -1 :]]
+    solved = [read_header(head, "head", cache) for head in heads[0 if asked[0] else -1 :]]
     found = [[head["digest"], head["classes"]] for head in solved]
-    of_rows = [None if one is None else meaning(read_header(one, "features")) for one in rows]
+    of_rows = [
+        None if one is None else meaning(read_header(one, "features", cache)) for one in rows
+    ]
     return ["metrics", found, of_rows, asked]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from ..cache.cache import NO_CACHE, Cache
 from ..files.heads import load_head, new_head
 from ..heads.base import Head
 from ..heads.checks import with_options
@@ -27,9 +28,9 @@ def _stage_of(name: str, changeable: Collection[str]) -> str | None:
     return SOLVE if name in changeable else _STAGE.get(name)
 
 
-def at_solve(config: RunConfig, start: Path) -> dict[str, Any]:
+def at_solve(config: RunConfig, start: Path, cache: Cache = NO_CACHE) -> dict[str, Any]:
     """The options of the head file ``start`` that `solve` has to be told: they are others now."""
-    head, _ = load_head(start)
+    head, _ = load_head(start, cache)
     wanted = _wanted(config, head)
     return {
         name: value

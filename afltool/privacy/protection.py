@@ -208,7 +208,7 @@ class Protected(Protection):
             statistics, head_file = _hidden(statistics), None
         seal = sealing(me, self.roster)
         made_by = self.recipe(made_by)
-        return save_statistics(path, statistics, made_by, head_file, seal=seal, kept=False)
+        return save_statistics(path, statistics, made_by, head_file, seal=seal)
 
     @staticmethod
     def _ready_to_mask(me: Identity, offers: Offers) -> Secrets:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..cache.cache import NO_CACHE, Cache
 from ..files.heads import load_head
 from ..heads.base import Head
 from ..math.metrics.counts import Metrics
@@ -62,6 +63,7 @@ def after_each_round(
     heads: Sequence[Path],
     ask: Callable[[Path], dict[str, Any]],
     rounds_in: Callable[[Path], set[str]],
+    cache: Cache = NO_CACHE,
 ) -> dict[str, Any]:
     """Metrics of the last head, with the accuracies after every round.
 
@@ -71,17 +73,17 @@ def after_each_round(
     """
     metrics = ask(heads[-1])
     known = _known(metrics["rounds"])
-    for path in sorted(heads[:-1], key=lambda path: len(_phases(path)), reverse=True):
+    for path in sorted(heads[:-1], key=lambda path: len(_phases(path, cache)), reverse=True):
         if rounds_in(path) <= known.keys():
             continue
         earlier = _known(ask(path)["rounds"])
         known = {**{name: {**one, "kept": False} for name, one in earlier.items()}, **known}
-    return {**metrics, "rounds": rounds_of(load_head(heads[-1])[0], known)}
+    return {**metrics, "rounds": rounds_of(load_head(heads[-1], cache)[0], known)}
 
 
-def _phases(head: Path) -> list[str]:
+def _phases(head: Path, cache: Cache) -> list[str]:
     """The phases of the rounds in a head file's report."""
-    return [one["phase"] for one in load_head(head)[0].report.get("phases", [])]
+    return [one["phase"] for one in load_head(head, cache)[0].report.get("phases", [])]
 
 
 def told(head: Head, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any]]) -> list[Round]:

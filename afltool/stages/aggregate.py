@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
+from ..cache.cache import NO_CACHE, Cache
 from ..errors import AflError, InputError, MismatchError, UsageError, naming
 from ..files.arrays import damage_as_error
 from ..files.hdf5 import fingerprint, read_header
@@ -35,6 +36,7 @@ def aggregate(
     out: str | Path,
     *,
     overwrite: bool = False,
+    cache: Cache = NO_CACHE,
     **options: Any,
 ) -> Path:
     """Add up statistics.
@@ -80,7 +82,7 @@ def aggregate(
                 )
 
                 total = pairwise_total(_parts(ours), o.allow_repeats)
-            save_statistics(path, total, how, ours[0].head_file)
+            save_statistics(path, total, how, ours[0].head_file, cache=cache)
     return Path(out)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
+from ..cache.cache import NO_CACHE, Cache
 from ..errors import UsageError
 from ..files.atomic import together
 from ..files.columns import column_by_row
@@ -46,7 +47,12 @@ AT_ONCE = 256  # rows whose features are made together: those of codes are dense
 @takes(EvaluateOptions)
 @together()  # the training rows may be refused after the table of errors is made
 def evaluate(
-    head: str | Path, features: str | Path, *, overwrite: bool = False, **options: Any
+    head: str | Path,
+    features: str | Path,
+    *,
+    overwrite: bool = False,
+    cache: Cache = NO_CACHE,
+    **options: Any,
 ) -> dict[str, Any]:
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
 
@@ -67,26 +73,31 @@ def evaluate(
     """
     o = made(EvaluateOptions, options)
     if o.train is not None:
-        found = evaluate(head, features, overwrite=overwrite, **{**options, "train": None})
+        found = evaluate(
+            head, features, overwrite=overwrite, cache=cache, **{**options, "train": None}
+        )
         alike = {name: options[name] for name in OF_TRAINING if name in options}
-        theirs = evaluate(head, o.train, **alike)
+        theirs = evaluate(head, o.train, cache=cache, **alike)
         return with_training(found, theirs)
     if o.each_round and o.earlier:
         last, alone = Path(head), {**options, "earlier": (), "overwrite": overwrite}
 
         def one(path: Path) -> dict[str, Any]:
-            return evaluate(path, features, **(alone if path == last else {"each_round": True}))
+            how = alone if path == last else {"each_round": True}
+            return evaluate(path, features, cache=cache, **how)
 
-        with open_features(Path(features)) as rows:
-            return after_each_round([*o.earlier, last], one, partial(_rounds_in, rows))
+        with open_features(Path(features), cache=cache) as rows:
+            rounds_in = partial(_rounds_in, rows, cache)
+            return after_each_round([*o.earlier, last], one, rounds_in, cache)
     names = _figures(o)
     if o.errors is not None:
         check_table(o.errors)
-    solved, header = load_head(Path(head))
+    solved, header = load_head(Path(head), cache)
     if solved.phase() is not None and not (o.each_round and header["classes"]):
         raise not_solved(solved, head)
     _check_figures(solved, names)
-    with open_features(Path(features)) as rows:
+    again = not solved.options.one_round()
+    with open_features(Path(features), cache=cache, again=again) as rows:
         check_fits(head, header, rows)
         positive = _positive(names, rows.classes, o.positive)
         keeping = Kept(
@@ -165,9 +176,9 @@ def _check_figures(head: Head, names: Sequence[str]) -> None:
         )
 
 
-def _rounds_in(rows: Features, path: Path) -> set[str]:
+def _rounds_in(rows: Features, cache: Cache, path: Path) -> set[str]:
     """The rounds that a head file can be evaluated after: those that it scores one row with."""
-    head, header = load_head(path)
+    head, header = load_head(path, cache)
     check_fits(path, header, rows)
     return {name for name, _ in head.round_scores(rows.rows(0, 1))}
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..cache.cache import NO_CACHE, Cache
 from ..errors import MismatchError
 from ..files.heads import new_head, rows_of, save_head
 from ..files.recipes import recipe, up_to_date
@@ -22,6 +23,7 @@ def head(
     *,
     options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    cache: Cache = NO_CACHE,
     **how: Any,
 ) -> Path:
     """Write a head before its first phase: its name, options and what files they name hold.
@@ -30,14 +32,14 @@ def head(
     another one are refused before anything is computed from them.
     """
     out, o = Path(out), made(SpaceOptions, how)
-    new, space = new_head(name, options)
+    new, space = new_head(name, options, cache)
     bound = None if space is None else Context(space)
     if o.space is not None:
         bound = _bound(rows_of(o.space), bound, o.space)
     inputs = {} if o.space is None or bound is None else {"bound": bound.as_dict()}
     made_by = recipe("head", {"name": name, **new.options.as_dict()}, inputs)
     if not up_to_date(out, made_by, overwrite):
-        save_head(out, new, made_by, bound)
+        save_head(out, new, made_by, bound, cache)
     return out
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import progress
-from ..cache.workspace import InWorkspace
+from ..cache.cache import NO_CACHE, Cache
+from ..cache.memory import Room
 from ..errors import InvalidDataError, UsageError
 from ..files.carried_rows import CarriedFile
 from ..files.client_files import tell_disk
@@ -41,7 +42,6 @@ from ..values.statistics import Context, Statistics
 from ._protection import protection_of
 
 log = logging.getLogger("afltool")
-Known = dict[str, tuple[Path, str]]  # files of sums and their digests, by what is summed
 
 
 @takes(LocalStatsOptions)
@@ -52,7 +52,7 @@ def local_stats(
     *,
     head_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-    known: Known | None = None,
+    run_cache: Cache = NO_CACHE,
     **options: Any,
 ) -> Path:
     """Compute statistics of simulated clients (``partition``) or of one real silo (``client``).
@@ -62,23 +62,24 @@ def local_stats(
     ('0-9,12') or a part of them ('I/N'); ``participation`` is the share of them that takes part.
     ``head`` is a head file or a head's name with ``head_options``. Files that are there and were
     made of the same inputs are kept. ``cache``: a folder for what rows become in a head of many
-    rounds, so that the next round starts there and not from the features. ``known``: with ``sum``,
-    files of sums: where one is of the same rows, whoever owns them, for a head that differs only in
-    γ or in what `solve` may change, its arrays are taken over; new files are added. Returns
-    ``out``; of a silo the file in that folder.
+    rounds, so that the next round starts there and not from the features; without it ``run_cache``
+    keeps that, as far as there is room. Its ``sums``, with ``sum``: where a file is of the same
+    rows, whoever owns them, for a head that differs only in γ or in what `solve` may change, its
+    arrays are taken over; new files are added. Returns ``out``; of a silo the file in that folder.
     """
     out, o = Path(out), made(LocalStatsOptions, options)
-    with open_features(Path(features)) as rows:
-        bound, header = head_from(head, head_options)
-        if bound.phase() is None:
-            raise UsageError(f"the head {head} is solved: there is nothing left to gather")
+    bound, header = head_from(head, head_options, run_cache)
+    if bound.phase() is None:
+        raise UsageError(f"the head {head} is solved: there is nothing left to gather")
+    rounds = not bound.options.one_round()
+    with open_features(Path(features), cache=run_cache, again=rounds) as rows:
         if header is not None:
             check_fits(head, header, rows)
         first, bound = bound.dim is None, bound.bind(rows.dim, len(rows.classes))
-        clients = ClientRows.of_silo(rows, o.client) if o.partition is None else _dealt(rows, o)
+        clients = _dealt(rows, o, run_cache)
         dealt = clients.dealt
         check_participation(bound, o)
-        refuse_unused(o, {"rounds": not bound.options.one_round()})
+        refuse_unused(o, {"rounds": rounds})
         drawn = drawn_clients(bound, dealt, o)
         chosen = chosen_clients(drawn, o.only, dealt.names)
         _check_min_rows(dealt, chosen, o.min_rows)
@@ -86,10 +87,12 @@ def local_stats(
         protection = protection_of(o, head, bound, rows)
         task = _task(clients, bound, chosen)
         with ExitStack() as files:
-            between: InWorkspace | CarriedFile = InWorkspace(task)
+            between = run_cache
             if o.cache is not None:
-                between = files.enter_context(CarriedFile(o.cache, task))
-            job = _Job(clients, bound, head_file, overwrite, protection, between, known, first)
+                between = Cache(Room(0), files.enter_context(CarriedFile(o.cache, task)))
+            job = _Job(
+                clients, bound, head_file, overwrite, protection, task, between, run_cache, first
+            )
             if o.sum:
                 job.write_sums(chosen, out, o.held_out)
             else:
@@ -106,11 +109,12 @@ def _task(clients: ClientRows, head: Head, chosen: Sequence[int]) -> str:
     return Digest().json("task", task).hex()[:32]
 
 
-def _dealt(rows: Features, o: LocalStatsOptions) -> ClientRows:
+def _dealt(rows: Features, o: LocalStatsOptions, cache: Cache) -> ClientRows:
+    if o.partition is None:
+        return ClientRows.of_silo(rows, o.client)
     if o.client is not None:
         raise UsageError("--client NAME is for a file that is one client; it has no --partition")
-    assert o.partition is not None
-    return ClientRows.by(rows, o.partition)
+    return ClientRows.by(rows, o.partition, cache)
 
 
 def _check_min_rows(dealt: Assignment, chosen: Sequence[int], min_rows: int) -> None:
@@ -131,8 +135,9 @@ class _Job:
     head_file: str | None  # its name: `solve` looks for it beside the total
     overwrite: bool
     protection: Protection
-    between: InWorkspace | CarriedFile  # what rounds leave for the next one
-    known: Known | None
+    task: str  # names what rounds leave for the next one
+    between: Cache  # where they leave it
+    cache: Cache
     first: bool  # whether it is the head's first round
 
     def __post_init__(self) -> None:
@@ -182,9 +187,9 @@ class _Job:
                 found = self.taken(content, clients)
                 found = self.sum_of(clients) if found is None else found
                 took = round(time.perf_counter() - begun, 3) if self.partition else None
-                save_statistics(path, found, made_by, self.head_file, took)
-            if self.known is not None and self._of(content) is None:
-                self.known[content] = path, read_header(path, "statistics")["digest"]
+                save_statistics(path, found, made_by, self.head_file, took, cache=self.cache)
+            if self.cache.sums is not None and self._of(content) is None:
+                self.cache.sums[content] = path, self._digest(path)
         return out
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
@@ -239,9 +244,9 @@ class _Job:
 
     def gathered(self, blocks: Iterable[Block], clients: Sequence[int], part: str) -> Statistics:
         """The statistics of clients, with what they may be added to; ``part`` of the task."""
-        rows, carried = self.protection.blocks(blocks), self.between.of(part)
+        rows, carried = self.protection.blocks(blocks), self.between.carried(self.task, part)
         found, left = self.head.gather(rows, self.who(clients), carried)
-        self.between.left(part, left)
+        self.between.left(self.task, part, left)
         return replace(found, context=self.context)
 
     def sum_of(self, clients: Sequence[int]) -> Statistics:
@@ -256,7 +261,7 @@ class _Job:
 
         Which rows are summed, not whose they are: a row counts once for any client.
         """
-        if self.known is None:
+        if self.cache.sums is None:
             return ""
         return self._rows_into(
             Digest().json("of", [self.rows.meaning, sums_of(self.head)]), clients
@@ -284,17 +289,20 @@ class _Job:
         path = self._of(content)
         if path is None:
             return None
-        found = load_statistics(path)
-        if self.known is None or found.digest() != self.known[content][1]:
+        found = load_statistics(path, cache=self.cache)
+        if found.digest() != (self.cache.sums or {})[content][1]:
             return None  # another file took its place just now
         return replace(found, context=self.context, clients=self.who(clients))
 
     def _of(self, content: str) -> Path | None:
         """The file with the known sums of this content, unless it is gone or another one now."""
-        path, digest = (self.known or {}).get(content, (None, ""))
+        path, digest = (self.cache.sums or {}).get(content, (None, ""))
         if path is None or not path.exists():
             return None
-        return path if read_header(path, "statistics")["digest"] == digest else None
+        return path if self._digest(path) == digest else None
+
+    def _digest(self, path: Path) -> str:
+        return str(read_header(path, "statistics", self.cache)["digest"])
 
     def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:
         """The clients by name, with what is recorded of each."""

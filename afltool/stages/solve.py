@@ -11,6 +11,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
+from ..cache.cache import NO_CACHE, Cache
 from ..errors import InputError, MismatchError, naming
 from ..files.arrays import damage_as_error
 from ..files.hdf5 import read_header
@@ -38,6 +39,7 @@ def solve(
     *,
     options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    cache: Cache = NO_CACHE,
     **how: Any,
 ) -> Path:
     """Solve the head that the statistics in ``total`` were gathered for.
@@ -50,11 +52,12 @@ def solve(
     """
     out, o = Path(out), made(SolveOptions, how)
     head, validate, threads = o.head, o.validate, o.threads
-    statistics = load_statistics(Path(total))
-    held = None if validate is None else _held_out(validate, statistics)
+    statistics = load_statistics(Path(total), cache=cache)
+    held = None if validate is None else _held_out(validate, statistics, cache)
     with damage_as_error(Path(total)):
         chosen = ridge_of_noise(statistics, options or {})
-        start = with_options(_head_of(statistics, total, head), **{**(options or {}), **chosen})
+        start = _head_of(statistics, total, head, cache)
+        start = with_options(start, **{**(options or {}), **chosen})
         start = start.bind(statistics.context.space["dim"], len(statistics.context.classes))
     _check_arrays(start, statistics, Path(total))
     if held is not None and validate is not None:
@@ -77,7 +80,8 @@ def solve(
         solved.report |= {"ridge_by": "AdaSSP"} if chosen else {}
         _note(start, solved, statistics, time.perf_counter() - begun)
         clients = len(statistics.clients)
-        save_head(out, solved, made_by, statistics.context, threads=threads, clients=clients)
+        told = {"threads": threads, "clients": clients}
+        save_head(out, solved, made_by, statistics.context, cache, **told)
         _say(solved, out)
     return out
 
@@ -88,7 +92,9 @@ def _pools(_loaded: tuple[bool, ...]) -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None) -> Head:
+def _head_of(
+    statistics: Statistics, total: str | Path, given: str | Path | None, cache: Cache
+) -> Head:
     """The head that the statistics were gathered for, one phase before this solve.
 
     Before its first phase a head is its options, which the statistics hold. Later it has learned
@@ -105,7 +111,7 @@ def _head_of(statistics: Statistics, total: str | Path, given: str | Path | None
             f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}; the "
             "file of this head is needed and does not lie beside it: give it with --head FILE"
         )
-    head, header = load_head(path)
+    head, header = load_head(path, cache)
     if head.digest() != wanted["digest"]:
         where = difference(binding(head), dict(wanted), f"in {path}", f"in {total}")
         where = where or "its learned state differs"
@@ -144,8 +150,8 @@ def _say_one_class(statistics: Statistics, path: Path) -> None:
         )  # fmt: skip
 
 
-def _held_out(path: Path, total: Statistics) -> Statistics:
-    held = load_statistics(path)
+def _held_out(path: Path, total: Statistics, cache: Cache) -> Statistics:
+    held = load_statistics(path, cache=cache)
     ours, theirs = total.context.as_dict(), held.context.as_dict()
     where = difference(ours, theirs, "in the total", f"in {path}")
     if where:
