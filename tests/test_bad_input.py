@@ -18,7 +18,7 @@ import afltool
 from afltool.errors import NumericalError
 from afltool.files import atomic, outputs
 from afltool.files.features import features_digest, open_features
-from afltool.show.tables import write_json
+from afltool.files.tables import write_json
 from afltool.values.digest import canonical_json
 from afltool.values.escaping import shown_json
 

@@ -118,8 +118,8 @@ def evaluate(
 ) -> None:
     """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
     from ..files.atomic import together
-    from ..show.rounds import check_table, write_rounds
-    from ..show.tables import print_metrics, write_confusion, write_json
+    from ..files.tables import check_table, write_confusion, write_json, write_records
+    from ..show.tables import print_metrics
     from ..stages.evaluate import evaluate as stage
 
     if rounds is not None:
@@ -132,7 +132,7 @@ def evaluate(
     with together():
         found = stage(head, features, overwrite=overwrite, **options)
         if rounds is not None:
-            write_rounds(found["rounds"], rounds, overwrite, formulas)
+            write_records(found["rounds"], rounds, overwrite, formulas)
         if out is not None:
             write_json(found, out, overwrite)
         if confusion is not None:

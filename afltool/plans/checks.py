@@ -12,6 +12,7 @@ from ..files.features import check_alike
 from ..files.hdf5 import read_header
 from ..files.heads import head_from
 from ..files.outputs import check_output
+from ..files.own_files import check_own, is_confusion, is_evaluation, is_rounds, is_summary
 from ..files.partitions import load_partition
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
@@ -19,7 +20,6 @@ from ..heads.checks import check_participation, with_options
 from ..inputs import distinct_files, meant
 from ..options.features import ExtractOptions
 from ..options.files import refuse_inside
-from ..show.own_files import check_own, is_confusion, is_evaluation, is_rounds, is_summary
 from ..stages.extract import check_extraction
 from .config import RunConfig, files_of, is_canonical, is_of_run
 from .layout import RunFolder

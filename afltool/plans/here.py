@@ -23,15 +23,14 @@ from ..files.heads import load_head
 from ..files.outputs import make_folder
 from ..files.scratch import Scratch
 from ..files.statistics import load_statistics
+from ..files.tables import write_confusion, write_json, write_records
 from ..heads.base import Head
 from ..inputs import distinct_files
 from ..options import flag
 from ..options.csv_files import KEEP
 from ..options.used_with import refuse_unused
 from ..progress import log
-from ..show.round_facts import last_separability, told
-from ..show.rounds import write_rounds
-from ..show.tables import write_confusion, write_json
+from ..stages._rounds import last_separability, told
 from ..stages.aggregate import aggregate
 from ..stages.evaluate import evaluate
 from ..stages.extract import extract
@@ -294,7 +293,7 @@ class _Run:
 
     def summary(self, head: Head, metrics: dict[str, Any], uploads: list[dict[str, Any]]) -> None:
         rounds = told(head, metrics.get("rounds", []), uploads)
-        write_rounds(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
+        write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
         last = read_header(self.folder.total(1), "statistics")
         found = {
             "top1": metrics["top1"],

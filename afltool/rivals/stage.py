@@ -27,17 +27,16 @@ from ..files.features import Features, check_alike, open_features
 from ..files.folders import BaselineFolder
 from ..files.heads import save_head
 from ..files.outputs import check_output
+from ..files.own_files import check_own, is_rates, is_rounds, is_summary
 from ..files.partitions import partition_of
 from ..files.provenance import versions
 from ..files.recipes import recipe, up_to_date
+from ..files.tables import write_json, write_records
 from ..inputs import distinct_files
 from ..math.fixedpoint import rows_as
 from ..options import made, takes
 from ..options.files import of_call, refuse_inside
 from ..progress import log
-from ..show.own_files import check_own, is_rates, is_rounds, is_summary
-from ..show.rounds import write_rounds
-from ..show.tables import write_json
 from ..values.differences import difference
 from ..values.digest import canonical_json
 from ..values.statistics import Context
@@ -236,7 +235,7 @@ class _Job:
         heads = {HEAD: state.weights}
         if state.best is not None:
             heads = {HELD_OUT_HEAD: state.best, **heads}
-        write_rounds(state.rounds, self.out / BaselineFolder.ROUNDS, overwrite=True)
+        write_records(state.rounds, self.out / BaselineFolder.ROUNDS, overwrite=True)
         solved = {name: head_of(run.network, theta, report) for name, theta in heads.items()}
         found["head_digest"] = solved[HEAD].digest()
         found |= self.told(found["head_digest"], time.perf_counter() - self.begun)

@@ -1,4 +1,4 @@
-"""The rounds of a head: a table, a file and a picture of the costs and the accuracy of each.
+"""The rounds of a head: a table and a picture of the costs and the accuracy of each.
 
 A round is one entry of ``phases`` in a head's report (`heads.base.note_round`). It may have
 accuracies, and ``kept`` if the final head is the one of that round. A head reports the figures that
@@ -15,11 +15,6 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ..errors import UsageError
-from ..files.atomic import write_bytes, write_text
-from ..files.csv_text import csv_of_frame
-from ..files.outputs import STDOUT, check_output
-from ..options.csv_files import KEEP
 from ..options.plot import AS_NEEDED, SizeOptions
 from .picture import BLUE, GREY, LINE, ORANGE, PALE, POINT, figure, heading, plain, width_of
 from .terminal import add_row
@@ -112,55 +107,6 @@ def _spread(rounds: Sequence[Round]) -> list[Round]:
     telling = [one for one in rounds if "training_mse" in one or "top1" in one] or list(rounds)
     at = np.unique(np.linspace(0, len(telling) - 1, min(SHOWN, len(telling))).round().astype(int))
     return [telling[i] for i in at]
-
-
-def check_table(path: Path) -> None:
-    """Refuse a table that is neither CSV nor parquet, or has no place, before it is filled."""
-    if path == STDOUT:
-        return
-    if path.suffix not in (".csv", ".parquet"):
-        raise UsageError(f"{path}: a table is a .csv or .parquet file")
-    check_output(path)
-
-
-def write_rounds(
-    rounds: Sequence[Round], path: Path, overwrite: bool = False, formulas: str = KEEP
-) -> Path:
-    """All figures of all rounds as CSV (also on stdout, '-') or parquet, a row each."""
-    return write_records(rounds, None, path, overwrite, formulas)
-
-
-def write_records(
-    records: Sequence[dict[str, Any]],
-    columns: list[str] | None,
-    path: Path,
-    overwrite: bool = False,
-    formulas: str = KEEP,
-) -> Path:
-    """Records as the rows of a CSV (also on stdout, '-') or parquet file; all columns, or these.
-
-    ``formulas``: of CSV, see `CsvOptions`.
-    """
-    import pandas as pd
-
-    frame = (
-        pd.DataFrame(list(records)) if columns is None else pd.DataFrame(records, columns=columns)
-    )
-    check_table(path)
-    return write_frame(frame, path, overwrite, formulas=formulas)
-
-
-def write_frame(
-    frame: Any, path: Path, overwrite: bool = False, quoting: Any = 0, formulas: str = KEEP
-) -> Path:
-    """A table of pandas as parquet or, with `csv`'s ``quoting``, as CSV."""
-    if path.suffix != ".parquet":
-        text = csv_of_frame(frame, formulas, index=False, quoting=quoting)
-        return write_text(text, path, overwrite)
-    try:
-        return write_bytes(frame.to_parquet(index=False), path, overwrite)
-    except ImportError:
-        raise UsageError("writing parquet needs pyarrow: pip install 'afltool[import]'") from None
 
 
 # ------------------------------------------------------------ picture

@@ -1,4 +1,4 @@
-"""Tables and JSON for people and programs; pandas writes the tables that leave as files."""
+"""Tables that are printed for people."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from typing import Any
 
 from rich.table import Table
 
-from ..files.atomic import write_text
-from ..files.csv_text import csv_of_frame
+from ..files.evaluations import figure_label
 from ..files.folders import FINAL_HEAD
 from ..math.metrics.separability import MEASURES
-from ..options.csv_files import KEEP
 from ..progress import log
 from ..values.escaping import byte_text, shown
-from ..values.json_text import json_text
-from .evaluations import figure_label
 from .rounds import rounds_table
 from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_words
 
@@ -299,22 +295,6 @@ def _path_lines(path: list[dict[str, Any]], chosen: float) -> list[str]:
         mark = "  ← chosen" if point["ridge"] == chosen else ""
         lines.append("  ".join(f"{c:>18}" for c in cells) + mark)
     return lines
-
-
-def write_json(value: Any, path: Path, overwrite: bool = False) -> Path:
-    """Write JSON; `write_bytes` says what happens to an existing file."""
-    return write_text(json_text(value, indent=2) + "\n", path, overwrite)
-
-
-def write_confusion(
-    found: dict[str, Any], path: Path, overwrite: bool = False, formulas: str = KEEP
-) -> Path:
-    """The confusion matrix as CSV with class names: rows true, columns predicted."""
-    import pandas as pd
-
-    names = list(found["per_class"])
-    frame = pd.DataFrame(found["confusion"], index=names, columns=names)
-    return write_text(csv_of_frame(frame, formulas, index_label="true"), path, overwrite)
 
 
 def print_nodes(rows: Iterable[dict[str, Any]]) -> None:

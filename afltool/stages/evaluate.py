@@ -18,6 +18,7 @@ from ..files.atomic import together
 from ..files.columns import column_by_row
 from ..files.features import Features, open_features
 from ..files.heads import check_fits, load_head, load_solved_head, not_solved
+from ..files.tables import check_table, write_records
 from ..heads.base import Head, round_features
 from ..heads.checks import probabilities
 from ..math.fixedpoint import Rows
@@ -31,14 +32,7 @@ from ..math.metrics.summary import by_part, curves, summary
 from ..options import made, takes
 from ..options.solving import EvaluateOptions
 from ..progress import log
-from ..show.round_facts import (
-    accuracies,
-    after_each_round,
-    rounds_of,
-    separabilities,
-    with_training,
-)
-from ..show.rounds import check_table, write_records
+from ._rounds import accuracies, after_each_round, rounds_of, separabilities, with_training
 
 OF_TRAINING = ("each_round", "earlier", "separability")  # what is asked of the training rows, too
 AT_ONCE = 256  # rows whose features are made together: those of codes are dense here
@@ -133,7 +127,7 @@ def evaluate(
         right = scored.predicted == scored.y
         found["against"] = {"path": str(o.against), **mcnemar(right, other[1].right())}
     if o.errors is not None:
-        write_records(keeping.wrong, WRONG, o.errors, overwrite, o.formulas)
+        write_records(keeping.wrong, o.errors, overwrite, o.formulas, WRONG)
     return found
 
 

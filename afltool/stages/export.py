@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from .. import inputs
 from ..errors import MismatchError
 from ..exporting import Format, format_of
+from ..exporting.card import card
 from ..files.atomic import together, write_bytes, write_text
+from ..files.evaluations import OF_HEAD, check_evaluation
 from ..files.heads import load_solved_head
 from ..files.outputs import check_output
 from ..heads.base import Head
 from ..options import made, takes
 from ..options.solving import ExportOptions
 from ..progress import log
-from ..show.card import card
-from ..show.evaluations import OF_HEAD, check_evaluation
 
 if TYPE_CHECKING:
     from ..exporting.model import Model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -12,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, UsageError
-from ..files.atomic import together, write_text
+from ..files.atomic import together
 from ..files.columns import values_by_row
 from ..files.features import open_features
 from ..files.partitions import load_partition, save_partition
 from ..files.recipes import recipe, up_to_date
+from ..files.tables import write_columns
 from ..options import made, takes
 from ..options.csv_files import KEEP
 from ..options.partition import PartitionOptions
 from ..partitions.dealing import assign, canonical_order
 from ..partitions.rows import Partition
 from ..partitions.summaries import summary
-from ..show.rounds import write_frame
 from ..values.digest import file_sha256
 
 
@@ -134,22 +133,16 @@ def export(
 def _write_table(path: Path, p: Partition, table: Path, overwrite: bool, formulas: str) -> Path:
     if table.suffix not in (".csv", ".parquet", ".json"):
         raise UsageError(f"{table}: an export is a .csv, .parquet or .json file")
-    import pandas as pd  # a third of a second, for an export only
-
-    frame = pd.DataFrame(
-        {
-            "row": _row_texts(path, p),
-            "client": [p.names[k] for k in p.client.tolist()],
-            "label": p.effective_labels,
-            "held_out": p.held_out[p.client],
-        }
-    )
-    if table.suffix == ".json":
-        return write_text(frame.to_json(orient="records"), table, overwrite)
+    rows = _row_texts(path, p)
+    columns = {
+        "row": rows,
+        "client": [p.names[k] for k in p.client.tolist()],
+        "label": p.effective_labels,
+        "held_out": p.held_out[p.client],
+    }
     # Python's csv module leaves a lone carriage return without quotes, which would end the row.
-    returns = any("\r" in text for text in {*p.names, *frame["row"]})
-    quoting = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
-    return write_frame(frame, table, overwrite, quoting, formulas)
+    returns = any("\r" in text for text in {*p.names, *rows})
+    return write_columns(columns, table, overwrite, formulas, quote_all=returns)
 
 
 def _row_texts(path: Path, p: Partition) -> list[str]:

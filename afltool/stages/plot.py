@@ -10,6 +10,15 @@ import numpy as np
 
 from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
+from ..files.evaluations import (
+    BINS,
+    CONFUSION,
+    CURVE,
+    ROUNDS,
+    SHARE,
+    check_evaluation,
+    check_lengths,
+)
 from ..files.folders import SUMMARY
 from ..files.headers import mismatch
 from ..files.heads import load_head
@@ -20,15 +29,6 @@ from ..partitions.rows import Partition
 from ..partitions.summaries import summary
 from ..show.compared import Run, plot_compared
 from ..show.curves import plot_reliability, plot_roc
-from ..show.evaluations import (
-    BINS,
-    CONFUSION,
-    CURVE,
-    ROUNDS,
-    SHARE,
-    check_evaluation,
-    check_lengths,
-)
 from ..show.lines import Name
 from ..show.partition_picture import plot_partition
 from ..show.partitions_picture import Panel, plot_partitions

@@ -22,10 +22,10 @@ from typing import Any
 from ...errors import InputError, OutputExistsError, UsageError
 from ...files.atomic import write_text
 from ...files.outputs import make_folder
+from ...files.own_files import check_own, is_plan
+from ...files.tables import write_json
 from ...inputs import distinct_files
 from ...options import flag
-from ...show.own_files import check_own, is_plan
-from ...show.tables import write_json
 from ...stages.head import head as make_head_file
 from ..checks import check_before, check_own_files
 from ..config import RunConfig, is_of_run, read_config

@@ -13,8 +13,8 @@ from pathlib import Path
 from ...errors import OutputExistsError
 from ...files.atomic import as_bytes, write_text
 from ...files.headers import mismatch
+from ...files.tables import write_json
 from ...inputs import MOST_TEXT, distinct_files, read_bytes, read_json
-from ...show.tables import write_json
 from ..layout import RunFolder
 
 RECORD = Path(RunFolder.SCRIPTS).name

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AflError, OutputExistsError
-from ..files.headers import mismatch
-from ..files.kinds import kind_of_file
-from ..files.outputs import check_output, writer_errors
 from ..inputs import MOST_TEXT, distinct_files, parsed_json, read_bytes
 from .evaluations import OF_HEAD
+from .headers import mismatch
+from .kinds import kind_of_file
+from .outputs import check_output, writer_errors
 
 SUMMARY = {"head_digest": str, "digests": dict, "versions": dict}
 PLAN = {"steps": [dict]}

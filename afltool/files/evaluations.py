@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorruptFileError
-from ..files.headers import mismatch, size, whole
+from .headers import mismatch, size, whole
 
 
 def shares(value: Any) -> bool:

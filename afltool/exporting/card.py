@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..files.evaluations import figure_label
 from ..values.escaping import in_markdown
-from .evaluations import figure_label
 
 TO_FILL_IN = (
     ("Intended use", "For which decisions, by whom, on which pictures or features?"),
