@@ -38,6 +38,7 @@ from afltool.heads.least_squares import Problem, chosen_ridge
 from afltool.math.fixedpoint import LARGEST, FixedPoint, encode, real
 from afltool.math.ridge import gram_matrix
 from afltool.math.triangle import pack
+from afltool.values.ridge import Auto
 from afltool.values.statistics import Statistics
 
 F64 = NDArray[np.float64]
@@ -135,7 +136,7 @@ def low_rank(data: Data, rank: int) -> tuple[float, float, float]:
             sent.append(bytes_of(replace(found, arrays=small)) + 4 * numbers)
     scale = 4.0 ** -int(data.space["fraction_bits"])
     validation, theirs = reduce(add, held), reduce(add, kept)
-    choice = chosen_ridge("auto", problem := of(sums[0] * scale, theirs, data), validation)
+    choice = chosen_ridge(Auto(), problem := of(sums[0] * scale, theirs, data), validation)
     held_top1 = right(problem.with_intercept(choice.weights()), data.X, data.y,
                       np.flatnonzero(data.held_out[data.client]))  # fmt: skip
     everybody = of(sums.sum(axis=0) * scale, theirs + validation, data)

@@ -159,7 +159,7 @@ def test_class_sums_are_scikit_learns_classifiers(digits):
 def test_a_ridge_is_handed_on_where_the_head_takes_it(digits):
     X, y = digits
     fed3r = AnalyticClassifier("discriminant", ridge=2.0, options={"rule": "fed3r"}).fit(X, y)
-    assert fed3r.head_.options.ridge == 2.0
+    assert fed3r.head_.options.as_dict()["ridge"] == 2.0
     assert AnalyticClassifier("discriminant", options={"rule": "fed3r"}).fit(X, y).score(X, y) > 0.8
     with pytest.raises(UsageError, match="takes no --ridge"):
         AnalyticClassifier("discriminant", ridge=2.0).fit(X, y)

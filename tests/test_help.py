@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from dataclasses import fields
+from typing import get_args
 
 import pytest
 from conftest import COMMAND, command_of, commands
 from typer.testing import CliRunner
 
 from afltool.cli._help import LONG, OF_HEADS
+from afltool.cli._options import parameters
 from afltool.cli.app import app
 from afltool.heads import OPTIONS
 from afltool.plans.config import FIELDS
@@ -31,6 +33,7 @@ def test_help_of_every_command_loads_nothing_heavy():
     code = f"""
 import contextlib, io, json, sys
 import typer
+from afltool.cli._options import parameters
 from afltool.cli.app import app
 command = typer.main.get_command(app)
 for words in {chosen!r}:
@@ -65,6 +68,18 @@ def test_the_ridge_is_in_the_short_help_of_every_command_that_solves(cli, comman
     assert "auto for generalised cross-validation" in ridge
     assert "default: by the head" in ridge, "heads have other defaults"
     assert "--min-norm" not in short
+
+
+def test_what_several_heads_declare_is_one_option_of_a_command():
+    """No declaration wins: one type for the shell, and one text where a command has one."""
+    declared = {}
+    for cls in OPTIONS.values():
+        types = {p.name: get_args(p.annotation)[0] for p in parameters(cls)}
+        for f in fields(cls):
+            assert bool(f.metadata["of_any"]) == f.metadata["common"], f.name
+            declared.setdefault(f.name, []).append((types[f.name], f.metadata["of_any"]))
+    assert len(declared["ridge"]) == 5
+    assert {name for name, found in declared.items() if len(set(found)) > 1} == set()
 
 
 def test_ranges_and_defaults_are_those_of_each_head(cli):

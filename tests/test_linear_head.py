@@ -16,9 +16,9 @@ from afltool.errors import InvalidDataError, MismatchError, NumericalError, Usag
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
-from afltool.heads.options import check_path, parse_ridge, ridges_by_slice
 from afltool.math.fixedpoint import FixedPoint, real
 from afltool.values.clients import Client, ClientId
+from afltool.values.ridge import parse_ridge, parse_ridges
 from afltool.values.statistics import Context
 
 
@@ -188,7 +188,7 @@ def test_options_that_are_wrong_are_refused():
             parse_ridge(bad)
     for bad in ("1:2", "2:1:5", "0:1:5", "1:2:1", "a:b:c", "1:2:3:4"):
         with pytest.raises(UsageError, match="LO:HI:COUNT"):
-            check_path(bad)
+            parse_ridge(bad)
     with pytest.raises(UsageError, match="--gamma"):
         make_head("linear", {"gamma": -1.0})
     with pytest.raises(UsageError, match="no head 'liner'"):
@@ -368,7 +368,7 @@ def test_ridges_that_are_not_those_of_the_slices_are_refused(ridge, slices, mess
 )
 def test_ridges_of_slices_that_mean_nothing_are_refused(bad):
     with pytest.raises(UsageError, match="each name once, such as"):
-        ridges_by_slice(bad)
+        parse_ridges(bad)
     with pytest.raises(UsageError, match="each name once, such as"):
         make_head("linear", {"ridge": bad})
 
@@ -409,7 +409,7 @@ def test_chosen_ridges_of_slices_are_the_best_of_a_whole_grid(by, intercept, sta
     found = head.absorb(total, validation)
     text, _, chosen_by = found.report["ridge_by"].removeprefix("times ").partition(" by ")
     assert chosen_by == {"gcv": "generalised cross-validation", "held-out": "held-out clients"}[by]
-    chosen = np.array(list(ridges_by_slice(text).values()))
+    chosen = np.array([ridge for _, ridge in parse_ridges(text).ridges])
     factors = real(X).var(axis=0) if standardise else None
 
     def error(ridges):

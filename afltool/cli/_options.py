@@ -20,6 +20,7 @@ import typer
 
 from ..heads import OPTIONS
 from ..options import flag, help_of
+from ..options.fields import input_type
 from ..options.files import Files, Given, of_field, of_parameter, refuse_shared
 from ..options.used_with import Only, OnlyWith, refuse_unused_words
 from ..plans.config import DEFAULTS, HERE, PARTS
@@ -57,7 +58,7 @@ def parameters(
     only: Callable[[Field[Any]], bool] = lambda f: True,
     rename: Mapping[str, str] | None = None,
     rare: bool = False,
-    defaults: Mapping[str, str] | None = None,
+    text: Callable[[Field[Any]], str] = help_of,
 ) -> list[inspect.Parameter]:
     """A keyword parameter for each field of an options class; None stands for "not given".
 
@@ -66,16 +67,16 @@ def parameters(
         skip, only: which fields are left out, or taken.
         rename: other names, where two classes have a field of one name.
         rare: options that are not common are shown by ``--help-all`` only.
-        defaults: text for defaults in the help, if it differs from the field's.
+        text: what the help says of a field.
     """
-    hints, names, told = get_type_hints(cls), rename or {}, defaults or {}
+    hints, names = get_type_hints(cls), rename or {}
     return [
         _parameter(
             names.get(f.name, f.name),
-            hints[f.name],
+            input_type(f) if f.metadata["parse"] else hints[f.name],
             typer.Option(
                 flag(names.get(f.name, f.name)),
-                help=help_of(f, told.get(f.name)),
+                help=text(f),
                 rich_help_panel=_heading(f, panel, rare),
                 autocompletion=_completion(f),
             ),
@@ -228,10 +229,14 @@ def of_heads(skip: Iterable[str] = (), at_solve: bool = False) -> list[inspect.P
     found: dict[str, inspect.Parameter] = {}
     for cls in OPTIONS.values():
         for p in parameters(
-            cls, OF_HEADS, skip=skip, rare=True, defaults={"ridge": "default: by the head"},
+            cls,
+            OF_HEADS,
+            skip=skip,
             only=lambda f: not at_solve or bool(f.metadata["at_solve"]),
-        ):  # fmt: skip
-            found.setdefault(p.name, p)
+            rare=True,
+            text=lambda f: f.metadata["of_any"] or help_of(f),
+        ):
+            found.setdefault(p.name, p)  # of one name all have one type, and one ``of_any``
     return list(found.values())
 
 
@@ -250,7 +255,7 @@ def of_run(here: bool = True) -> list[inspect.Parameter]:
             rename=names,
             only=lambda f: bool(f.metadata["in_run"]),
             rare=True,
-            defaults=DEFAULTS,
+            text=lambda f: help_of(f, DEFAULTS.get(f.name)),
         )
     ]
     return [*found, *of_heads(skip={"seed"})]

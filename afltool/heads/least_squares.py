@@ -13,12 +13,13 @@ from ..errors import InvalidDataError, NumericalError, RidgeNeededError
 from ..math import ridge as rr
 from ..math.group_ridges import choose_each
 from ..math.moments import Moments
-from ..math.ridge_choice import Choice, SpectralSystem, choose
+from ..math.ridge_choice import Choice, SpectralSystem, choose, tried
 from ..values.arrays import F64, Array
+from ..values.ridge import Auto, Fixed, OneRidge, PerSlice
 from ..values.statistics import Statistics
 from .array_names import CROSS, GRAM
-from .options import LeastSquaresOptions, check_path
-from .slice_ridges import as_text, of_slices, several_slices
+from .options import LeastSquaresOptions
+from .slice_ridges import of_slices, several_slices
 
 
 class Problem:
@@ -125,24 +126,25 @@ def fit(
     """
     side = len(total.arrays[CROSS])
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
-    named, searched = options.slice_ridges(), {"ridge_by": f"times {options.ridge}"}
-    ridge = options.ridge if named is None else 1.0
-    squares = 2 if isinstance(ridge, float) and validation is None else 5
+    asked = options.ridge
+    given = bool(asked.ridges) if isinstance(asked, PerSlice) else isinstance(asked, Fixed)
+    squares = 2 if given and validation is None else 5
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
-    if options.each_slice():
-        ridge = 1.0
-        named, searched = best_of_slices(options, total, validation)
-    ridges = None if named is None else of_slices(named, total.context.space)
+    ridges, by_slice = None, dict[str, Any]()
+    if isinstance(asked, PerSlice):
+        by_slice = {"ridge_by": f"times {asked}"}
+        if not asked.ridges:
+            asked, by_slice = best_of_slices(options, total, validation)
+        ridges, asked = of_slices(dict(asked.ridges), total.context.space), Fixed(1.0)
     problem = Problem.of(total, options.intercept, options.standardise, ridges)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
-    choice = chosen_ridge(ridge, problem, validation)
+    choice = chosen_ridge(asked, problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)
     report = {**facts, **choice.report(), "rows": total.rows}
     report["training_mse"] = problem.squared_error(W) / total.rows
     if options.standardise:
         report["standardised"] = True
-    if named is not None:
-        report |= searched  # its "ridge" is 1
+    report |= by_slice  # where there are several, its "ridge" is 1
     if kept:
         report["kept_gamma"] = kept
     return problem.with_intercept(W), report
@@ -150,58 +152,47 @@ def fit(
 
 def best_of_slices(
     options: LeastSquaresOptions, total: Statistics, validation: Statistics | None
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """The ridge of each slice by name, from the best common one on, and what the report says."""
+) -> tuple[PerSlice, dict[str, Any]]:
+    """The ridge of each slice, from the best common one on, and what the report says."""
     slices = several_slices(total.context.space, str(options.ridge))
     problem = Problem.of(total, options.intercept, options.standardise)
-    common = chosen_ridge("auto", problem, validation)
+    common = chosen_ridge(Auto(), problem, validation)
     grid = rr.auto_grid(problem.system.spectral)
     found = choose_each(
         problem.G, problem.H, problem.target, problem.rows, widths=[dim for _, dim in slices],
         start=common.ridge, ends=(grid[0], _SHUT * grid[-1]), outside=problem.outside,
         held=None if validation is None else held_out(validation, problem),
     )  # fmt: skip
-    named = {name: ridge for (name, _), ridge in zip(slices, found.ridges, strict=True)}
-    return named, {
-        "ridge_by": f"times {as_text(named)} by {common.by}",
+    best = PerSlice.of(zip((name for name, _ in slices), found.ridges, strict=True))
+    return best, {
+        "ridge_by": f"times {best} by {common.by}",
         "ridges_tried": found.tried,
         "error_of_one_ridge": found.common,
         "error_of_slice_ridges": found.error,
     }
 
 
-def chosen_ridge(
-    ridge: str | float, problem: Problem, validation: Statistics | None = None
-) -> Choice:
+def chosen_ridge(ridge: OneRidge, problem: Problem, validation: Statistics | None = None) -> Choice:
     """The given ridge, or the best of several by cross-validation or by held-out clients.
 
     A given ridge without ``validation`` costs nothing; every other case costs an
     eigendecomposition.
     """
-    tried = ridges_of(ridge)
-    if tried is not None:
-        problem.check_moments(min(tried))
-    if isinstance(ridge, float) and validation is None:
-        return Choice(ridge)
-    if ridge == "auto" and not problem.G.any():
+    values = tried(ridge)
+    if values is not None:
+        problem.check_moments(min(values))
+    if isinstance(ridge, Fixed) and validation is None:
+        return Choice(ridge.value)
+    if values is None and not problem.G.any():
         value = "0" if problem.means is None else "the same number"
         raise NumericalError(
             f"every feature is {value} in all {problem.rows} rows, so that no ridge can be chosen: "
             "look at the features"
         )
-    if tried is None:
+    if values is None:
         problem.check_moments(float(rr.auto_grid(problem.system.spectral)[0]))
     held = None if validation is None else held_out(validation, problem)
-    return choose(problem.system, tried, held)
-
-
-def ridges_of(ridge: str | float) -> list[float] | None:
-    """What an option --ridge asks to try; None for 'auto'."""
-    if ridge == "auto":
-        return None
-    if isinstance(ridge, float):
-        return [ridge]
-    return [float(r) for r in np.geomspace(*check_path(ridge))]
+    return choose(problem.system, values, held)
 
 
 def held_out(validation: Statistics, problem: Problem) -> Callable[[F64], float]:

@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..options import Options, option
+from ..values.parsed import text_form
 from ..values.phases import Phase
+from ..values.ridge import EACH_SLICE, Fixed, PerSlice, Ridge, parse_ridge, parse_ridges
 
 ACTIVATIONS = (
     "none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid",
@@ -21,7 +23,13 @@ ACTIVATIONS = (
 PROJECTIONS = ("linear-uniform", "gaussian")
 COMPUTE = ("float32", "float64")
 FIXED = "fixed"  # of `compute`: features in fixed point, sums that are integers
-EACH_SLICE = "slices=auto"  # of --ridge: a ridge is chosen for each slice of the features
+
+NUMBER = "a number ≥ 0"
+ONE_RIDGE = (
+    f"{NUMBER}; auto for generalised cross-validation (GCV); LO:HI:COUNT to choose among COUNT "
+    "values"
+)
+RIDGES = f"{ONE_RIDGE}; NAME=λ,NAME=λ or {EACH_SLICE} for one of each node's features"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +46,7 @@ class HeadOptions(Options):
         """Values by name; of a ``newer`` option only another one than its default."""
         found = {f.name: (f, getattr(self, f.name)) for f in fields(self)}
         return {
-            name: value
+            name: text_form(value)
             for name, (f, value) in found.items()
             if not (f.metadata.get("newer") and value == f.default)
         }
@@ -106,14 +114,17 @@ class HeadOptions(Options):
 
 
 def ridge_option(
-    default: str | float | None, what: str = "ridge λ", unset: str = "", more: str = ""
+    default: Ridge | None,
+    what: str = "ridge λ",
+    unset: str = "",
+    parse: Any = parse_ridge,
+    grammar: str = ONE_RIDGE,
 ) -> Any:
-    """A ridge: the class that has it gives its value to `parse_ridge`."""
-    text = (
-        f"{what}: a number ≥ 0; auto for generalised cross-validation (GCV); LO:HI:COUNT to "
-        f"choose among COUNT values{more}"
+    """--ridge of a head that has one: its default, what parses it, and what that takes."""
+    text, anywhere = f"{what}: {grammar}", f"ridge λ: {RIDGES} (default: by the head)"
+    return option(
+        default, text, at_solve=True, unset=unset, common=True, of_any=anywhere, parse=parse
     )
-    return option(default, text, at_solve=True, unset=unset, common=True)
 
 
 def gamma_option() -> Any:
@@ -133,75 +144,11 @@ def seed_option(drawn: str, at_most: int = 2**64 - 1) -> Any:
     return option(0, f"seed of {drawn}", at_least=0, at_most=at_most)
 
 
-def parse_ridge(value: str | float) -> str | float:
-    """'auto', a path 'LO:HI:COUNT' to choose from, or a finite number ≥ 0."""
-    if value == "auto":
-        return "auto"
-    if isinstance(value, str) and ":" in value and "=" not in value:
-        check_path(value)
-        return value
-    try:
-        ridge = float(value)
-    except ValueError:
-        ridge = -1.0
-    if not 0 <= ridge < float("inf"):
-        raise UsageError(f"a ridge is a number ≥ 0, 'auto' or LO:HI:COUNT; found {value!r}")
-    return ridge
-
-
-def ridges_by_slice(text: str) -> dict[str, float]:
-    """The ridge of each slice of the features, by its name.
-
-    >>> ridges_by_slice("penultimate=10,blocks.5=100")
-    {'penultimate': 10.0, 'blocks.5': 100.0}
-    """
-    found: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, value = part.strip().rpartition("=")
-        try:
-            ridge = float(value)
-        except ValueError:
-            ridge = -1.0
-        if not name or name in found or not 0 < ridge < float("inf"):
-            raise UsageError(
-                "ridges of slices are NAME=λ,NAME=λ with λ > 0 and each name once, such as "
-                f"penultimate=10,blocks.5=100; found {part.strip()!r} in {text!r}"
-            )
-        found[name] = ridge
-    return found
-
-
-def check_path(text: str) -> tuple[float, float, int]:
-    """Ends and number of values of a ridge path 'LO:HI:COUNT', evenly spaced in log10.
-
-    >>> check_path("1e-3:1e3:25")
-    (0.001, 1000.0, 25)
-    """
-    parts = text.split(":")
-    try:
-        low, high, count = float(parts[0]), float(parts[1]), int(parts[2])
-        good = len(parts) == 3 and 0 < low < high < float("inf") and 2 <= count <= 10_000
-    except (ValueError, IndexError):
-        good = False
-    if not good:
-        raise UsageError(
-            "a ridge path is LO:HI:COUNT with 0 < LO < HI and 2 to 10000 values, such as "
-            f"1e-3:1e3:25; found {text!r}"
-        )
-    return low, high, count
-
-
 @dataclass(frozen=True, kw_only=True)
 class LeastSquaresOptions(HeadOptions):
-    """Options of the heads that are one ridge regression.
+    """Options of the heads that are one ridge regression."""
 
-    ``by_slice``: whether their features are those of a feature file, so that each of its slices
-    may have its own ridge.
-    """
-
-    by_slice: ClassVar[bool] = False
-
-    ridge: str | float = ridge_option(0.0)
+    ridge: Ridge = ridge_option(Fixed(0.0), parse=parse_ridges, grammar=RIDGES)
     gamma: float = gamma_option()
     intercept: bool = option(False, "add a constant feature, to which the ridge does not apply")
     min_norm: bool = option(
@@ -214,19 +161,7 @@ class LeastSquaresOptions(HeadOptions):
     standardise: bool = standardise_option("the ridge", at_solve=True)
 
     def check(self) -> None:
-        if self.slice_ridges() is None and not self.each_slice():
-            self._set(ridge=parse_ridge(self.ridge))
-        elif self.keep_gamma:
+        if self.keep_gamma and isinstance(self.ridge, PerSlice):
             raise UsageError("--keep-gamma is for a single ridge: leave out the ridges of slices")
         if self.standardise and self.keep_gamma:
             raise UsageError("--keep-gamma needs the original features: leave out --standardise")
-
-    def each_slice(self) -> bool:
-        """Whether a ridge of each slice is to be chosen."""
-        return self.by_slice and self.ridge == EACH_SLICE
-
-    def slice_ridges(self) -> dict[str, float] | None:
-        """The ridge of each slice by name, where ``ridge`` gives them."""
-        if self.by_slice and isinstance(self.ridge, str) and "=" in self.ridge:
-            return None if self.each_slice() else ridges_by_slice(self.ridge)
-        return None

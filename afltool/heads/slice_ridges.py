@@ -42,14 +42,5 @@ def several_slices(space: Mapping[str, Any], asked: str) -> list[tuple[str, int]
     return slices
 
 
-def as_text(named: Mapping[str, float]) -> str:
-    """Ridges as --ridge takes them.
-
-    >>> as_text({"penultimate": 10.0, "blocks.5": 31.6})
-    'penultimate=10,blocks.5=31.6'
-    """
-    return ",".join(f"{name}={value:g}" for name, value in named.items())
-
-
 def _told(slices: list[tuple[str, int]]) -> str:
     return ", ".join(f"{name!r} ({dim} columns)" for name, dim in slices) or "no slices"

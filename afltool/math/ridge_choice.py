@@ -22,6 +22,7 @@ from scipy import linalg
 
 from ..errors import NumericalError
 from ..values.arrays import F64
+from ..values.ridge import Fixed, OneRidge, Path
 from .cholesky import Cholesky
 from .ridge import Spectral, auto_grid, cholesky_solve, conditioning, not_definite
 
@@ -66,6 +67,13 @@ class Choice:
         found = {"ridge": self.ridge, "ridge_by": self.by}
         measured = {k: v for k, v in self.point.items() if k == "validation_mse"}
         return found | measured | ({"ridge_path": list(self.path)} if len(self.path) > 1 else {})
+
+
+def tried(ridge: OneRidge) -> list[float] | None:
+    """The values that a --ridge asks to try; None where the search decides."""
+    if isinstance(ridge, Path):
+        return [float(r) for r in np.geomspace(ridge.low, ridge.high, ridge.count)]
+    return [ridge.value] if isinstance(ridge, Fixed) else None
 
 
 def choose(

@@ -15,9 +15,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from ..errors import UsageError
+from ..values.parsed import is_parsed, text_form
 from .conversion import typed
 from .used_with import Only, flag, refuse_unused
 
@@ -43,6 +44,8 @@ def option(
     common: bool = False,
     always: bool = False,
     at_solve: bool = False,
+    of_any: str = "",
+    parse: Callable[[Any], Any] | None = None,
     newer: bool = False,
     only: Only | None = None,
     of_axes: bool = False,
@@ -68,6 +71,9 @@ def option(
         common: shown by ``run -h``; the others only by ``--help-all``.
         always: written into scripts also where it is the default.
         at_solve: (heads) the statistics do not depend on it, so `solve` may still change it.
+        of_any: (heads) what the help says of it where the head is not known.
+        parse: makes the value (`values.parsed`) of what is given, whose type its parameter has; or
+            raises `UsageError` with the grammar. Nothing else reads the text.
         only: what it is used with; elsewhere it is refused. See `options.used_with`.
         of_axes: an axis of studies, of whose cells some do not use it: a message says so instead.
         newer: (heads) left out of what files say where it is the default, so that older ones fit.
@@ -97,26 +103,39 @@ class Options:
 
     def told(self) -> dict[str, Any]:
         """What a script that calls the stage says: what is not default, or always to be said."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["in_run"]}
+        values = {
+            f.name: text_form(getattr(self, f.name)) for f in fields(self) if f.metadata["in_run"]
+        }
         always = {f.name for f in fields(self) if f.metadata["always"]}
         chosen = self.chosen().keys() | {name for name in always if values[name] is not None}
         return {name: value for name, value in values.items() if name in chosen}
 
     def chosen(self) -> dict[str, Any]:
         """The options that are not their defaults, in the order of declaration."""
-        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
+        every = ((f, getattr(self, f.name)) for f in fields(self))
+        return {f.name: text_form(value) for f, value in every if value != f.default}
 
 
 def checked(f: Field[Any], value: Any, name: str = "") -> Any:
     """The value of a field, as its type, in its range, one of its choices; or `UsageError`."""
-    name = name or f.name
-    value = typed(f.type, name, value)
+    name, parse = name or f.name, f.metadata.get("parse")
+    if parse is not None and (is_parsed(value) or (value is None and f.default is None)):
+        return value
+    value = typed(input_type(f), name, value)
+    if parse is not None:
+        return parse(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not _inside(f, value):
         raise UsageError(f"{flag(name)} is {range_of(f) or 'a finite number'}; found {value}")
     choices = f.metadata.get("choices")
     if choices and value is not None and value not in choices:
         raise UsageError(f"{flag(name)} is {_listed(choices)}; found {value!r}")
     return value
+
+
+def input_type(f: Field[Any]) -> Any:
+    """The type of what is given for a field: its own, or what its ``parse`` takes."""
+    parse = f.metadata.get("parse")
+    return f.type if parse is None else next(iter(get_type_hints(parse).values()))
 
 
 def _inside(f: Field[Any], value: float) -> bool:
@@ -178,7 +197,7 @@ def help_of(f: Field[Any], default: str | None = None) -> str:
 
 
 def _default(f: Field[Any]) -> str:
-    value = f.default
+    value = text_form(f.default)
     if value is MISSING:
         return "required"
     if value is None or value is False or value == ():
@@ -233,7 +252,7 @@ def takes(cls: type[Options]) -> Callable[[Function], Function]:
         taken = {p.name for p in kept}
         kind = inspect.Parameter.KEYWORD_ONLY
         more = [
-            inspect.Parameter(f.name, kind, default=_shown(f), annotation=f.type)
+            inspect.Parameter(f.name, kind, default=_shown(f), annotation=input_type(f))
             for f in fields(cls)
             if f.name not in taken
         ]
@@ -246,4 +265,4 @@ def takes(cls: type[Options]) -> Callable[[Function], Function]:
 
 
 def _shown(f: Field[Any]) -> Any:
-    return inspect.Parameter.empty if f.default is MISSING else f.default
+    return inspect.Parameter.empty if f.default is MISSING else text_form(f.default)

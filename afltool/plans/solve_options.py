@@ -16,6 +16,7 @@ from ..files.heads import load_head, new_head
 from ..heads.base import Head
 from ..heads.checks import with_options
 from ..values.differences import difference
+from ..values.parsed import text_form
 from .config import RunConfig, named_fields
 
 SOLVE, EVALUATE = "solve", "evaluate"
@@ -33,7 +34,7 @@ def at_solve(config: RunConfig, start: Path, cache: Cache = NO_CACHE) -> dict[st
     head, _ = load_head(start, cache)
     wanted = _wanted(config, head)
     return {
-        name: value
+        name: text_form(value)
         for name in sorted(head.options.changeable())
         if (value := getattr(wanted.options, name)) != getattr(head.options, name)
     }

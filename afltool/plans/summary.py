@@ -9,6 +9,7 @@ from typing import Any
 
 from ..files.hdf5 import read_header
 from ..files.provenance import versions
+from ..values.parsed import text_form
 from .config import FIELDS, PARTS, RunConfig
 from .layout import RunFolder
 from .solve_options import at_solve
@@ -42,7 +43,7 @@ def plain(value: Any) -> Any:
     """A value as JSON has it: paths are texts, tuples lists."""
     if isinstance(value, (tuple, list)):
         return [plain(one) for one in value]
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path) else text_form(value)
 
 
 def digests(folder: RunFolder, first_head: Path, last: int) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import UsageError
 from ...options import option
 from ...values.phases import Phase
+from ...values.ridge import Fixed, OneRidge
 from ..options import (
     ACTIVATIONS,
     COMPUTE,
@@ -16,7 +17,6 @@ from ..options import (
     PROJECTIONS,
     HeadOptions,
     gamma_option,
-    parse_ridge,
     ridge_option,
     seed_option,
 )
@@ -29,17 +29,17 @@ OF_BLOCKS = (*NOT_INCREMENTAL, "identity_projection", "from_phi0", "incremental"
 FIXED_BITS = 11  # steps of 0.0005, up to ±16
 DEFAULTS: dict[str, Any] = {
     "layers": 10,
-    "ridge": 1.0,
+    "ridge": Fixed(1.0),
     "block_ridge": 0.1,
     "activation": "gelu",
     "phi0_activation": "tanh",
 }
 # The paper's appendix E, and its released run script, where Φ_0 is tanh for every activation.
 PRESETS: dict[str, dict[str, Any]] = {
-    "cifar10": {"layers": 20, "ridge": 10.0, "block_ridge": 0.1},
-    "cifar100": {"layers": 20, "ridge": 1.0, "block_ridge": 0.01},
-    "tiny-imagenet": {"layers": 20, "ridge": 1.0, "block_ridge": 0.01},
-    "released-script": {"layers": 20, "ridge": 1.0, "block_ridge": 0.05},
+    "cifar10": {"layers": 20, "ridge": Fixed(10.0), "block_ridge": 0.1},
+    "cifar100": {"layers": 20, "ridge": Fixed(1.0), "block_ridge": 0.01},
+    "tiny-imagenet": {"layers": 20, "ridge": Fixed(1.0), "block_ridge": 0.01},
+    "released-script": {"layers": 20, "ridge": Fixed(1.0), "block_ridge": 0.05},
 }
 PAPER = "paper"  # of a run: the preset of its data set, else that of the released script
 
@@ -63,7 +63,7 @@ class DeepAFLOptions(HeadOptions):
         None, "width d_F of σ(Φ_t B_t)", at_least=1, unset="the value of --width",
         only={"hidden": True}, of_axes=True,
     )  # fmt: skip
-    ridge: str | float | None = ridge_option(
+    ridge: OneRidge | None = ridge_option(
         None, "ridge λ of every W_t", unset=str(DEFAULTS["ridge"])
     )
     block_ridge: float | None = option(
@@ -198,7 +198,6 @@ class DeepAFLOptions(HeadOptions):
             self._set(**{name: value if given is None else given})
         phi, hidden = self.feature_width or self.width, self.hidden_width or self.width
         self._set(feature_width=phi, hidden_width=hidden, width=phi, preset=None)
-        self._set(ridge=parse_ridge(self.ridge or 0.0))
 
     def _check_deepening(self) -> None:
         if self.deepening == RESIDUAL and self.label_encoding:
@@ -263,9 +262,10 @@ class DeepAFLOptions(HeadOptions):
         return float(self.block_ridge or 0.0)
 
     @property
-    def lam(self) -> str | float:
-        """λ, or how it is chosen."""
-        return self.ridge or 0.0
+    def lam(self) -> OneRidge:
+        """λ, or how it is chosen; known after the defaults are in."""
+        assert self.ridge is not None
+        return self.ridge
 
     @property
     def widths(self) -> tuple[int, int]:

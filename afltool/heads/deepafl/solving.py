@@ -16,6 +16,7 @@ from ...math.sandwich import bytes_needed, low_rank, reconstructing
 from ...math.triangle import unpack
 from ...values.arrays import F64
 from ...values.phases import Phase
+from ...values.ridge import Fixed
 from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM
 from ..least_squares import Problem, chosen_ridge, held_out, solve
@@ -67,7 +68,7 @@ def solve_weights(
     side = len(total.arrays[CROSS])
     memory.need(8 * 5 * side * side, f"the weights of {side} features")
     problem = Problem.of(total)
-    choice = chosen_ridge(o.lam, problem, None if isinstance(o.lam, float) else validation)
+    choice = chosen_ridge(o.lam, problem, None if isinstance(o.lam, Fixed) else validation)
     facts: Facts = {"features": side}
     if choice.ridge > 0 and not choice.path:
         # The ridge makes it positive definite, so the spectrum, which would cost more, is not

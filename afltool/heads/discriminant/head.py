@@ -30,7 +30,7 @@ from ..array_names import CROSS, GRAM
 from ..base import Block, Gathered, Head, add_up, expect_shape, note_round
 from ..least_squares import fraction_bits
 from . import rules
-from .options import RIDGE, DiscriminantOptions
+from .options import DiscriminantOptions
 
 CLASS_SUMS, SQUARES, GRAMS = Phase("class-sums"), "squares", "grams"
 AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53
@@ -102,7 +102,7 @@ class DiscriminantHead(Head):
         moments = Moments.of(self._squares(total, bits), H, total.class_counts)
         ridge = o.shrinkage * max(float(moments.centred.mean()), 0.0)
         if o.rule == "fed3r":
-            ridge = RIDGE if o.ridge is None else float(o.ridge)
+            ridge = o.lam
         if o.rule == "naive-bayes":
             ridge = rules.VARIANCE_FLOOR * max(float(moments.centred.max()), 0.0)
         moments.check(ridge, constant=True)
@@ -126,8 +126,7 @@ class DiscriminantHead(Head):
             return self._quadratic(total.arrays[GRAMS], H, counts, bits)
         G = gram_matrix(total.arrays[GRAM], bits)
         if o.rule == "fed3r":
-            ridge = RIDGE if o.ridge is None else float(o.ridge)
-            return {"weights": rules.fed3r(G, H, counts, ridge)}
+            return {"weights": rules.fed3r(G, H, counts, o.lam)}
         covariance = {"lda": rules.within, "fedcgs": rules.total}[o.rule](G, H, counts)
         return {"weights": rules.linear(covariance, H, counts, o.shrinkage)}
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ...errors import UsageError
 from ...options import option
-from ..options import HeadOptions, parse_ridge
+from ...values.ridge import Fixed, parse_ridge
+from ..options import NUMBER, HeadOptions, ridge_option
 
 #: Rule → the options that it takes beside ``rule``.
 RULES: dict[str, tuple[str, ...]] = {
@@ -20,6 +21,13 @@ RULES: dict[str, tuple[str, ...]] = {
 RIDGE = 0.01  # of Fed3R
 
 
+def _fixed(value: str | float) -> Fixed:
+    ridge = parse_ridge(value)
+    if not isinstance(ridge, Fixed):
+        raise UsageError(f"--ridge of fed3r is a number ≥ 0; found {value!r}")
+    return ridge
+
+
 @dataclass(frozen=True, kw_only=True)
 class DiscriminantOptions(HeadOptions):
     """Options of the classifiers that need one round: each rule solves from sums by class."""
@@ -29,8 +37,8 @@ class DiscriminantOptions(HeadOptions):
         0.0, "s of the covariance (1 − s)Σ + s tr(Σ)/d I (lda, fedcgs, qda)",
         at_least=0, at_most=1, at_solve=True,
     )  # fmt: skip
-    ridge: str | float | None = option(
-        None, "ridge λ of fed3r, a number ≥ 0", at_solve=True, unset=f"{RIDGE:g}"
+    ridge: Fixed | None = ridge_option(
+        None, "ridge λ of fed3r", unset=f"{RIDGE:g}", parse=_fixed, grammar=NUMBER
     )
 
     def check(self) -> None:
@@ -38,10 +46,11 @@ class DiscriminantOptions(HeadOptions):
         for name, none in (("shrinkage", 0.0), ("ridge", None)):
             if getattr(self, name) != none and name not in takes:
                 raise UsageError(f"--rule {self.rule} takes no --{name}; leave it out")
-        if self.ridge is not None:
-            self._set(ridge=parse_ridge(self.ridge))
-            if not isinstance(self.ridge, float):
-                raise UsageError(f"--ridge of fed3r is a number ≥ 0; found {self.ridge!r}")
+
+    @property
+    def lam(self) -> float:
+        """λ of fed3r."""
+        return RIDGE if self.ridge is None else self.ridge.value
 
 
 OPTIONS = DiscriminantOptions

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...options import option
+from ...values.ridge import Auto, OneRidge
 from ..options import (
     ACTIVATIONS,
     COMPUTE,
@@ -25,7 +26,7 @@ class RandomFeaturesOptions(LeastSquaresOptions):
         "width", "activation", "with_linear", "seed", "projection", "compute",
     )  # fmt: skip
 
-    ridge: str | float = ridge_option("auto")
+    ridge: OneRidge = ridge_option(Auto())
     width: int = option(8192, "number of random features", at_least=1)
     activation: str = option("tanh", "activation σ", choices=ACTIVATIONS)
     with_linear: bool = option(False, "use the raw features beside the random ones")

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...options import option
-from ..options import HeadOptions, gamma_option, parse_ridge, ridge_option, seed_option
+from ...values.ridge import Auto, OneRidge
+from ..options import HeadOptions, gamma_option, ridge_option, seed_option
 
 # Largest D = E·V of the default number of codes: it takes 3.2 GB and half a minute to solve. Up to
 # 768 features use every digit. It must not depend on the machine, because all sites need the same
@@ -63,7 +64,7 @@ class SafleOptions(HeadOptions):
     with_linear: bool = option(
         False, "hybrid: fit the raw features as well, in the same least-squares problem"
     )
-    ridge: str | float = ridge_option("auto", "ridge λ of the codes")
+    ridge: OneRidge = ridge_option(Auto(), "ridge λ of the codes")
     linear_ridge: float = option(
         1.0, "ridge of the raw features of a hybrid", at_least=0, at_solve=True
     )
@@ -75,7 +76,6 @@ class SafleOptions(HeadOptions):
     )  # fmt: skip
 
     def check(self) -> None:
-        self._set(ridge=parse_ridge(self.ridge))
         if self.every_digit and self.experts is not None:
             raise UsageError(
                 f"--every-digit decides the number of codes; found --experts {self.experts} beside "

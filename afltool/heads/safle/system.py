@@ -11,10 +11,11 @@ from ...errors import InvalidDataError, NumericalError
 from ...math import ridge as rr
 from ...math.counts import fill_lower, quadratic
 from ...math.moments import Moments
-from ...math.ridge_choice import FactoredSystem, choose
+from ...math.ridge_choice import FactoredSystem, choose, tried
 from ...values.arrays import F64
+from ...values.ridge import Fixed, OneRidge
 from ...values.statistics import Statistics
-from ..least_squares import fraction_bits, ridges_of
+from ..least_squares import fraction_bits
 
 MIN_NORM_SIDE = 4096  # an eigendecomposition of this side takes about a minute on two cores
 START = 0.1  # of the mean diagonal N/V, where the search for a ridge starts
@@ -39,20 +40,20 @@ class CountedSystem:
             self.H = np.vstack([cross, codes])
 
     def solve(
-        self, ridge: str | float, linear_ridge: float, held: Callable[[F64], float] | None
+        self, ridge: OneRidge, linear_ridge: float, held: Callable[[F64], float] | None
     ) -> tuple[F64, dict[str, Any]]:
         """Weights (raw + D, C) and facts for the report; ridge 0 means the minimum norm."""
         if self.raw and self.clean:  # the codes of a group add up to a constant
             squares = np.diag(rr.gram_matrix(self.arrays["gram"], self.bits))
             moments = Moments.of(squares, self.H[: self.raw], self.counts)
             moments.check(linear_ridge, constant=True)
-        if ridge == 0:
+        if ridge == Fixed(0.0):
             return self._minimum_norm(linear_ridge, held)
         system = FactoredSystem(
             self.matrix, self.H, float(self.rows), self.rows,
             lambda value: self._penalty(value, linear_ridge), START * self.rows / self.size,
         )  # fmt: skip
-        choice = choose(system, ridges_of(ridge), held)
+        choice = choose(system, tried(ridge), held)
         report = {key: value for key, value in choice.point.items() if value is not None}
         report |= {"features": self.side, **self._of_raw(linear_ridge), **choice.report()}
         return choice.weights(), report
