@@ -19,10 +19,11 @@ from afltool.cli.app import app
 from afltool.heads import OPTIONS
 from afltool.plans.config import FIELDS
 
+# Not "email": importlib.metadata, which finds the doors, loads it.
 HEAVY = (
     "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "h5py", "matplotlib", "sklearn",
     "PIL", "pyarrow", "cryptography", "pydantic", "pydantic_core", "rich", "markdown_it",
-    "pygments", "email", "asyncio", "multiprocessing", "unittest",
+    "pygments", "asyncio", "multiprocessing", "unittest",
 )  # fmt: skip
 
 

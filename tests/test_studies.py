@@ -34,7 +34,7 @@ from afltool.files.scratch import Scratch
 from afltool.options.partition import PartitionOptions
 from afltool.papers import execution, grid, times
 from afltool.papers.axes import axes_of
-from afltool.papers.cells import own_names
+from afltool.papers.baselines import own_names
 from afltool.papers.description import find, read, shipped_names
 from afltool.papers.execution import check_heads, study
 from afltool.papers.layout import StudyFolder

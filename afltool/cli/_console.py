@@ -6,19 +6,19 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 import typer
-import typer.core
 
 from .. import progress
 from ..errors import AflError
 from ..inputs import distinct_files
 from ..values.escaping import shown
 from . import _help
+from ._parts import Group, added
 from ._signals import leave
 from ._streams import BROKEN_PIPE, say_lines, tell
 
@@ -85,7 +85,7 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
 
 
-class Commands(typer.core.TyperGroup):
+class Commands(Group):
     """All commands; Typer's messages about a wrong command line are escaped like all others."""
 
     def parse_args(self, context: Any, words: list[str]) -> list[str]:
@@ -95,6 +95,9 @@ class Commands(typer.core.TyperGroup):
             say_lines(text)
             context.exit(0 if _help.is_asked(words) else 2)
         return super().parse_args(context, words)
+
+    def added(self) -> Mapping[str, Any]:
+        return added()
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _usage_errors():

@@ -32,18 +32,23 @@ def asked_for(command: Any, path: str, words: Sequence[str]) -> str | None:
     """
     last = ""
     for word in words:
-        inner = getattr(command, "commands", {})
         if word in (*SHORT, LONG):
             return text_of(command, path, everything=word == LONG)
         if word == "--":
             return None
-        if word in inner:
-            command, path = inner[word], f"{path} {word}"
+        inner = None if word.startswith("-") else _command(command, word)
+        if inner is not None:
+            command, path = inner, f"{path} {word}"
             last = word
     nothing_more = list(words[-1:]) == [last] or not words
-    if getattr(command, "commands", {}) and nothing_more:
+    if nothing_more and getattr(command, "commands", {}):
         return text_of(command, path, everything=False)
     return None
+
+
+def _command(group: Any, name: str) -> Any:
+    """The command of this name in a group; None where there is none."""
+    return group.get_command(None, name) if hasattr(group, "get_command") else None
 
 
 def text_of(command: Any, path: str, everything: bool) -> str:

@@ -1,4 +1,4 @@
-"""The command `afltool` and its global options; the commands themselves are beside it."""
+"""The command `afltool` and its global options; the commands are beside it and behind doors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from ..papers import commands as study
-from ..rivals import commands as rivals
 from . import _console, _summary, batch, data, look, privacy, road
 from ._console import Commands
 from ._streams import say
@@ -61,7 +59,5 @@ def afltool(
 data.add_to(app)
 road.add_to(app)
 look.add_to(app)
-rivals.add_to(app)
-study.add_to(app)
 batch.add_to(app)
 privacy.add_to(app)

@@ -12,6 +12,7 @@ from ..options.used_with import ABSENT, OnlyWith
 from ..plans.config import RunConfig, read_config
 from ..plans.slurm.site import Site, make_site
 from ._options import add, of_run, parameters
+from ._parts import ask
 from ._streams import say, say_lines, tell
 from ._types import FieldName, Json, print_field, print_json
 
@@ -87,16 +88,13 @@ def status(
     as_json: Annotated[Json, OnlyWith({"field": ABSENT})] = False,
 ) -> None:
     """Show what of a run or study is done, running, failed or stale, and how to continue it."""
-    from ..papers.layout import StudyFolder
-    from ..papers.listings import status as look_at_study
     from ..plans.slurm.states import status as look
-    from ..show.tables import print_status, print_study
+    from ..show.tables import print_status
 
-    of_study = StudyFolder.is_one(folder)
-    found = look_at_study(folder) if of_study else look(folder)
+    found, show = ask("status_of", folder) or (look(folder), print_status)
     if name is not None:
         print_field(found, name, folder)
     elif as_json:
         print_json(found)
     else:
-        (print_study if of_study else print_status)(found)
+        show(found)

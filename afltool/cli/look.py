@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InputError, UsageError
+from ..errors import InputError
 from ..options.plot import RocOptions, SizeOptions
 from ..options.used_with import ABSENT, OnlyWith
-from ..papers.options import PictureOptions
 from ._options import add
+from ._parts import Group, ask
 from ._streams import say, tell
 from ._types import FieldName, Json, Overwrite, passing, print_field, print_json
 
@@ -41,6 +41,7 @@ def add_to(app: typer.Typer) -> None:
     add(app, "info", info)
     add(app, "verify", verify)
     plot = typer.Typer(
+        cls=Group,
         no_args_is_help=True,
         help="Draw pictures: partition, confusion, reliability, roc, ridge-path, rounds, study.",
     )
@@ -54,7 +55,6 @@ def add_to(app: typer.Typer) -> None:
         stage = f"plot:{name.replace('-', '_')}_picture"
         passing(plot, name, stage, ("file", Path, file), says, options, Picture, has_json=False)
     add(plot, "rounds", plot_rounds, options=SizeOptions)
-    add(plot, "study", plot_study, options=PictureOptions)
     app.add_typer(plot, name="plot")
 
 
@@ -128,20 +128,16 @@ def plot_rounds(
     if len(source) == 1:
         say(rounds_picture(source[0], out, overwrite=overwrite, **options))
         return
-    from ..papers.plots import runs_by_name
-
-    say(compared_picture(runs_by_name(source), out, overwrite=overwrite, **options))
+    say(compared_picture(_by_name(source), out, overwrite=overwrite, **options))
 
 
-def plot_study(
-    folder: Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a study")],
-    out: Picture,
-    options: dict[str, Any],
-    overwrite: Overwrite = False,
-) -> None:
-    """Draw a figure of a study against an option: a line for each method, bars over seeds."""
-    from ..papers.plots import study_picture
-
-    if "x" not in options:
-        raise UsageError("--x is needed: an option such as alpha, or a figure")
-    say(study_picture(folder, out, overwrite=overwrite, **options))
+def _by_name(paths: list[Path]) -> dict[tuple[str, ...], list[Path]]:
+    """Runs by the names of their files or folders; those of another part as it names them."""
+    theirs, left = ask("runs_by_name", paths) or ({}, paths)
+    named: dict[tuple[str, ...], list[Path]] = {}
+    for path in left:
+        name = path.resolve().stem if path.is_file() else path.resolve().name
+        named[str(path) if (name,) in named else name,] = [path]
+    for line, alike in theirs.items():
+        named.setdefault(line, []).extend(alike)
+    return named

@@ -11,7 +11,8 @@ from ..heads import OPTIONS, make_options
 from ..options import flag
 from ..plans.config import FIELDS, PARTS, HereOptions
 from ..plans.summary import PRESET, plain
-from .cells import LABEL, Cell, own_names
+from .baselines import made_settings, own_names
+from .cells import LABEL, Cell
 
 
 def axes_of(cell: Cell) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def changed_default(cell: Cell, found: Mapping[str, Any]) -> str | None:
 def _now(cell: Cell) -> dict[str, Any]:
     """The options that decide the result, as the program resolves them now; no paths."""
     if cell.method is not None:
-        settings = cell.made_settings().as_dict()
+        settings = made_settings(cell.method, cell.settings).as_dict()
         return {k: plain(v) for k, v in settings.items() if v != "auto"}
     return {
         name: value

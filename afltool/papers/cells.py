@@ -22,17 +22,14 @@ from ..options import flag
 from ..options.features import ExtractOptions
 from ..options.partition import PartitionOptions
 from ..plans.config import FIELDS, KEEP_LAST, RunConfig, named_fields
-from ..rivals import make_settings, method_class, preset_of
-from ..rivals.options import BaselineOptions
-from ..rivals.settings import Settings
 from ..sources.extraction.store import store_folder
 from ..values.digest import Digest, file_sha256, file_state
+from .baselines import made_settings, own_names, values
 from .layout import StudyFolder
 
 LABEL, BASELINE, SEED = "label", "baseline", "seed"  # keys of a study that are not options
 #: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
-OF_BASELINE = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
 OF_PARTITION = {"partition", *(name for part, name, _ in named_fields() if part == "partition")}
 _KEY = 16  # digits of the names of cells
 
@@ -62,24 +59,11 @@ class Cell:
     def key(self) -> str:
         """The name of its folder; it is equal for equal data, options and method."""
         found = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
-        content = [self.method, {k: _meaning("", v) for k, v in self._values().items()}, found]
+        own = {} if self.method is None else values(self.method, self.settings)
+        content = [self.method, {k: _meaning("", v) for k, v in own.items()}, found]
         start = self.method or Path(self.config.own.head).stem
         start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
-
-    def _values(self) -> Mapping[str, Any]:
-        """The settings of the baseline; a preset by its values, which several papers share."""
-        values, preset = dict(self.settings), self.settings.get("preset")
-        if self.method is None or preset is None:
-            return values
-        del values["preset"]
-        return {**preset_of(self.method, preset), **values}
-
-    def made_settings(self) -> Settings:
-        """All settings of the baseline, its preset and defaults resolved."""
-        assert self.method is not None
-        own = {k: v for k, v in self.settings.items() if k not in OF_BASELINE}
-        return make_settings(self.method, own, self.settings.get("preset"))
 
     def commands(self, folder: StudyFolder) -> tuple[list[list[str]], list[str]]:
         """Its command line, after those of the commands that it needs."""
@@ -215,21 +199,8 @@ def _baseline(setting: Mapping[str, Any], method: str, given: dict[str, Any]) ->
     for name in rest.keys() - OF_BOTH:
         raise UsageError(f"{flag(name)} is no option of baseline {method}, its data or clients")
     cell = Cell(setting, RunConfig(**rest).with_absolute_paths(), method, told)
-    cell.made_settings()  # refuses wrong values
+    made_settings(method, told)  # refuses wrong values
     return cell
-
-
-@lru_cache
-def own_names(method: str) -> dict[str, str]:
-    """The names of a baseline's options in a study.
-
-    It is the option's own name, or ``method-NAME`` if the partition has an option of that name.
-    """
-    settings = {f.name for f in fields(method_class(method).settings_class)}
-    return {
-        f"method_{name}" if name in _names(PartitionOptions) else name: name
-        for name in settings | OF_BASELINE
-    }
 
 
 def _names(cls: type[Any]) -> set[str]:

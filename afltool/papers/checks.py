@@ -11,6 +11,7 @@ from ..options.shards import parse_shard
 from ..plans.checks import check_before, check_rows, holds_clients_out
 from ..plans.layout import RunFolder
 from . import times
+from .baselines import made_settings
 from .cells import Cell
 from .description import MOST_CELLS, Study
 from .layout import StudyFolder
@@ -55,7 +56,8 @@ def _check(cell: Cell, folder: StudyFolder, here: bool, known: set[str]) -> None
         return
     places = dict(zip(("train", "test"), cell.files(folder), strict=False))
     check_rows(cell.config, places, here=here, known=known)
-    cell.made_settings().check_rate(holds_clients_out(cell.config), "the partition")
+    settings = made_settings(cell.method, cell.settings)
+    settings.check_rate(holds_clients_out(cell.config), "the partition")
 
 
 def part_of(cells: list[Cell], only: str | None) -> list[Cell]:

@@ -1,7 +1,8 @@
-"""Commands for studies: study, table, report."""
+"""The door of studies: the commands study, table, report and plot study; what status says."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,12 +12,13 @@ from ..cli._options import add, of_run, parameters, used_with
 from ..cli._streams import say, say_lines
 from ..cli._types import Json, Overwrite, print_json
 from ..cli.batch import check_submit, show_scripts, submitted
+from ..cli.look import Picture
 from ..errors import UsageError
 from ..options.csv_files import CsvOptions, check_formulas
 from ..options.files import Files
 from ..options.used_with import ABSENT, GIVEN, OnlyWith
 from ..plans.slurm.site import Site, make_site
-from .options import StudyOptions, TableOptions
+from .options import PictureOptions, StudyOptions, TableOptions
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,6 +28,27 @@ def add_to(app: typer.Typer) -> None:
     add(app, "study", study, how=how, of_site=of_site, options=of_run())
     add(app, "table", table, options=TableOptions, csv=CsvOptions)
     add(app, "report", report, options=TableOptions)
+    plot = typer.Typer()
+    add(plot, "study", plot_study, options=PictureOptions)
+    app.add_typer(plot, name="plot")
+
+
+def status_of(folder: Path) -> tuple[dict[str, Any], Callable[[dict[str, Any]], None]] | None:
+    """For `status`: the state of a study's cells, and what prints it; None of another folder."""
+    from .layout import StudyFolder
+
+    if not StudyFolder.is_one(folder):
+        return None
+    from .listings import print_status, status
+
+    return status(folder), print_status
+
+
+def runs_by_name(paths: list[Path]) -> tuple[dict[tuple[str, ...], list[Path]], list[Path]] | None:
+    """For `plot rounds`: see `plots.runs_by_name`."""
+    from .plots import runs_by_name as named
+
+    return named(paths)
 
 
 _OF_RUNS = {"shards", "clients_per_task", "fan_in"}  # of a site: they divide the jobs of one run
@@ -170,6 +193,17 @@ def report(
     from .pages import report as make
 
     say(make(folder, out, overwrite=overwrite, **options))
+
+
+def plot_study(
+    folder: Folder, out: Picture, options: dict[str, Any], overwrite: Overwrite = False
+) -> None:
+    """Draw a figure of a study against an option: a line for each method, bars over seeds."""
+    from .plots import study_picture
+
+    if "x" not in options:
+        raise UsageError("--x is needed: an option such as alpha, or a figure")
+    say(study_picture(folder, out, overwrite=overwrite, **options))
 
 
 def _list(found: list[dict[str, Any]]) -> str:

@@ -15,11 +15,11 @@ from ..files.locks import one_at_a_time
 from ..heads import OPTIONS
 from ..plans.config import FIELDS, HEAD_NAMES, PARTS, absolute
 from ..plans.toml import known_key
-from ..rivals import METHODS
 from ..values.json_text import json_text
 from . import grid
 from .axes import NO_AXES
-from .cells import BASELINE, LABEL, OF_BASELINE, OF_BOTH, SEED, Cell, make_cell, own_names
+from .baselines import METHODS, OF_BASELINE, own_names
+from .cells import BASELINE, LABEL, OF_BOTH, SEED, Cell, make_cell
 from .layout import StudyFolder
 from .options import TableOptions, names_of
 from .published import published

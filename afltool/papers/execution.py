@@ -35,12 +35,12 @@ from ..plans.here import link_file, run
 from ..plans.last_round import last_round, remove_rounds
 from ..plans.layout import RunFolder
 from ..plans.shared import Shared, extract_key, partition_key
-from ..rivals.stage import baseline
 from ..stages.extract import extract
 from ..stages.partition import partition
 from ..stages.solve import solve
 from . import times
-from .cells import OF_BASELINE, Cell
+from .baselines import baseline
+from .cells import Cell
 from .checks import check_cells, check_size, part_of
 from .description import Study, asked_for
 from .layout import StudyFolder
@@ -230,12 +230,8 @@ class _Execution:
             run(cell.config, out, overwrite=again, shared=self.shared)
         else:
             train, test, clients = self.prepared(cell)
-            own = {k: v for k, v in cell.settings.items() if k in OF_BASELINE}
-            settings = {k: v for k, v in cell.settings.items() if k not in OF_BASELINE}
-            baseline(
-                cell.method, train, out, settings=settings, overwrite=again, partition=clients,
-                test=test, **own,
-            )  # fmt: skip
+            files = {"partition": clients, "test": test}
+            baseline(cell.method, train, out, cell.settings, overwrite=again, **files)
         found: dict[str, Any] = read_json(out / SUMMARY, "a summary")
         return found
 

@@ -86,6 +86,20 @@ def status(root: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def print_status(found: dict[str, Any]) -> None:
+    """The cells of a study by their state, and the command that continues it."""
+    from ..show.tables import print_parts
+    from ..show.terminal import cell
+
+    rows = []
+    for one in found["cells"]:
+        what = one["why"] or ("" if one["top1"] is None else f"top-1 {one['top1']:.2%}")
+        rows.append((one["name"], one["state"], what))
+    counts = ", ".join(f"{number} {state}" for state, number in found["counts"].items())
+    said = f"{cell(found['study'])}: {counts}: {cell(found['folder'])}"
+    print_parts(rows, said, found["continue"])
+
+
 def _continue(folder: StudyFolder) -> str:
     """The command that carries out what is missing; it submits jobs if jobs have begun it."""
     if folder.jobs.is_dir():

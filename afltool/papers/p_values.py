@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MismatchError, UsageError
-from ..files.folders import BaselineFolder
 from ..math.metrics.intervals import SAMPLES, mcnemar, paired_bootstrap
 from ..plans.layout import RunFolder
 from ..stages.evaluate import right_rows
+from . import baselines
 from .cells import SEEDS
 from .crosstab import Crosstab, Entry, Key, Record
 from .description import Study
@@ -71,7 +71,7 @@ def heads_of(study: Study, folder: StudyFolder) -> Heads:
             run = RunFolder(place)
             paths = run.head(len(summary["bytes_per_client"])), run.features("test")
         else:
-            paths = place / BaselineFolder.HEAD, cell.files(folder)[1]
+            paths = place / baselines.HEAD, cell.files(folder)[1]
         found[source_of(summary)] = paths
     return Heads(found)
 

@@ -39,26 +39,25 @@ def study_picture(
     return plot_series(series, words(x), o.y, Path(out), overwrite, o)
 
 
-def runs_by_name(paths: Sequence[Path]) -> dict[Name, list[Path]]:
-    """The runs of each line of a picture, by its name.
+def runs_by_name(paths: Sequence[Path]) -> tuple[dict[Name, list[Path]], list[Path]] | None:
+    """The cells of studies of each line of a picture, by its name, and the paths that are no cells.
 
-    Cells of a study are named by their labels and the options that differ, and those that differ
-    in seeds alone are one line; without a result they are left out. Other runs have the names of
-    their files or folders.
+    Cells are named by their labels and the options that differ, and those that differ in seeds
+    alone are one line; without a result they are left out. None where no path is a cell.
     """
-    named: dict[Name, list[Path]] = {}
     studies: dict[Path, list[Path]] = {}
+    left = []
     for path in paths:
         root = path.resolve().parent.parent
         if StudyFolder.is_one(root) and path.resolve() == StudyFolder(root).cell(path.name):
             studies.setdefault(root, []).append(path)
-            continue
-        name = path.resolve().stem if path.is_file() else path.resolve().name
-        named[str(path) if (name,) in named else name,] = [path]
+        else:
+            left.append(path)
+    named: dict[Name, list[Path]] = {}
     for root, cells in studies.items():
         for line, alike in _cells_by_name(root, cells).items():
             named.setdefault(line, []).extend(alike)
-    return named
+    return (named, left) if studies else None
 
 
 def _cells_by_name(root: Path, paths: Sequence[Path]) -> dict[Name, list[Path]]:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import AflError
-from ..files.folders import SUMMARY, BaselineFolder
+from ..files.folders import SUMMARY
 from ..files.hdf5 import read_header
 from ..inputs import distinct_files, read_json
 from ..plans.layout import RunFolder
+from . import baselines
 from .axes import changed_default
 from .cells import BASELINE, LABEL, Cell
 from .layout import StudyFolder
@@ -38,7 +39,7 @@ def _kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
         return None
     try:
         found = read_json(place / SUMMARY, "a summary")
-        head = place / BaselineFolder.HEAD
+        head = place / baselines.HEAD
         if cell.method is None:
             head = RunFolder(place).head(len(found["bytes_per_client"]))
         intact = read_header(head, "head")["digest"] == found["head_digest"]

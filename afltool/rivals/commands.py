@@ -1,4 +1,4 @@
-"""The command `baseline`: rivals on cached features; each method has options of its own."""
+"""The door of the rivals: the command `baseline`; each method has options of its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from ..cli._options import add, parameters
 from ..cli._types import Json, Overwrite, show_folder
+from ..values.escaping import byte_text
 from . import METHODS, method_class
 from .options import BaselineOptions
 
@@ -56,15 +57,34 @@ def _baseline_command(name: str) -> Any:
         overwrite: Overwrite = False,
         as_json: Json = False,
     ) -> None:
-        from ..files.folders import BaselineFolder
-        from ..show.tables import print_baseline
+        from .layout import BaselineFolder
         from .stage import baseline as stage
 
         folder = stage(name, features, out, settings=settings, overwrite=overwrite, **options)
-        show_folder(folder, BaselineFolder.SUMMARY, as_json, print_baseline)
+        show_folder(folder, BaselineFolder.SUMMARY, as_json, _print)
 
     baseline.__doc__ = _says(name)
     return baseline
+
+
+def _print(found: dict[str, Any]) -> None:
+    """The three accuracies of a baseline and what they cost, on stderr."""
+    from ..show.tables import tell_facts
+
+    facts = []
+    for name, one in found["accuracies"].items():
+        spread = f", spread {one['top1_spread']:.2%}" if "top1_spread" in one else ""
+        largest = f", largest {one['top1_max']:.2%}" if "top1_max" in one else ""
+        note = f" ({one['note']})" if "note" in one else ""
+        text = f"{one['top1']:.2%}{largest}{spread} in round {one['round']}{note}"
+        facts.append((name.replace("_", " "), text))
+    up, down = (byte_text(found[f"{way}_bytes"]) for way in ("upload", "download"))
+    facts.append(("a client sends", f"{up} and gets {down} in all rounds"))
+    seconds = f"clients {found['client_seconds']:.1f}, server {found['server_seconds']:.1f}"
+    facts.append(("processor seconds", seconds))
+    if found["rates_tried"]:
+        facts.append(("learning rate", f"{found['settings']['lr']:g}, by held-out clients"))
+    tell_facts(facts, found["rounds"])
 
 
 def _says(name: str) -> str:

@@ -24,7 +24,6 @@ from ..cache import memory
 from ..errors import OutputExistsError, UsageError
 from ..files.checkpoints import load_checkpoint, save_checkpoint
 from ..files.features import Features, check_alike, open_features
-from ..files.folders import BaselineFolder
 from ..files.heads import save_head
 from ..files.outputs import check_output
 from ..files.own_files import check_own, is_rates, is_rounds, is_summary
@@ -43,6 +42,7 @@ from ..values.statistics import Context
 from . import make_settings
 from .clients import Clients, dealt, tensor
 from .head_file import head_of
+from .layout import BaselineFolder
 from .options import BaselineOptions
 from .runner import Measured, Run, State
 from .settings import Settings

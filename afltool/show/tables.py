@@ -172,33 +172,15 @@ def print_summary(summary: dict[str, Any]) -> None:
         ("digest of the total", summary["total_digest"]),
         ("the solved head", FINAL_HEAD),
     ]
-    _tell(facts, rounds)
+    tell_facts(facts, rounds)
 
 
-def _tell(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]]) -> None:
+def tell_facts(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]]) -> None:
     """Facts on stderr, and a table of the rounds if there are several."""
     console = on_stderr()
     print_words(console, facts_table(facts))
     if len(rounds) > 1:
         print_whole(console, rounds_table(rounds))
-
-
-def print_baseline(found: dict[str, Any]) -> None:
-    """The three accuracies of a baseline and what they cost, on stderr."""
-    facts = []
-    for name, one in found["accuracies"].items():
-        spread = f", spread {one['top1_spread']:.2%}" if "top1_spread" in one else ""
-        largest = f", largest {one['top1_max']:.2%}" if "top1_max" in one else ""
-        note = f" ({one['note']})" if "note" in one else ""
-        text = f"{one['top1']:.2%}{largest}{spread} in round {one['round']}{note}"
-        facts.append((name.replace("_", " "), text))
-    up, down = (byte_text(found[f"{way}_bytes"]) for way in ("upload", "download"))
-    facts.append(("a client sends", f"{up} and gets {down} in all rounds"))
-    seconds = f"clients {found['client_seconds']:.1f}, server {found['server_seconds']:.1f}"
-    facts.append(("processor seconds", seconds))
-    if found["rates_tried"]:
-        facts.append(("learning rate", f"{found['settings']['lr']:g}, by held-out clients"))
-    _tell(facts, found["rounds"])
 
 
 def _by_stage(stages: list[dict[str, Any]]) -> list[tuple[str, float, str]]:
@@ -219,21 +201,10 @@ def print_status(found: dict[str, Any]) -> None:
         said = f": {work['said']} ({work['log']})" if work["said"] else ""
         tasks = f"{work['done']} of {work['tasks']} {job}{failed}{said}"
         rows.append((f"{work['name']}, round {work['round']}", work["state"], tasks))
-    _print_parts(rows, f"{found['state']}: {cell(found['folder'])}", found["continue"])
+    print_parts(rows, f"{found['state']}: {cell(found['folder'])}", found["continue"])
 
 
-def print_study(found: dict[str, Any]) -> None:
-    """The cells of a study by their state, and the command that continues it."""
-    rows = []
-    for one in found["cells"]:
-        what = one["why"] or ("" if one["top1"] is None else f"top-1 {one['top1']:.2%}")
-        rows.append((one["name"], one["state"], what))
-    counts = ", ".join(f"{number} {state}" for state, number in found["counts"].items())
-    said = f"{cell(found['study'])}: {counts}: {cell(found['folder'])}"
-    _print_parts(rows, said, found["continue"])
-
-
-def _print_parts(rows: Iterable[Sequence[object]], said: str, command: str) -> None:
+def print_parts(rows: Iterable[Sequence[object]], said: str, command: str) -> None:
     """What is done and what is not, a line in all, and the command that continues."""
     console = on_stdout()
     print_words(console, _table_of_words(list(rows)))

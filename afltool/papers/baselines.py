@@ -1,0 +1,57 @@
+"""The rivals as cells of studies have them: the one place where a study knows the rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..options.partition import PartitionOptions
+from ..rivals import METHODS as METHODS
+from ..rivals import make_settings, method_class, preset_of
+from ..rivals.layout import BaselineFolder
+from ..rivals.options import BaselineOptions
+from ..rivals.settings import Settings
+
+HEAD = BaselineFolder.HEAD
+OF_BASELINE = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
+_OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {"seed"}
+
+
+@lru_cache
+def own_names(method: str) -> dict[str, str]:
+    """The names of a baseline's options in a study.
+
+    It is the option's own name, or ``method-NAME`` if the partition has an option of that name.
+    """
+    settings = {f.name for f in fields(method_class(method).settings_class)}
+    return {
+        f"method_{name}" if name in _OF_CLIENTS else name: name for name in settings | OF_BASELINE
+    }
+
+
+def values(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a baseline; a preset by its values, which several papers share."""
+    preset = given.get("preset")
+    if preset is None:
+        return dict(given)
+    return {**preset_of(method, preset), **{k: v for k, v in given.items() if k != "preset"}}
+
+
+def made_settings(method: str, given: Mapping[str, Any]) -> Settings:
+    """All settings of a baseline, its preset and defaults resolved."""
+    return make_settings(method, _of_method(given), given.get("preset"))
+
+
+def baseline(method: str, train: Path, out: Path, given: Mapping[str, Any], **files: Any) -> None:
+    """Carry a cell out; ``files``: the partition, the test features, whether to make it again."""
+    from ..rivals.stage import baseline as stage
+
+    own = {k: v for k, v in given.items() if k in OF_BASELINE}
+    stage(method, train, out, settings=_of_method(given), **files, **own)
+
+
+def _of_method(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in given.items() if k not in OF_BASELINE}
