@@ -119,13 +119,12 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         X, y = self._checked(X, y, reset=True)
         self.classes_, codes = np.unique(y, return_inverse=True)
         self._refuse_one_class()
-        head, rounds = self._unsolved(), 0
+        head, report = self._unsolved(), dict[str, Any]()
         while head.phase() is not None:
             total = self._gather(head, X, codes)
-            head = self._absorbed(head, total)
-            rounds += 1
-        self.statistics_: Statistics | None = total if rounds == 1 else None
-        return self._solved(head)
+            head, report = self._absorbed(head, total, report)
+        self.statistics_: Statistics | None = total if head.options.one_round() else None
+        return self._solved(head, report)
 
     @available_if(_of_one_round)  # type: ignore[untyped-decorator]  # scikit-learn's
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -188,15 +187,19 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def _from(self, total: Statistics) -> Self:
         self.statistics_ = total
-        return self._solved(self._absorbed(self._unsolved(), total))
+        return self._solved(*self._absorbed(self._unsolved(), total, {}))
 
-    def _solved(self, head: Head) -> Self:
-        self.head_, self.report_ = head, head.report
+    def _solved(self, head: Head, report: dict[str, Any]) -> Self:
+        self.head_, self.report_ = head, report
         return self
 
-    def _absorbed(self, head: Head, total: Statistics) -> Head:
+    def _absorbed(
+        self, head: Head, total: Statistics, before: dict[str, Any]
+    ) -> tuple[Head, dict[str, Any]]:
+        """The head one phase further and its report, of which ``before`` was that until then."""
         try:
-            return absorbed(head, total)
+            after, done = absorbed(head, total)
+            return after, done.report(before)
         except AflError as error:
             raise ValueError(f"the head cannot be solved: {error}") from error
 
@@ -331,12 +334,15 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         made_by = recipe(
             "fit", {"params": _plain(self.get_params())}, {"head": self.head_.digest()}
         )
-        return save_head(Path(path), self.head_, made_by, context, label_type=kind)
+        return save_head(
+            Path(path), self.head_, made_by, context, report=self.report_, label_type=kind
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> AnalyticClassifier:
         """The estimator of a solved head file; it predicts, and has no statistics to add."""
-        head, header = load_head(Path(path))
+        file = load_head(Path(path))
+        head, header = file
         if head.phase() is not None or not header["classes"]:
             raise UsageError(
                 f"the head {path} is not solved yet: its next phase is {head.phase()!r}"
@@ -350,7 +356,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         with damage_as_error(Path(path)):
             found.classes_ = labels_of(header["classes"], header["provenance"].get("label_type"))
         found.n_features_in_, found.statistics_ = int(header["dim"]), None
-        return found._solved(head)
+        return found._solved(head, file.report)
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def main(train: Path, test: Path, clients: int = 1, seeds: int = 3) -> None:
                 total = noisy_total(parts, kind(epsilon, DELTA, clip, X.bits), seed)
                 for rule, ridge in ridges(total).items():
                     if kind is Noise or rule == "own":
-                        solved = with_options(head, ridge=ridge).absorb(total)
+                        solved, _ = with_options(head, ridge=ridge).absorb(total)
                         top1 = float((solved.scores(real(T)).argmax(axis=1) == z).mean())
                         found.setdefault("before" if kind is Before else rule, []).append(top1)
         means = "  ".join(f"{rule}: {np.mean(each):.2%}" for rule, each in found.items())

@@ -55,7 +55,7 @@ class Ours:
 
     def round(self) -> None:
         total, self.carried = self.head.gather(self.blocks, carried=self.carried)
-        self.head = self.head.absorb(total)
+        self.head, _ = self.head.absorb(total)
 
     def layer(self) -> None:
         self.round()

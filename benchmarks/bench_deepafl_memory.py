@@ -72,7 +72,7 @@ def make_files(folder: Path, rows: int, width: int) -> None:
         layers = int(number) - (name == "block")
         if layers in LAYERS:
             save_head(folder / f"{name[0]}{layers}.h5", head, recipe("bench", {}, {}), context)
-        head = head.absorb(head.gather([(some, labels)])[0])
+        head, _ = head.absorb(head.gather([(some, labels)])[0])
 
 
 if __name__ == "__main__":

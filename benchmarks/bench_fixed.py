@@ -62,7 +62,7 @@ def trained(train: Data, options: dict[str, object]) -> tuple[object, dict[str, 
         took["clients"] += time.process_time() - begun
         found = replace(found, context=Context({"fraction_bits": X.bits}, (), binding(head)))
         begun = time.process_time()
-        head = head.absorb(found)
+        head, _ = head.absorb(found)
         took["server"] += time.process_time() - begun
     return head, took
 

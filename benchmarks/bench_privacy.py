@@ -59,7 +59,7 @@ def noisy_total(parts: list[Statistics], made: Noise, seed: int) -> Statistics:
 def accuracy(head, summed: Statistics, X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Top-1 on the test rows, and the ridge."""
     ridge = with_ridge(summed, {}).get("ridge", 0.0)
-    solved = with_options(head, ridge=ridge).absorb(summed)
+    solved, _ = with_options(head, ridge=ridge).absorb(summed)
     return float((solved.scores(X).argmax(axis=1) == y).mean()), ridge
 
 

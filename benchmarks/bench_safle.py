@@ -65,7 +65,7 @@ def solved(train: Features, options: dict[str, Any]) -> tuple[Head, float, float
         found = head.gather(blocks)[0]
         gathered = time.perf_counter()
         context = Context(train.header["space"], train.classes, binding(head))
-        head = head.absorb(replace(found, context=context))
+        head, _ = head.absorb(replace(found, context=context))
         gathering += gathered - begun
         solving += time.perf_counter() - gathered
     return head, gathering, solving

@@ -107,7 +107,7 @@ def main(train_file: str, *shapes: str) -> None:
             experts, size = map(int, shape.split(","))
             options = {"thresholds": "file", "experts": experts, "group_size": size}
             heads = [
-                SafleHead(
+                SafleHead.begin(
                     make_options("safle", {**options, "with_linear": linear}),
                     {"thresholds": source},
                 ).bind(train.dim, len(train.classes))

@@ -51,7 +51,7 @@ def gathered(path: Path, experts: int) -> tuple[SafleHead, Statistics, Array]:
         blocks = [(X, rows.labels[at : at + len(X)]) for at, X in rows.blocks()]
         context = Context(rows.header["space"])
     histogram, _ = head.gather(blocks)
-    head = head.absorb(replace(histogram, context=context))
+    head, _ = head.absorb(replace(histogram, context=context))
     return head, head.gather(blocks)[0], head.coder().codes(blocks[0][0][:2000])
 
 

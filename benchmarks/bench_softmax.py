@@ -35,6 +35,7 @@ from afltool.files.features import open_features
 from afltool.files.statistics import save_statistics
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
+from afltool.heads.rounds import Round
 from afltool.math import softmax as sm
 from afltool.math.fixedpoint import FixedPoint, Rows
 from afltool.partitions.dealing import assign
@@ -130,8 +131,8 @@ def choose(train: str, results: str, name: str, *penalties: str) -> None:
     for penalty in map(float, penalties or PENALTIES):
         begun = time.perf_counter()
         head = started(data, {**TRIED[name], "penalty": penalty, "rounds": MOST})
-        head = fitted(head, kept, held, totals)
-        losses = [p["validation_loss"] for p in head.report["phases"][len(totals) :]]
+        rounds = [done for _, done in fitting(head, kept, held, totals)][len(totals) :]
+        losses = [done.facts["validation_loss"] for done in rounds]
         entry = {"name": name, "penalty": penalty, "bytes": sent, "losses": losses}
         with Path(results).open("a") as file:
             file.write(json.dumps(entry) + "\n")
@@ -139,30 +140,22 @@ def choose(train: str, results: str, name: str, *penalties: str) -> None:
               f"{time.perf_counter() - begun:.0f} s, {sent}", flush=True)  # fmt: skip
 
 
-def fitted(
-    head: Head, kept: Site, held: Site | None = None, totals: list[Statistics] | None = None
-) -> Head:
-    """The head after all phases."""
-    *_, last = fitting(head, kept, held, totals)
-    return last
-
-
 def fitting(
     head: Head, kept: Site, held: Site | None = None, totals: list[Statistics] | None = None
-) -> Iterator[Head]:
-    """The head after each phase; ``totals`` of the first ones, kept there, know no penalty."""
+) -> Iterator[tuple[Head, Round]]:
+    """Head and round after each phase; ``totals`` of the first ones, kept here, know no penalty."""
     totals = [] if totals is None else totals
     for number in count():
         phase = head.phase()
         if phase is None:
             return
         if phase.startswith("gradient"):
-            head = head.absorb(kept.gather(head), held and held.gather(head))
+            head, done = head.absorb(kept.gather(head), held and held.gather(head))
         else:
             if number == len(totals):
                 totals.append(kept.gather(head))
-            head = head.absorb(totals[number])
-        yield head
+            head, done = head.absorb(totals[number])
+        yield head, done
 
 
 def weighed(data: Data, owner: Array, options: Options) -> dict[str, float]:
@@ -170,7 +163,7 @@ def weighed(data: Data, owner: Array, options: Options) -> dict[str, float]:
     head = started(data, {**options, "rounds": 1})
     sites = [Site(data.some(owner == k)) for k in range(0, 100, 10)]
     pooled = Site(data.some(owner % 10 == 0))
-    found = {"first": 0.0, "round": 0.0, "down": 0.0}
+    found, downloads = {"first": 0.0, "round": 0.0, "down": 0.0}, list[int]()
     while head.phase() is not None:
         kind = "round" if str(head.phase()).startswith("gradient") else "first"
         with tempfile.TemporaryDirectory() as folder:
@@ -179,8 +172,9 @@ def weighed(data: Data, owner: Array, options: Options) -> dict[str, float]:
                 for k, site in enumerate(sites)
             ]
         found[kind] += float(np.mean(sizes))
-        head = head.absorb(pooled.gather(head))
-    found["down"] = head.report["phases"][-2]["download_bytes"]
+        head, done = head.absorb(pooled.gather(head))
+        downloads.append(done.download_bytes)
+    found["down"] = downloads[-2]
     return found
 
 
@@ -203,7 +197,7 @@ def final(train: str, test: str, results: str, *budgets: str) -> None:
         scores = []
         for seed in range(3) if TRIED[name] else (0,):
             seeded = {**options, "seed": seed} if TRIED[name] else options
-            head = fitted(started(data, seeded), Site(data))
+            *_, (head, _) = fitting(started(data, seeded), Site(data))
             scores.append(accuracy(head, fresh))
             print(f"{budget} MB, seed {seed}: {100 * scores[-1]:.2f}", file=sys.stderr, flush=True)
         shown = ", ".join(f"{100 * s:.2f}" for s in scores)
@@ -231,14 +225,18 @@ def rounds(train: str, test: str) -> None:
     data, fresh = Data.read(train), Data.read(test)
     site, totals = Site(data), list[Statistics]()
     print(machine())
-    for number, head in enumerate(fitting(started(data, {"rounds": 300}), site, None, totals)):
+    rounds = []
+    for number, (head, done) in enumerate(
+        fitting(started(data, {"rounds": 300}), site, None, totals)
+    ):
+        rounds.append(done)
         if number in (0, 5, 10, 20, 40, 80, 160, 300):
             print(f"{number} rounds: top-1 {100 * accuracy(head, fresh):.2f}", flush=True)
-    values = {"with": objectives(head)}
+    values = {"with": objectives(rounds)}
     plain = started(data, {"rounds": 170, "no_momentum": True})
-    values["without"] = objectives(fitted(plain, site, None, totals))
+    values["without"] = objectives([done for _, done in fitting(plain, site, None, totals)])
     optimum = min(values["with"])
-    norm = head.report["phases"][-1]["gradient_norm"]
+    norm = rounds[-1].facts["gradient_norm"]
     print(f"optimum {optimum:.6f}, gradient norm {norm:.1e} after 300 rounds with momentum")
     for name, found in values.items():
         within = next((i for i, v in enumerate(found) if v <= 1.01 * optimum), None)
@@ -246,8 +244,8 @@ def rounds(train: str, test: str) -> None:
         print(f"{name} momentum: {within} rounds to within 1 %; per cent above:", *above)
 
 
-def objectives(head: Head) -> list[float]:
-    return [p["objective"] for p in head.report["phases"] if "objective" in p]
+def objectives(rounds: list[Round]) -> list[float]:
+    return [done.facts["objective"] for done in rounds if "objective" in done.facts]
 
 
 # ---------------------------------------------------------------- seconds of a round
@@ -260,7 +258,7 @@ def speed(rows: str = "60000", classes: str = "10") -> None:
     y, V = rng.integers(0, C, n), 0.1 * rng.normal(size=(d + 1, C))
     head = started(Data(X, y, {"dim": d}, tuple(map(str, range(C)))), {})
     one = X[:100], y[:100]
-    head = head.absorb(Site(Data(*one, {"dim": d, "fraction_bits": 9}, ())).gather(head))
+    head, _ = head.absorb(Site(Data(*one, {"dim": d, "fraction_bits": 9}, ())).gather(head))
     F, R = X.values.astype(np.float64), rng.normal(size=(n, C))
     kinds: dict[str, Callable[[], object]] = {
         "a round": lambda: head.gather((X[at : at + BLOCK], y[at : at + BLOCK])

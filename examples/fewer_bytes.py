@@ -54,10 +54,10 @@ def fitted(data: Data) -> tuple[float, float, float]:
     """Held-out top-1, test top-1 and megabytes a client of AFL's head on these features."""
     head = started(data, "linear", OPTIONS)
     kept, held, whole = Sums().of(data, [], head, 0)
-    best = head.absorb(kept, held)
+    best, chosen = head.absorb(kept, held)
     apart = np.flatnonzero(data.held_out[data.client])
     _, held_top1 = measured(best, data.X, data.y, apart)
-    last = with_options(head, ridge=best.report["ridge"]).absorb(whole)
+    last, _ = with_options(head, ridge=chosen.ridge).absorb(whole)
     _, top1 = measured(last, data.test, data.truth, np.arange(len(data.truth)))
     return held_top1, top1, sum(weigh(data, "linear", OPTIONS, 1)["bytes_by_round"]) / 1e6
 

@@ -87,15 +87,16 @@ def started(data: Data, name: str, options: Options) -> Head:
 
 
 def solved(data: Data, head: Head, rows: np.ndarray, held: Road | None = None) -> tuple[Head, Any]:
-    """The head at its end, the seconds of all solves and the number of rounds."""
-    road, seconds, rounds = Road(data, rows), 0.0, 0
+    """The head at its end, the seconds of all solves, the number of rounds and the last ridge."""
+    road, seconds, rounds, ridge = Road(data, rows), 0.0, 0, None
     while head.phase() is not None:
         sums = road.statistics(head)
         validation = held and held.statistics(head)
         begun = time.perf_counter()
-        head = head.absorb(sums, validation)
+        head, done = head.absorb(sums, validation)
+        ridge = done.ridge
         seconds, rounds = seconds + time.perf_counter() - begun, rounds + 1
-    return head, {"solve_seconds": seconds, "rounds": rounds}
+    return head, {"solve_seconds": seconds, "rounds": rounds, "ridge": ridge}
 
 
 # ---------------------------------------------------------------- the three results of a head
@@ -119,7 +120,7 @@ def weigh(data: Data, name: str, options: Options, rounds: int) -> dict[str, Any
                 sent.append(save_statistics(path, parts[-1], {}).stat().st_size)
             found.append(float(np.mean(sent)))
             if number + 1 < rounds:
-                head = head.absorb(reduce(add, parts))
+                head, _ = head.absorb(reduce(add, parts))
     return {"bytes_by_round": found}
 
 
@@ -134,7 +135,7 @@ def choose(data: Data, name: str, options: Options) -> dict[str, Any]:
     errors = sum(
         np.array([measure(scores, y) for scores in depths(head, X)]) for X, y in data.blocks(held)
     )
-    ridge = head.report["ridge"] if path else options.get("ridge")
+    ridge = facts["ridge"] if path else options.get("ridge")
     errors = (errors / len(held)).tolist()
     return {"held_out_error": errors, "ridge": ridge, "rounds": facts["rounds"]}
 

@@ -50,9 +50,9 @@ class Fitted:
         self.data, self.apart = data, np.flatnonzero(data.held_out[data.client])
         head = started(data, "linear", AFL)
         self.kept, self.held, self.whole = Sums().of(data, [], head, 0)
-        self.chosen = head.absorb(self.kept, self.held)
-        self.ridge = float(self.chosen.report["ridge"])
-        self.last = with_options(head, ridge=self.ridge).absorb(self.whole)
+        self.chosen, done = head.absorb(self.kept, self.held)
+        self.ridge = float(done.head["ridge"])
+        self.last, _ = with_options(head, ridge=self.ridge).absorb(self.whole)
 
     def scores(self) -> tuple[F64, F64]:
         """Of the held-out rows without them, and of the test rows."""

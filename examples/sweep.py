@@ -52,6 +52,7 @@ from sweep_rows import Rows, Source
 from afltool.heads.base import Head
 from afltool.heads.checks import with_options
 from afltool.heads.least_squares import Problem, held_out
+from afltool.heads.rounds import Round
 from afltool.math.ridge_choice import FactoredSystem, choose
 from afltool.values.statistics import Statistics
 
@@ -209,10 +210,10 @@ class Sweep:
             if head.options.one_round():
                 kept, held, _ = self.sums.of(data, key, head, seed)
                 walked = {"ridge": ridge_by_factors(head, kept, held)} if one.walk else {}
-                head = with_options(head, **one.solve, **walked).absorb(
+                head, done = with_options(head, **one.solve, **walked).absorb(
                     kept, None if one.walk else held
                 )
-                tried = {**tried, "ridge": ridge_of(head)}
+                tried = {**tried, "ridge": ridge_of(done)}
             else:
                 head, _ = solved(data, head, np.flatnonzero(~apart))
             error, top1 = measured(head, data.X, data.y, np.flatnonzero(apart))
@@ -226,7 +227,7 @@ class Sweep:
         begun, rounds = time.process_time(), 1
         head = self._head(data, one, seed)
         if head.options.one_round():
-            head = with_options(head, **options).absorb(self.sums.of(data, key, head, seed)[2])
+            head, _ = with_options(head, **options).absorb(self.sums.of(data, key, head, seed)[2])
         else:
             head = self._head(data, replace(one, options={**one.options, **options}), seed)
             head, facts = solved(data, head, np.arange(len(data.y)))
@@ -235,10 +236,10 @@ class Sweep:
         return {"top1": top1, "rounds": rounds, "seconds": time.process_time() - begun}
 
 
-def ridge_of(head: Head) -> float | str:
+def ridge_of(done: Round) -> float | str:
     """The chosen ridge, as --ridge takes it: of slices the text that their report has."""
-    by = str(head.report["ridge_by"])
-    return by.split()[1] if by.startswith("times ") else float(head.report["ridge"])
+    by = str(done.head["ridge_by"])
+    return by.split()[1] if by.startswith("times ") else float(done.head["ridge"])
 
 
 def measured(head: Head, X: Any, y: np.ndarray, rows: np.ndarray) -> tuple[float, float]:

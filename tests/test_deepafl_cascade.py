@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from rounds_of_heads import absorb, report_of
 from test_deepafl import C, D, rows
 
 import afltool
@@ -39,7 +40,7 @@ def fitted(X, y, owner=None, carry=True, **options):
             one, left = head.gather([(x, labels)], carried=carried[k])
             carried[k] = left if carry else NOTHING
             running = Sum(one) if running is None else running.add(one)
-        head = head.absorb(running.result())
+        head = absorb(head, running.result())
     return head
 
 
@@ -103,7 +104,7 @@ def test_theorem_1_holds_and_nothing_has_to_be_carried(strategy):
 def test_a_layer_is_one_round(strategy):
     X, y = rows()
     head = fitted(X, y, **strategy)
-    rounds = head.report["phases"]
+    rounds = report_of(head)["phases"]
     assert [one["phase"] for one in rounds] == [f"weights-{t}" for t in range(4)]
     size = 8 * (WIDTH * (WIDTH + 1) // 2 + WIDTH * C)
     assert {one["upload_bytes"] for one in rounds} == {size}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from federations import Federation
 from problems import dense, total
+from rounds_of_heads import absorb, report_of
 from rounds_under_masks import Round, digest
 from test_conditions import labelled
 from threadpoolctl import threadpool_limits
@@ -58,7 +59,7 @@ def begun(dim=D, **options):
 
 def solved(head, X, y):
     while head.phase() is not None:
-        head = head.absorb(head.gather([(X, y)])[0])
+        head = absorb(head, head.gather([(X, y)])[0])
     return head
 
 
@@ -91,8 +92,8 @@ def test_totals_are_the_same_bits_for_every_partition_order_and_blocking(way):
         assert head.gather(blocks)[0].digest() == whole.digest()
         for s in (whole, early, late):
             conditions.check(labelled(s, head, BITS, C))
-        after = head.absorb(total(parts))
-        assert after.digest() == head.absorb(whole).digest()
+        after = absorb(head, total(parts))
+        assert after.digest() == absorb(head, whole).digest()
         head = after
     alone = np.concatenate([head.scores(X[i : i + 1]) for i in range(len(y))])
     assert np.array_equal(alone, head.scores(X))  # nor do scores depend on the block
@@ -118,7 +119,7 @@ def test_carried_rows_give_the_sums_of_fresh_ones():
     while head.phase() is not None:
         kept, carried = head.gather([(X, y)], carried=carried)
         assert kept.digest() == head.gather([(X, y)])[0].digest()
-        head = head.absorb(kept)
+        head = absorb(head, kept)
 
 
 # ---------------------------------------------------------------- what is computed
@@ -145,7 +146,7 @@ def test_the_sums_are_those_of_integer_arithmetic():
     assert np.array_equal(unpack(found.arrays["gram"]), phi.T @ phi)
     assert np.array_equal(found.arrays["cross"], phi.T @ np.eye(C, dtype=np.int64)[y])
 
-    head = head.absorb(found)
+    head = absorb(head, found)
     F = looked(phi, head.network.random(1, 12, 12, bits), gelu)
     found = head.gather([(X, y)])[0]
     assert np.array_equal(unpack(found.arrays["gram"]), F.T @ F)
@@ -189,14 +190,14 @@ def test_a_head_is_as_close_to_a_real_one_as_its_fraction_bits():
     (X, y), (T, t) = rows(600), rows(1000, seed=1)
     common = {"width": 30, "layers": 3}
     real = solved(begun(compute="float64", **common), X, y)
-    told = [p["training_mse"] for p in real.report["phases"] if "training_mse" in p]
+    told = [p["training_mse"] for p in report_of(real)["phases"] if "training_mse" in p]
     for bits in (8, 11, 14):
         head = solved(begun(fixed_bits=bits, **common), X, y)
         found, wanted = head.scores(T), real.scores(T)
         assert np.sqrt(((found - wanted) ** 2).mean()) < 8 * 2.0**-bits
         off = (found.argmax(1) == t).mean() - (wanted.argmax(1) == t).mean()
         assert abs(off) < (0.05 if bits == 8 else 0.01)
-        mine = [p["training_mse"] for p in head.report["phases"] if "training_mse" in p]
+        mine = [p["training_mse"] for p in report_of(head)["phases"] if "training_mse" in p]
         assert mine == pytest.approx(told, rel=20 * 2.0**-bits)
 
 
@@ -243,7 +244,7 @@ def test_values_beyond_the_fixed_point_are_refused_never_clipped():
 def test_a_residual_beyond_its_range_is_refused():
     X, y = rows()
     head = begun()
-    head = head.absorb(head.gather([(X, y)])[0])
+    head = absorb(head, head.gather([(X, y)])[0])
     W = {**head.arrays(), "weights-0": head.arrays()["weights-0"] * 1e4}
     with pytest.raises(InvalidDataError, match="it may be at most 16: use larger ridges"):
         head.restore("block-1", W).gather([(X, y)])
@@ -311,7 +312,7 @@ def test_under_masks_the_total_is_the_same_in_every_phase(way, tmp_path):
         got = federation.sum_under_masks(federation.offers(), found, stayed, head.phase())
         wanted = total(found[name] for name in stayed)
         assert got.digest() == wanted.digest()
-        head, number = head.absorb(wanted), number + 1
+        head, number = absorb(head, wanted), number + 1
 
 
 def test_rows_that_could_overflow_are_refused_before_anybody_masks(tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rounds_of_heads import absorb
 from scipy.stats import multivariate_normal
 from sklearn.discriminant_analysis import (
     LinearDiscriminantAnalysis,
@@ -41,7 +42,7 @@ def solved(rule, X, y, classes=4, **options):
     parts = [(X[at : at + 97], y[at : at + 97]) for at in range(0, len(y), 97)]
     total, _ = head.gather(parts, {ClientId("all"): Client(len(y))})
     context = Context({"fraction_bits": BITS}, tuple("abcdefgh"[:classes]), binding(head))
-    return head.absorb(replace(total, context=context))
+    return absorb(head, replace(total, context=context))
 
 
 def differences(scores):
@@ -76,7 +77,7 @@ def test_naive_bayes_is_scikit_learns():
     head, theirs = solved("naive-bayes", X, y), GaussianNB().fit(real(X), y)
     wanted = theirs.predict_joint_log_proba(real(X))
     np.testing.assert_allclose(head.scores(X), wanted, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(head.state["variances"].T, theirs.var_, rtol=1e-11)
+    np.testing.assert_allclose(head.variances.T, theirs.var_, rtol=1e-11)
 
 
 def test_qda_is_scikit_learns():
@@ -106,7 +107,7 @@ def test_fed3r_before_its_normalisation_is_ridge():
     W = Ridge(alpha=0.5, fit_intercept=False).fit(wide, np.eye(4)[y]).coef_.T
     head = solved("fed3r", X, y, ridge=0.5)
     wanted = W / np.linalg.norm(W[:-1], axis=0)
-    np.testing.assert_allclose(head.state["weights"], wanted, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(head.weights, wanted, rtol=1e-9, atol=1e-12)
     assert make_head("discriminant", {"rule": "fed3r"}).options.ridge is None
 
 
@@ -167,7 +168,7 @@ def test_float32_rows_do_as_well(rule):
     head = make_head("discriminant", {"rule": rule}).bind(6, 4)
     total, _ = head.gather([(x, y)], {ClientId("all"): Client(len(y))})
     context = Context({"fraction_bits": None}, tuple("abcd"), binding(head))
-    found = head.absorb(replace(total, context=context)).scores(x)
+    found = absorb(head, replace(total, context=context)).scores(x)
     np.testing.assert_allclose(found, solved(rule, X, y).scores(X), rtol=1e-6, atol=1e-6)
 
 
@@ -225,7 +226,7 @@ def far_rows(ratio, n=600, d=4):
 def of_floats(rule, X, y, **options):
     head = make_head("discriminant", {"rule": rule, **options}).bind(X.shape[1], 3)
     total, _ = head.gather([(X, y)], {ClientId("all"): Client(len(y))})
-    return head.absorb(replace(total, context=Context({}, tuple("abc"), binding(head))))
+    return absorb(head, replace(total, context=Context({}, tuple("abc"), binding(head))))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -258,5 +259,5 @@ def test_naive_bayes_has_one_variance_of_a_constant_feature(constant):
     plain = of_floats("naive-bayes", X, y).scores(X)
     more = np.column_stack([np.full(len(y), constant), X]).astype(np.float64)
     found = of_floats("naive-bayes", more, y)
-    np.testing.assert_allclose(found.state["variances"][0], found.state["variances"][0, 0])
+    np.testing.assert_allclose(found.variances[0], found.variances[0, 0])
     np.testing.assert_allclose(differences(found.scores(more)), differences(plain), atol=1e-6)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from problems import sums
+from rounds_of_heads import absorb, report_of
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -43,7 +44,7 @@ def collected(X, y, classes=4, gamma=0.0, clients=1, **options):
 
 def solved(X, y, **options):
     head, total = collected(X, y, **options)
-    return head.absorb(total)
+    return absorb(head, total)
 
 
 def test_least_squares_is_scipys():
@@ -76,7 +77,7 @@ def test_gamma_left_in_is_a_ridge_of_k_gamma_that_moves_the_accuracy():
     test, truth = rows(n=2000, seed=2)
     kept = solved(X, y, gamma=1000.0, clients=50, keep_gamma=True)
     assert np.allclose(kept.weights, solved(X, y, ridge=50_000.0).weights, rtol=1e-12)
-    assert kept.report["kept_gamma"] == 50_000.0
+    assert report_of(kept)["kept_gamma"] == 50_000.0
 
     def accuracy(head):
         return (head.scores(test).argmax(1) == truth).mean()
@@ -98,17 +99,17 @@ def test_minimum_norm_only_when_asked_and_as_scipys():
     head = solved(X, y, min_norm=True)
     expected = scipy.linalg.lstsq(real(X), np.eye(4)[y])[0]
     assert np.allclose(head.weights, expected, atol=1e-9)
-    assert head.report["minimum_norm"]
-    assert head.report["condition"] is None
+    assert report_of(head)["minimum_norm"]
+    assert report_of(head)["condition"] is None
     full = solved(*rows(), min_norm=True)
     assert np.array_equal(full.weights, solved(*rows()).weights)
-    assert not full.report["minimum_norm"]
+    assert not report_of(full)["minimum_norm"]
 
 
 def test_the_report_says_rank_condition_and_degrees_of_freedom():
     X, y = rows()
     s = np.linalg.svd(real(X), compute_uv=False) ** 2
-    report = solved(X, y, ridge=7.0).report
+    report = report_of(solved(X, y, ridge=7.0))
     assert report["rank"] == 16
     assert np.isclose(report["condition"], s[0] / s[-1], rtol=1e-8)
     assert np.isclose(report["condition_with_ridge"], (s[0] + 7) / (s[-1] + 7), rtol=1e-8)
@@ -129,12 +130,12 @@ def brute_gcv(X, Y, ridge, intercept):
 def test_the_path_holds_gcv_of_every_ridge_and_takes_the_least(intercept):
     X, y = rows(n=60)
     head = solved(X, y, ridge="1e-2:1e3:12", intercept=intercept)
-    path = head.report["ridge_path"]
+    path = report_of(head)["ridge_path"]
     assert len(path) == 12
     expected = [brute_gcv(real(X), np.eye(4)[y], p["ridge"], intercept) for p in path]
     assert np.allclose([p["gcv"] for p in path], expected, rtol=1e-8)
-    assert head.report["ridge"] == path[int(np.argmin(expected))]["ridge"]
-    again = solved(X, y, ridge=head.report["ridge"], intercept=intercept)
+    assert report_of(head)["ridge"] == path[int(np.argmin(expected))]["ridge"]
+    again = solved(X, y, ridge=report_of(head)["ridge"], intercept=intercept)
     assert np.allclose(head.weights, again.weights, rtol=1e-9)
 
 
@@ -143,12 +144,12 @@ def test_auto_is_a_good_ridge_and_the_same_for_equal_totals():
     test, truth = rows(n=2000, seed=5)
     auto = solved(X, y, ridge="auto")
     errors = {}
-    for value in (1e-6, auto.report["ridge"]):
+    for value in (1e-6, report_of(auto)["ridge"]):
         W = solved(X, y, ridge=value).weights
         errors[value] = ((np.eye(4)[truth] - real(test) @ W) ** 2).mean()
-    assert errors[auto.report["ridge"]] < errors[1e-6]
+    assert errors[report_of(auto)["ridge"]] < errors[1e-6]
     order = np.random.default_rng(0).permutation(40)
-    assert solved(X[order], y[order], ridge="auto").report["ridge"] == auto.report["ridge"]
+    assert report_of(solved(X[order], y[order], ridge="auto"))["ridge"] == report_of(auto)["ridge"]
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -157,13 +158,15 @@ def test_held_out_clients_choose_the_ridge_by_their_squared_error(intercept):
     V, v = rows(n=200, seed=7)
     head, total = collected(X, y, ridge="1e-2:1e3:9", intercept=intercept)
     _, held = collected(V, v, ridge="1e-2:1e3:9", intercept=intercept)
-    found = head.absorb(total, held)
+    found = absorb(head, total, held)
     errors = []
-    for point in found.report["ridge_path"]:
+    for point in report_of(found)["ridge_path"]:
         fixed = solved(X, y, ridge=point["ridge"], intercept=intercept)
         errors.append(((np.eye(4)[v] - fixed.scores(V)) ** 2).sum(1).mean())
-    assert np.allclose([p["validation_mse"] for p in found.report["ridge_path"]], errors)
-    assert found.report["ridge"] == found.report["ridge_path"][int(np.argmin(errors))]["ridge"]
+    assert np.allclose([p["validation_mse"] for p in report_of(found)["ridge_path"]], errors)
+    assert (
+        report_of(found)["ridge"] == report_of(found)["ridge_path"][int(np.argmin(errors))]["ridge"]
+    )
 
 
 def test_float_features_give_the_same_up_to_rounding():
@@ -172,14 +175,14 @@ def test_float_features_give_the_same_up_to_rounding():
     head = make_head("linear").bind(16, 4)
     floats = replace(sums(head, values, y), context=Context({"fraction_bits": None}))
     assert not floats.exact
-    assert np.allclose(head.absorb(floats).weights, solved(X, y).weights, rtol=1e-9)
+    assert np.allclose(absorb(head, floats).weights, solved(X, y).weights, rtol=1e-9)
 
 
 def test_no_rows_at_all_is_refused():
     X, y = rows(n=5)
     head, total = collected(X[:0], y[:0])
     with pytest.raises(InvalidDataError, match="0 rows"):
-        head.absorb(total)
+        absorb(head, total)
 
 
 def test_options_that_are_wrong_are_refused():
@@ -228,7 +231,7 @@ def test_rows_and_sums_that_do_not_fit_into_memory_are_refused(monkeypatch):
     with pytest.raises(NumericalError, match="the gram of 30 features needs about"):
         head.gather([block])
     with pytest.raises(NumericalError, match="a linear system of 30 unknowns needs about"):
-        head.absorb(total)
+        absorb(head, total)
 
 
 # --- standardised ---------------------------------------------------------------------------------
@@ -262,7 +265,7 @@ def test_standardised_is_a_penalty_of_each_features_variance():
     head = solved(X, y, ridge=7.0, standardise=True)
     assert np.allclose(head.weights, expected, rtol=1e-8, atol=1e-11)
     error = ((Y - R @ expected) ** 2).sum() / len(y)
-    assert np.isclose(head.report["training_mse"], error, rtol=1e-9)
+    assert np.isclose(report_of(head)["training_mse"], error, rtol=1e-9)
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -280,8 +283,8 @@ def test_a_scale_of_the_features_changes_nothing_once_they_are_standardised(held
         _, validation = collected(
             FixedPoint(values.astype(np.int16), 9), other[1], intercept=True, standardise=True
         )
-        done = head.absorb(total, validation if held else None)
-        found.append((done.report["ridge"], done.scores(one)))
+        done = absorb(head, total, validation if held else None)
+        found.append((report_of(done)["ridge"], done.scores(one)))
     assert found[0][0] == found[1][0]
     assert np.allclose(found[0][1], found[1][1], rtol=1e-7, atol=1e-9)
 
@@ -296,10 +299,10 @@ def test_what_standardise_leaves_as_it_was():
 def test_a_solve_may_standardise_what_was_gathered_without_a_word_of_it():
     X, y = uneven()
     head, total = collected(X, y, intercept=True)
-    found = with_options(head, standardise=True, ridge=2.0).absorb(total)
+    found = absorb(with_options(head, standardise=True, ridge=2.0), total)
     wanted = solved(X, y, intercept=True, standardise=True, ridge=2.0)
     assert np.array_equal(found.weights, wanted.weights)
-    assert found.report["standardised"]
+    assert report_of(found)["standardised"]
 
 
 # --- a ridge of each slice ------------------------------------------------------------------------
@@ -319,7 +322,7 @@ def with_slices(X, y, slices=SLICES, **options):
 def test_ridges_of_slices_are_scipys_with_a_diagonal(intercept, standardise):
     X, y = uneven()
     head, total = with_slices(X, y, ridge=EACH, intercept=intercept, standardise=standardise)
-    found = head.absorb(total)
+    found = absorb(head, total)
     R, Y = real(X), np.eye(4)[y]
     diagonal = np.repeat([10.0, 400.0], [9, 7])
     if standardise:
@@ -328,10 +331,10 @@ def test_ridges_of_slices_are_scipys_with_a_diagonal(intercept, standardise):
     expected = scipy.linalg.solve(A.T @ A + np.diag(diagonal), A.T @ B, assume_a="pos")
     assert np.allclose(found.weights[:16], expected, rtol=1e-8, atol=1e-11)
     residual = B - A @ expected
-    assert np.isclose(found.report["training_mse"], (residual**2).sum() / len(y), rtol=1e-9)
+    assert np.isclose(report_of(found)["training_mse"], (residual**2).sum() / len(y), rtol=1e-9)
     influence = A @ np.linalg.solve(A.T @ A + np.diag(diagonal), A.T)
-    assert np.isclose(found.report["degrees_of_freedom"], np.trace(influence), rtol=1e-8)
-    assert found.report["ridge_by"] == f"times {EACH}"
+    assert np.isclose(report_of(found)["degrees_of_freedom"], np.trace(influence), rtol=1e-8)
+    assert report_of(found)["ridge_by"] == f"times {EACH}"
     if intercept:
         assert np.allclose(found.weights[16], Y.mean(0) - R.mean(0) @ expected, atol=1e-9)
 
@@ -340,11 +343,11 @@ def test_the_same_ridge_for_all_slices_is_one_ridge():
     X, y = rows()
     head, total = with_slices(X, y, ridge="blocks.5:max=30,penultimate=30", intercept=True)
     wanted = solved(X, y, ridge=30.0, intercept=True)
-    assert np.allclose(head.absorb(total).weights, wanted.weights, rtol=1e-9, atol=1e-12)
+    assert np.allclose(absorb(head, total).weights, wanted.weights, rtol=1e-9, atol=1e-12)
     # Held-out clients have nothing to choose: they measure.
     _, held = with_slices(*rows(seed=4), ridge=30.0, intercept=True)
-    report = head.absorb(total, held).report
-    other = with_options(head, ridge=30.0).absorb(total, held).report
+    report = report_of(absorb(head, total, held))
+    other = report_of(absorb(with_options(head, ridge=30.0), total, held))
     assert np.isclose(report["validation_mse"], other["validation_mse"], rtol=1e-9)
     assert "ridge_path" not in report
 
@@ -360,7 +363,7 @@ def test_the_same_ridge_for_all_slices_is_one_ridge():
 def test_ridges_that_are_not_those_of_the_slices_are_refused(ridge, slices, message):
     head, total = with_slices(*rows(), slices=slices, ridge=ridge)
     with pytest.raises(UsageError, match=message):
-        head.absorb(total)
+        absorb(head, total)
 
 
 @pytest.mark.parametrize(
@@ -406,8 +409,8 @@ def test_chosen_ridges_of_slices_are_the_best_of_a_whole_grid(by, intercept, sta
     if by == "held-out":
         held = two_kinds(seed=4)
         validation = with_slices(*held, ridge="slices=auto", **how)[1]
-    found = head.absorb(total, validation)
-    text, _, chosen_by = found.report["ridge_by"].removeprefix("times ").partition(" by ")
+    found = absorb(head, total, validation)
+    text, _, chosen_by = report_of(found)["ridge_by"].removeprefix("times ").partition(" by ")
     assert chosen_by == {"gcv": "generalised cross-validation", "held-out": "held-out clients"}[by]
     chosen = np.array([ridge for _, ridge in parse_ridges(text).ridges])
     factors = real(X).var(axis=0) if standardise else None
@@ -419,13 +422,13 @@ def test_chosen_ridges_of_slices_are_the_best_of_a_whole_grid(by, intercept, sta
     steps = 10 ** (np.arange(-5, 6) / 2)
     grid = np.array([[error(chosen * (a, b)) for b in steps] for a in steps])
     assert np.unravel_index(grid.argmin(), grid.shape) == (5, 5)
-    assert np.isclose(found.report["error_of_slice_ridges"], grid[5, 5], rtol=1e-8)
-    assert grid[5, 5] < 0.999 * found.report["error_of_one_ridge"]
+    assert np.isclose(report_of(found)["error_of_slice_ridges"], grid[5, 5], rtol=1e-8)
+    assert grid[5, 5] < 0.999 * report_of(found)["error_of_one_ridge"]
     assert len(set(chosen)) == 2
     if validation is not None:
-        assert np.isclose(found.report["validation_mse"], grid[5, 5], rtol=1e-8)
+        assert np.isclose(report_of(found)["validation_mse"], grid[5, 5], rtol=1e-8)
     # What was chosen can be given: the same head.
-    again = with_options(head, ridge=text).absorb(total, validation)
+    again = absorb(with_options(head, ridge=text), total, validation)
     assert np.array_equal(again.weights, found.weights)
 
 
@@ -434,7 +437,7 @@ def test_a_ridge_of_each_slice_needs_several_slices():
     for slices, there in ((None, "no slices"), ([{"name": "a", "dim": 16}], "'a' .16 columns.")):
         head, total = with_slices(X, y, slices=slices, ridge="slices=auto")
         with pytest.raises(UsageError, match=f"the features have {there}: use --ridge auto"):
-            head.absorb(total)
+            absorb(head, total)
 
 
 def test_other_heads_have_one_ridge():
@@ -476,8 +479,8 @@ def of_far_rows(X, y, **options):
 def test_a_training_error_is_right_up_to_the_bound(ratio, options):
     X, y = far_rows(ratio)
     head, total, error, classes = of_far_rows(X, y, ridge=1e-3, **options)
-    found = head.absorb(total)
-    assert found.report["training_mse"] == pytest.approx(error, rel=0.005)
+    found = absorb(head, total)
+    assert report_of(found)["training_mse"] == pytest.approx(error, rel=0.005)
     assert (found.scores(X).argmax(1) == classes).mean() > 0.99
 
 
@@ -494,7 +497,7 @@ def test_features_beyond_the_bound_are_refused(ratio, intercept, ridge):
         head = make_head("linear", given).bind(X.shape[1], 3)
         total = replace(sums(head, X, y), context=Context({}, ("a", "b", "c"), binding(head)))
         with pytest.raises(NumericalError, match=r"feature \d lies too far from zero: its mean is"):
-            head.absorb(total)
+            absorb(head, total)
 
 
 @pytest.mark.parametrize("constant", [0.1, 2024.7, 1e7, -3e6])
@@ -503,8 +506,8 @@ def test_a_constant_feature_is_not_too_far_from_zero(constant):
     _, _, error, classes = of_far_rows(X[:, 1:], y, ridge=1.0)
     head = make_head("linear", {"ridge": 1.0, "intercept": True}).bind(X.shape[1], 3)
     total = replace(sums(head, X, y), context=Context({}, ("a", "b", "c"), binding(head)))
-    found = head.absorb(total)
-    assert found.report["training_mse"] == pytest.approx(error, rel=1e-4)
+    found = absorb(head, total)
+    assert report_of(found)["training_mse"] == pytest.approx(error, rel=1e-4)
     assert (found.scores(X).argmax(1) == classes).mean() > 0.99
 
 
@@ -518,7 +521,7 @@ def test_constant_features_whose_last_bits_differ_are_not_too_far_from_zero(inte
     assert (abs(more.mean(0) / more.std(0, dtype=np.float64))[:2] > 4e6).all(), "the premise"
     head = make_head("linear", {"ridge": ridge, "intercept": intercept}).bind(more.shape[1], 3)
     total = replace(sums(head, more, y), context=Context({}, ("a", "b", "c"), binding(head)))
-    found = head.absorb(total)
+    found = absorb(head, total)
     wide = np.column_stack([more, *([np.ones(len(y))] if intercept else [])]).astype(float)
     expected = scipy.linalg.lstsq(wide[:, 1:], np.eye(3)[y], cond=1e-6)[0]
     assert (found.scores(more).argmax(1) == (wide[:, 1:] @ expected).argmax(1)).mean() > 0.98
@@ -527,8 +530,8 @@ def test_constant_features_whose_last_bits_differ_are_not_too_far_from_zero(inte
 def test_the_ridge_that_auto_chooses_without_an_intercept_is_beyond_the_rounding():
     X, y = far_rows(7e6)
     head = make_head("linear", {"ridge": "auto"}).bind(X.shape[1], 3)
-    found = head.absorb(sums(head, X, y))
-    root = np.sqrt(found.report["ridge"])
+    found = absorb(head, sums(head, X, y))
+    root = np.sqrt(report_of(found)["ridge"])
     rows = np.vstack([X.astype(float), root * np.eye(X.shape[1])])
     W = scipy.linalg.lstsq(rows, np.vstack([np.eye(3)[y], np.zeros((X.shape[1], 3))]))[0]
     np.testing.assert_allclose(found.scores(X), X @ W, atol=1e-5)
@@ -538,7 +541,7 @@ def test_one_far_feature_without_an_intercept_takes_its_place():
     X, y = far_rows(1.0)
     X[:, 0] += np.float32(1e7)
     head = make_head("linear", {"ridge": 0.0}).bind(X.shape[1], 3)
-    found = head.absorb(sums(head, X, y))
+    found = absorb(head, sums(head, X, y))
     expected = scipy.linalg.lstsq(X.astype(float), np.eye(3)[y])[0]
     np.testing.assert_allclose(found.scores(X), X @ expected, atol=1e-6)
 
@@ -546,10 +549,10 @@ def test_one_far_feature_without_an_intercept_takes_its_place():
 def test_a_large_ridge_makes_a_lost_deviation_harmless_and_noise_is_not_judged():
     X, y = far_rows(3e6)
     head, total, error, _ = of_far_rows(X, y, ridge=1e9, intercept=True)
-    assert head.absorb(total).report["training_mse"] == pytest.approx(error, rel=1e-6)
+    assert report_of(absorb(head, total))["training_mse"] == pytest.approx(error, rel=1e-6)
     near, y = far_rows(1.0)
     head, total, _, _ = of_far_rows(near, y, ridge=1e3, intercept=True)
     noisy = dict(total.arrays)
     noisy["cross"] = noisy["cross"] + 1e4  # a mean that no row has: the deviation is imaginary
     noise = replace(total.context, noise={"form": "total", "sigma": {}})
-    head.absorb(replace(total, arrays=noisy, context=noise))
+    absorb(head, replace(total, arrays=noisy, context=noise))

@@ -309,7 +309,7 @@ def test_held_out_clients_are_kept_apart(road, tmp_path):
     )
     assert [digest(p) for p in sums] == [digest(p) for p in both]
     head = afltool.solve(both[0], tmp_path / "h.h5", validate=both[1], options={"ridge": "auto"})
-    assert load_head(head)[0].report["ridge_by"] == "held-out clients"
+    assert load_head(head).report["ridge_by"] == "held-out clients"
     with pytest.raises(MismatchError, match="held out and also in the total"):
         afltool.solve(both[0], tmp_path / "w.h5", validate=both[0])
 

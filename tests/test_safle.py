@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from problems import sums, total
+from rounds_of_heads import absorb, report_of
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import afltool
@@ -47,7 +48,7 @@ def made(**options):
 def solved(X, y, **options):
     head = made(**options)
     while head.phase() is not None:
-        head = head.absorb(gathered(head, X, y))
+        head = absorb(head, gathered(head, X, y))
     return head
 
 
@@ -59,7 +60,7 @@ def explicit(head, X):
 
 
 def penalty(head):
-    P = np.full(head.problem_side, head.report["ridge"])
+    P = np.full(head.problem_side, report_of(head)["ridge"])
     P[: DIM if head.options.with_linear else 0] = head.options.linear_ridge
     return P
 
@@ -74,7 +75,7 @@ def test_lookups_are_the_explicit_ridge_regression(bucketing, with_linear):
     assert np.allclose(head.scores(X), phi @ W, atol=1e-11)
     fresh, _ = rows(seed=9)
     assert np.allclose(head.scores(fresh), explicit(head, fresh) @ W, atol=1e-11)
-    assert np.isclose(head.report["training_mse"], ((phi @ W - Y) ** 2).sum() / len(y))
+    assert np.isclose(report_of(head)["training_mse"], ((phi @ W - Y) ** 2).sum() / len(y))
 
 
 @pytest.mark.parametrize("with_linear", [False, True])
@@ -111,25 +112,25 @@ def test_cross_validation_is_the_explicit_one_and_auto_finds_its_least():
     for with_linear in (False, True):
         head = solved(X, y, ridge="auto", with_linear=with_linear)
         phi, Y, n = explicit(head, X), np.eye(CLASSES)[y], len(y)
-        for point in head.report["ridge_path"]:
+        for point in report_of(head)["ridge_path"]:
             P = penalty(head)
-            P[head.report["ridge"] == P] = point["ridge"]
+            P[report_of(head)["ridge"] == P] = point["ridge"]
             hat = phi @ np.linalg.solve(phi.T @ phi + np.diag(P), phi.T)
             gcv = n * ((Y - hat @ Y) ** 2).sum() / (n - np.trace(hat)) ** 2
             assert np.isclose(point["degrees_of_freedom"], np.trace(hat))
             assert np.isclose(point["gcv"], gcv)
-        best = min(head.report["ridge_path"], key=lambda point: point["gcv"])
-        assert head.report["ridge"] == best["ridge"]
-        assert len(head.report["ridge_path"]) >= 3
+        best = min(report_of(head)["ridge_path"], key=lambda point: point["gcv"])
+        assert report_of(head)["ridge"] == best["ridge"]
+        assert len(report_of(head)["ridge_path"]) >= 3
 
 
 def test_the_estimate_of_large_systems_is_near_the_exact_trace(monkeypatch):
     X, y = rows()
-    exact = solved(X, y).report
+    exact = report_of(solved(X, y))
     monkeypatch.setattr(ridge_choice, "EXACT_SIDE", 0)
-    estimate = solved(X, y).report
+    estimate = report_of(solved(X, y))
     assert np.isclose(estimate["degrees_of_freedom"], exact["degrees_of_freedom"], rtol=0.05)
-    assert solved(X, y).report == estimate
+    assert report_of(solved(X, y)) == estimate
 
 
 def test_a_path_and_held_out_clients():
@@ -137,15 +138,15 @@ def test_a_path_and_held_out_clients():
     V, v = rows(seed=4)
     for with_linear in (False, True):
         head = made(ridge="1:100:5", with_linear=with_linear)
-        found = head.absorb(gathered(head, X, y), gathered(head, V, v))
-        path = found.report["ridge_path"]
+        found = absorb(head, gathered(head, X, y), gathered(head, V, v))
+        path = report_of(found)["ridge_path"]
         assert len(path) == 5
         for point in path:
             fixed = solved(X, y, ridge=point["ridge"], with_linear=with_linear)
             error = ((np.eye(CLASSES)[v] - fixed.scores(V)) ** 2).sum() / len(v)
             assert np.isclose(point["validation_mse"], error)
-        assert found.report["ridge"] == min(path, key=lambda p: p["validation_mse"])["ridge"]
-        assert found.report["ridge_by"] == "held-out clients"
+        assert report_of(found)["ridge"] == min(path, key=lambda p: p["validation_mse"])["ridge"]
+        assert report_of(found)["ridge_by"] == "held-out clients"
 
 
 def test_ridge_zero_is_the_minimum_norm_solution(monkeypatch):
@@ -154,8 +155,8 @@ def test_ridge_zero_is_the_minimum_norm_solution(monkeypatch):
     phi = explicit(head, X)
     W = np.linalg.lstsq(phi, np.eye(CLASSES)[y], rcond=1e-10)[0]
     assert np.allclose(head.tables.reshape(-1, CLASSES), W, atol=1e-9)
-    assert head.report["minimum_norm"]
-    assert head.report["rank"] == np.linalg.matrix_rank(phi)
+    assert report_of(head)["minimum_norm"]
+    assert report_of(head)["rank"] == np.linalg.matrix_rank(phi)
     monkeypatch.setattr("afltool.heads.safle.system.MIN_NORM_SIDE", 50)
     with pytest.raises(NumericalError, match="up to 50 columns; this head has 56"):
         solved(X, y, ridge=0)
@@ -166,14 +167,14 @@ def test_ridge_zero_of_a_hybrid_leaves_its_raw_ridge(linear_ridge):
     X, y = rows()
     V, v = rows(seed=4)
     made_so = made(ridge=0, with_linear=True, linear_ridge=linear_ridge)
-    head = made_so.absorb(gathered(made_so, X, y), gathered(made_so, V, v))
+    head = absorb(made_so, gathered(made_so, X, y), gathered(made_so, V, v))
     phi, Y = explicit(head, X), np.eye(CLASSES)[y]
     raw = np.sqrt(linear_ridge) * np.eye(DIM, phi.shape[1])
     W = np.linalg.lstsq(np.vstack([phi, raw]), np.vstack([Y, np.zeros((DIM, 3))]), rcond=1e-10)[0]
     found = np.vstack([head.linear, head.tables.reshape(-1, CLASSES)])
     assert np.allclose(found, W, atol=1e-9)
     error = ((np.eye(CLASSES)[v] - head.scores(V)) ** 2).sum() / len(v)
-    assert np.isclose(head.report["validation_mse"], error)
+    assert np.isclose(report_of(head)["validation_mse"], error)
 
 
 def test_the_raw_block_has_a_ridge_of_its_own():
@@ -183,7 +184,7 @@ def test_the_raw_block_has_a_ridge_of_its_own():
     assert np.allclose(both.scores(X), solved(X, y).scores(X), atol=1e-6)
     afl = solved(X, y, with_linear=True, linear_ridge=0.5, ridge=1e12)
     linear = make_head("linear", {"ridge": 0.5}).bind(DIM, CLASSES)
-    linear = linear.absorb(gathered(linear, X, y))
+    linear = absorb(linear, gathered(linear, X, y))
     assert np.allclose(afl.scores(X), linear.scores(X), atol=1e-6)
 
 
@@ -191,7 +192,7 @@ def test_a_hybrid_of_real_features_is_the_one_of_fixed_point():
     X, y = rows()
     fixed, head = solved(X, y, with_linear=True), made(with_linear=True)
     context = Context({"fraction_bits": None, "dim": DIM}, tuple("abc"), binding(head))
-    real_head = head.absorb(replace(sums(head, real(X), y), context=context))
+    real_head = absorb(head, replace(sums(head, real(X), y), context=context))
     assert np.allclose(real_head.scores(real(X)), fixed.scores(X), atol=1e-9)
 
 
@@ -216,7 +217,7 @@ def test_totals_are_identical_for_every_number_of_threads(thresholds):
                 context = Context({"fraction_bits": 9, "dim": 96}, tuple("abc"), binding(one))
                 found = replace(sums(one, X, y), context=context)
                 phases.append(found.digest())
-                one = one.absorb(found)
+                one = absorb(one, found)
         digests[run_number] = phases, one.digest()
     assert all(phases == digests[0][0] for phases, _ in digests.values())
     assert digests[0] == digests[2]
@@ -227,7 +228,7 @@ def test_it_tells_apart_what_no_linear_head_can():
     X, y = rows(n=1000)
     test, truth = rows(n=1000, seed=5)
     linear = make_head("linear").bind(DIM, CLASSES)
-    linear = linear.absorb(gathered(linear, X, y))
+    linear = absorb(linear, gathered(linear, X, y))
     head = solved(X, y, thresholds="federated", ridge="auto", buckets=8, experts=100)
     accuracy = [(h.scores(test).argmax(1) == truth).mean() for h in (head, linear)]
     assert accuracy[0] > accuracy[1] + 0.2
@@ -273,7 +274,7 @@ def test_options_that_cannot_be_are_refused():
         sums(make_head("safle"), *rows())
     X, y = rows()
     with pytest.raises(InvalidDataError, match="0 rows"):
-        made().absorb(gathered(made(), X[:0], y[:0]))
+        absorb(made(), gathered(made(), X[:0], y[:0]))
     with pytest.raises(MismatchError, match=r"head\.options\.experts is 8 in these, 7"):
         gathered(made(), X, y) + gathered(made(experts=8), X, y)
 
@@ -293,7 +294,7 @@ def test_a_problem_that_does_not_fit_is_refused_with_the_numbers(monkeypatch):
         sums(made(experts=100_000), X, y)
     federated = made(thresholds="federated", experts=100_000)
     with pytest.raises(NumericalError, match=r"7680.00 GB .* use fewer --experts"):
-        federated.absorb(gathered(federated, X, y))
+        absorb(federated, gathered(federated, X, y))
 
 
 @pytest.mark.parametrize("dim", [1, 30, 64, 512, 768])
@@ -313,8 +314,8 @@ def test_digits_that_are_left_out_are_said_with_the_number_that_uses_all(caplog)
     for options, count in (({}, 1), ({"thresholds": "federated"}, 1), ({"experts": 8}, 0)):
         caplog.clear()
         head = solved(X, y, **{"experts": 7, "group_size": 3, **options})
-        assert head.report["digits"] == 24
-        assert head.report["digits_used"] == (24 if "experts" in options else 21)
+        assert report_of(head)["digits"] == 24
+        assert report_of(head)["digits_used"] == (24 if "experts" in options else 21)
         said = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
         assert len(said) == count
         for line in said:

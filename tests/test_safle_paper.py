@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from rounds_of_heads import report_of
 from test_safle import CLASSES, DIM, explicit, made, rows, solved
 
 import afltool
@@ -104,10 +105,10 @@ def test_the_density_is_that_of_the_dense_matrix(options, n):
     phi = explicit(head, X)
     assert np.array_equal(one_hot(head.coder().codes(X), head.options.size), phi)
     share = np.count_nonzero(phi.T @ phi) / head.side**2
-    assert head.report["density"] == pytest.approx(share)
+    assert report_of(head)["density"] == pytest.approx(share)
     if n == 1:
         assert share == pytest.approx(1 / head.options.size**2)
-    assert head.report["density"] == density(**_counts(made(**options), X, y))
+    assert report_of(head)["density"] == density(**_counts(made(**options), X, y))
 
 
 def _counts(head, X, y):

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from rounds_of_heads import absorb
 from scipy.spatial.distance import pdist
 from sklearn.metrics import calinski_harabasz_score
 
@@ -129,7 +130,7 @@ def test_the_features_are_what_the_scores_are_made_of(name, options):
     X, y = rows(90)
     head = make_head(name, options).bind(5, 4)
     while head.phase() is not None:
-        head = head.absorb(head.gather([(X, y)])[0])
+        head = absorb(head, head.gather([(X, y)])[0])
     scores = dict(head.round_scores(X))
     features = {phase: real(phi).copy() for phase, phi in round_features(head, X)}
     if name == "deepafl":

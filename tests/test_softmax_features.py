@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import sums, total
+from rounds_of_heads import absorb, report_of
 from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 
@@ -66,7 +67,7 @@ def heads(X, y, **options):
     head = make_head("softmax", options).bind(DIM, CLASSES)
     yield head
     while head.phase() is not None:
-        head = head.absorb(gathered(head, X, y))
+        head = absorb(head, gathered(head, X, y))
         yield head
 
 
@@ -133,7 +134,7 @@ def test_the_limit_is_scikit_learns_on_the_same_features(kind):
 def test_the_objective_never_rises_without_momentum(kind, seed, penalty, n):
     X, y = rows(n, seed)
     head = solved(X, y, rounds=8, penalty=penalty, no_momentum=True, **KINDS[kind])
-    values = [p["objective"] for p in head.report["phases"] if "objective" in p]
+    values = [p["objective"] for p in report_of(head)["phases"] if "objective" in p]
     assert len(values) == 8
     assert all(b <= a + 1e-6 for a, b in itertools.pairwise(values))
 
@@ -165,7 +166,7 @@ def test_float_features_agree_up_to_rounding(kind):
     if "codes" in kind:  # thresholds of real features lie on another grid
         options["thresholds"] = "range:-2:2"
     exact, rounded = solved(X, y, **options), solved(real(X), y, **options)
-    losses = [[p["loss"] for p in h.report["phases"] if "loss" in p] for h in (exact, rounded)]
+    losses = [[p["loss"] for p in report_of(h)["phases"] if "loss" in p] for h in (exact, rounded)]
     # Random features of fixed-point rows are rounded to 2^−9, those of float rows are not.
     assert np.allclose(*losses, rtol=1e-3 if "random" in kind else 1e-6)
     same = exact.scores(X).argmax(1) == rounded.scores(real(X)).argmax(1)
@@ -181,10 +182,10 @@ def test_float_random_features_are_the_same_for_every_split_up_to_rounding():
     while heads[0].phase() is not None:
         parts = [gathered(heads[1], X[owner == k], y[owner == k], f"c{k}") for k in range(30)]
         heads = [
-            heads[0].absorb(gathered(heads[0], X, y)),
-            heads[1].absorb(total(replace(p, context=parts[0].context) for p in parts)),
+            absorb(heads[0], gathered(heads[0], X, y)),
+            absorb(heads[1], total(replace(p, context=parts[0].context) for p in parts)),
         ]
-    a, b = (h.report["phases"][-1]["loss"] for h in heads)
+    a, b = (report_of(h)["phases"][-1]["loss"] for h in heads)
     assert np.isclose(a, b, rtol=1e-9)
     assert np.allclose(heads[0].scores(X), heads[1].scores(X), atol=1e-8)
 
@@ -221,7 +222,7 @@ def test_standardised_is_scikit_learns_on_features_divided_by_their_deviation(ki
     best = objective(W, F / s, y, mu, free)
     reached = objective(s[:, None] * head.weights, F / s, y, mu, free)
     assert np.isclose(reached, best, rtol=1e-6)
-    assert np.isclose(head.report["phases"][-1]["objective"], best, rtol=1e-5)
+    assert np.isclose(report_of(head)["phases"][-1]["objective"], best, rtol=1e-5)
     plain = solved(X, y, **asked)
     assert objective(s[:, None] * plain.weights, F / s, y, mu, free) > best * 1.001, "weak test"
 
@@ -235,7 +236,7 @@ def test_a_scale_of_the_features_changes_no_round_once_it_is_standardised():
             one = FixedPoint((values // scale).astype(np.int16), 9)
             head = solved(one, y, rounds=6, penalty=0.1, standardise=standardise)
             found.setdefault(standardise, []).append(
-                [p["objective"] for p in head.report["phases"][1:]]
+                [p["objective"] for p in report_of(head)["phases"][1:]]
             )
     assert np.allclose(*found[True], rtol=1e-6)
     assert not np.allclose(*found[False], rtol=1e-3), "the premise: without, it changes them"
@@ -252,7 +253,7 @@ def test_standardised_the_objective_never_rises_without_momentum(kind, seed, pen
     X, y = uneven(n, seed)
     given = {"rounds": 6, "penalty": penalty, "no_momentum": True, **KINDS[kind]}
     head = solved(X, y, standardise=True, **given)
-    values = [p["objective"] for p in head.report["phases"] if "objective" in p]
+    values = [p["objective"] for p in report_of(head)["phases"] if "objective" in p]
     assert len(values) == 6
     assert all(b <= a + 1e-6 for a, b in itertools.pairwise(values))
 
@@ -269,7 +270,7 @@ def test_standardised_heads_of_all_rounds_are_the_same_for_every_partition(kind)
         if pooled.phase() is None:
             break
         parts = [gathered(dealt, X[owner == k], y[owner == k], f"c{k}") for k in range(30)]
-        dealt = dealt.absorb(total(parts[::-1]))
+        dealt = absorb(dealt, total(parts[::-1]))
         fresh = make_head("softmax", dealt.options.as_dict())
         dealt = fresh.restore(dealt.phase(), dealt.arrays()).bind(DIM, CLASSES)
 
@@ -278,11 +279,11 @@ def test_a_round_of_some_clients_weighs_by_the_variances_of_all():
     X, y = uneven()
     head = make_head("softmax", {"rounds": 3, "standardise": True}).bind(DIM, CLASSES)
     halves = [gathered(head, X[i::2], y[i::2], f"c{i}") for i in range(2)]
-    head = head.absorb(total(halves))
+    head = absorb(head, total(halves))
     V = head.rounds.point
     assert np.allclose(head.rounds.variances, spread(features(head, X)) ** 2, rtol=1e-9)
     part = gathered(head, X[::2], y[::2], "c0")
-    found = head.absorb(part).report["phases"][-1]
+    found = report_of(absorb(head, part))["phases"][-1]
     s = spread(features(head, X))[:, None]
     wanted = objective(s * V, features(head, X[::2]) / s.T, y[::2], 1e-3, 1)
     assert np.isclose(found["objective"], wanted, rtol=1e-6)
@@ -292,7 +293,7 @@ def test_what_standardise_leaves_as_it_was_and_what_it_refuses():
     plain = make_head("softmax").bind(DIM, CLASSES)
     assert "standardise" not in plain.options.as_dict()
     X, y = uneven()
-    state = plain.absorb(gathered(plain, X, y)).arrays()
+    state = absorb(plain, gathered(plain, X, y)).arrays()
     assert "variances" not in state
     asked = make_head("softmax", {"standardise": True})
     for bad in (np.zeros(DIM + 1), np.ones(DIM), np.full(DIM + 1, np.nan)):
@@ -493,9 +494,10 @@ def test_the_rounds_so_far_make_a_head_at_any_time(files, tmp_path):
     assert not list(load_head(folder / "03-head0.h5")[0].round_scores(X))
     losses = []
     for suffix in ("", "-2", "-3", "-4"):
-        head = load_head(folder / f"05-head{suffix}.h5")[0]
+        file = load_head(folder / f"05-head{suffix}.h5")
+        head = file.head
         ((name, scores),) = head.round_scores(X)
-        assert name == head.report["phases"][-1]["phase"]
+        assert file.phase_of(name) == file.rounds[-1]["phase"]
         if head.phase() is None:
             assert np.array_equal(scores, head.scores(X))
         losses.append((logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]).mean())

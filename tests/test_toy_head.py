@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import embeddings
+from rounds_of_heads import absorb
 from typer.testing import CliRunner
 
 import afltool
@@ -170,7 +171,7 @@ def test_scores_after_the_last_round_are_the_heads(toy):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 4)).astype(np.float32), np.arange(60) % 3
     head = heads.make_head("linear", {"ridge": 1.0}).bind(4, 3)
-    head = head.absorb(head.gather([(X, y)])[0])
+    head = absorb(head, head.gather([(X, y)])[0])
     ((name, scores),) = head.round_scores(X)
     assert name == "last"
     assert np.array_equal(scores, head.scores(X))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from ..cache.cache import NO_CACHE, Cache
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
 from ..heads import OPTIONS, head_class, make_head, make_options
 from ..heads.base import Head, Source
+from ..heads.rounds import LAST
 from ..inputs import nearest
 from ..options.used_with import refuse_unused
 from ..values.arrays import Array
@@ -28,6 +28,29 @@ from .arrays import damage_as_error
 from .features import Features, open_features
 from .provenance import provenance
 
+NOTHING_FOUND: Mapping[str, Any] = {}
+
+
+class HeadFile(NamedTuple):
+    """A head and the header of its file, which has the rounds that made it."""
+
+    head: Head
+    header: dict[str, Any]
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Figures of the head, such as its rank, and as ``phases`` its rounds."""
+        return dict(self.header["report"])
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """Its rounds, as `Round.entry` has them."""
+        return list(self.report.get("phases", []))
+
+    def phase_of(self, name: str) -> str:
+        """The phase of a round that the head names; of `LAST` what the list of rounds says."""
+        return str(self.rounds[-1]["phase"]) if name == LAST and self.rounds else name
+
 
 def save_head(
     path: Path,
@@ -35,11 +58,13 @@ def save_head(
     made_by: Mapping[str, Any],
     context: Context | None,
     cache: Cache = NO_CACHE,
+    report: Mapping[str, Any] = NOTHING_FOUND,
     **more: Any,
 ) -> Path:
     """Write a head; ``context`` is that of the total it was solved from, if any.
 
-    ``cache`` keeps it as its file holds it, for the rounds to come.
+    ``cache`` keeps it as its file holds it, for the rounds to come. ``report``: figures of the head
+    and, as ``phases``, its rounds; see `Round.report`.
     """
     kept = _kept(head, context) if cache.keeps else None
     header = {
@@ -52,7 +77,7 @@ def save_head(
         "dim": head.dim,
         "space": dict(context.space) if context else None,
         "classes": list(context.classes) if context else None,
-        "report": head.report,
+        "report": dict(report),
     }
     named = (kept or head).arrays()  # of earlier rounds the checksums of what is kept are known
     hdf5.write_file(path, "head", header, {f"{schema.ARRAYS}/{k}": a for k, a in named.items()})
@@ -67,7 +92,7 @@ def _kept(head: Head, context: Context | None) -> Head | None:
     named = head.arrays()
     if not all(map(_finite, named.values())):
         return None
-    begun = type(head)(head.options)
+    begun = type(head).begin(head.options)
     return _restored(begun, head.phase(), head.dim, context.classes if context else (), named)
 
 
@@ -78,11 +103,9 @@ class _Written:
     head: Head
     header: str
 
-    def read(self) -> tuple[Head, dict[str, Any]]:
-        """Copies of what may be changed; arrays are only read."""
-        head, header = copy(self.head), json.loads(self.header)
-        head.report = header["report"]
-        return head, header
+    def read(self) -> HeadFile:
+        """With a header of its own, which may be changed."""
+        return HeadFile(self.head, json.loads(self.header))
 
 
 def _of_file(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Head:
@@ -104,13 +127,13 @@ def _restored(
     return head
 
 
-def load_head(path: Path, cache: Cache = NO_CACHE) -> tuple[Head, dict[str, Any]]:
+def load_head(path: Path, cache: Cache = NO_CACHE) -> HeadFile:
     """Read a head and its header; its digest is checked."""
     written = cache.known(path, _Written)
     return _read(path) if written is None else written.read()
 
 
-def _read(path: Path) -> tuple[Head, dict[str, Any]]:
+def _read(path: Path) -> HeadFile:
     header, arrays = hdf5.read_file(path, "head")
     with damage_as_error(path):
         prefix = schema.ARRAYS + "/"
@@ -129,17 +152,16 @@ def _read(path: Path) -> tuple[Head, dict[str, Any]]:
                 if strange[0] in named
                 else f"{path} is damaged: the array {strange[0]!r} of its head is absent"
             )
-        head.report = header["report"]
         hdf5.check_digest(path, header, head.digest())
-    return head, header
+    return HeadFile(head, header)
 
 
-def load_solved_head(path: Path, cache: Cache = NO_CACHE) -> tuple[Head, dict[str, Any]]:
+def load_solved_head(path: Path, cache: Cache = NO_CACHE) -> HeadFile:
     """`load_head` of one that scores rows; `UsageError` where it is not solved yet."""
-    head, header = load_head(path, cache)
-    if head.phase() is not None:
-        raise not_solved(head, path)
-    return head, header
+    found = load_head(path, cache)
+    if found.head.phase() is not None:
+        raise not_solved(found.head, path)
+    return found
 
 
 def not_solved(head: Head, path: str | Path) -> UsageError:
@@ -213,7 +235,7 @@ def new_head(
         for option in chosen.files():
             path = Path(getattr(chosen, option))
             sources[option], space = _source(path, files, cache)
-        return head_class(name)(chosen, sources), space
+        return head_class(name).begin(chosen, sources), space
 
 
 def _source(path: Path, files: ExitStack, cache: Cache) -> tuple[Source, Mapping[str, Any] | None]:

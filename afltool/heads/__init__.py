@@ -73,7 +73,7 @@ def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOpt
 
 def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:
     """A new head before its first phase; options not given keep their defaults."""
-    return head_class(name)(make_options(name, options))
+    return head_class(name).begin(make_options(name, options))
 
 
 def _check_name(name: str) -> None:

@@ -2,21 +2,21 @@
 
     phase() -> Phase | None    what to gather next; None = solved
     gather(blocks, client, carried) -> (Statistics, Carried)    client side: additive over rows
-    absorb(total) -> Head      server side: a new head, one phase further
+    absorb(total) -> (Head, Round)    server side: a new head, one phase further, and the record
     scores(X) -> (n, C)        `round_scores`: the same after each round
     bind, shapes               what fits together
     arrays, restore, digest    the state, as files hold it
 
-A head is an immutable value. Before any data are seen it is only a name with options; `bind` gives
-it the number of features and classes.
+A head is a frozen value: options, the numbers of features and classes, and state. Before any data
+are seen it has only its options; `bind` gives it the numbers, `absorb` makes the next head.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, ClassVar, Self
 
@@ -33,13 +33,12 @@ from ..values.digest import Digest, array_kind
 from ..values.phases import Phase
 from ..values.statistics import Statistics, Sum
 from .options import HeadOptions
+from .rounds import LAST, Found, Round
 
 Block = tuple[Rows, NDArray[np.int64]]
 Shape = tuple[tuple[int, ...], str]  # of an additive array, with 'i' for integers, 'f' for reals
 Gathered = tuple[Mapping[str, Array], Carried]  # the sums, and what the next round may start from
 NO_CLIENTS: Mapping[ClientId, Client] = {}
-SMALL = 256  # bytes; arrays below it are compared instead of digested again
-Digested = tuple[str | None, dict[str, Any], dict[str, Array]]  # the content of a digest
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,17 @@ class Source:
     arrays: Mapping[str, Array] = field(default_factory=dict)
 
 
+def state(kind: type[np.generic] = np.float64) -> Any:
+    """A field of a head that holds a learned array of this type, None until it is known."""
+    return field(default=None, kw_only=True, metadata={"state": kind})
+
+
+@dataclass(frozen=True, eq=False)
 class Head(ABC):
     """A classifier on frozen features. It is trained in phases; each needs one sum over clients.
 
-    A new head implements `phase`, `_sums`, `absorb`, `scores`, `arrays` and `restore`.
-    ``sources``: the contents of the files that its options name, by option.
+    A new head is a frozen dataclass whose learned arrays are `state` fields; it implements `phase`,
+    `_sums`, `_solve` and `scores`.
     """
 
     name: ClassVar[str]
@@ -68,12 +73,17 @@ class Head(ABC):
     #: every partition of the same rows gives the same digest.
     not_in_digest: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, options: HeadOptions, sources: Mapping[str, Source] | None = None) -> None:
-        self.options = options
-        self.dim: int | None = None
-        self.classes: int | None = None
-        self.report: dict[str, Any] = {}  # what `absorb` found, for people; no code reads it
-        self._digested: tuple[Digested, str] | None = None
+    options: HeadOptions
+    dim: int | None = None
+    classes: int | None = None
+
+    @classmethod
+    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+        """The head before its first phase.
+
+        ``sources``: the contents of the files that its options name, by option.
+        """
+        return cls(options)
 
     # ------------------------------------------------------------ the four verbs
 
@@ -109,12 +119,31 @@ class Head(ABC):
         The labels are in range; `add_up` adds the arrays of single blocks.
         """
 
-    @abstractmethod
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> Head:
-        """The head one phase further, from the sum over clients.
+    def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Round]:
+        """The head one phase further, from the sum over clients, and what is recorded of the round.
 
-        ``validation``: the sum over held-out clients, for heads that choose something by it.
+        ``validation``: the sum over held-out clients, for heads that choose something by it. Raises
+        `MismatchError` for a total of another phase, `InvalidDataError` for one of no rows, and
+        `NumericalError` when the numbers do not determine an answer.
         """
+        if total.phase != self.phase():
+            raise MismatchError(
+                f"the head's next phase is {self.phase()!r}; the total is of {total.phase!r}"
+            )
+        if total.rows == 0:
+            raise InvalidDataError(
+                f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
+            )
+        self._bound()
+        after, found = self._solve(total, validation)
+        known = self.arrays()
+        new = [a for name, a in after.arrays().items() if a is not known.get(name)]
+        download = sum(a.nbytes for a in (new if found.sent is None else found.sent))
+        return after, Round.of(total, found, total.payload_bytes, download)
+
+    @abstractmethod
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        """The head one phase further, and what was found; the total has rows and fits."""
 
     @abstractmethod
     def scores(self, X: Rows) -> NDArray[np.float64]:
@@ -123,20 +152,16 @@ class Head(ABC):
     def round_scores(self, X: Rows) -> Iterator[tuple[str, NDArray[np.float64]]]:
         """Scores (n, C) of rows X (n, d) after each round, with the round's phase, in order.
 
-        Only the rounds whose solved head is still held here; empty if there is none.
+        Only the rounds whose solved head is still held here; empty if there is none. The phase is
+        `LAST` where the head does not hold it.
         """
         if self.phase() is None:
-            yield self._last_round(), self.scores(X)
+            yield LAST, self.scores(X)
 
     def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
         """What `round_features` gives; a head that makes none from the rows has the rows."""
         if self.phase() is None:
-            yield self._last_round(), real(X)
-
-    def _last_round(self) -> str:
-        """The phase that was solved last, as the report names it."""
-        rounds = self.report.get("phases") or [{"phase": "last"}]
-        return str(rounds[-1]["phase"])
+            yield LAST, real(X)
 
     # ------------------------------------------------------------ what fits together
 
@@ -148,9 +173,21 @@ class Head(ABC):
         ):
             if mine is not None and mine != theirs:
                 raise MismatchError(f"the head is made for {mine} {what}; found {theirs}")
-        bound = copy(self)
-        bound.dim, bound.classes = dim, classes
+        if (dim, classes) == (self.dim, self.classes):
+            return self
+        bound = self._bound_to(dim, classes)
+        named = bound.arrays()
+        for name, shape in bound._state_shapes().items():
+            if name in named:
+                expect_shape(name, named[name], shape)
         return bound
+
+    def _bound_to(self, dim: int, classes: int) -> Self:
+        return replace(self, dim=dim, classes=classes)
+
+    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """The shapes that the arrays of the state must have, by name; the head is bound."""
+        return {}
 
     def _bound(self) -> tuple[int, int]:
         """(d, C); `UsageError` before `bind`."""
@@ -171,24 +208,43 @@ class Head(ABC):
 
     # ------------------------------------------------------------ state, as files hold it
 
-    @abstractmethod
     def arrays(self) -> dict[str, Array]:
         """Everything that later phases or scores depend on, by name; nothing else is kept."""
+        named = ((f.name, getattr(self, f.name)) for f in fields(self) if "state" in f.metadata)
+        return {name: array for name, array in named if array is not None}
 
-    @abstractmethod
     def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
-        """This head with the state of a file (the inverse of `arrays`)."""
+        """This head with the state of a file (the inverse of `arrays`).
+
+        Raises `InvalidDataError` when the arrays are not those of the phase.
+        """
+        kinds = {f.name: f.metadata["state"] for f in fields(self) if "state" in f.metadata}
+        known = {name: np.asarray(a, kinds[name]) for name, a in arrays.items() if name in kinds}
+        return self._with(**known)._checked(phase)
+
+    def _with(self, **values: Any) -> Self:
+        """This head with other fields."""
+        return replace(self, **values)
+
+    def _checked(self, phase: str | None) -> Self:
+        """This head; `InvalidDataError` where it is not in that phase."""
+        if self.phase() != phase:
+            raise InvalidDataError(
+                f"a head of phase {phase!r} holds the arrays of phase {self.phase()!r}"
+            )
+        return self
 
     def digest(self) -> str:
         """SHA-256 of its state and, until the head is solved, of its options but γ.
 
         Computed only once for read-only arrays.
         """
-        state = self.phase(), _but_gamma(self.options), self.arrays()
-        known = self._digested
-        if known is None or not _same_state(known[0], state):
-            known = self._digested = state, self._digest()
-        return known[1]
+        changing = any(a.flags.writeable for a in self.arrays().values())
+        return self._digest() if changing else self._digest_once
+
+    @cached_property
+    def _digest_once(self) -> str:
+        return self._digest()
 
     def _digest(self) -> str:
         digest = Digest().text("name", self.name).json("phase", self.phase())
@@ -198,17 +254,6 @@ class Head(ABC):
         for name, array in sorted(named.items()):
             digest.array(name, array, array_kind(array))
         return digest.hex()
-
-
-def _same_state(known: Digested, state: Digested) -> bool:
-    """Whether two states certainly have one digest; contents of large arrays are not compared."""
-    if known[:2] != state[:2] or known[2].keys() != state[2].keys():
-        return False
-    pairs = ((a, state[2][name]) for name, a in known[2].items())
-    return all(
-        not a.flags.writeable if a is b else a.nbytes < SMALL and np.array_equal(a, b)
-        for a, b in pairs
-    )
 
 
 # ---------------------------------------------------------------- what every head has in common
@@ -269,36 +314,6 @@ def marks(statistics: Statistics) -> NDArray[np.int64]:
     """A number for each client and its rows, sorted, by which a later round knows them again."""
     found = [int(mark(who, client), 16) for who, client in statistics.clients.items()]
     return np.sort(np.array(found, dtype=np.uint64).astype(np.int64))
-
-
-def note_round(
-    before: Head,
-    after: Head,
-    total: Statistics,
-    seconds: float,
-    sent: Sequence[Array] | None = None,
-    **facts: Any,
-) -> None:
-    """Append to ``after.report["phases"]`` the facts that every head reports of a round.
-
-    ``upload_bytes`` is an upper bound for one client: the size of the total's arrays, whose numbers
-    are larger. ``download_bytes`` is the size of what each client gets: ``sent``, or else all that
-    is new in the head's state. ``seconds``: time of the server's solve. ``facts``: further entries
-    of this head.
-    """
-    known = before.arrays()
-    new = [a for name, a in after.arrays().items() if a is not known.get(name)]
-    entry = {
-        "phase": total.phase,
-        "rows": total.rows,
-        "clients": len(total.clients),
-        **facts,
-        "solve_seconds": round(seconds, 4),
-        "upload_bytes": total.payload_bytes,
-        "download_bytes": sum(a.nbytes for a in (new if sent is None else sent)),
-    }
-    rounds = [*before.report.get("phases", []), entry]
-    after.report = {**after.report, "phases": rounds}
 
 
 def expect_shape(name: str, a: Array, shape: tuple[int | None, ...]) -> None:

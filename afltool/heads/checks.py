@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from copy import copy
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from ..partitions.rows import Assignment
 from ..values.phases import Phase
 from ..values.statistics import Statistics
 from .base import Head, Shape, number_kind
+from .rounds import Round
 
 H = TypeVar("H", bound=Head)
 
@@ -62,10 +62,7 @@ def with_options(head: H, **changes: Any) -> H:
             f"the head {head.name!r} fixes {flag(fixed[0])} before its first round (it is part of "
             "what the federation agreed on); start from another head"
         )
-    other = copy(head)
-
-    other.options = replace(head.options, **changes)
-    return other
+    return replace(head, options=replace(head.options, **changes))
 
 
 def check_total(head: Head, total: Statistics) -> None:
@@ -92,7 +89,7 @@ def check_total(head: Head, total: Statistics) -> None:
             )
 
 
-def absorbed(head: H, total: Statistics, validation: Statistics | None = None) -> Head:
+def absorbed(head: H, total: Statistics, validation: Statistics | None = None) -> tuple[H, Round]:
     """`Head.absorb`; what NumPy and SciPy warn of, or give up, is a `NumericalError`.
 
     So nothing that overflowed, and no 0/0, gets into a head. `InvalidDataError` where a sum is not

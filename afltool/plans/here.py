@@ -19,12 +19,11 @@ from ..cache.cache import Cache
 from ..errors import OutputExistsError, RidgeNeededError
 from ..files.atomic import link_or_copy, write_text
 from ..files.hdf5 import read_header
-from ..files.heads import load_head
+from ..files.heads import HeadFile, load_head
 from ..files.outputs import make_folder
 from ..files.scratch import Scratch
 from ..files.statistics import load_statistics
 from ..files.tables import write_confusion, write_json, write_records
-from ..heads.base import Head
 from ..inputs import distinct_files
 from ..options import flag
 from ..options.csv_files import KEEP
@@ -100,7 +99,7 @@ class _Run:
         check_room(start, train, self.cache)
         heads, uploads = self.rounds(train, clients, start)
         metrics = self.measure(heads, train, test)
-        self.summary(load_head(heads[-1], self.cache)[0], metrics, uploads)
+        self.summary(load_head(heads[-1], self.cache), metrics, uploads)
         self.folder.name_result(len(heads))  # last: a file with another name is read anew
         self.keep_options()
         if self.config.here.keep_rounds == KEEP_LAST:
@@ -291,8 +290,10 @@ class _Run:
         make = partial(evaluate, heads[-1], test, cache=self.cache, **how)
         return self.shared.metrics(key, make, head=heads[-1], features=test)
 
-    def summary(self, head: Head, metrics: dict[str, Any], uploads: list[dict[str, Any]]) -> None:
-        rounds = told(head, metrics.get("rounds", []), uploads)
+    def summary(
+        self, head: HeadFile, metrics: dict[str, Any], uploads: list[dict[str, Any]]
+    ) -> None:
+        rounds = told(head.rounds, metrics.get("rounds", []), uploads)
         write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
         last = read_header(self.folder.total(1), "statistics")
         found = {

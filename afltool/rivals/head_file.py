@@ -11,7 +11,7 @@ from ..heads.base import Head
 from .network import DenseLayers
 
 
-def head_of(network: DenseLayers, theta: Any, report: dict[str, Any]) -> Head:
+def head_of(network: DenseLayers, theta: Any) -> Head:
     """The solved head of weights θ (P,): linear, or a network where there are hidden layers."""
     layers = []
     for W, b in network.layers(theta[None]):
@@ -25,6 +25,4 @@ def head_of(network: DenseLayers, theta: Any, report: dict[str, Any]) -> Head:
         named = {f"weights-{n}": W for n, (W, _) in enumerate(layers)}
         named |= {f"bias-{n}": b for n, (_, b) in enumerate(layers)}
         head = make_head("network").restore(None, named)
-    head = head.bind(network.widths[0], network.widths[-1])
-    head.report = report
-    return head
+    return head.bind(network.widths[0], network.widths[-1])

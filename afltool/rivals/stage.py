@@ -236,12 +236,14 @@ class _Job:
         if state.best is not None:
             heads = {HELD_OUT_HEAD: state.best, **heads}
         write_records(state.rounds, self.out / BaselineFolder.ROUNDS, overwrite=True)
-        solved = {name: head_of(run.network, theta, report) for name, theta in heads.items()}
+        solved = {name: head_of(run.network, theta) for name, theta in heads.items()}
         found["head_digest"] = solved[HEAD].digest()
         found |= self.told(found["head_digest"], time.perf_counter() - self.begun)
         write_json(found, self.out / BaselineFolder.SUMMARY, overwrite=True)
         for name, head in solved.items():
-            save_head(self.out / name, head, self.recipe(), context, threads=self.threads)
+            save_head(
+                self.out / name, head, self.recipe(), context, report=report, threads=self.threads
+            )
         for name in (CHECKPOINT, *([RATES] if self.settings.lr == "auto" else [])):
             (self.out / name).unlink(missing_ok=True)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..cache.cache import NO_CACHE, Cache
 from ..files.heads import load_head
-from ..heads.base import Head
 from ..math.metrics.counts import Metrics
 from ..math.metrics.separability import MEASURES, Separability
 
@@ -20,16 +19,18 @@ FOUND = (
 
 
 def rounds_of(
-    head: Head, more: Mapping[str, Mapping[str, Any]], apart: Sequence[Mapping[str, Any]] = ()
+    rounds: Sequence[Round],
+    more: Mapping[str, Mapping[str, Any]],
+    apart: Sequence[Mapping[str, Any]] = (),
 ) -> list[Round]:
-    """The rounds of a head's report, single figures only; ``more`` adds figures by phase.
+    """The rounds of a head's file, single figures only; ``more`` adds figures by phase.
 
     ``apart``: measures of the features of some phases, see `separabilities`.
     """
     measured = {one["features"]: {name: one[name] for name in MEASURES} for one in apart}
     return [
         {**_figures(entry), **more.get(entry["phase"], {}), **measured.get(entry["phase"], {})}
-        for entry in head.report.get("phases", [])
+        for entry in rounds
     ]
 
 
@@ -73,21 +74,18 @@ def after_each_round(
     """
     metrics = ask(heads[-1])
     known = _known(metrics["rounds"])
-    for path in sorted(heads[:-1], key=lambda path: len(_phases(path, cache)), reverse=True):
+    for path in sorted(heads[:-1], key=lambda path: -len(load_head(path, cache).rounds)):
         if rounds_in(path) <= known.keys():
             continue
         earlier = _known(ask(path)["rounds"])
         known = {**{name: {**one, "kept": False} for name, one in earlier.items()}, **known}
-    return {**metrics, "rounds": rounds_of(load_head(heads[-1], cache)[0], known)}
+    return {**metrics, "rounds": rounds_of(load_head(heads[-1], cache).rounds, known)}
 
 
-def _phases(head: Path, cache: Cache) -> list[str]:
-    """The phases of the rounds in a head file's report."""
-    return [one["phase"] for one in load_head(head, cache)[0].report.get("phases", [])]
-
-
-def told(head: Head, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any]]) -> list[Round]:
-    """The rounds of a run: those of the head's report, with accuracies and measured figures.
+def told(
+    recorded: Sequence[Round], evaluated: Sequence[Round], uploads: Sequence[dict[str, Any]]
+) -> list[Round]:
+    """The rounds of a run: those of the head's file, with accuracies and measured figures.
 
     ``uploads`` are the run's entries of the bytes that a client sends; each gets ``download``, the
     bytes that it receives.
@@ -96,7 +94,7 @@ def told(head: Head, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any
     for one in uploads:
         measured = {"gather_seconds": one["gather_seconds"], "upload_bytes": one["arrays_at_most"]}
         more[one["phase"]] = {**measured, **more.get(one["phase"], {})}
-    rounds = rounds_of(head, more)
+    rounds = rounds_of(recorded, more)
     download = {one["phase"]: one["download_bytes"] for one in rounds}
     for one in uploads:
         one["download"] = download.get(one["phase"])

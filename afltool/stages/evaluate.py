@@ -17,7 +17,7 @@ from ..errors import UsageError
 from ..files.atomic import together
 from ..files.columns import column_by_row
 from ..files.features import Features, open_features
-from ..files.heads import check_fits, load_head, load_solved_head, not_solved
+from ..files.heads import HeadFile, check_fits, load_head, load_solved_head, not_solved
 from ..files.tables import check_table, write_records
 from ..heads.base import Head, round_features
 from ..heads.checks import probabilities
@@ -86,7 +86,8 @@ def evaluate(
     names = _figures(o)
     if o.errors is not None:
         check_table(o.errors)
-    solved, header = load_head(Path(head), cache)
+    file = load_head(Path(head), cache)
+    solved, header = file
     if solved.phase() is not None and not (o.each_round and header["classes"]):
         raise not_solved(solved, head)
     _check_figures(solved, names)
@@ -101,7 +102,7 @@ def evaluate(
         parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
         groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
         apart: dict[str, Separability] | None = {} if o.separability else None
-        counted = _score(solved, head, rows, o.each_round, keeping, other, apart)
+        counted = _score(file, head, rows, o.each_round, keeping, other, apart)
         measured = separabilities(apart or {})
         found = {
             **list(counted.values())[-1].as_dict(rows.classes),
@@ -110,7 +111,7 @@ def evaluate(
             **({} if apart is None else {"separability": measured}),
         }
         if o.each_round:
-            found["rounds"] = rounds_of(solved, accuracies(counted), measured)
+            found["rounds"] = rounds_of(file.rounds, accuracies(counted), measured)
     scored = keeping.scored()
     if names and scored is not None:
         at = None if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -135,9 +136,9 @@ def right_rows(
     head: str | Path, features: str | Path
 ) -> tuple[NDArray[np.bool_], NDArray[np.bytes_]]:
     """Whether the solved head predicts each row right, bool (n,), and the row ids, (n,)."""
-    solved, header = load_solved_head(Path(head))
+    solved = load_solved_head(Path(head))
     with open_features(Path(features)) as rows:
-        check_fits(head, header, rows)
+        check_fits(head, solved.header, rows)
         keeping = Kept(rows=True)
         _score(solved, head, rows, False, keeping, None, None)
         return keeping.right(), rows.row_ids.copy()
@@ -172,9 +173,9 @@ def _check_figures(head: Head, names: Sequence[str]) -> None:
 
 def _rounds_in(rows: Features, cache: Cache, path: Path) -> set[str]:
     """The rounds that a head file can be evaluated after: those that it scores one row with."""
-    head, header = load_head(path, cache)
-    check_fits(path, header, rows)
-    return {name for name, _ in head.round_scores(rows.rows(0, 1))}
+    found = load_head(path, cache)
+    check_fits(path, found.header, rows)
+    return {found.phase_of(name) for name, _ in found.head.round_scores(rows.rows(0, 1))}
 
 
 def _other(path: Path, rows: Features) -> tuple[Head, Kept]:
@@ -184,7 +185,7 @@ def _other(path: Path, rows: Features) -> tuple[Head, Kept]:
 
 
 def _score(
-    solved: Head,
+    file: HeadFile,
     path: str | Path,
     rows: Features,
     each_round: bool,
@@ -197,6 +198,7 @@ def _score(
     ``apart``: where the scatters of the head's features go, layer by layer.
     """
     counted: dict[str, Metrics] = {}
+    solved = file.head
     none = Metrics(np.zeros((len(rows.classes),) * 2, dtype=np.int64), 0)
     with progress.task("evaluate", len(rows), "rows") as task:
         for start, X in rows.blocks():
@@ -204,12 +206,13 @@ def _score(
             y = rows.labels[start : start + len(X)]
             found = solved.round_scores(X) if each_round else [("", solved.scores(X))]
             S = None
-            for name, S in found:
+            for part, S in found:
+                name = file.phase_of(part)
                 counted[name] = counted.get(name, none) + score_metrics(S, y)
             if S is None:
                 raise not_solved(solved, path)
             if apart is not None:
-                _set_apart(apart, solved, X, y, len(rows.classes))
+                _set_apart(apart, file, X, y, len(rows.classes))
             ids = rows.row_ids[start : start + len(X)]
             keeping.add(S, probabilities(solved, S), y, ids, rows.classes)
             if other is not None:
@@ -220,12 +223,13 @@ def _score(
 
 
 def _set_apart(
-    found: dict[str, Separability], head: Head, X: Rows, y: NDArray[np.int64], classes: int
+    found: dict[str, Separability], head: HeadFile, X: Rows, y: NDArray[np.int64], classes: int
 ) -> None:
     """Add the features that the head makes of these rows to the scatters of their layers."""
     for start in range(0, len(y), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        for name, phi in round_features(head, X[part]):
+        for of, phi in round_features(head.head, X[part]):
+            name = head.phase_of(of)
             if name not in found:
                 found[name] = Separability(classes, phi.shape[1])
             found[name].add(phi, y[part])

@@ -41,10 +41,11 @@ def export(head: str | Path, out: str | Path, *, overwrite: bool = False, **opti
     check_output(out)
     if o.card is not None:
         check_output(o.card, "text")
-    solved, header = load_solved_head(Path(head))
+    found = load_solved_head(Path(head))
+    solved, header = found
     evaluation = None if o.metrics is None else _evaluation(o.metrics, header, head)
     data, model, trial = _packed(packer, out, solved, Path(head), header, o)
-    text = _card(out, data, model, trial, solved, evaluation) if o.card else ""
+    text = _card(out, data, model, trial, found.report, evaluation) if o.card else ""
     with together():
         write_bytes(data, out, overwrite)
         if o.card is not None:
@@ -111,7 +112,7 @@ def _card(
     data: bytes,
     model: Model,
     trial: Trial,
-    head: Head,
+    report: Mapping[str, Any],
     evaluation: dict[str, Any] | None,
 ) -> str:
     file = {
@@ -121,4 +122,4 @@ def _card(
         "Checked": f"run on {trial.rows} sample rows; scores differ from afltool's by at most "
         f"{trial.tolerance:g} of a row's largest score",
     }
-    return card(model.metadata, head.report, file, evaluation)
+    return card(model.metadata, report, file, evaluation)

@@ -184,8 +184,8 @@ def ridge_path_picture(
     """Error estimates along the path that a head's ridge was chosen from."""
     size = made(SizeOptions, options)
     check_picture(Path(out), size)
-    head, _ = load_head(Path(path))
-    points = head.report.get("ridge_path")
+    report = load_head(Path(path)).report
+    points = report.get("ridge_path")
     if not points:
         raise UsageError(
             f"{path} was solved with one given ridge and has no path: solve with --ridge auto or "
@@ -198,7 +198,7 @@ def ridge_path_picture(
         if name in points[0]
     }
     by = "validation_mse" if "validation_mse" in points[0] else "gcv"
-    chosen = {_CURVES[by]: head.report["ridge"]}
+    chosen = {_CURVES[by]: report["ridge"]}
     return plot_ridge_path(lambdas, curves, chosen, Path(out), overwrite, size)
 
 
@@ -277,8 +277,8 @@ def _rounds_of_json(path: Path) -> tuple[list[dict[str, Any]], str]:
 
 
 def _rounds_of_head(path: Path) -> tuple[list[dict[str, Any]], str]:
-    head, _ = load_head(path)
-    return head.report.get("phases", []), f"{head.name} head"
+    found = load_head(path)
+    return found.rounds, f"{found.head.name} head"
 
 
 _CURVES = {

@@ -19,7 +19,7 @@ from ..files.heads import check_bound, load_head, save_head
 from ..files.recipes import recipe, up_to_date
 from ..files.statistics import load_statistics
 from ..heads import make_head
-from ..heads.base import Head, binding, note_round
+from ..heads.base import Head, binding
 from ..heads.checks import absorbed, check_total, with_options
 from ..options import made, takes
 from ..options.solving import SolveOptions
@@ -56,8 +56,8 @@ def solve(
     held = None if validate is None else _held_out(validate, statistics, cache)
     with damage_as_error(Path(total)):
         chosen = ridge_of_noise(statistics, options or {})
-        start = _head_of(statistics, total, head, cache)
-        start = with_options(start, **{**(options or {}), **chosen})
+        given, before = _head_of(statistics, total, head, cache)
+        start = with_options(given, **{**(options or {}), **chosen})
         start = start.bind(statistics.context.space["dim"], len(statistics.context.classes))
     _check_arrays(start, statistics, Path(total))
     if held is not None and validate is not None:
@@ -76,12 +76,11 @@ def solve(
     if not up_to_date(out, made_by, overwrite):
         begun = time.perf_counter()
         with _pools(tuple(name in sys.modules for name in POOLED)).limit(limits=threads):
-            solved = absorbed(start, statistics, held)
-        solved.report |= {"ridge_by": "AdaSSP"} if chosen else {}
-        _note(start, solved, statistics, time.perf_counter() - begun)
-        clients = len(statistics.clients)
-        told = {"threads": threads, "clients": clients}
-        save_head(out, solved, made_by, statistics.context, cache, **told)
+            solved, done = absorbed(start, statistics, held)
+        seconds = time.perf_counter() - begun
+        report = done.taking(seconds).report(before) | ({"ridge_by": "AdaSSP"} if chosen else {})
+        told = {"threads": threads, "clients": len(statistics.clients)}
+        save_head(out, solved, made_by, statistics.context, cache, report, **told)
         _say(solved, out)
     return out
 
@@ -94,8 +93,8 @@ def _pools(_loaded: tuple[bool, ...]) -> ThreadpoolController:
 
 def _head_of(
     statistics: Statistics, total: str | Path, given: str | Path | None, cache: Cache
-) -> Head:
-    """The head that the statistics were gathered for, one phase before this solve.
+) -> tuple[Head, dict[str, Any]]:
+    """The head that the statistics were gathered for, one phase before this solve, and its report.
 
     Before its first phase a head is its options, which the statistics hold. Later it has learned
     something: it is read from ``given``, or from where local-stats found it.
@@ -104,14 +103,15 @@ def _head_of(
     if given is None:
         fresh = make_head(wanted["name"], wanted["options"])
         if fresh.digest() == wanted["digest"]:
-            return fresh
+            return fresh, {}
     path = _beside(Path(total)) if given is None else Path(given)
     if path is None:
         raise InputError(
             f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}; the "
             "file of this head is needed and does not lie beside it: give it with --head FILE"
         )
-    head, header = load_head(path, cache)
+    found = load_head(path, cache)
+    head, header = found
     if head.digest() != wanted["digest"]:
         where = difference(binding(head), dict(wanted), f"in {path}", f"in {total}")
         where = where or "its learned state differs"
@@ -121,7 +121,7 @@ def _head_of(
         )
     rows = statistics.context
     check_bound(path, header, total, {"space": rows.space, "classes": list(rows.classes)})
-    return head
+    return head, found.report
 
 
 def _beside(total: Path) -> Path | None:
@@ -169,13 +169,6 @@ def _held_out(path: Path, total: Statistics, cache: Cache) -> Statistics:
             "from the same feature file; validation needs rows that the head has not seen"
         )
     return held
-
-
-def _note(start: Head, solved: Head, total: Statistics, seconds: float) -> None:
-    """Add the round to the head's report, unless the head has done so."""
-    if len(solved.report.get("phases", [])) <= len(start.report.get("phases", [])):
-        found = {k: solved.report[k] for k in ("ridge", "training_mse") if k in solved.report}
-        note_round(start, solved, total, seconds, **found)
 
 
 def _say(head: Head, out: Path) -> None:

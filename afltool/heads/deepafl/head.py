@@ -17,29 +17,31 @@ thin matrices, see `incremental`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar, Self
 
 from ...cache.carried import NOTHING, Carried
-from ...errors import MismatchError, UsageError
+from ...errors import UsageError
 from ...math.fixedpoint import Rows
 from ...values.arrays import F64, Array
 from ...values.phases import Phase
 from ...values.statistics import Statistics
-from ..base import Block, Gathered, Head, Shape, Source, add_up, note_round
+from ..base import Block, Gathered, Head, Shape, add_up
 from ..options import FIXED
+from ..rounds import Facts, Found, Round
 from . import gathering, incremental
 from .fixed import FixedLayers, FixedSums
 from .learned import JOINT, Learned
 from .network import PHI, Layers
 from .options import WEIGHTS, DeepAFLOptions
 from .replay import direct_mse, replayed
-from .solving import Facts, advance
+from .solving import advance
 from .sums import Sums
 
 
+@dataclass(frozen=True, eq=False)
 class DeepAFLHead(Head):
     """The deep residual analytic network, learned layer by layer."""
 
@@ -47,14 +49,17 @@ class DeepAFLHead(Head):
     not_in_digest: ClassVar[tuple[str, ...]] = incremental.MARKS
     options: DeepAFLOptions
 
-    def __init__(
-        self, options: DeepAFLOptions, sources: Mapping[str, Source] | None = None
-    ) -> None:
-        super().__init__(options, sources)
-        fixed = options.compute == FIXED
-        self.network = FixedLayers(options) if fixed else Layers(options)
-        self.sums = FixedSums(options) if fixed else Sums()
-        self.learned = Learned()
+    learned: Learned = field(default_factory=Learned)
+
+    @cached_property
+    def network(self) -> Layers:
+        """The layers that are drawn from the seed."""
+        return (FixedLayers if self.options.compute == FIXED else Layers)(self.options)
+
+    @cached_property
+    def sums(self) -> Sums:
+        """The number format of the sums."""
+        return FixedSums(self.options) if self.options.compute == FIXED else Sums()
 
     def phase(self) -> Phase | None:
         return self.learned.phase(self.options)
@@ -98,64 +103,39 @@ class DeepAFLHead(Head):
 
     # ------------------------------------------------------------ server side
 
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> DeepAFLHead:
-        """Solve for W_t, or for Ω_t.
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        """W_t, or Ω_t.
 
         ``validation`` chooses λ where W_t has several to choose from, and at the end the number of
-        layers. Raises `MismatchError` for a total of another phase, `NumericalError` when the
-        numbers do not determine an answer or there is too little memory.
+        layers.
         """
-        if total.phase != self.phase():
-            raise MismatchError(
-                f"the head's next phase is {self.phase()!r}; the total is of {total.phase!r}"
-            )
-        begun, real = time.perf_counter(), self.sums.read(total)
+        real = self.sums.read(total)
         seen = None if validation is None else self.sums.read(validation)
         if total.phase == JOINT:
-            return self._replayed(total, real, seen, begun)
+            return self._replayed(real, seen)
         learned, facts = advance(self.options, self.learned, real, seen)
-        after = self._after(learned, total, time.perf_counter() - begun, facts)
-        return after._ended() if len(learned.weights) > len(self.learned.weights) else after
+        known, now = self.learned.arrays(), learned.arrays()
+        sent = [a for k, a in now.items() if k.startswith(LEARNED) and k not in known]
+        after, report = self._ended(learned, len(learned.weights) > len(self.learned.weights))
+        return after, Found(head={"rows": total.rows, **report}, round=facts, sent=sent)
 
-    def _after(
-        self, learned: Learned, total: Statistics, seconds: float, facts: Facts
-    ) -> DeepAFLHead:
-        """This head one round further, with the round in its report."""
-        after = copy(self)
-        after.learned = learned
-        sent = {k: a for k, a in learned.arrays().items() if k.startswith(LEARNED)}
-        new = [a for k, a in sent.items() if k not in self.arrays()]
-        note_round(self, after, total, seconds, new, **facts)
-        after.report["rows"] = total.rows
-        return after
-
-    def _ended(self) -> DeepAFLHead:
-        """The solved head if the network ends here; otherwise this head."""
-        layers = self.learned.chosen(self.options)
+    def _ended(self, learned: Learned, maybe: bool = True) -> tuple[Self, Facts]:
+        """The head that has learned this: the solved one if the network may end here and does."""
+        layers = learned.chosen(self.options) if maybe else None
         if layers is None:
-            return self
-        head = copy(self)
-        head.learned = self.learned.solved(layers)
-        if len(self.learned.errors):
-            head.report = {**self.report, "layers": layers, "layers_by": "held-out clients"}
-        return head
+            return replace(self, learned=learned), {}
+        by = {"layers": layers, "layers_by": "held-out clients"} if len(learned.errors) else {}
+        return replace(self, learned=learned.solved(layers)), by
 
-    def _replayed(
-        self, total: Statistics, real: Statistics, validation: Statistics | None, begun: float
-    ) -> DeepAFLHead:
-        """The head after the one round of --single-round, ``real`` in units of one."""
-        head, ridge = self, 0.0
-        for learned, sums, seconds, facts in replayed(self.options, real, validation):
-            head, ridge = head._after(learned, sums, seconds, facts), facts.get("ridge", ridge)
-        rounds = [one | {"upload_bytes": 0, "download_bytes": 0} for one in head.report["phases"]]
-        head = head._ended()
-        report = {**head.report, "phases": []}
-        note_round(self, head, total, time.perf_counter() - begun)
-        upload = head.report["phases"][-1:]
-        head.report = {**report, "phases": [*upload, *rounds]}  # the other rounds send nothing
-        if ridge > 0:
-            head.report["direct_ridge_mse"] = direct_mse(real, ridge)
-        return head
+    def _replayed(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        """The head after the one round of --single-round; the total is in units of one."""
+        learned, ridge, rounds = self.learned, 0.0, []
+        for known, sums, seconds, facts in replayed(self.options, total, validation):
+            rounds.append(Round.of(sums, Found(round=facts)).taking(seconds))
+            learned, ridge = known, facts.get("ridge", ridge)
+        after, report = self._ended(learned)
+        direct = {"direct_ridge_mse": direct_mse(total, ridge)} if ridge > 0 else {}
+        return after, Found(head={"rows": total.rows, **report, **direct}, replayed=rounds)
 
     # ------------------------------------------------------------ scores
 
@@ -190,13 +170,12 @@ class DeepAFLHead(Head):
         """W_t, Ω_t, Q_t; until the head is solved also the sums and errors that it still needs."""
         return self.learned.arrays()
 
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> DeepAFLHead:
+    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
         """The head of a file; `InvalidDataError` when its arrays are not those of its phase."""
-        head = copy(self)
-        head.learned = Learned.of(phase, arrays, self.options)
-        if head.learned.weights:
-            head.classes = head.learned.classes
-        return head
+        return replace(self, learned=Learned.of(phase, arrays, self.options))
+
+    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        return {"weights-0": (self.options.widths[0], self._bound()[1])}
 
 
 LEARNED = ("weights-", "block-", "decoder-")  # what clients get; only the server needs the rest

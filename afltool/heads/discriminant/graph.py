@@ -74,13 +74,13 @@ class Present(nn.Module):
 
 def graph(head: DiscriminantHead, bits: int | None) -> nn.Module:
     """The rule's scores."""
-    state, counts = head.state, head.state["counts"].astype(np.float64)
+    counts = np.asarray(head.counts, dtype=np.float64)
     shares = rules.log_shares(counts)
     found: nn.Module
-    if "weights" in state:
-        found = Affine(state["weights"][:-1], state["weights"][-1])
-    elif "variances" in state:
-        found = NaiveBayes(state["means"], state["variances"], shares)
+    if head.weights is not None:
+        found = Affine(head.weights[:-1], head.weights[-1])
+    elif head.variances is not None:
+        found = NaiveBayes(np.asarray(head.means), head.variances, shares)
     else:
-        found = Quadratic(state["means"], state["factors"], shares)
+        found = Quadratic(np.asarray(head.means), np.asarray(head.factors), shares)
     return found if counts.all() else Present(found, counts > 0)

@@ -8,9 +8,9 @@ rule, XᵀX, (X∘X)ᵀY or the XᵀX of each class.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,21 +27,32 @@ from ...values.arrays import F64, Array
 from ...values.phases import Phase
 from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM
-from ..base import Block, Gathered, Head, add_up, expect_shape, note_round
+from ..base import Block, Gathered, Head, add_up, state
 from ..least_squares import fraction_bits
+from ..rounds import Found
 from . import rules
 from .options import DiscriminantOptions
 
 CLASS_SUMS, SQUARES, GRAMS = Phase("class-sums"), "squares", "grams"
+NEEDED = {"naive-bayes": ("means", "variances"), "qda": ("means", "factors")}  # else: weights
 AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53
 
 
+@dataclass(frozen=True, eq=False)
 class DiscriminantHead(Head):
-    """A classifier from class sums; a class without rows is never predicted."""
+    """A classifier from class sums; a class without rows is never predicted.
+
+    ``counts``: rows of each class. Beside them a rule has ``weights``, or ``means`` with
+    ``variances`` or ``factors``.
+    """
 
     name = "discriminant"
     options: DiscriminantOptions
-    state: Mapping[str, Array] = MappingProxyType({})  # counts, and what its rule needs
+    counts: NDArray[np.int64] | None = state(np.int64)
+    weights: F64 | None = state()
+    means: F64 | None = state()
+    variances: F64 | None = state()
+    factors: F64 | None = state()
 
     @property
     def log_probabilities(self) -> bool:  # type: ignore[override]  # it depends on the rule
@@ -49,7 +60,7 @@ class DiscriminantHead(Head):
         return self.options.rule in ("lda", "fedcgs", "naive-bayes", "qda")
 
     def phase(self) -> Phase | None:
-        return None if self.state else CLASS_SUMS
+        return CLASS_SUMS if self.counts is None else None
 
     # ------------------------------------------------------------ client side
 
@@ -77,21 +88,15 @@ class DiscriminantHead(Head):
 
     # ------------------------------------------------------------ server side
 
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> DiscriminantHead:
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """The classifier; `NumericalError` where a covariance is singular."""
-        if total.rows == 0:
-            raise InvalidDataError("the total has 0 rows: there is nothing to solve")
-        begun = time.perf_counter()
         bits = fraction_bits(total)
         H = cross_matrix(total.arrays[CROSS], bits)
-        counts = total.class_counts.astype(np.float64)
         if not total.context.noise:
             self._check_moments(total, H, bits)
-        head = self.bind(*H.shape)
-        head.state = {**self._solved(total, H, counts, bits), "counts": total.class_counts}
-        head.report = {"rule": self.options.rule, "rows": total.rows}
-        note_round(self, head, total, time.perf_counter() - begun)
-        return head
+        learned = self._learned(total, H, total.class_counts.astype(np.float64), bits)
+        report = {"rule": self.options.rule, "rows": total.rows}
+        return self._with(counts=total.class_counts, **learned), Found(head=report)
 
     def _check_moments(self, total: Statistics, H: F64, bits: int | None) -> None:
         """Refuse with `NumericalError` features that lie too far from zero for their deviation."""
@@ -115,7 +120,9 @@ class DiscriminantHead(Head):
         packed = total.arrays[GRAMS] if self.options.rule == "qda" else [total.arrays[GRAM]]
         return np.asarray(np.sum([np.diag(gram_matrix(one, bits)) for one in packed], axis=0))
 
-    def _solved(self, total: Statistics, H: F64, counts: F64, bits: int | None) -> dict[str, Array]:
+    def _learned(
+        self, total: Statistics, H: F64, counts: F64, bits: int | None
+    ) -> dict[str, Array]:
         o, scale = self.options, 1.0 if bits is None else 2.0 ** (-2 * bits)
         if o.rule == "nearest-mean":
             return {"weights": rules.nearest_mean(H, counts)}
@@ -145,48 +152,47 @@ class DiscriminantHead(Head):
 
         nearest-mean: xᵀμ − ½‖μ‖²; fed3r: its normalised ridge scores. −∞ for a class without rows.
         """
-        if not self.state:
+        if self.counts is None:
             raise UsageError("the head is not solved yet")
-        found = self._finite_scores(real(X))
-        found[:, self.state["counts"] == 0] = -np.inf
+        found = self._finite_scores(real(X), self.counts.astype(np.float64))
+        found[:, self.counts == 0] = -np.inf
         return found
 
-    def _finite_scores(self, X: F64) -> F64:
-        state, counts = self.state, self.state["counts"].astype(np.float64)
-        if "weights" in state:
-            return np.asarray(X @ state["weights"][:-1] + state["weights"][-1])
-        if "variances" in state:
-            return rules.naive_bayes_scores(X, state["means"], state["variances"], counts)
+    def _finite_scores(self, X: F64, counts: F64) -> F64:
+        if self.weights is not None:
+            return np.asarray(X @ self.weights[:-1] + self.weights[-1])
+        assert self.means is not None
+        if self.variances is not None:
+            return rules.naive_bayes_scores(X, self.means, self.variances, counts)
+        assert self.factors is not None
         out, shares = np.zeros((len(X), len(counts))), rules.log_shares(counts)
         for c in np.flatnonzero(counts):
-            L = np.tril(unpack(state["factors"][c]))
-            out[:, c] = rules.quadratic_score(X, state["means"][:, c], L, shares[c])
+            L = np.tril(unpack(self.factors[c]))
+            out[:, c] = rules.quadratic_score(X, self.means[:, c], L, shares[c])
         return out
 
     # ------------------------------------------------------------ state
 
-    def arrays(self) -> dict[str, Array]:
-        return dict(self.state)
-
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> DiscriminantHead:
-        head = DiscriminantHead(self.options)
-        if phase is not None:
-            return head
-        beside = {"naive-bayes": ("means", "variances"), "qda": ("means", "factors")}
-        names = beside.get(self.options.rule, ("weights",))
-        head.state = {name: arrays[name] for name in ("counts", *names)}
-        head.classes = len(head.state["counts"])
-        rows = len(head.state[names[0]])
-        head.dim = rows - (names[0] == "weights")
-        shapes = {
-            "counts": (head.classes,),
-            "factors": (head.classes, length(head.dim)),
-        }
-        for name, array in head.state.items():
-            expect_shape(name, array, shapes.get(name, (rows, head.classes)))
-        if (head.state["counts"] < 0).any() or not head.state["counts"].any():
+    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+        head = super().restore(phase, arrays)
+        wanted = {"counts", *NEEDED.get(self.options.rule, ("weights",))}
+        if phase is None and (other := sorted(wanted ^ head.arrays().keys())):
+            raise InvalidDataError(
+                f"of the arrays of a {self.options.rule} head {other[0]!r} is wrong"
+            )
+        if head.counts is not None and ((head.counts < 0).any() or not head.counts.any()):
             raise InvalidDataError("the class counts of a head are from 0 on, one above 0")
         return head
+
+    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        dim, classes = self._bound()
+        return {
+            "counts": (classes,),
+            "weights": (dim + 1, classes),
+            "means": (dim, classes),
+            "variances": (dim, classes),
+            "factors": (classes, length(dim)),
+        }
 
 
 def _pieces(blocks: Iterable[Block]) -> Iterator[Block]:

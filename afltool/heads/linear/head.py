@@ -8,30 +8,35 @@ removal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-import numpy as np
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Self
 
 from ...cache import memory
 from ...cache.carried import NOTHING, Carried
 from ...errors import UsageError
 from ...math.fixedpoint import Rows, real
 from ...math.gram import Products
-from ...values.arrays import F64, Array
+from ...values.arrays import F64
 from ...values.phases import Phase
 from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM, PHASE
-from ..base import Block, Gathered, Head, expect_shape
+from ..base import Block, Gathered, Head, state
 from ..least_squares import fit
+from ..rounds import Found
 from .options import LinearOptions
 
 
+@dataclass(frozen=True, eq=False)
 class LinearHead(Head):
-    """Least squares on one-hot labels, with an optional ridge and intercept."""
+    """Least squares on one-hot labels, with an optional ridge and intercept.
+
+    ``weights`` (d, C): the intercept last if there is one.
+    """
 
     name = "linear"
     options: LinearOptions
-    weights: F64 | None = None  # (d, C), the intercept last if there is one
+    weights: F64 | None = state()
 
     def phase(self) -> Phase | None:
         return PHASE if self.weights is None else None
@@ -44,12 +49,10 @@ class LinearHead(Head):
         G, H = Products.over(blocks, classes, self.options.intercept)
         return {GRAM: G, CROSS: H}, NOTHING
 
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> LinearHead:
-        """Solve (G + λI) W = H; raises `NumericalError` when G does not determine W."""
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        """(G + λI) W = H; raises `NumericalError` when G does not determine W."""
         W, report = fit(total, self.options, validation)
-        solved = self.bind(len(W) - self.options.intercept, W.shape[1])
-        solved.weights, solved.report = W, report
-        return solved
+        return replace(self, weights=W), Found(head=report)
 
     def scores(self, X: Rows) -> F64:
         """X W (+ intercept), float64."""
@@ -59,17 +62,9 @@ class LinearHead(Head):
         scores: F64 = real(X) @ self.weights[:d]
         return scores + self.weights[d] if self.options.intercept else scores
 
-    def arrays(self) -> dict[str, Array]:
-        return {} if self.weights is None else {"weights": self.weights}
-
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> LinearHead:
-        head = LinearHead(self.options)
-        if phase is None:
-            head.weights = np.asarray(arrays["weights"], dtype=np.float64)
-            expect_shape("weights", head.weights, (None, None))
-            d, classes = head.weights.shape
-            head.dim, head.classes = d - self.options.intercept, classes
-        return head
+    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        dim, classes = self._bound()
+        return {"weights": (dim + self.options.intercept, classes)}
 
 
 HEAD = LinearHead

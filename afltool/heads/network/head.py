@@ -7,22 +7,26 @@ begin with it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...cache.carried import Carried
-from ...errors import InvalidDataError, UsageError
+from ...errors import UsageError
 from ...math.fixedpoint import Rows, real
 from ...values.arrays import Array
 from ...values.phases import Phase
 from ...values.statistics import Statistics
-from ..base import Block, Gathered, Head, expect_shape
+from ..base import Block, Gathered, Head
+from ..rounds import Found
 
 NOT_SUMS = "a network is trained by gradients (afltool baseline … --hidden), not solved from sums"
 
 
+@dataclass(frozen=True, eq=False)
 class NetworkHead(Head):
     """Weights ``weights-l`` (in, out) and biases ``bias-l`` (out,) of layers l = 0, 1, …"""
 
@@ -36,7 +40,7 @@ class NetworkHead(Head):
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         raise UsageError(NOT_SUMS)
 
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> NetworkHead:
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         raise UsageError(NOT_SUMS)
 
     def scores(self, X: Rows) -> NDArray[np.float64]:
@@ -62,21 +66,19 @@ class NetworkHead(Head):
             found |= {f"weights-{number}": W, f"bias-{number}": b}
         return found
 
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> NetworkHead:
-        head = NetworkHead(self.options)
-        if phase is not None:
-            return head
-        numbers = list(takewhile(lambda n: f"weights-{n}" in arrays, count()))
-        if not numbers:
-            raise InvalidDataError("a network has the array 'weights-0'")
-        head.layers = tuple((arrays[f"weights-{n}"], arrays[f"bias-{n}"]) for n in numbers)
-        width = None
-        for n, (W, b) in zip(numbers, head.layers, strict=True):
-            expect_shape(f"weights-{n}", W, (width, None))
-            width = W.shape[1]
-            expect_shape(f"bias-{n}", b, (width,))
-        head.dim, head.classes = len(head.layers[0][0]), width
-        return head
+    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+        numbers = takewhile(lambda n: f"weights-{n}" in arrays, count())
+        layers = tuple((arrays[f"weights-{n}"], arrays[f"bias-{n}"]) for n in numbers)
+        return replace(self, layers=layers)._checked(phase)
+
+    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        width, classes = self._bound()
+        found: dict[str, tuple[int | None, ...]] = {}
+        for n, (W, _) in enumerate(self.layers):
+            after = classes if n + 1 == len(self.layers) else W.shape[-1]
+            found |= {f"weights-{n}": (width, after), f"bias-{n}": (after,)}
+            width = after
+        return found
 
 
 HEAD = NetworkHead

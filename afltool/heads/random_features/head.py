@@ -6,8 +6,9 @@ Random features are of Rahimi and Recht, "Random features for large-scale kernel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -18,17 +19,19 @@ from ...errors import UsageError
 from ...math import gram
 from ...math.fixedpoint import FixedPoint, Rows, real
 from ...math.triangle import length
-from ...values.arrays import Array
+from ...values.arrays import F64, Array
 from ...values.phases import Phase
 from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM, PHASE
-from ..base import Block, Gathered, Head, Shape, Source, add_up, expect_shape
+from ..base import Block, Gathered, Head, Shape, add_up, state
 from ..least_squares import fit
 from ..options import FIXED
+from ..rounds import LAST, Found
 from .lift import Lift
 from .options import RandomFeaturesOptions
 
 
+@dataclass(frozen=True, eq=False)
 class RandomFeaturesHead(Head):
     """Ridge regression on σ(XA + a), and on the features X too with ``with_linear``.
 
@@ -38,13 +41,11 @@ class RandomFeaturesHead(Head):
 
     name = "random-features"
     options: RandomFeaturesOptions
+    weights: F64 | None = state()
 
-    def __init__(
-        self, options: RandomFeaturesOptions, sources: Mapping[str, Source] | None = None
-    ) -> None:
-        super().__init__(options, sources)
-        self.weights: NDArray[np.float64] | None = None
-        self._lift = Lift(options)
+    @cached_property
+    def _lift(self) -> Lift:
+        return Lift(self.options)
 
     def phase(self) -> Phase | None:
         return PHASE if self.weights is None else None
@@ -69,12 +70,10 @@ class RandomFeaturesHead(Head):
         kind = "i" if o.compute == FIXED else "f"
         return {GRAM: ((length(side),), kind), CROSS: ((side, classes), kind)}
 
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> RandomFeaturesHead:
-        """Solve as the linear head does."""
-        self._bound()
-        solved = copy(self)
-        solved.weights, solved.report = fit(total, self.options, validation)
-        return solved
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        """As the linear head does."""
+        W, report = fit(total, self.options, validation)
+        return replace(self, weights=W), Found(head=report)
 
     def scores(self, X: Rows) -> NDArray[np.float64]:
         """[σ(XA), X] W (+ intercept), float64."""
@@ -86,22 +85,10 @@ class RandomFeaturesHead(Head):
     def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
         """Φ (n, D), see `lift`."""
         if self.phase() is None:
-            yield self._last_round(), self.lift(X)
+            yield LAST, self.lift(X)
 
-    def arrays(self) -> dict[str, Array]:
-        return {} if self.weights is None else {"weights": self.weights}
-
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
-        head = copy(self)
-        if phase is None:
-            head.weights = np.asarray(arrays["weights"], dtype=np.float64)
-        return head
-
-    def bind(self, dim: int, classes: int) -> Self:
-        bound = super().bind(dim, classes)
-        if self.weights is not None:
-            expect_shape("weights", self.weights, bound.shapes(None)[CROSS][0])
-        return bound
+    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        return {"weights": self.shapes(None)[CROSS][0]}
 
     def lift(self, X: Rows) -> Array:
         """Φ = [σ(XA + a), X if asked, 1 if asked] (n, D), in the compute type; fixed: float64."""

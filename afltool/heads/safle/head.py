@@ -12,9 +12,8 @@ Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
-from dataclasses import replace
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +23,11 @@ from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import codes as cd
 from ...math.fixedpoint import Rows, real
 from ...progress import log
-from ...values.arrays import Array
+from ...values.arrays import F64, Array
 from ...values.phases import Phase
 from ...values.statistics import Statistics
-from ..base import Block, Gathered, Head, Source, add_up, expect_shape
+from ..base import Block, Gathered, Head, Source, add_up, expect_shape, state
+from ..rounds import LAST, Found
 from . import thresholds as th
 from .counting import Collector
 from .options import BYTES_A_PAIR, DEFAULT_SIDE, FEDERATED, SafleOptions
@@ -36,29 +36,32 @@ from .system import CountedSystem
 HISTOGRAM, CODES = Phase("histogram"), Phase("codes")
 
 
+@dataclass(frozen=True, eq=False)
 class SafleHead(Head):
-    """Tables of scores, looked up by codes of bucketed features."""
+    """Tables of scores, looked up by codes of bucketed features.
+
+    ``thresholds`` (d, T), once they are learned; ``digits`` (E, G) and ``tables`` (E, V, C), once
+    the head is solved; ``linear`` (d, C) of a hybrid. ``most``: limit of E·V for the default number
+    of codes.
+    """
 
     name = "safle"
     options: SafleOptions
+    most: int = DEFAULT_SIDE
+    thresholds: F64 | None = state()
+    digits: NDArray[np.int64] | None = state(np.int64)
+    tables: F64 | None = state()
+    linear: F64 | None = state()
 
-    def __init__(
-        self,
-        options: SafleOptions,
-        sources: Mapping[str, Source] | None = None,
-        most: int = DEFAULT_SIDE,
-    ) -> None:
-        """``most``: limit of E·V for the default number of codes."""
-        super().__init__(options, sources)
-        self._most = most
-        self.thresholds: NDArray[np.float64] | None = None  # (d, T), once they are learned
-        self.digits: NDArray[np.int64] | None = None  # (E, G), once the head is solved
-        self.tables: NDArray[np.float64] | None = None  # (E, V, C)
-        self.linear: NDArray[np.float64] | None = None  # (d, C) of a hybrid
+    @classmethod
+    def begin(
+        cls, options: Any, sources: Mapping[str, Source] | None = None, most: int = DEFAULT_SIDE
+    ) -> Self:
         source = (sources or {}).get("thresholds")
-        if source is not None:
-            self.options = replace(options, thresholds=f"{source.kind}:{source.digest}")
-            self.thresholds = th.of_source(source, options)
+        if source is None:
+            return cls(options, most=most)
+        named = replace(options, thresholds=f"{source.kind}:{source.digest}")
+        return cls(named, most=most, thresholds=th.of_source(source, options))
 
     # ------------------------------------------------------------ the four verbs
 
@@ -78,19 +81,15 @@ class SafleHead(Head):
         """
         if self.phase() == HISTOGRAM:
             return add_up({HISTOGRAM: cd.histogram(X)} for X, _ in blocks), NOTHING
-        self.options.check_room(self._bound()[0], self._most, solving=False)
+        self.options.check_room(self._bound()[0], self.most, solving=False)
         collector = Collector(self.coder(), self._bound()[1], self.options.with_linear)
         for X, y in blocks:
             collector.add(X, y)
         return collector.result(), NOTHING
 
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> SafleHead:
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds from histograms, or tables from counts by a ridge regression."""
-        if total.rows == 0:
-            raise InvalidDataError(
-                f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
-            )
-        self.options.check_room(self._bound()[0], self._most)
+        self.options.check_room(self._bound()[0], self.most)
         if self.phase() == HISTOGRAM:
             return self._with_thresholds(total)
         return self._solved(total, validation)
@@ -107,7 +106,7 @@ class SafleHead(Head):
     def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
         """Φ (n, D), dense: the one-hot codes, after the rows themselves if they are fitted too."""
         if self.phase() is None:
-            yield self._last_round(), self.expanded(X)
+            yield LAST, self.expanded(X)
 
     def expanded(self, X: Rows) -> NDArray[np.float64]:
         """Φ (n, D) or Φ⁺ = [x, Φ] (n, d + D), dense float64: for a few rows."""
@@ -116,35 +115,27 @@ class SafleHead(Head):
 
     # ------------------------------------------------------------ state
 
-    def arrays(self) -> dict[str, Array]:
-        named = {"thresholds": self.thresholds, "digits": self.digits}
-        named |= {"tables": self.tables, "linear": self.linear}
-        return {name: array for name, array in named.items() if array is not None}
-
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> SafleHead:
-        head = SafleHead(self.options, most=self._most)
-        for name in ("thresholds", "tables", "linear"):
-            if name in arrays:
-                setattr(head, name, np.asarray(arrays[name], dtype=np.float64))
+    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+        head = super().restore(phase, arrays)
         if head.thresholds is not None:
             expect_shape("thresholds", head.thresholds, (None, th.each(self.options)))
         if phase is None:
-            head.dim = len(arrays["thresholds"])
-            head.digits = np.asarray(arrays["digits"], dtype=np.int64)
-            head._check_solved()
+            head._check_digits(len(arrays["thresholds"]))
         return head
 
-    def _check_solved(self) -> None:
-        """Refuse arrays of a file that do not fit together, or digits that are out of range."""
+    def _check_digits(self, dim: int) -> None:
+        """Refuse digits of a file that are out of range, and tables of another number of codes."""
         digits, tables, o = np.asarray(self.digits), np.asarray(self.tables), self.options
         expect_shape("digits", digits, (None, o.group_size))
         expect_shape("tables", tables, (len(digits), o.size, None))
-        self.classes = tables.shape[2]
         if o.with_linear or self.linear is not None:
-            expect_shape("linear", np.asarray(self.linear), (self.dim, self.classes))
-        end = o.digits_for(self.dim or 0)
+            expect_shape("linear", np.asarray(self.linear), (dim, tables.shape[2]))
+        end = o.digits_for(dim)
         if not (0 <= digits.min(initial=0) <= digits.max(initial=0) < end):
             raise InvalidDataError(f"digits of a head run from 0 to {end - 1}; it has others")
+
+    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        return {"tables": (None, None, self._bound()[1])}
 
     def bind(self, dim: int, classes: int) -> Self:
         if self.thresholds is not None and len(self.thresholds) != dim:
@@ -159,7 +150,7 @@ class SafleHead(Head):
     @property
     def experts(self) -> int:
         """E, the codes of a row."""
-        return self.options.experts_for(self._bound()[0], self._most)
+        return self.options.experts_for(self._bound()[0], self.most)
 
     @property
     def side(self) -> int:
@@ -169,7 +160,7 @@ class SafleHead(Head):
     @property
     def problem_side(self) -> int:
         """Columns of the whole problem: D, or d + D with the raw features."""
-        return self.options.columns_for(self._bound()[0], self._most)
+        return self.options.columns_for(self._bound()[0], self.most)
 
     @property
     def digits_used(self) -> int:
@@ -201,28 +192,28 @@ class SafleHead(Head):
 
     # ------------------------------------------------------------ solving
 
-    def _with_thresholds(self, total: Statistics) -> SafleHead:
+    def _with_thresholds(self, total: Statistics) -> tuple[Self, Found]:
         bits = total.context.space.get("fraction_bits")
-        head = copy(self)
-        head.thresholds = th.of_counts(total.arrays[HISTOGRAM], bits, self.options)
-        head.report = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}
-        head.say_digits()
-        return head
+        thresholds = th.of_counts(total.arrays[HISTOGRAM], bits, self.options)
+        self.say_digits()
+        found = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}
+        return replace(self, thresholds=thresholds), Found(head=found)
 
-    def _solved(self, total: Statistics, validation: Statistics | None) -> SafleHead:
-        o, classes, head = self.options, self._bound()[1], copy(self)
+    def _solved(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        o, (dim, classes) = self.options, self._bound()
         if o.cuts != FEDERATED:  # otherwise the round before has already warned
             self.say_digits()
         held = None if validation is None else CountedSystem(validation).mean_squared_error
         W, report = CountedSystem(total).solve(o.ridge, o.linear_ridge, held)
         raw = len(W) - self.side
-        head.thresholds, head.digits = self._cuts(), self._dealt()
-        head.linear = W[:raw] if raw else None
-        head.tables = W[raw:].reshape(-1, o.size, classes)
-        head.report = {**report, "rows": total.rows, "experts": self.experts, "size": o.size}
-        head.report |= o.figures(CODES, lambda: total.arrays)
-        head.report |= {"digits": o.digits_for(head._bound()[0]), "digits_used": self.digits_used}
-        return head
+        solved = replace(
+            self, thresholds=self._cuts(), digits=self._dealt(), linear=W[:raw] if raw else None,
+            tables=W[raw:].reshape(-1, o.size, classes),
+        )  # fmt: skip
+        report |= {"rows": total.rows, "experts": self.experts, "size": o.size}
+        report |= o.figures(CODES, lambda: total.arrays)
+        report |= {"digits": o.digits_for(dim), "digits_used": self.digits_used}
+        return solved, Found(head=report)
 
     def say_digits(self) -> None:
         """Warn if codes leave digits out, and name the settings that would use all of them."""

@@ -7,8 +7,8 @@ few rows at a time for the gradients.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,11 +26,11 @@ from ..base import Block, Head, Source
 from ..least_squares import fraction_bits
 from ..linear.head import LinearHead
 from ..linear.options import LinearOptions
-from ..options import HeadOptions
 from ..random_features.lift import Lift
 from ..random_features.options import RandomFeaturesOptions
+from ..safle.head import CODES as COUNTED
 from ..safle.head import HISTOGRAM, SafleHead
-from ..safle.options import FEDERATED, SafleOptions
+from ..safle.options import FEDERATED
 from ..safle.system import CountedSystem
 from .options import MOST_CODES, SoftmaxOptions
 
@@ -56,23 +56,25 @@ class CodedRows:
 Lifted = Any  # rows, or `CodedRows`: as `SoftmaxFeatures.lifted` gives them and `design` takes
 
 
+@dataclass(frozen=True)
 class SoftmaxFeatures:
     """Φ = [X, 1]: the linear head's features, with an intercept. ``head`` is the wrapped head."""
 
     intercept: ClassVar[bool] = True
-    key: str = ""  # key of the arrays that `lifted` returns for the next round, if any
     head: Head
 
-    def __init__(self, options: HeadOptions, sources: Mapping[str, Source] | None = None) -> None:
-        self.head = LinearHead(LinearOptions(intercept=True), sources)
+    @classmethod
+    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+        """The features of the wrapped head's options before its first phase."""
+        return cls(LinearHead(LinearOptions(intercept=True)))
+
+    @property
+    def key(self) -> str:
+        """Key of the arrays that `lifted` returns for the next round, if any."""
+        return ""
 
     def bind(self, dim: int, classes: int) -> Self:
-        return self._with(self.head.bind(dim, classes))
-
-    def _with(self, head: Head) -> Self:
-        other = copy(self)
-        other.head = head
-        return other
+        return replace(self, head=self.head.bind(dim, classes))
 
     def phase(self) -> Phase | None:
         """What to gather next, before the gradients."""
@@ -118,9 +120,11 @@ class SoftmaxFeatures:
         return self.head.arrays()
 
     def restore(self, arrays: Mapping[str, Array]) -> Self:
-        return self._with(self.head.restore(self.phase(), arrays))
+        """These with what they have learned, which is among the arrays of the softmax head."""
+        return self
 
 
+@dataclass(frozen=True)
 class RandomFeatures(SoftmaxFeatures):
     """Φ = [σ(XA + a), X if asked, 1]: the linear head on rows that are lifted.
 
@@ -128,13 +132,19 @@ class RandomFeatures(SoftmaxFeatures):
     or ``compute`` float32, they are reals. ``compute`` fixed refuses float features.
     """
 
-    def __init__(
-        self, options: RandomFeaturesOptions, sources: Mapping[str, Source] | None = None
-    ) -> None:
-        super().__init__(options, sources)
-        self.options = options
-        self.key = Digest().json(LIFTED, options.as_dict()).hex()
-        self._lift = Lift(options)
+    options: RandomFeaturesOptions
+
+    @classmethod
+    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+        return cls(LinearHead(LinearOptions(intercept=True)), options)
+
+    @cached_property
+    def key(self) -> str:
+        return Digest().json(LIFTED, self.options.as_dict()).hex()
+
+    @cached_property
+    def _lift(self) -> Lift:
+        return Lift(self.options)
 
     def bind(self, dim: int, classes: int) -> Self:
         return super().bind(self.columns(dim) - 1, classes)
@@ -154,6 +164,7 @@ class RandomFeatures(SoftmaxFeatures):
         return self._lift.beside(new, rows), {LIFTED: new}
 
 
+@dataclass(frozen=True)
 class CodedFeatures(SoftmaxFeatures):
     """Φ = [X if asked, one-hot codes]: those of the SAFLe head, whose counts are ΦᵀΦ.
 
@@ -163,21 +174,30 @@ class CodedFeatures(SoftmaxFeatures):
     intercept: ClassVar[bool] = False
     head: SafleHead
 
-    def __init__(self, options: SafleOptions, sources: Mapping[str, Source] | None = None) -> None:
-        self.head = SafleHead(options, sources, MOST_CODES)
-        self._coder: cd.Coder | None = None
+    @classmethod
+    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+        return cls(SafleHead.begin(options, sources, MOST_CODES))
 
-    def _with(self, head: Head) -> Self:
-        other = super()._with(head)
-        other._coder = None
-        key = Digest().json(CODES, head.options.as_dict())
-        for name, array in head.arrays().items():  # the thresholds, once they are learned
+    @cached_property
+    def key(self) -> str:
+        key = Digest().json(CODES, self.head.options.as_dict())
+        for name, array in self.head.arrays().items():  # the thresholds, once they are learned
             key.array(name, array, "<f8")
-        other.key = key.hex()
-        return other
+        return key.hex()
+
+    @cached_property
+    def coder(self) -> cd.Coder:
+        return self.head.coder()
 
     def learned(self, total: Statistics) -> Self | None:
-        return self._with(self.head.absorb(total)) if self.phase() == HISTOGRAM else None
+        if self.phase() != HISTOGRAM:
+            return None
+        return replace(self, head=self.head.absorb(total)[0])
+
+    def restore(self, arrays: Mapping[str, Array]) -> Self:
+        learned = {name: a for name, a in arrays.items() if name == "thresholds"}
+        phase = COUNTED if learned else self.phase()
+        return replace(self, head=self.head.restore(phase, learned))
 
     def columns(self, dim: int) -> int:
         return self.head.problem_side
@@ -195,12 +215,10 @@ class CodedFeatures(SoftmaxFeatures):
     def lifted(
         self, X: Rows, carried: Mapping[str, Array] | None = None
     ) -> tuple[Lifted, dict[str, Array]]:
-        if self._coder is None:
-            self._coder = self.head.coder()
         if carried is None:
-            carried = {CODES: np.ascontiguousarray(self._coder.codes(X).T)}
+            carried = {CODES: np.ascontiguousarray(self.coder.codes(X).T)}
         raw = X if self.head.options.with_linear else None
-        return CodedRows(carried[CODES].T, self._coder.size, raw), dict(carried)
+        return CodedRows(carried[CODES].T, self.coder.size, raw), dict(carried)
 
     def design(self, rows: Lifted, buffers: Buffers) -> Design:
         return Coded(rows.codes, rows.size, rows.raw, buffers)
@@ -220,5 +238,5 @@ def features_of(
     options: SoftmaxOptions, sources: Mapping[str, Source] | None = None
 ) -> SoftmaxFeatures:
     """The features that --features names. ``sources``: the opened files that options name."""
-    made: SoftmaxFeatures = _KINDS[options.features](options.wrapped(), sources)
+    made: SoftmaxFeatures = _KINDS[options.features].begin(options.wrapped(), sources)
     return made

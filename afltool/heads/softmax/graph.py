@@ -16,7 +16,7 @@ def graph(head: SoftmaxHead, bits: int | None) -> nn.Module:
     """ΦW with Φ = [X, 1], [σ(XA + a), X if asked, 1] or [X if asked, codes]."""
     W, features = np.asarray(head.weights), head.features
     if isinstance(features, CodedFeatures):
-        coder = features.head.coder()
+        coder = features.coder
         raw = len(W) - coder.features.shape[0] * coder.size
         tables = W[raw:].reshape(-1, coder.size, W.shape[1])
         return Tables(coder, tables, W[:raw] if raw else None, bits)

@@ -14,10 +14,8 @@ Statist. Math. 44, 1992; the head is our own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +23,7 @@ from numpy.typing import NDArray
 
 from ...cache import memory
 from ...cache.carried import NOTHING, Carried
-from ...errors import InvalidDataError, MismatchError, UsageError
+from ...errors import InvalidDataError, UsageError
 from ...math import ridge as rr
 from ...math import softmax as sm
 from ...math.designs import Buffers, Design
@@ -33,7 +31,8 @@ from ...math.fixedpoint import Rows
 from ...values.arrays import F64, Array
 from ...values.phases import Phase
 from ...values.statistics import Statistics
-from ..base import Block, Head, Source, add_up, expect_shape, note_round
+from ..base import Block, Head, Source, add_up, state
+from ..rounds import LAST, Found
 from .features import Lifted, SoftmaxFeatures, features_of
 from .options import SoftmaxOptions
 from .rounds import GRADIENT, Rounds
@@ -45,6 +44,7 @@ START_SCALE = 6.0
 ROWS_AT_ONCE = 256  # rows of Φ in float64 that stay in the cache for both products
 
 
+@dataclass(frozen=True, eq=False)
 class SoftmaxHead(Head):
     """Penalised multinomial logistic regression; phases of the features, then gradient-1 … -R."""
 
@@ -53,15 +53,16 @@ class SoftmaxHead(Head):
     not_in_digest = ("covered",)
     options: SoftmaxOptions
 
-    def __init__(
-        self, options: SoftmaxOptions, sources: Mapping[str, Source] | None = None
-    ) -> None:
-        super().__init__(options, sources)
-        self.features: SoftmaxFeatures = features_of(options, sources)
-        read = self.features.head.options.as_dict()  # what a file held, by its digest
-        self.options = replace(options, **{name: read[name] for name in sources or ()})
-        self.rounds: Rounds | None = None  # once the first phases are over
-        self.weights: F64 | None = None  # (D, C), once the head is solved
+    features: SoftmaxFeatures = field(kw_only=True)
+    rounds: Rounds | None = None  # once the first phases are over
+    weights: F64 | None = state()  # (D, C), once the head is solved
+
+    @classmethod
+    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+        features = features_of(options, sources)
+        read = features.head.options.as_dict()  # what a file held, by its digest
+        named = replace(options, **{name: read[name] for name in sources or ()})
+        return cls(named, features=features)
 
     # ------------------------------------------------------------ the four verbs
 
@@ -97,18 +98,14 @@ class SoftmaxHead(Head):
             after.put(number, left)
             yield zip(self._designs(rows, buffers), _cut(y), strict=True)
 
-    def absorb(self, total: Statistics, validation: Statistics | None = None) -> SoftmaxHead:
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds of the features, the start, or one step from a gradient."""
-        if total.rows == 0:
-            raise InvalidDataError("the total has 0 rows: there is nothing to solve")
-        if total.phase != self.phase():
-            raise MismatchError(
-                f"the head's next phase is {self.phase()!r}; the total is of {total.phase!r}"
-            )
-        begun = time.perf_counter()
-        after, sent, facts = self._further(total, validation)
-        note_round(self, after, total, time.perf_counter() - begun, [sent], **facts)
-        return after
+        if self.rounds is not None:
+            return self._step(self.rounds, total, validation)
+        learned = self.features.learned(total)
+        if learned is None:
+            return self._start(total)
+        return replace(self, features=learned), Found(sent=[learned.arrays()["thresholds"]])
 
     def scores(self, X: Rows) -> F64:
         """Φ W (n, C), float64; softmax of it gives the probabilities."""
@@ -121,42 +118,33 @@ class SoftmaxHead(Head):
         """The scores of the best weights so far; after the first phases, those of the start."""
         solved = self if self.rounds is None else self._solved(self.rounds.best)
         if solved.weights is not None:
-            yield self._last_round(), solved.scores(X)
+            yield LAST, solved.scores(X)
 
     def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
         """Φ (n, D) without the intercept; no round of the gradient changes it."""
         if self.weights is not None or self.rounds is not None:
-            yield self._last_round(), self.features.expanded(X)
+            yield LAST, self.features.expanded(X)
 
     # ------------------------------------------------------------ state
 
     def arrays(self) -> dict[str, Array]:
-        state = {} if self.rounds is None else self.rounds.arrays()
-        weights = {} if self.weights is None else {"weights": self.weights}
-        return {**self.features.arrays(), **state, **weights}
+        rounds = {} if self.rounds is None else self.rounds.arrays()
+        return {**self.features.arrays(), **rounds, **super().arrays()}
 
     def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
-        head = copy(self)
-        head.features = self.features.restore(arrays)
-        if phase is None:
-            head.weights = np.asarray(arrays["weights"], dtype=np.float64)
-            expect_shape("weights", head.weights, (None, None))
-            head.classes = head.weights.shape[1]
-        elif Phase(phase).kind == GRADIENT:
-            number = Phase(phase).number or 0
-            head.rounds = Rounds.of(number, arrays, self.options.standardise)
-            head.classes = head.rounds.point.shape[1]
-        return head
+        rounds = None
+        if phase is not None and Phase(phase).kind == GRADIENT:
+            rounds = Rounds.of(Phase(phase).number or 0, arrays, self.options.standardise)
+        features = self.features.restore(arrays)
+        return Head.restore(replace(self, features=features, rounds=rounds), phase, arrays)
 
-    def bind(self, dim: int, classes: int) -> Self:
-        bound = super().bind(dim, classes)
-        bound.features = self.features.bind(dim, classes)
-        shape = (bound.features.columns(dim), classes)
-        if self.weights is not None:
-            expect_shape("weights", self.weights, shape)
-        if self.rounds is not None:
-            expect_shape("point", self.rounds.point, shape)
-        return bound
+    def _bound_to(self, dim: int, classes: int) -> Self:
+        bound = super()._bound_to(dim, classes)
+        return replace(bound, features=self.features.bind(dim, classes))
+
+    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        dim, classes = self._bound()
+        return dict.fromkeys(("weights", "point"), (self.features.columns(dim), classes))
 
     def _designs(self, rows: Lifted, buffers: Buffers) -> Iterator[Design]:
         """Φ of a few rows at a time; at least one part, which may have no rows."""
@@ -165,20 +153,7 @@ class SoftmaxHead(Head):
 
     # ------------------------------------------------------------ server side
 
-    def _further(
-        self, total: Statistics, validation: Statistics | None
-    ) -> tuple[SoftmaxHead, Array, dict[str, Any]]:
-        """The head after one phase, the array that clients get, and facts for the report."""
-        if self.rounds is not None:
-            return self._step(self.rounds, total, validation)
-        learned = self.features.learned(total)
-        if learned is None:
-            return self._start(total)
-        after = copy(self)
-        after.features = learned
-        return after, learned.arrays()["thresholds"], {}
-
-    def _start(self, total: Statistics) -> tuple[SoftmaxHead, Array, dict[str, Any]]:
+    def _start(self, total: Statistics) -> tuple[Self, Found]:
         """V = s (G + 2μN)⁻¹ H from the factor of B = ½G + μN, which every later round uses."""
         columns = self.features.columns(self._bound()[0])
         memory.need(14 * columns * columns, f"the curvature of {columns} columns")
@@ -186,25 +161,22 @@ class SoftmaxHead(Head):
         variances = _variances(G, H, total.rows) if self.options.standardise else None
         bound = sm.Bound.of(G, self._penalty(total, columns, variances))
         start = 0.5 * START_SCALE * bound.solve(H)
-        after = copy(self)
-        after.rounds = Rounds.begin(bound, start, total, variances)
-        return after, start, {"features": columns}
+        rounds = Rounds.begin(bound, start, total, variances)
+        return replace(self, rounds=rounds), Found(round={"features": columns}, sent=[start])
 
     def _step(
         self, before: Rounds, total: Statistics, validation: Statistics | None
-    ) -> tuple[SoftmaxHead, Array, dict[str, Any]]:
+    ) -> tuple[Self, Found]:
         """One majorise–minimise step from the point V, with momentum; see `Rounds`."""
         before.check_covered(total)
         facts, gradient = self._measured(before, total, validation)
         momentum = not self.options.no_momentum
         rounds = before.further(facts, gradient, momentum)
         facts["restarted"] = momentum and before.risen(facts)
-        after = copy(self)
-        after.rounds = rounds
+        found = Found(head={"best_round": rounds.best_round}, round=facts, sent=[rounds.point])
         if self._finished(before, facts, rounds):
-            after = after._solved(rounds.best)
-        after.report = {"best_round": rounds.best_round}
-        return after, rounds.point, facts
+            return self._solved(rounds.best), found
+        return replace(self, rounds=rounds), found
 
     def _measured(
         self, before: Rounds, total: Statistics, validation: Statistics | None
@@ -246,10 +218,8 @@ class SoftmaxHead(Head):
         waited = after.validated and 0 < o.patience <= before.number - after.best_round
         return before.number >= o.rounds or facts["gradient_norm"] < o.tolerance or waited
 
-    def _solved(self, weights: F64) -> SoftmaxHead:
-        head = copy(self)
-        head.weights, head.rounds = weights, None
-        return head
+    def _solved(self, weights: F64) -> Self:
+        return replace(self, weights=weights, rounds=None)
 
 
 def _variances(G: F64, H: F64, rows: int) -> F64:

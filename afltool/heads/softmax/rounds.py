@@ -14,6 +14,7 @@ from ...math.softmax import Bound
 from ...math.triangle import length
 from ...values.arrays import F64, Array
 from ...values.clients import ClientId
+from ...values.frozen import freeze
 from ...values.statistics import Statistics
 from ..base import expect_shape, marks
 
@@ -109,12 +110,16 @@ class Rounds:
     def arrays(self) -> dict[str, Array]:
         momentum = [x for x in (self.momentum, self.objective, self.least) if x is not None]
         weighed = {} if self.variances is None else {VARIANCES: self.variances}
+        small = {
+            "momentum": np.array(momentum, dtype=np.float64),
+            "best-round": np.array([self.best_round, self.validated], dtype=np.int64),
+        }
+        freeze(small.values())  # so that the head's digest is computed once
         return {
             **{name: getattr(self, name) for name in MATRICES},
             **weighed,
             "covered": self.covered,
-            "momentum": np.array(momentum, dtype=np.float64),
-            "best-round": np.array([self.best_round, self.validated], dtype=np.int64),
+            **small,
         }
 
     @classmethod
