@@ -21,12 +21,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
+
+
+class Remedy(Enum):
+    """What helps, as far as a computation knows; `options.remedies` says by which option."""
+
+    FRACTION_BITS = auto()  # of the number that the error has
+    REALS = auto()
+    FEWER_BITS_OF_ROWS = auto()
+    FEWER_BITS_OF_SUMS = auto()
+    OTHER_ROWS = auto()
+    OTHER_LAW = auto()
+    RIDGE = auto()
+    LARGER_RIDGE = auto()
+    RIDGE_BEYOND = auto()  # a larger one than all that were tried
+    LARGER_BLOCK_RIDGE = auto()
+    LARGER_PENALTY = auto()
 
 
 class AflError(Exception):
     """Base of all errors that carry a message for the user; ``exit_code`` is the shell's status."""
 
     exit_code = 1
+
+    def __init__(self, *args: object, remedy: Remedy | None = None, number: int = 0) -> None:
+        super().__init__(*args)
+        self.remedy, self.number = remedy, number
 
 
 class UsageError(AflError):

@@ -20,6 +20,7 @@ from .heads.checks import absorbed
 from .math import softmax as sm
 from .math.fixedpoint import FixedPoint, Rows, check_float32, encode
 from .options.features import NumberFormat
+from .options.remedies import advised
 from .sources.embeddings import imported_space
 from .values.statistics import Context, Statistics
 
@@ -114,6 +115,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     # ------------------------------------------------------------ fitting
 
+    @advised()
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from X (n, d) and labels y (n,), as many rounds as the head has."""
         X, y = self._checked(X, y, reset=True)
@@ -127,6 +129,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return self._solved(head, report)
 
     @available_if(_of_one_round)  # type: ignore[untyped-decorator]  # scikit-learn's
+    @advised()
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Add the rows X (n, d) with labels y (n,) to what was learned so far.
 
@@ -160,6 +163,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             return NotImplemented
         return self._combined(other, lambda a, b: a - b)
 
+    @advised()
     def _combined(self, other: AnalyticClassifier, operation: Any) -> AnalyticClassifier:
         mine, theirs = self._held(), other._held()
         for name, what in (("classes_", "classes"), ("feature_names_in_", "features")):
@@ -198,7 +202,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     ) -> tuple[Head, dict[str, Any]]:
         """The head one phase further and its report, of which ``before`` was that until then."""
         try:
-            after, done = absorbed(head, total)
+            with advised():
+                after, done = absorbed(head, total)
             return after, done.report(before)
         except AflError as error:
             raise ValueError(f"the head cannot be solved: {error}") from error
@@ -240,6 +245,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             part = slice(start, start + BLOCK)
             yield self._rows(X[part], start), codes[part].astype(np.int64)
 
+    @advised()
     def _rows(self, X: NDArray[Any], first: int = 0) -> Rows:
         """Rows as heads take them."""
         bits = self._bits()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from fnmatch import fnmatch
 from functools import cache
 from itertools import pairwise
@@ -249,6 +250,17 @@ def test_only_pictures_are_shown_by_a_stage():
     showing = {"estimator", "plans", "stages"}
     users = {m for m in MODULES if any(layer(t) == "show" for t, _, _ in ours(m))}
     assert {m for m in users if layer(m) in showing} == {"stages.plot"}
+
+
+def test_no_computation_names_an_option():
+    """Who computes does not know who asked: an error has a `Remedy`, and a stage says the rest."""
+    for module in MODULES:
+        if layer(module) in ("math", "values"):
+            docstrings = {node.value for node in nodes(module) if isinstance(node, ast.Expr)}
+            for node in nodes(module):
+                text = getattr(node, "value", None) if node not in docstrings else None
+                if isinstance(text, str):
+                    assert not re.search(r"--[a-z]", text), f"{module}:{node.lineno}: {text}"
 
 
 def test_linalg_and_statistics_do_no_input_or_output():

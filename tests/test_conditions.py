@@ -17,8 +17,8 @@ from afltool.errors import AflError, InvalidDataError, NumericalError
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import conditions, make_head
 from afltool.heads.base import binding
-from afltool.heads.pairwise import pairwise_total
 from afltool.math.fixedpoint import FixedPoint
+from afltool.stages._pairwise import pairwise_total
 from afltool.values.clients import Client, ClientId
 from afltool.values.statistics import Context, Statistics, Sum
 

@@ -18,6 +18,7 @@ from afltool.math import fixedpoint, pairwise, ridge, triangle
 from afltool.math.fixedpoint import FixedPoint
 from afltool.math.gram import Products, add_product, gram_and_cross, product, real_cross, real_gram
 from afltool.math.ridge_choice import SpectralSystem, choose
+from afltool.options.remedies import advised
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -55,7 +56,8 @@ def test_encode_rounds_to_the_nearest_step():
 def test_a_value_beyond_the_range_names_row_value_and_the_bits_that_fit(value, bits):
     x = np.zeros((4, 3))
     x[2, 1] = value
-    with pytest.raises(InvalidDataError, match=rf"row 12, feature 1 .*--fraction-bits {bits} "):
+    said = rf"row 12, feature 1 .*--fraction-bits {bits} "
+    with pytest.raises(InvalidDataError, match=said), advised():
         fixedpoint.encode(x, 9, first_row=10)
     assert fixedpoint.encode(x, bits)[2, 1] == round(value * 2**bits)
 
@@ -218,7 +220,7 @@ def test_squared_error_and_degrees_of_freedom_are_those_of_the_rows():
 
 
 def test_a_matrix_that_is_not_positive_definite_is_refused_with_the_remedy():
-    with pytest.raises(NumericalError, match=r"not positive definite.*--ridge"):
+    with pytest.raises(NumericalError, match=r"not positive definite.*--ridge"), advised():
         ridge.cholesky_solve(np.diag([1.0, -1.0]), np.ones((2, 1)), 0.0)
 
 
@@ -280,7 +282,7 @@ def test_the_order_of_clients_does_not_matter():
 
 
 def test_a_singular_client_without_gamma_is_refused_with_the_remedy():
-    with pytest.raises(NumericalError, match=r"--gamma > 0"):
+    with pytest.raises(NumericalError, match=r"--gamma > 0"), advised():
         pairwise.party(np.zeros((3, 3)), np.zeros((3, 2)), 0.0)
 
 

@@ -18,6 +18,7 @@ from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
 from afltool.math.fixedpoint import FixedPoint, real
+from afltool.options.remedies import advised
 from afltool.values.clients import Client, ClientId
 from afltool.values.ridge import parse_ridge, parse_ridges
 from afltool.values.statistics import Context
@@ -87,7 +88,8 @@ def test_gamma_left_in_is_a_ridge_of_k_gamma_that_moves_the_accuracy():
 
 def test_an_undetermined_system_is_refused_with_numbers_and_remedies():
     X, y = rows(rank=10)
-    with pytest.raises(NumericalError, match=r"rank 10 of 16.*--ridge auto.*--min-norm"):
+    said = r"rank 10 of 16.*--ridge auto.*--min-norm"
+    with pytest.raises(NumericalError, match=said), advised():
         solved(X, y)
     X, y = rows(n=9)
     with pytest.raises(NumericalError, match="9 rows are fewer than 16 features"):

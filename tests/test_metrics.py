@@ -20,11 +20,11 @@ from afltool.math.metrics.figures import (
     Scored,
     areas,
     ece,
-    figure_names,
     reliability,
     roc,
 )
 from afltool.math.metrics.intervals import intervals, mcnemar, paired_bootstrap, resampled
+from afltool.stages._figures import figure_names
 
 
 def scored(n=200, classes=3, seed=0, probabilities=True, ties=False):

@@ -1,4 +1,4 @@
-"""What stages ask of any head: who takes part, other options at the solve, whether a total fits."""
+"""What stages ask of any head: other options at the solve, whether a total fits, probabilities."""
 
 from __future__ import annotations
 
@@ -12,40 +12,11 @@ from numpy.typing import NDArray
 from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from ..math import softmax as sm
 from ..options import flag
-from ..options.statistics import LocalStatsOptions
-from ..partitions.drawing import draw_clients
-from ..partitions.rows import Assignment
-from ..values.phases import Phase
 from ..values.statistics import Statistics
 from .base import Head, Shape, number_kind
 from .rounds import Round
 
 H = TypeVar("H", bound=Head)
-
-
-def check_participation(head: Head, o: LocalStatsOptions) -> None:
-    """Refuse a draw of clients for a head that needs the same ones in every round.
-
-    So is a second draw in a layer, for a head whose layers have one sum.
-    """
-    needing, share = head.options.same_clients(), o.participation
-    if share < 1 and o.participation_kind == "inconsistent" and head.options.turns() == 1:
-        raise UsageError(
-            f"--participation-kind {o.participation_kind} is for heads with two sums per layer, "
-            f"such as deepafl; this {head.name} head has one: leave it out"
-        )
-    if share < 1 and needing is not None:
-        raise UsageError(
-            f"this {head.name} head needs the same clients in every round; found --participation "
-            f"{share:g}: leave it out, or begin a head without {flag(needing)}"
-        )
-
-
-def drawn_clients(head: Head, dealt: Assignment, o: LocalStatsOptions) -> list[int]:
-    """The clients that take part in the head's next phase."""
-    phase, seed = Phase(head.phase() or ""), o.participation_seed or 0
-    turn = head.options.turn_of(phase) * (o.participation_kind == "inconsistent")
-    return draw_clients(dealt.held_out, o.participation, seed, head.options.draw_of(phase), turn)
 
 
 def with_options(head: H, **changes: Any) -> H:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..cache import memory
-from ..errors import InvalidDataError, NumericalError, RidgeNeededError
+from ..errors import InvalidDataError, NumericalError
 from ..math import ridge as rr
 from ..math.group_ridges import choose_each
 from ..math.moments import Moments
@@ -215,7 +215,7 @@ def solve(
     s = problem.system.spectral.s if choice.path else rr.eigenvalues(problem.G)
     found = rr.conditioning(s)
     if ridge == 0 and not found.full and not min_norm:
-        raise RidgeNeededError(rr.explain_rank(found, problem.rows, _REMEDY))
+        raise rr.not_determined(found, problem.rows)
     positive = np.maximum(s, 0.0)
     alive = positive[found.dim - found.rank :] if ridge == 0 else positive
     facts = {
@@ -232,7 +232,3 @@ def solve(
 
 
 _SHUT = 1e4  # times the largest eigenvalue: such a ridge shuts a slice out
-_REMEDY = (
-    "Give a ridge (--ridge 1, or --ridge auto to choose it by generalised cross-validation), "
-    "or --min-norm for the minimum-norm solution"
-)

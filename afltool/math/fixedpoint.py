@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, NumericalError
+from ..errors import InvalidDataError, NumericalError, Remedy
 
 LARGEST = 2**15 - 1  # −32768 is kept free: it marks a row that was never written
 EXACT_FLOAT64 = 2**53
@@ -73,23 +73,16 @@ def encode(x: NDArray[np.floating], bits: int, first_row: int = 0) -> NDArray[np
     largest = np.abs(scaled).max(initial=0.0)
     if largest > LARGEST:
         row, column = np.argwhere(np.abs(scaled) == largest)[0]
+        fit = largest_bits(float(np.abs(x[row, column])))
         raise InvalidDataError(
             f"row {first_row + row}, feature {column} is {x[row, column]:.6g}, beyond the range "
-            f"±{LARGEST / 2**bits:.6g} of int16 features with {bits} fraction bits; "
-            + _remedy(float(np.abs(x[row, column])))
+            f"±{LARGEST / 2**bits:.6g} of int16 features with {bits} fraction bits"
+            f"{'; no number of fraction bits holds it' if fit is None else ''}",
+            remedy=Remedy.REALS if fit is None else Remedy.FRACTION_BITS,
+            number=fit or 0,
         )
     values: NDArray[np.int16] = scaled.astype(np.int16)
     return values
-
-
-def _remedy(largest: float) -> str:
-    bits = largest_bits(largest)
-    if bits is None:
-        return "no number of fraction bits holds it: use --dtype float32, or scale the features"
-    return (
-        f"--fraction-bits {bits} would hold it (later rows were not read yet and may need fewer), "
-        "or use --dtype float32"
-    )
 
 
 def largest_bits(largest: float) -> int | None:
@@ -142,6 +135,6 @@ def check_int64(rows: int, largest: int) -> None:
     if rows * int(largest) ** 2 > EXACT_INT64:
         raise NumericalError(
             f"{rows} rows with entries up to {largest} could give gram entries of "
-            f"{rows * int(largest) ** 2:.3g}, beyond the int64 limit {EXACT_INT64:.3g}: "
-            "extract with fewer --fraction-bits"
+            f"{rows * int(largest) ** 2:.3g}, beyond the int64 limit {EXACT_INT64:.3g}",
+            remedy=Remedy.FEWER_BITS_OF_ROWS,
         )

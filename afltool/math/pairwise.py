@@ -19,7 +19,7 @@ from functools import reduce
 
 from scipy import linalg
 
-from ..errors import NumericalError
+from ..errors import NumericalError, Remedy
 from ..values.arrays import F64
 from .ridge import definite_solve
 
@@ -69,5 +69,6 @@ def _solve(C: F64, H: F64, what: str) -> F64:
     except linalg.LinAlgError:
         raise NumericalError(
             f"{what} ({len(C)} × {len(C)}) cannot be inverted: the pairwise law needs at least as "
-            "many rows as features at each client, or a --gamma > 0 in the head; or use --law sum"
+            "many rows as features at each client",
+            remedy=Remedy.OTHER_LAW,
         ) from None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from ..errors import RidgeNeededError
+from ..errors import Remedy, RidgeNeededError
 from ..values.arrays import F64
 from .triangle import unpack
 
@@ -104,7 +104,8 @@ def not_definite(ridge: float, side: int, why: object) -> RidgeNeededError:
     """What is said of a ridge that is too small for the numbers of a gram matrix."""
     return RidgeNeededError(
         f"the matrix gram + {ridge:g}·I ({side} × {side}) is not positive definite to working "
-        f"precision ({why}): use a larger --ridge, or --ridge auto"
+        f"precision ({why})",
+        remedy=Remedy.LARGER_RIDGE,
     )
 
 
@@ -190,16 +191,17 @@ def spreads(moments: F64, means: F64 | float) -> F64:
     return np.sqrt(np.where(varied, variances, 1.0))
 
 
-def explain_rank(c: Conditioning, rows: int, remedy: str) -> str:
-    """The message for a system that does not determine the weights."""
+def not_determined(c: Conditioning, rows: int) -> RidgeNeededError:
+    """What is said of a system that does not determine the weights."""
     why = (
         f"{rows} rows are fewer than {c.dim} features"
         if rows < c.dim
         else "some features are constant zero or combinations of others"
     )
-    return (
+    return RidgeNeededError(
         f"the data do not determine the head: the gram matrix has rank {c.rank} of {c.dim} "
-        f"(eigenvalues {c.smallest:.3g} to {c.largest:.3g}); {why}. {remedy}"
+        f"(eigenvalues {c.smallest:.3g} to {c.largest:.3g}); {why}",
+        remedy=Remedy.RIDGE,
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from ..errors import NumericalError
+from ..errors import NumericalError, Remedy
 from ..values.arrays import F64
 from ..values.ridge import Fixed, OneRidge, Path
 from .cholesky import Cholesky
@@ -70,7 +70,7 @@ class Choice:
 
 
 def tried(ridge: OneRidge) -> list[float] | None:
-    """The values that a --ridge asks to try; None where the search decides."""
+    """The values that a ridge asks to try; None where the search decides."""
     if isinstance(ridge, Path):
         return [float(r) for r in np.geomspace(ridge.low, ridge.high, ridge.count)]
     return [ridge.value] if isinstance(ridge, Fixed) else None
@@ -116,7 +116,8 @@ class _Trial:
         raise NumericalError(
             f"no ridge can be chosen: for none of the {len(tried)} ridges from {tried[0]:.3g} to "
             f"{tried[-1]:.3g} is gram + λI positive definite to working precision; look at the "
-            "features (are they one number, up to rounding?), or give a larger --ridge"
+            "features (are they one number, up to rounding?)",
+            remedy=Remedy.RIDGE_BEYOND,
         )
 
     def __call__(self, ridge: float) -> bool:

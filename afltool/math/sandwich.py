@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg import lapack
 
-from ..errors import NumericalError
+from ..errors import NumericalError, Remedy
 from ..values.arrays import F64
 from .gram import product
 
@@ -113,7 +113,8 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
         if info:
             raise NumericalError(
                 f"the layer's system Π + {gamma:g}/s² I ({n} × {n}) is not positive definite to "
-                "working precision: use a larger --block-ridge, or 0 for the minimum-norm solution"
+                "working precision",
+                remedy=Remedy.LARGER_BLOCK_RIDGE,
             )
         Z[:, j] = x.reshape(n)
     Z[1:] = _reflected(reflectors, tau, Z[1:], "N")

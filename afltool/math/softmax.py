@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from ..errors import NumericalError
+from ..errors import NumericalError, Remedy
 from ..values.arrays import F64
 from ..values.frozen import Once
 from .cholesky import cholesky_in_place
@@ -153,7 +153,8 @@ class Bound:
         except linalg.LinAlgError:
             raise NumericalError(
                 f"½ gram + penalty ({len(G)} × {len(G)}) is not positive definite to working "
-                "precision: use a larger --penalty"
+                "precision",
+                remedy=Remedy.LARGER_PENALTY,
             ) from None
         return cls(pack(G))
 

@@ -16,10 +16,11 @@ from ..files.own_files import check_own, is_confusion, is_evaluation, is_rounds,
 from ..files.partitions import load_partition
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head
-from ..heads.checks import check_participation, with_options
+from ..heads.checks import with_options
 from ..inputs import distinct_files, meant
 from ..options.features import ExtractOptions
 from ..options.files import refuse_inside
+from ..stages._participation import check_participation
 from ..stages.extract import check_extraction
 from .config import RunConfig, files_of, is_canonical, is_of_run
 from .layout import RunFolder

@@ -19,6 +19,7 @@ from ..files.recipes import recipe, up_to_date
 from ..files.statistics import clients_of, load_statistics, save_statistics
 from ..options import made, takes
 from ..options.privacy import NO_LEAVING
+from ..options.remedies import advised
 from ..options.statistics import AggregateOptions
 from ..progress import log
 from ..values.clients import Client, ClientId
@@ -31,6 +32,7 @@ UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/priv
 
 
 @takes(AggregateOptions)
+@advised()
 def aggregate(
     files: Paths,
     out: str | Path,
@@ -77,9 +79,7 @@ def aggregate(
             if o.law == "sum":
                 total = _total(ours, theirs, o.allow_repeats)
             else:
-                from ..heads.pairwise import (
-                    pairwise_total,  # and SciPy, which takes a while to load
-                )
+                from ._pairwise import pairwise_total  # and SciPy, which takes a while to load
 
                 total = pairwise_total(_parts(ours), o.allow_repeats)
             save_statistics(path, total, how, ours[0].head_file, cache=cache)

@@ -13,9 +13,11 @@ from ..files.recipes import recipe, up_to_date
 from ..math.fixedpoint import real
 from ..options import made, takes
 from ..options.features import ConvertOptions
+from ..options.remedies import advised
 
 
 @takes(ConvertOptions)
+@advised()
 def convert(
     features: str | Path,
     out: str | Path,

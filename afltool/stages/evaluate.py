@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..cache.cache import NO_CACHE, Cache
-from ..errors import UsageError
 from ..files.atomic import together
 from ..files.columns import column_by_row
 from ..files.features import Features, open_features
@@ -23,15 +21,13 @@ from ..heads.base import Head, round_features
 from ..heads.checks import probabilities
 from ..math.fixedpoint import Rows
 from ..math.metrics.counts import Metrics, score_metrics
-from ..math.metrics.figures import FIGURES, figure_names
 from ..math.metrics.intervals import mcnemar
-from ..math.metrics.positive import positive_class, said_of
 from ..math.metrics.scored_rows import WRONG, Kept
 from ..math.metrics.separability import Separability
 from ..math.metrics.summary import by_part, curves, summary
 from ..options import made, takes
 from ..options.solving import EvaluateOptions
-from ..progress import log
+from ._figures import check_figures, figures_asked, positive_of, said_of
 from ._rounds import accuracies, after_each_round, rounds_of, separabilities, with_training
 
 OF_TRAINING = ("each_round", "earlier", "separability")  # what is asked of the training rows, too
@@ -83,18 +79,18 @@ def evaluate(
         with open_features(Path(features), cache=cache) as rows:
             rounds_in = partial(_rounds_in, rows, cache)
             return after_each_round([*o.earlier, last], one, rounds_in, cache)
-    names = _figures(o)
+    names = figures_asked(o)
     if o.errors is not None:
         check_table(o.errors)
     file = load_head(Path(head), cache)
     solved, header = file
     if solved.phase() is not None and not (o.each_round and header["classes"]):
         raise not_solved(solved, head)
-    _check_figures(solved, names)
+    check_figures(solved, names)
     again = not solved.options.one_round()
     with open_features(Path(features), cache=cache, again=again) as rows:
         check_fits(head, header, rows)
-        positive = _positive(names, rows.classes, o.positive)
+        positive = positive_of(names, rows.classes, o.positive)
         keeping = Kept(
             rows=bool(names or o.against), scores="auc" in names, wrong=o.errors is not None
         )
@@ -142,33 +138,6 @@ def right_rows(
         keeping = Kept(rows=True)
         _score(solved, head, rows, False, keeping, None, None)
         return keeping.right(), rows.row_ids.copy()
-
-
-def _figures(o: EvaluateOptions) -> tuple[str, ...]:
-    """The figures asked for; those of parts are accuracies where none is named."""
-    if o.metrics is not None:
-        return figure_names(o.metrics)
-    return ("accuracy",) if o.by is not None or o.group is not None else ()
-
-
-def _positive(names: Sequence[str], classes: Sequence[str], given: str | None) -> int | None:
-    """The positive class, said where it was not given."""
-    found = positive_class(names, classes, given)
-    if found is not None and given is None:
-        log.info(
-            "evaluate: the positive class is %s, the second of two; --positive %s takes the other",
-            classes[found], classes[1 - found],
-        )  # fmt: skip
-    return found
-
-
-def _check_figures(head: Head, names: Sequence[str]) -> None:
-    needed = [name for name in names if FIGURES[name].needs == "probabilities"]
-    if needed and not head.log_probabilities:
-        raise UsageError(
-            f"--metrics {needed[0]} needs probabilities; a {head.name} head gives least-squares "
-            "scores, which are not probabilities: leave it out, or train --head softmax"
-        )
 
 
 def _rounds_in(rows: Features, cache: Cache, path: Path) -> set[str]:

@@ -17,6 +17,7 @@ from ..files.heads import load_solved_head
 from ..files.outputs import check_output
 from ..heads.base import Head
 from ..options import made, takes
+from ..options.remedies import advised
 from ..options.solving import ExportOptions
 from ..progress import log
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 @takes(ExportOptions)
+@advised()
 def export(head: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any) -> Path:
     """Write a solved head as .onnx, .pt2 or .safetensors, by the name of the file.
 

@@ -19,6 +19,7 @@ from ..files.provenance import provenance
 from ..files.recipes import up_to_date
 from ..options import made, takes
 from ..options.features import ExtractOptions
+from ..options.remedies import advised
 from ..options.shards import parse_shard
 from ..progress import log
 from ..sources.extraction.decoding import Batch
@@ -152,7 +153,8 @@ class _Job:
         """Add the rows of a batch; what cannot be written is said with the names of its images."""
         try:
             if len(rows):
-                writer.append(rows)
+                with advised():
+                    writer.append(rows)
         except InvalidDataError as error:
             first, last = (self.dataset.describe(batch.indices[k]) for k in (0, -1))
             place = self.network.slice_of(int(np.abs(rows).max(axis=0).argmax()))

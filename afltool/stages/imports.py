@@ -16,6 +16,7 @@ from ..files.provenance import provenance
 from ..files.recipes import recipe, up_to_date
 from ..options import made, takes
 from ..options.features import ImportOptions
+from ..options.remedies import advised
 from ..sources.embeddings import imported_space, open_embeddings
 from ..sources.embeddings.base import MOST_FEATURES, Embeddings, Keys
 from ..sources.embeddings.labels import MOST_FILE_ROWS, read_labels
@@ -27,6 +28,7 @@ BLOCK = 4096  # rows converted at a time
 
 
 @takes(ImportOptions)
+@advised()
 def import_embeddings(
     embeddings: str | Path,
     out: str | Path,

@@ -29,8 +29,8 @@ from ..files.protection import Protection
 from ..files.recipes import recipe, up_to_date
 from ..files.statistics import load_statistics, save_statistics
 from ..heads.base import Block, Head, binding, sums_of
-from ..heads.checks import check_participation, drawn_clients
 from ..options import made, takes
+from ..options.remedies import advised
 from ..options.statistics import LocalStatsOptions
 from ..options.used_with import refuse_unused
 from ..partitions.drawing import chosen_clients
@@ -39,12 +39,14 @@ from ..values.clients import Client, ClientId
 from ..values.digest import Digest
 from ..values.names import file_of_name, file_of_number, numbered
 from ..values.statistics import Context, Statistics
+from ._participation import check_participation, drawn_clients
 from ._protection import protection_of
 
 log = logging.getLogger("afltool")
 
 
 @takes(LocalStatsOptions)
+@advised()
 def local_stats(
     features: str | Path,
     head: str | Path,

@@ -16,6 +16,7 @@ from ..files.outputs import STDOUT
 from ..files.row_tables import RowWriter, check_rows, writing_rows
 from ..options import made, takes
 from ..options.csv_files import KEEP, check_formulas, is_csv
+from ..options.remedies import advised
 from ..options.solving import PredictOptions
 from ..options.used_with import refuse_unused
 from ..progress import log
@@ -34,6 +35,7 @@ COMMIT_SECONDS = 5.0
 
 
 @takes(PredictOptions)
+@advised()
 def predict(
     head: str | Path,
     named: Sequence[str | Path] | str | Path,

@@ -22,6 +22,7 @@ from ..heads import make_head
 from ..heads.base import Head, binding
 from ..heads.checks import absorbed, check_total, with_options
 from ..options import made, takes
+from ..options.remedies import advised
 from ..options.solving import SolveOptions
 from ..progress import log
 from ..values.clients import same_source, sources_of
@@ -33,6 +34,7 @@ POOLED = ("scipy.linalg", "torch")  # which bring a pool of threads when they ar
 
 
 @takes(SolveOptions)
+@advised()
 def solve(
     total: str | Path,
     out: str | Path,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, MismatchError, NumericalError
+from ..errors import InvalidDataError, MismatchError, NumericalError, Remedy
 from .arrays import Array
 from .clients import Client, ClientId, same_source, sources_of
 from .differences import difference
@@ -186,8 +186,8 @@ class Sum:
             bound = self._bounds[name] + _largest(b)
             if bound > np.iinfo(np.int64).max:
                 raise NumericalError(
-                    f"array {name!r} could exceed int64 ({bound:.3g}): extract the features with "
-                    "fewer --fraction-bits"
+                    f"array {name!r} could exceed int64 ({bound:.3g})",
+                    remedy=Remedy.FEWER_BITS_OF_SUMS,
                 )
             self._bounds[name] = bound
         operation(a, b, out=a)
@@ -238,8 +238,8 @@ class Sum:
         if both is not None:
             raise MismatchError(
                 f"clients {both[0]} and {both[1]} have the rows of the same feature file (digest "
-                f"{other.clients[both[1]].source[:12]}), which would be counted twice; give each "
-                "file once, or --allow-repeats if you mean it"
+                f"{other.clients[both[1]].source[:12]}), which would be counted twice",
+                remedy=Remedy.OTHER_ROWS,
             )
 
     def _check_known(self, other: Statistics) -> None:

@@ -7,15 +7,13 @@ do not determine is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from ...errors import UsageError
 
 Weights = NDArray[np.float64]
 Of = Callable[["Scored", Weights], float]  # of rows, weighted
@@ -267,19 +265,3 @@ FIGURES: dict[str, Figure] = {
     "log-loss": Figure(log_loss, "probabilities"),
     "ece": Figure(ece, "probabilities"),
 }
-
-
-def figure_names(text: str | Iterable[Any]) -> tuple[str, ...]:
-    """Names of figures from 'f1,auc'; `UsageError` for a name that does not exist.
-
-    >>> figure_names("f1, auc")
-    ('f1', 'auc')
-    """
-    parts = text.split(",") if isinstance(text, str) else [str(part) for part in text]
-    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
-    unknown = [name for name in names if name not in FIGURES]
-    if unknown or not names:
-        raise UsageError(
-            f"--metrics is a list of {', '.join(FIGURES)}; found {unknown[0] if unknown else ''!r}"
-        )
-    return names
