@@ -63,35 +63,6 @@ def test_what_is_packed_comes_back(tmp_path_factory, values, chunk_bytes):
     assert np.array_equal(found, values)
 
 
-@pytest.mark.parametrize("shape", [(700,), (33, 40), (5, 7, 9)])
-def test_plain_chunks_are_those_that_hdf5_makes(tmp_path, monkeypatch, shape):
-    monkeypatch.setattr(schema, "CHUNK_BYTES", 1500)  # several chunks, the last not full
-    values = np.random.default_rng(0).normal(size=shape)
-    path = written(tmp_path / "a.h5", values)
-    with h5py.File(path) as file, h5py.File(tmp_path / "b.h5", "w") as other:
-        ours = file["arrays/counts"]
-        theirs = other.create_dataset("a", data=values, chunks=ours.chunks, fletcher32=True)
-        places = [tuple(one.start for one in part) for part in ours.iter_chunks()]
-        assert len(places) > 1
-        for at in places:
-            assert ours.id.read_direct_chunk(at) == theirs.id.read_direct_chunk(at)
-
-
-def test_checksums_of_an_array_that_stays_as_it_is_are_computed_once(tmp_path, monkeypatch):
-    summed, real = [], packing.checksum
-    monkeypatch.setattr(packing, "checksum", lambda data: (summed.append(len(data)), real(data))[1])
-    fixed, free = np.arange(3000.0), np.arange(2000.0)
-    fixed.setflags(write=False)
-    for number in range(3):
-        path = tmp_path / f"{number}.h5"
-        hdf5.write_file(path, "statistics", HEADER, {"arrays/fixed": fixed, "arrays/free": free})
-        found = hdf5.read_file(path, "statistics")[1]
-        assert np.array_equal(found["arrays/fixed"], fixed)
-        assert np.array_equal(found["arrays/free"], free)
-        free += 1.0
-    assert (summed.count(fixed.nbytes), summed.count(free.nbytes)) == (1, 3)
-
-
 def test_wide_integers_are_packed_when_it_halves_them(tmp_path):
     rng = np.random.default_rng(0)
     for high, packed in ((2**10, True), (2**28, False)):

@@ -71,8 +71,7 @@ def add_array(file: h5py.File, name: str, value: Array, packed: bool | None = No
 def _put(file: h5py.File, name: str, value: Array, packed: bool) -> None:
     """One dataset: checksummed, chunked (an empty one without).
 
-    By the library itself: h5py's ``create_dataset`` takes three times as long, in every file. The
-    chunks are made here: HDF5 would copy each of them twice and sum it up again in every file.
+    By the library itself: h5py's ``create_dataset`` takes three times as long, in every file.
     """
     if value.size == 0:
         file.create_dataset(name, data=value)
@@ -89,7 +88,10 @@ def _put(file: h5py.File, name: str, value: Array, packed: bool) -> None:
     made.set_obj_track_times(False)
     kind, space = h5t.py_create(value.dtype, logical=True), h5s.create_simple(value.shape)
     data = h5d.create(file.id, name.encode(), kind, space, made, lcpl=_with_groups())
-    (packing.write_packed if packed else packing.write_plain)(data, chunks[0], value)
+    if packed:
+        packing.write_packed(data, chunks[0], value)
+    else:
+        data.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(value))
 
 
 @cache

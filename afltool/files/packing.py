@@ -1,4 +1,4 @@
-"""The chunks of our arrays, compressed or plain, which any reader of HDF5 can read.
+"""The chunks of compressed arrays, which any reader of HDF5 can read.
 
 HDF5's deflate filter uses zlib's default strategy, which looks for repeated strings. Counts have
 runs of zeros instead: with zlib's strategy Z_RLE the pairs of codes take a fifth to a third fewer
@@ -9,15 +9,12 @@ module filters the chunks itself: it shuffles the bytes, deflates them and appen
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 from h5py import h5d
 
 from ..values.arrays import Array
-from ..values.frozen import Once
 
 SAMPLE = 1 << 16  # bytes of an array of wide integers that are tried
 WORTH = 0.5  # what they shrink to at the most, if the array is to be compressed
@@ -47,23 +44,10 @@ def write_packed(data: h5d.DatasetID, rows: int, value: Array) -> None:
     ``data`` is chunked along its first axis alone, ``rows`` of them a chunk; the last one is filled
     up with zeros.
     """
-    streams = (deflated(part) for part in _chunks(value, rows))
-    _write(data, rows, ((stream, checksum(stream)) for stream in streams))
-
-
-def write_plain(data: h5d.DatasetID, rows: int, value: Array) -> None:
-    """Fill a dataset made with the filter fletcher32 alone, as `write_packed` does.
-
-    The checksums of a read-only array are computed once, in however many files it is written.
-    """
-    _write(data, rows, zip(_chunks(value, rows), _sums(rows)(value), strict=True))
-
-
-def _write(data: h5d.DatasetID, rows: int, chunks: Iterable[tuple[Any, bytes]]) -> None:
-    """Write chunks, each given as its bytes and their checksum."""
-    rest = (0,) * (len(data.shape) - 1)
-    for number, parts in enumerate(chunks):
-        data.write_direct_chunk((number * rows, *rest), b"".join(parts))
+    rest = (0,) * (value.ndim - 1)
+    for number, part in enumerate(_chunks(value, rows)):
+        stream = deflated(part)
+        data.write_direct_chunk((number * rows, *rest), stream + checksum(stream))
 
 
 def _chunks(value: Array, rows: int) -> Iterator[Array]:
@@ -73,12 +57,6 @@ def _chunks(value: Array, rows: int) -> Iterator[Array]:
         if len(part) < rows:
             part = np.concatenate([part, np.zeros((rows - len(part), *part.shape[1:]), part.dtype)])
         yield part
-
-
-@lru_cache(maxsize=256)
-def _sums(rows: int) -> Once[list[bytes]]:
-    """Of an array, the checksum of each of its chunks of so many rows."""
-    return Once(lambda value: [checksum(part.tobytes()) for part in _chunks(value, rows)])
 
 
 def deflated(part: Array) -> bytes:

@@ -48,7 +48,14 @@ def writing(
             disk.check()  # before any other error: that one would only follow from it
 
 
-_calm = False  # within `undisturbed`
+class _Later:
+    """A handler of Ctrl-C that only notes that it came."""
+
+    def __init__(self) -> None:
+        self.came: list[Any] = []
+
+    def __call__(self, *signal_and_frame: Any) -> None:
+        self.came.append(signal_and_frame)
 
 
 @contextmanager
@@ -58,22 +65,18 @@ def undisturbed() -> Iterator[None]:
     Raised in the middle of `_Disk.write` it would be a failed write to the library. A block inside
     another one has nothing left to do.
     """
-    global _calm
-    before = signal.getsignal(signal.SIGINT)
+    before, later = signal.getsignal(signal.SIGINT), _Later()
     main = threading.current_thread() is threading.main_thread()
-    if _calm or not main or not callable(before):
+    if isinstance(before, _Later) or not main or not callable(before):
         yield
         return
-    came: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *signal_and_frame: came.append(signal_and_frame))
-    _calm = True
+    signal.signal(signal.SIGINT, later)
     try:
         yield
     finally:
-        _calm = False
         signal.signal(signal.SIGINT, before)
-        if came:
-            before(*came[0])
+        if later.came:
+            before(*later.came[0])
 
 
 class _Disk(io.FileIO):

@@ -1,7 +1,7 @@
 """What is found out about a read-only array: once, for as long as the array lives.
 
 A head of many rounds holds the arrays of all rounds before, and each round writes and looks at all
-of them. An array that nobody may write into stays as it is, so its checksums stay as they are.
+of them. An array that nobody may write into stays as it is: what is known of it is a pure memo.
 """
 
 from __future__ import annotations
