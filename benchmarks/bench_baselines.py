@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from measure import alternately, machine
 
+from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.rivals import make_settings
 from afltool.rivals.clients import Clients, dealt
@@ -35,7 +36,7 @@ def federation(rows: int, d: int, classes: int, clients: int) -> Clients:
     y = rng.integers(0, classes, rows)
     X = np.abs(rng.normal(size=(rows, d)).astype(np.float32))
     ids = np.char.mod("%07d", np.arange(rows)).astype("S")
-    owner = assign(ids, y, classes, scheme="dirichlet", clients=clients, alpha=0.1).client
+    owner = assign(ids, y, classes, PartitionOptions(clients=clients, alpha=0.1)).client
     names = [str(k) for k in range(clients)]
     return dealt(
         torch.from_numpy(X), torch.from_numpy(y), np.arange(rows), owner, names, classes,

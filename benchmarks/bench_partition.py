@@ -15,6 +15,7 @@ import numpy as np
 from measure import machine
 
 from afltool.errors import AflError
+from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.partitions.summaries import summary
 
@@ -55,7 +56,9 @@ def main() -> None:
     for options in _cases(args.clients, user):
         start, note = time.perf_counter(), ""
         try:
-            found = assign(ids, labels, args.classes, held_out=0.1, label_noise=0.1, **options)
+            attribute = options.pop("attribute", None)
+            how = PartitionOptions(held_out=0.1, label_noise=0.1, **options)
+            found = assign(ids, labels, args.classes, how, attribute=attribute)
         except AflError as error:
             note = f"  {type(error).__name__}: {error}"
         seconds = time.perf_counter() - start

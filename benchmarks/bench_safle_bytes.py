@@ -34,6 +34,7 @@ from afltool.heads import make_options
 from afltool.heads.base import Head, Source, binding
 from afltool.heads.safle.head import SafleHead
 from afltool.math.counts import with_margins
+from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.values.digest import narrowest
 from afltool.values.statistics import Context, Statistics
@@ -99,7 +100,7 @@ def main(train_file: str, *shapes: str) -> None:
     with open_features(Path(train_file)) as train:
         dealt = assign(
             train.row_ids, train.labels, len(train.classes),
-            scheme="dirichlet", clients=100, alpha=0.1,
+            PartitionOptions(clients=100, alpha=0.1),
         ).client  # fmt: skip
         order = np.argsort(np.bincount(dealt, minlength=100), kind="stable")
         source = Source("features", train.header["digest"], [X for _, X in train.blocks()])

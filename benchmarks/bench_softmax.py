@@ -38,6 +38,7 @@ from afltool.heads.base import Head, binding
 from afltool.heads.rounds import Round
 from afltool.math import softmax as sm
 from afltool.math.fixedpoint import FixedPoint, Rows
+from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.values.clients import Client, ClientId
 from afltool.values.statistics import Context, Statistics
@@ -114,7 +115,7 @@ def dealt(data: Data) -> tuple[Array, Array]:
     """Client of each row, and whether each client is held out."""
     ids = np.char.mod("%06d", np.arange(len(data.y))).astype("S")
     found = assign(
-        ids, data.y, len(data.classes), scheme="dirichlet", clients=100, alpha=0.1, held_out=0.1
+        ids, data.y, len(data.classes), PartitionOptions(clients=100, alpha=0.1, held_out=0.1)
     )
     return found.client, found.held_out
 

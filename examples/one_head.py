@@ -18,6 +18,7 @@ from afltool.files.statistics import save_statistics
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
 from afltool.math.fixedpoint import FixedPoint, Rows, encode, real
+from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.values.statistics import Context, Statistics
 
@@ -44,7 +45,7 @@ class Data:
         labels = train.labels
         dealt = assign(
             train.row_ids, labels, len(train.classes),
-            scheme="dirichlet", clients=clients, alpha=alpha, held_out=0.1,
+            PartitionOptions(clients=clients, alpha=alpha, held_out=0.1),
         )  # fmt: skip
         return cls(
             train.rows(0, len(train)), labels, test.rows(0, len(test)), test.labels,

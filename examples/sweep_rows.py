@@ -11,6 +11,7 @@ from one_head import Data
 
 from afltool.files.features import open_features
 from afltool.math.fixedpoint import FixedPoint
+from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 
 
@@ -34,8 +35,8 @@ class Rows:
             self.whole = Data.of(train, test, clients, alpha)
             self.digests = [train.header["digest"], test.header["digest"]]
             self.dealt = [
-                assign(train.row_ids, train.labels, len(train.classes), scheme="dirichlet",
-                       clients=clients, alpha=alpha, held_out=0.1, seed=seed, label_noise=noise)
+                assign(train.row_ids, train.labels, len(train.classes), PartitionOptions(
+                    clients=clients, alpha=alpha, held_out=0.1, seed=seed, label_noise=noise))
                 for seed in range(seeds)
             ]  # fmt: skip
         self.whole = replace(self.whole, y=self.dealt[0].effective_labels)

@@ -19,6 +19,7 @@ from afltool.heads.checks import with_options
 from afltool.heads.deepafl.options import PRESETS
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
+from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.values.ridge import Fixed
 from afltool.values.statistics import Sum
@@ -113,7 +114,9 @@ def pooled():
 
 def owners(y, scheme, clients, more):
     ids = np.array([f"{i:05d}" for i in range(len(y))], dtype="S")
-    return assign(ids, y, C, scheme=scheme, clients=clients, seed=1, **more).client
+    return assign(
+        ids, y, C, PartitionOptions(scheme=scheme, clients=clients, seed=1, **more)
+    ).client
 
 
 @pytest.mark.parametrize(("scheme", "clients", "more"), SCHEMES)

@@ -17,6 +17,7 @@ import afltool
 from afltool.cli.app import app
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import make_head
+from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.values.clients import Client, ClientId
 from afltool.values.statistics import Sum
@@ -103,7 +104,8 @@ def test_law_invariance_the_partition_changes_nothing():
     ids = np.array([f"{i:06}".encode() for i in range(len(y))])
     dealt = {"iid": {}, "dirichlet": {"alpha": 0.01}, "shards": {"shards_per_client": 2}}
     for scheme, more in dealt.items():
-        owner = assign(ids, y, C, scheme=scheme, clients=10, seed=1, **more).client
+        how = PartitionOptions(scheme=scheme, clients=10, seed=1, **more)
+        owner = assign(ids, y, C, how).client
         assert furthest(central, trained(X, y, owner, **options)) < 1e-7
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from conftest import command_of
 
 ROOT = Path(__file__).parents[1]
 
 
-def reference():
-    spec = importlib.util.spec_from_file_location("make", ROOT / "docs" / "make_commands.py")
+def reference(script="make_commands.py"):
+    spec = importlib.util.spec_from_file_location("make", ROOT / "docs" / script)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -23,6 +26,25 @@ def reference():
 def test_the_command_reference_is_what_the_commands_say():
     page = reference().page()
     assert page == (ROOT / "docs" / "commands.md").read_text(), "run python docs/make_commands.py"
+
+
+def test_the_stub_is_what_the_stages_say():
+    stub = reference("make_stubs.py").stub()
+    assert stub == (ROOT / "afltool/__init__.pyi").read_text(), "run python docs/make_stubs.py"
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_every_keyword(tmp_path):
+    """The good call is accepted; a wrong name and a wrong type are refused."""
+    calls = ['ridge="auto", overwrite=True', "rige=1", "threads='two'"]
+    code = "".join(f'afltool.solve("total.h5", "head.h5", {call})\n' for call in calls)
+    (tmp_path / "calls.py").write_text(f"import afltool\n{code}")
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", tmp_path / "calls.py"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = [line.split(":")[1] for line in found.stdout.splitlines() if ": error:" in line]
+    assert lines == ["3", "4"], found.stdout + found.stderr
 
 
 def test_every_option_has_a_help_text():

@@ -447,7 +447,8 @@ def called(monkeypatch):
 
     def stand_in(name):
         def stage(*args, **options):
-            seen[name] = options
+            every = [one for one in args if isinstance(one, Options)]
+            seen[name] = {**options, **{k: v for one in every for k, v in vars(one).items()}}
             return {"head": {}, "features": {}} if name == "evaluate" else Path("made.h5")
 
         return stage
@@ -474,7 +475,7 @@ def calls_of(config, called, folder):
     head = run.first_head()
     run.gather(folder / "train.h5", folder / "c.h5", head, 1, None)
     run.solve(folder / "t.h5", None, head, 1)
-    run.evaluated([folder / "h.h5"], folder / "test.h5")
+    run.evaluated([folder / "h.h5"], folder / "test.h5", folder / "train.h5")
     return json.loads(json.dumps({**called, "head": str(head)}, default=str))
 
 

@@ -12,7 +12,8 @@ import pytest
 import afltool
 from afltool.cli._options import parameters, with_options
 from afltool.errors import UsageError
-from afltool.options import Options, help_of, made, option, takes
+from afltool.keywords import by_keywords
+from afltool.options import Options, help_of, made, option
 from afltool.options.datasets import DATASETS
 from afltool.options.features import ExtractOptions
 from afltool.options.partition import SCHEMES, PartitionOptions
@@ -93,16 +94,40 @@ def test_a_command_gets_what_was_given_and_nothing_else():
     assert seen == [(Path("f"), {}, 7), (Path("f"), many, 7)]
 
 
-def test_a_function_shows_the_options_that_it_takes():
-    @takes(Toy)
-    def stage(out: str, rate: float, *, overwrite: bool = False, **options) -> None: ...
+def test_a_stage_is_called_with_keywords_and_shows_them(tmp_path):
+    seen = []
 
+    def toy(total: Path, out: Path, options: Toy = Toy(), *, again: bool = False) -> None:
+        seen.append((total, out, options, again))
+
+    stage = by_keywords(toy)
     shown = inspect.signature(stage).parameters
-    assert list(shown) == ["out", "rate", "overwrite", "count", "colour", "files", "many"]
+    assert list(shown) == ["total", "out", "rate", "count", "colour", "files", "many", "again"]
     assert shown["colour"].default == "red"
-    assert "image_size" in inspect.signature(afltool.extract).parameters
-    with pytest.raises(TypeError, match="image_siz"):
+    stage("a", out=tmp_path / "b", rate=0.5, files=["c"], again=True)
+    assert seen == [(Path("a"), tmp_path / "b", Toy(rate=0.5, files=(Path("c"),)), True)]
+    with pytest.raises(TypeError, match=r"toy\(\) got an unexpected keyword argument 'rat'"):
+        stage("a", "b", rat=1)
+    with pytest.raises(TypeError, match=r"toy\(\) missing 1 required positional argument: 'out'"):
+        stage("a")
+    with pytest.raises(TypeError, match=r"extract\(\) .*image_siz"):
         afltool.extract("resnet18", "digits", image_siz=3)
+    assert list(inspect.signature(afltool.extract).parameters)[:4] == [
+        "backbone", "data", "split", "out"
+    ]  # fmt: skip
+
+
+def test_options_of_the_head_are_keywords_too(tmp_path):
+    heads = [
+        afltool.head("linear", tmp_path / "a.h5", gamma=0.5, intercept=True),
+        afltool.head("linear", tmp_path / "b.h5", options={"gamma": 0.5, "intercept": True}),
+        afltool.head("linear", tmp_path / "c.h5", head_options={"gamma": 0.5}, intercept=True),
+    ]
+    assert len({afltool.info(path)["digest"] for path in heads}) == 1
+    with pytest.raises(TypeError, match=r"head\(\) got an unexpected keyword argument 'gama'"):
+        afltool.head("linear", tmp_path / "d.h5", gama=0.5)
+    with pytest.raises(UsageError, match="'linear' has no option 'layers'"):
+        afltool.head("linear", tmp_path / "d.h5", layers=3)
 
 
 # ------------------------------------------------------------ what is declared, and what is there

@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afltool.errors import InvalidDataError, NumericalError, UsageError
+from afltool.keywords import by_keywords
 from afltool.options.partition import SCHEMES
 from afltool.partitions import dealing, summaries
-from afltool.partitions.dealing import assign, canonical_order
+from afltool.partitions.dealing import canonical_order
 from afltool.partitions.summaries import mean_total_variation, summary
+
+assign = by_keywords(dealing.assign)
 
 SIMULATED: dict[str, dict[str, Any]] = {
     "iid": {},

@@ -18,11 +18,11 @@ import pytest
 from rich.console import Console
 
 import afltool
+from afltool import study as carry_out
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
 from afltool.files.kinds import kind_of_bytes
 from afltool.options.plot import SizeOptions
 from afltool.papers.description import read
-from afltool.papers.execution import study as carry_out
 from afltool.show.compared import plot_compared
 from afltool.show.partition_picture import plot_partition
 from afltool.show.partitions_picture import Panel, plot_partitions

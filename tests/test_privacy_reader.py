@@ -11,6 +11,7 @@ from damage import forge
 from rounds_under_masks import Round, digest
 
 import afltool
+from afltool import lock_key
 from afltool.errors import AflError, CorruptFileError, MismatchError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.privacy import identity, messages
@@ -21,7 +22,6 @@ from afltool.privacy.reveal import load_reveals
 from afltool.privacy.roster import load
 from afltool.privacy.sealing import SEAL
 from afltool.stages.inspect import info
-from afltool.stages.keys import lock_key
 
 
 @pytest.fixture(scope="module")

@@ -118,10 +118,9 @@ def _counts(head, X, y):
 
 
 def test_a_study_shows_density_bytes_and_rounds(road, tmp_path):
+    from afltool import study, table
     from afltool.papers.description import read
-    from afltool.papers.execution import study
     from afltool.papers.records import figures
-    from afltool.papers.tables import table
 
     (tmp_path / "dense.toml").write_text(f'''
 train-features = "{road.train}"

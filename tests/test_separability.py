@@ -183,9 +183,8 @@ def test_evaluate_measures_every_layer(road, tmp_path, cli):
 
 
 def test_a_study_has_a_table_of_them(road, tmp_path):
+    from afltool import study, table
     from afltool.papers.description import read
-    from afltool.papers.execution import study
-    from afltool.papers.tables import table
 
     (tmp_path / "apart.toml").write_text(f'''
 train-features = "{road.train}"

@@ -18,6 +18,7 @@ import pytest
 from conftest import installed
 
 import afltool
+from afltool import study
 from afltool.cache.cache import Cache
 from afltool.cache.memory import Room
 from afltool.errors import (
@@ -36,7 +37,7 @@ from afltool.papers import execution, grid, times
 from afltool.papers.axes import axes_of
 from afltool.papers.baselines import own_names
 from afltool.papers.description import find, read, shipped_names
-from afltool.papers.execution import check_heads, study
+from afltool.papers.execution import check_heads
 from afltool.papers.layout import StudyFolder
 from afltool.papers.listings import listed, script, status
 from afltool.papers.results import by_reason, finished, names_of_cells

@@ -7,21 +7,22 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
+from afltool import report, study, table
 from afltool.errors import UsageError
 from afltool.papers.description import find, read
-from afltool.papers.execution import study
 from afltool.papers.layout import StudyFolder
+from afltool.papers.options import PictureOptions
 from afltool.papers.page import text
-from afltool.papers.pages import report
 from afltool.papers.plots import lines_of, series_of, study_picture
 from afltool.papers.records import records
 from afltool.papers.results import finished
-from afltool.papers.tables import table
 
 pytest.importorskip("matplotlib")
+ALPHA = PictureOptions(x="alpha", width_mm=84.0)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TEXT = """
 train-features = "{train}"
@@ -196,14 +197,14 @@ def test_the_lines_of_a_picture_are_the_cells(done):
 @pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
 def test_a_picture_is_of_the_format_of_its_name(done, tmp_path, suffix):
     start = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}[suffix]
-    place = study_picture(done, tmp_path / f"p.{suffix}", x="alpha", width_mm=84.0)
+    place = study_picture(done, tmp_path / f"p.{suffix}", ALPHA)
     assert place.read_bytes().startswith(start)
-    again = study_picture(done, tmp_path / f"again.{suffix}", x="alpha", width_mm=84.0)
+    again = study_picture(done, tmp_path / f"again.{suffix}", ALPHA)
     assert again.read_bytes() == place.read_bytes()
 
 
 def test_the_width_is_that_of_the_column(done, tmp_path):
-    place = study_picture(done, tmp_path / "p.svg", x="upload_bytes", width_mm=84.0)
+    place = study_picture(done, tmp_path / "p.svg", replace(ALPHA, x="upload_bytes"))
     points = float(re.search(r'width="([\d.]+)pt"', place.read_text())[1])
     assert points == pytest.approx(84 / 25.4 * 72, abs=0.5)
 

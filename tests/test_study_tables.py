@@ -14,18 +14,17 @@ import pytest
 from scipy import stats
 
 import afltool
+from afltool import study, table
 from afltool.errors import InvalidDataError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.math.metrics.intervals import paired_bootstrap
 from afltool.papers.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
 from afltool.papers.description import find, read, shipped_names
-from afltool.papers.execution import study
 from afltool.papers.layout import StudyFolder
 from afltool.papers.published import TABLE, beside, names, published
 from afltool.papers.records import figures
 from afltool.papers.results import finished
-from afltool.papers.tables import table
 
 TEXT = """
 train-features = "{train}"

@@ -1,11 +1,11 @@
 """Command-line options made from option classes, where everything about them is declared.
 
-A command is a function that takes its files by Typer's own declarations, and its options as one
-dict, which holds only the options that the user gave::
+A command is a function that takes its files by Typer's own declarations, and its options as an
+object of their class. Where it is a dict instead, it holds only the options that the user gave::
 
-    def partition(file: …, out: Out, options: dict[str, Any]) -> None: ...
+    def solve(total: …, out: Out, options: SolveOptions, head_options: dict[str, Any]) -> None: ...
 
-    add(app, "partition", partition, options=PartitionOptions)
+    add(app, "solve", solve, head_options=of_heads(at_solve=True))
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from ..heads import OPTIONS
-from ..options import flag, help_of
+from ..options import Options, flag, help_of, made
 from ..options.fields import input_type
 from ..options.files import Files, Given, of_field, of_parameter, refuse_shared
 from ..options.used_with import Only, OnlyWith, refuse_unused_words
@@ -121,21 +121,34 @@ def _from_shell(hint: Any) -> Any:
 
 
 def add(app: typer.Typer, name: str, function: Callable[..., Any], **groups: Any) -> None:
-    """Make ``function`` a command; each group is an option class, or parameters made of some."""
-    made = {k: parameters(one) if isinstance(one, type) else one for k, one in groups.items()}
-    app.command(name)(command(with_options(function, **made)))
+    """Make ``function`` a command; each group is an option class, or parameters made of some.
+
+    A parameter of the function whose type is an option class is a group, too.
+    """
+    own = inspect.signature(function, eval_str=True)
+    every = {**_classes(own), **groups}
+    ordered = {name: every[name] for name in own.parameters if name in every}
+    found = {k: parameters(one) if isinstance(one, type) else one for k, one in ordered.items()}
+    app.command(name)(command(with_options(function, **found)))
+
+
+def _classes(own: inspect.Signature) -> dict[str, type[Options]]:
+    """The parameters of a command that are objects of options, with their classes."""
+    kinds = {name: p.annotation for name, p in own.parameters.items()}
+    return {k: c for k, c in kinds.items() if isinstance(c, type) and issubclass(c, Options)}
 
 
 def with_options(
     function: Callable[..., Any], **groups: Iterable[inspect.Parameter]
 ) -> Callable[..., Any]:
-    """``function(…, NAME: dict)`` as a command with each option of the group NAME as a parameter.
+    """``function(…, NAME)`` as a command with each option of the group NAME as a parameter.
 
-    The dict holds the options that were given, by the names of the parameters. Two groups may not
-    have an option of one name; the function's own parameters (its files) may. An output that is an
-    input is refused before the function is called.
+    NAME is an object of an option class, or a dict of the options that were given, by the names of
+    the parameters. Two groups may not have an option of one name; the function's own parameters
+    (its files) may. An output that is an input is refused before the function is called.
     """
     own = inspect.signature(function, eval_str=True)
+    classes = _classes(own)
     kept = [p for p in own.parameters.values() if p.name not in groups]
     first = [p for p in kept if p.default is p.empty]
     taken = {p.name for p in kept}
@@ -149,11 +162,12 @@ def with_options(
     def wrapper(**values: Any) -> Any:
         refuse_shared(_files(every, values))
         refuse_unused_words(_given(every, values), only_with(every))
-        chosen: dict[str, dict[str, Any]] = {group: {} for group in groups}
+        chosen: dict[str, Any] = {group: {} for group in groups}
         for name, (group, p) in inner.items():
             value = values.pop(name)
             if value is not None and value != []:
                 chosen[group][p.name] = tuple(value) if isinstance(value, list) else value
+        chosen |= {group: made(cls, chosen[group]) for group, cls in classes.items()}
         return function(**values, **chosen)
 
     wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,22 +78,21 @@ def passing(
     argument; ``out``: how --out is declared; ``has_json``: whether there is a --json.
     """
 
-    def run(files: dict[str, Any], options: dict[str, Any], overwrite: bool) -> Any:
+    def run(files: dict[str, Any], options: Options, overwrite: bool) -> Any:
         module, function = stage.split(":")
         made = getattr(import_module(f"..stages.{module}", __package__), function)
-        return made(*files.values(), overwrite=overwrite, **options)
+        asked = {"options": options} if fields(options) else {}
+        return made(*files.values(), **asked, overwrite=overwrite)
 
     def with_json(
         files: dict[str, Any],
-        options: dict[str, Any],
+        options: Options,
         overwrite: Overwrite = False,
         as_json: Json = False,
     ) -> None:
         show(run(files, options, overwrite), as_json)
 
-    def without(
-        files: dict[str, Any], options: dict[str, Any], overwrite: Overwrite = False
-    ) -> None:
+    def without(files: dict[str, Any], options: Options, overwrite: Overwrite = False) -> None:
         found = run(files, options, overwrite)
         for path in found if isinstance(found, list) else [found]:
             say(path)
@@ -101,8 +101,8 @@ def passing(
     described = {argument: Annotated[kind, typer.Argument(help=about)], "out": out}
     files = [inspect.Parameter(k, KEYWORD_ONLY, annotation=v) for k, v in described.items()]
     function: Any = with_json if has_json else without
-    function.__doc__ = says
-    add(app, name, function, files=files, options=options)
+    function.__doc__, function.__annotations__["options"] = says, options
+    add(app, name, function, files=files)
 
 
 def show_folder(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..options import made
 from ..options.csv_files import CsvOptions, check_formulas, is_csv
 from ..options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from ..options.files import WRITES
@@ -29,14 +30,14 @@ def add_to(app: typer.Typer) -> None:
         "Write a feature file in another number format; fewer bits make smaller statistics.",
         ConvertOptions,
     )  # fmt: skip
-    add(app, "split", split, options=SplitOptions)
+    add(app, "split", split)
     passing(
         app, "merge", "merge:merge",
         ("shards", list[Path], "files, folders, globs, or - for stdin"),
         "Put the shards of one extraction together; the file equals one made without shards.",
     )  # fmt: skip
     dealing = used_with(parameters(PartitionOptions), {"out": GIVEN})
-    add(app, "partition", partition, options=dealing, csv=CsvOptions)
+    add(app, "partition", partition, options=dealing)
 
 
 #: Options of `extract` on which the nodes of its network depend, and what it has to be told.
@@ -44,7 +45,7 @@ _OF_NETWORKS = ("backbone", "data", "image_size", "preprocess", "views", "weight
 
 
 def extract(
-    options: dict[str, Any],
+    options: ExtractOptions,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="feature file; without it, the store"),
@@ -57,15 +58,12 @@ def extract(
     as_json: Json = False,
 ) -> None:
     """Run images through a frozen backbone and keep the features, so they are made only once."""
-    from ..options import made
     from ..stages.extract import extract as stage
 
-    wanted = made(ExtractOptions, options)
     if list_nodes:
-        _show_nodes(wanted, as_json)
-        return
-    asked = vars(wanted)
-    show(stage(out=out, overwrite=overwrite, **asked), as_json)
+        _show_nodes(options, as_json)
+    else:
+        show(stage(options, out, overwrite=overwrite), as_json)
 
 
 def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
@@ -81,7 +79,7 @@ def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
 
 def split(
     features: Annotated[Path, typer.Argument(help="a feature file NAME.h5")],
-    options: dict[str, Any],
+    options: SplitOptions,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="folder for the results; default: that of the file"),
@@ -95,13 +93,13 @@ def split(
     """
     from ..stages.split import split as stage
 
-    show_all(stage(features, out, overwrite=overwrite, **options), as_json)
+    show_all(stage(features, out, options, overwrite=overwrite), as_json)
 
 
 def partition(
     file: Annotated[Path, typer.Argument(help="features to deal; or a partition to look at")],
     options: dict[str, Any],
-    csv: dict[str, Any],
+    csv: CsvOptions,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="where the result goes")] = None,
     describe: Annotated[
         bool, typer.Option("--describe", help="print the table of the partition")
@@ -124,18 +122,25 @@ def partition(
     from ..show.tables import print_facts
     from ..stages import partition as stage
 
-    check_formulas(CsvOptions(**csv).formulas, export is not None and is_csv(export))
+    check_formulas(csv.formulas, export is not None and is_csv(export))
     if out is None:
         if read_header(file)["kind"] != "partition":
             raise UsageError("-o FILE is needed: where the partition goes")
         path = file
         describe = describe or export is None
         if export is not None:
-            stage.export(path, export, overwrite=overwrite, **csv)
+            stage.export(path, export, overwrite=overwrite, formulas=csv.formulas)
     elif export is not None:
-        path = stage.partition_and_export(file, out, export, overwrite, **csv, **options)
+        path = stage.partition_and_export(
+            file,
+            out,
+            made(PartitionOptions, options),
+            table=export,
+            overwrite=overwrite,
+            formulas=csv.formulas,
+        )
     else:
-        path = stage.partition(file, out, overwrite=overwrite, **options)
+        path = stage.partition(file, out, made(PartitionOptions, options), overwrite=overwrite)
     if not describe:
         show(path, as_json)
     elif as_json:

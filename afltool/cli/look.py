@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -54,7 +54,7 @@ def add_to(app: typer.Typer) -> None:
     for name, (says, file, options) in PICTURES.items():
         stage = f"plot:{name.replace('-', '_')}_picture"
         passing(plot, name, stage, ("file", Path, file), says, options, Picture, has_json=False)
-    add(plot, "rounds", plot_rounds, options=SizeOptions)
+    add(plot, "rounds", plot_rounds)
     app.add_typer(plot, name="plot")
 
 
@@ -120,15 +120,15 @@ Runs = Annotated[
 
 
 def plot_rounds(
-    source: Runs, out: Picture, options: dict[str, Any], overwrite: Overwrite = False
+    source: Runs, out: Picture, options: SizeOptions, overwrite: Overwrite = False
 ) -> None:
     """Draw error, accuracy, seconds and bytes of every round; for several runs the accuracies."""
     from ..stages.plot import compared_picture, rounds_picture
 
     if len(source) == 1:
-        say(rounds_picture(source[0], out, overwrite=overwrite, **options))
+        say(rounds_picture(source[0], out, options, overwrite=overwrite))
         return
-    say(compared_picture(_by_name(source), out, overwrite=overwrite, **options))
+    say(compared_picture(_by_name(source), out, options, overwrite=overwrite))
 
 
 def _by_name(paths: list[Path]) -> dict[tuple[str, ...], list[Path]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,8 +17,8 @@ def add_to(app: typer.Typer) -> None:
     keys = typer.Typer(
         no_args_is_help=True, help="Make the keys with which a member signs and masks."
     )
-    add(keys, "new", keys_new, options=KeysOptions)
-    add(keys, "lock", keys_lock, options=LockOptions)
+    add(keys, "new", keys_new)
+    add(keys, "lock", keys_lock)
     app.add_typer(keys, name="keys")
     passing(
         app, "roster", "keys:roster",
@@ -41,7 +41,7 @@ def add_to(app: typer.Typer) -> None:
         "After a round: answer the server's request; a member answers one request a round.",
         RevealOptions, Folder, has_json=False,
     )  # fmt: skip
-    add(mask, "forget", mask_forget, options=MemberOptions)
+    add(mask, "forget", mask_forget)
     app.add_typer(mask, name="mask")
 
 
@@ -51,31 +51,31 @@ Folder = Annotated[Path, typer.Option("--out", "-o", help="folder for the result
 def keys_new(
     names: Annotated[list[str], typer.Argument(help="names of members, as in --client NAME")],
     out: Folder,
-    options: dict[str, Any],
+    options: KeysOptions,
 ) -> None:
     """Make a key pair for each name: NAME.key stays private, NAME.pub goes to the others."""
     from ..stages.keys import keys
 
-    for path in keys(names, out, **options):
+    for path in keys(names, out, options):
         say(path)
 
 
 def keys_lock(
     key: Annotated[Path, typer.Argument(help="private key NAME.key")],
     out: Folder,
-    options: dict[str, Any],
+    options: LockOptions,
 ) -> None:
     """Write a private key under another passphrase into a folder; the old file stays."""
     from ..stages.keys import lock_key
 
-    say(lock_key(key, out, **options))
+    say(lock_key(key, out, options))
 
 
 def mask_forget(
-    roster: Annotated[Path, typer.Argument(help="roster of the round")], options: dict[str, Any]
+    roster: Annotated[Path, typer.Argument(help="roster of the round")], options: MemberOptions
 ) -> None:
     """Give a round up: its secrets are deleted, and no step of it is possible any more."""
     from ..stages.masks import mask_forget as stage
 
-    for folder in stage(roster, **options):
+    for folder in stage(roster, options):
         say(folder)

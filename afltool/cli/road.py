@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ..heads import OPTIONS
-from ..options.csv_files import KEEP, check_formulas, is_csv
+from ..options import made
+from ..options.csv_files import check_formulas, is_csv
 from ..options.features import SpaceOptions
 from ..options.files import WRITES
 from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
@@ -26,35 +27,33 @@ def add_to(app: typer.Typer) -> None:
     )
     for name, cls in OPTIONS.items():
         of_head = parameters(cls, "Head")
-        add(heads, name, _head_command(name), options=SpaceOptions, head_options=of_head)
+        add(heads, name, _head_command(name), head_options=of_head)
     app.add_typer(heads, name="head")
-    at_solve = of_heads(at_solve=True)
-    add(app, "local-stats", local_stats, options=LocalStatsOptions, head_options=of_heads())
+    add(app, "local-stats", local_stats, head_options=of_heads())
     passing(
         app, "aggregate", "aggregate:aggregate",
         ("files", list[Path], "files, folders, quoted globs, - for stdin"),
         "Add statistics up, in any order and grouping; totals can be added, too.",
         AggregateOptions,
     )  # fmt: skip
-    add(app, "solve", solve, options=SolveOptions, head_options=at_solve)
+    add(app, "solve", solve, head_options=of_heads(at_solve=True))
     add(app, "evaluate", evaluate, options=EvaluateOptions)
-    add(app, "export", export, options=ExportOptions)
+    add(app, "export", export)
     add(app, "run", run, options=of_run())
-    add(app, "predict", predict, options=PredictOptions)
+    add(app, "predict", predict)
 
 
 def _head_command(name: str) -> Any:
     def head(
         out: Out,
-        options: dict[str, Any],
+        options: SpaceOptions,
         head_options: dict[str, Any],
         overwrite: Overwrite = False,
         as_json: Json = False,
     ) -> None:
         from ..stages.head import head as stage
 
-        made = stage(name, out, options=head_options, overwrite=overwrite, **options)
-        show(made, as_json)
+        show(stage(name, out, options, head_options=head_options, overwrite=overwrite), as_json)
 
     head.__doc__ = OPTIONS[name].__doc__
     return head
@@ -64,7 +63,7 @@ def local_stats(
     features: Annotated[Path, typer.Argument(help="a feature file")],
     head: HeadSpec,
     out: Annotated[Path, typer.Option("--out", "-o", help="folder; with --sum a file")],
-    options: dict[str, Any],
+    options: LocalStatsOptions,
     head_options: dict[str, Any],
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -72,14 +71,14 @@ def local_stats(
     """Compute the statistics of each client: one file per client, or their sum."""
     from ..stages.local_stats import local_stats as stage
 
-    path = stage(features, head, out, head_options=head_options, overwrite=overwrite, **options)
+    path = stage(features, head, out, options, head_options=head_options, overwrite=overwrite)
     show(path, as_json)
 
 
 def solve(
     total: Annotated[Path, typer.Argument(help="a total (or any statistics)")],
     out: Out,
-    options: dict[str, Any],
+    options: SolveOptions,
     head_options: dict[str, Any],
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -87,7 +86,7 @@ def solve(
     """Solve the head that the total was gathered for."""
     from ..stages.solve import solve as stage
 
-    path = stage(total, out, options=head_options, overwrite=overwrite, **options)
+    path = stage(total, out, options, head_options=head_options, overwrite=overwrite)
     if not as_json:
         from ..show.tables import say_solution
 
@@ -125,18 +124,17 @@ def evaluate(
     if rounds is not None:
         check_table(rounds)
         options = {**options, "each_round": True}
+    o = made(EvaluateOptions, options)
     streamed = _check_outputs(out, confusion, rounds, as_json)
-    formulas = options.get("formulas", KEEP)
-    in_csv = confusion is not None or is_csv(rounds) or is_csv(options.get("errors"))
-    check_formulas(formulas, in_csv)
+    check_formulas(o.formulas, confusion is not None or is_csv(rounds) or is_csv(o.errors))
     with together():
-        found = stage(head, features, overwrite=overwrite, **options)
+        found = stage(head, features, o, overwrite=overwrite)
         if rounds is not None:
-            write_records(found["rounds"], rounds, overwrite, formulas)
+            write_records(found["rounds"], rounds, overwrite, o.formulas)
         if out is not None:
             write_json(found, out, overwrite)
         if confusion is not None:
-            write_confusion(found, confusion, overwrite, formulas)
+            write_confusion(found, confusion, overwrite, o.formulas)
     if as_json:
         print_json(found)
     elif not streamed:
@@ -164,7 +162,7 @@ def _check_outputs(
 def export(
     head: Annotated[Path, typer.Argument(help="a solved head")],
     out: Annotated[Path, typer.Option("--out", "-o", help="a .onnx, .pt2 or .safetensors file")],
-    options: dict[str, Any],
+    options: ExportOptions,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -174,7 +172,7 @@ def export(
     """
     from ..stages.export import export as stage
 
-    path = stage(head, out, overwrite=overwrite, **options)
+    path = stage(head, out, options, overwrite=overwrite)
     if not as_json:
         say(path)
         return
@@ -213,7 +211,7 @@ def predict(
             "one path per line on stdin",
         ),
     ],
-    options: dict[str, Any],
+    options: PredictOptions,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="a .csv, .jsonl or .parquet file; - is stdout")
     ] = Path("-"),
@@ -230,6 +228,6 @@ def predict(
     from ..files.outputs import STDOUT
     from ..stages.predict import predict as stage
 
-    found = stage(head, named, out, overwrite=overwrite, as_json=as_json, **options)
+    found = stage(head, named, out, options, overwrite=overwrite, as_json=as_json)
     if out != STDOUT:
         print_json(found) if as_json else say(out)

@@ -6,7 +6,7 @@ all follow from these fields. To add an option: a line here, and its use in the 
 
 from __future__ import annotations
 
-from .fields import Options, checked, given, help_of, made, made_for, option, takes
+from .fields import Options, checked, given, help_of, made, made_for, option
 from .used_with import flag
 
-__all__ = ["Options", "checked", "flag", "given", "help_of", "made", "made_for", "option", "takes"]
+__all__ = ["Options", "checked", "flag", "given", "help_of", "made", "made_for", "option"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ..values.names import ROW_IDS
 from .datasets import SHOWN, absolute_dataset
@@ -126,6 +127,8 @@ class NetworkOptions(WeightsOptions):
 @dataclass(frozen=True, kw_only=True)
 class ExtractOptions(NetworkOptions, NumberFormat):
     """Options of `extract`."""
+
+    POSITIONAL: ClassVar = ("backbone", "data", "split")
 
     backbone: str = option(help="the frozen network", examples=BACKBONES, common=True)
     data: str = option("cifar10", "the images", examples=SHOWN, absolute=absolute_dataset,

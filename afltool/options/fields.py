@@ -11,11 +11,10 @@ Making an object checks every value, so the code that uses it needs no further c
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from math import isfinite
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from ..errors import UsageError
 from ..values.parsed import is_parsed, text_form
@@ -89,6 +88,8 @@ class Options:
 
     Raises `UsageError` for a value that is not allowed, naming the option, its range and the value.
     """
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ()  # those that programs may give without their names
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -235,34 +236,3 @@ def made_for(whose: str, cls: type[Made], values: Mapping[str, Any]) -> Made:
         known = ", ".join(sorted(f.name for f in fields(cls)))
         raise UsageError(f"{whose} has no option {strangers[0]!r}; it has {known}")
     return cls(**values)
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def takes(cls: type[Options]) -> Callable[[Function], Function]:
-    """For a function ``f(…, **options)``: `help` and editors show the fields of ``cls``.
-
-    A keyword that is no field is refused as Python refuses it, with the function's name.
-    """
-
-    def decorate(function: Function) -> Function:
-        own = inspect.signature(function)
-        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        taken = {p.name for p in kept}
-        kind = inspect.Parameter.KEYWORD_ONLY
-        more = [
-            inspect.Parameter(f.name, kind, default=_shown(f), annotation=input_type(f))
-            for f in fields(cls)
-            if f.name not in taken
-        ]
-        # To mypy a function has no such attribute; `inspect.signature` reads it.
-        function.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
-        function.options = cls  # type: ignore[attr-defined]  # of `options.files.of_call`
-        return function
-
-    return decorate
-
-
-def _shown(f: Field[Any]) -> Any:
-    return inspect.Parameter.empty if f.default is MISSING else text_form(f.default)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ..errors import UsageError
+from .used_with import flag
 
 OUT = "out"  # what every function and command calls its result
 STREAM = "-"  # stdin or stdout
@@ -79,18 +80,12 @@ def of_parameter(p: inspect.Parameter) -> Files | None:
     return Files(writes=p.name == OUT) if "Path" in str(p.annotation) else None
 
 
-def of_call(
-    function: Callable[..., Any], args: Iterable[Any], values: Mapping[str, Any]
-) -> Iterator[Given]:
-    """What the arguments of a stage say of files; those that `takes` gave it are fields."""
-    signature, cls = inspect.signature(function), getattr(function, "options", None)
-    known = {f.name: f for f in fields(cls)} if cls else {}
-    names = [name for name in signature.parameters if name not in known]
-    for name, value in [*zip(names, args, strict=False), *values.items()]:
-        p = signature.parameters.get(name)
-        told = of_field(known[name]) if name in known else p and of_parameter(p)
-        if told and value is not None:
-            yield f"--{name.replace('_', '-')}" if name in known else name, told, value
+def of_options(options: Any) -> Iterator[Given]:
+    """What the options of a stage say of files, as far as they are not their defaults."""
+    known = {f.name: of_field(f) for f in fields(options)}
+    for name, value in options.chosen().items():
+        if (told := known[name]) is not None and value is not None:
+            yield flag(name), told, value
 
 
 def refuse_shared(given: Iterable[Given]) -> None:

@@ -45,12 +45,16 @@ def made_settings(method: str, given: Mapping[str, Any]) -> Settings:
     return make_settings(method, _of_method(given), given.get("preset"))
 
 
-def baseline(method: str, train: Path, out: Path, given: Mapping[str, Any], **files: Any) -> None:
-    """Carry a cell out; ``files``: the partition, the test features, whether to make it again."""
+def baseline(
+    method: str, files: tuple[Path, Path, Path], out: Path, given: Mapping[str, Any], again: bool
+) -> None:
+    """Carry a cell out, with ``files``: training and test features, and the partition."""
     from ..rivals.stage import baseline as stage
 
+    train, test, partition = files
     own = {k: v for k, v in given.items() if k in OF_BASELINE}
-    stage(method, train, out, settings=_of_method(given), **files, **own)
+    options = BaselineOptions(test=test, partition=partition, **own)
+    stage(method, train, out, options, settings=_of_method(given), overwrite=again)
 
 
 def _of_method(given: Mapping[str, Any]) -> dict[str, Any]:

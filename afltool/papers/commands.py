@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,10 +27,10 @@ def add_to(app: typer.Typer) -> None:
     of_site = used_with(of_site, {"slurm": GIVEN})
     how = used_with(parameters(StudyOptions, "Study"), {"list": ABSENT}, but=("seeds",))
     add(app, "study", study, how=how, of_site=of_site, options=of_run())
-    add(app, "table", table, options=TableOptions, csv=CsvOptions)
-    add(app, "report", report, options=TableOptions)
+    add(app, "table", table)
+    add(app, "report", report)
     plot = typer.Typer()
-    add(plot, "study", plot_study, options=PictureOptions)
+    add(plot, "study", plot_study)
     app.add_typer(plot, name="plot")
 
 
@@ -56,7 +57,7 @@ _RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
 
 
 def study(
-    how: dict[str, Any],
+    how: StudyOptions,
     of_site: dict[str, Any],
     options: dict[str, Any],
     spec: Annotated[
@@ -106,27 +107,26 @@ def study(
     from .execution import study as stage
     from .listings import listed, script
 
-    o = StudyOptions(**how)
     if list_:
-        found = listed(options, o.seeds)
+        found = listed(options, how.seeds)
         print_json(found) if as_json else say_lines(_list(found))
         return
     if spec is None:
         raise UsageError("name a study: a TOML file, or one of afltool study --list")
-    wanted, place = asked_for(spec, out, options, o.seeds)
+    wanted, place = asked_for(spec, out, options, how.seeds)
     out = place.root
     if slurm:
-        _check_slurm(submit, print_, o)
-        _jobs(wanted, out, o.most, _site(of_site, site), print_, submit, as_json)
+        _check_slurm(submit, print_, how)
+        _jobs(wanted, out, how.most, _site(of_site, site), print_, submit, as_json)
         return
     if print_:
         named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
-        again = ["study", named, *words({**options, **o.chosen(), "out": out})]
-        cells = part_of(wanted.cells, o.only)
+        again = ["study", named, *words({**options, **how.chosen(), "out": out})]
+        cells = part_of(wanted.cells, how.only)
         check_cells(wanted, place, cells, here=False)
         say_lines(script(cells, place, again))
         return
-    folder = stage(wanted, out, most=o.most, check=check, only=o.only, prepare=o.prepare)
+    folder = stage(wanted, out, replace(how, seeds=None), check=check)
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
 
 
@@ -158,8 +158,8 @@ Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a s
 
 def table(
     folder: Folder,
-    options: dict[str, Any],
-    csv: dict[str, Any],
+    options: TableOptions,
+    csv: CsvOptions,
     form: Annotated[str, typer.Option("--format", help="md, csv, latex or json")] = "md",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="also write it to this file; - is stdout")
@@ -173,10 +173,9 @@ def table(
 
     if form not in FORMATS:
         raise UsageError(f"--format is {', '.join(FORMATS)}; found {form!r}")
-    formulas = CsvOptions(**csv).formulas
-    check_formulas(formulas, form == "csv")
-    made = make(folder, **options)
-    text = as_csv(made, formulas) if form == "csv" else FORMATS[form](made)
+    check_formulas(csv.formulas, form == "csv")
+    made = make(folder, options)
+    text = as_csv(made, csv.formulas) if form == "csv" else FORMATS[form](made)
     if out is None:
         say_lines(text)
     else:
@@ -186,24 +185,22 @@ def table(
 def report(
     folder: Folder,
     out: Annotated[Path, typer.Option("--out", "-o", help="an .html file")],
-    options: dict[str, Any],
+    options: TableOptions,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the page of a study: one HTML file with its tables, pictures, commands and digests."""
     from .pages import report as make
 
-    say(make(folder, out, overwrite=overwrite, **options))
+    say(make(folder, out, options, overwrite=overwrite))
 
 
 def plot_study(
-    folder: Folder, out: Picture, options: dict[str, Any], overwrite: Overwrite = False
+    folder: Folder, out: Picture, options: PictureOptions, overwrite: Overwrite = False
 ) -> None:
     """Draw a figure of a study against an option: a line for each method, bars over seeds."""
     from .plots import study_picture
 
-    if "x" not in options:
-        raise UsageError("--x is needed: an option such as alpha, or a figure")
-    say(study_picture(folder, out, overwrite=overwrite, **options))
+    say(study_picture(folder, out, options, overwrite=overwrite))
 
 
 def _list(found: list[dict[str, Any]]) -> str:

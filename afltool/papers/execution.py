@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from ..files.hdf5 import read_header
 from ..files.locks import marked
 from ..files.outputs import make_folder
 from ..inputs import distinct_files, read_json
+from ..options.features import ExtractOptions
 from ..plans.here import link_file, run
 from ..plans.last_round import last_round, remove_rounds
 from ..plans.layout import RunFolder
@@ -57,38 +59,34 @@ MOST_KILLED = 2  # processes that may die in a cell before the study leaves the 
 
 def study(
     wanted: Study | str | Path,
-    out: str | Path | None = None,
+    out: Path | None = None,
+    options: StudyOptions = StudyOptions(),
     *,
-    seeds: int | None = None,
-    most: int = 1000,
+    axes: Mapping[str, Any] | None = None,
     check: bool = False,
-    only: str | None = None,
-    prepare: bool = False,
-    **options: Any,
 ) -> Path:
     """Carry out every cell of a study in the folder ``out``; returns it.
 
     ``wanted``: a TOML file, the name of a study of the package, or the folder of a study, which is
-    then ``out``, too. ``options`` replace those of the study, by their names in its file; a list is
-    an axis. ``seeds``: 0 … seeds − 1 instead of the study's. ``only``: these cells alone, by the
-    names of their folders, or part 'I/N' of the cells. ``prepare``: only what these cells share.
-    ``check``: solve every total again by itself.
+    then ``out``, too. ``axes``: options that replace those of the study, by their names in its
+    file; a list is an axis. ``seeds``: 0 … seeds − 1 instead of the study's. ``only``: these cells
+    alone, by the names of their folders, or part 'I/N' of the cells. ``prepare``: only what these
+    cells share. ``check``: solve every total again by itself.
 
     Raises:
         UsageError: more cells than ``most``; nothing was begun.
         IncompleteError: some cells failed, the others are done.
         NumericalError: with ``check``, a total solved alone gives another head.
     """
-    StudyOptions(seeds=seeds, most=most, only=only, prepare=prepare)  # refuses wrong values
-    wanted, folder = asked_for(wanted, out, options, seeds)
-    check_size(wanted, folder, most)
-    cells = part_of(wanted.cells, only)
+    wanted, folder = asked_for(wanted, out, axes or {}, options.seeds)
+    check_size(wanted, folder, options.most)
+    cells = part_of(wanted.cells, options.only)
     todo = [cell for cell in cells if finished(folder, cell) is None]
     check_cells(wanted, folder, todo)
     make_folder(folder.root)
     wanted.keep(folder)
     work = _Execution(folder, len(cells), names_of_cells(wanted.cells))
-    if prepare:
+    if options.prepare:
         work.prepare(cells)
         return folder.root
     log.info(
@@ -141,9 +139,9 @@ class _Execution:
             self.prepared(cell)
         elif cell.config.extract is not None:
             for split in ("train", "test"):
-                options = {**vars(cell.config.extract), "split": split}
+                options = replace(cell.config.extract, split=split)
                 key = partial(extract_key, split, vars(cell.config.extract))
-                self.shared.value(key, partial(extract, **options))
+                self.shared.value(key, partial(extract, options))
 
     def all(self, cells: list[Cell]) -> list[Failure]:
         """Carry out every cell; returns the failed ones.
@@ -229,9 +227,7 @@ class _Execution:
             take_over(self.folder, cell)
             run(cell.config, out, overwrite=again, shared=self.shared)
         else:
-            train, test, clients = self.prepared(cell)
-            files = {"partition": clients, "test": test}
-            baseline(cell.method, train, out, cell.settings, overwrite=again, **files)
+            baseline(cell.method, self.prepared(cell), out, cell.settings, again)
         found: dict[str, Any] = read_json(out / SUMMARY, "a summary")
         return found
 
@@ -240,21 +236,21 @@ class _Execution:
         train, test, clients = cell.files(self.folder)
         if cell.config.extract is not None:
             for split, place in (("train", train), ("test", test)):
-                options = {**vars(cell.config.extract), "split": split}
+                options = replace(cell.config.extract, split=split)
                 key = ["features", str(place)]
                 self.shared.value(partial(list, key), partial(_features, options, place))
         if cell.config.partition is not None:
-            options = vars(cell.config.partition)
+            dealing = cell.config.partition
             self.shared.value(
-                lambda: ["clients", str(clients), partition_key(train, options)],
-                lambda: str(partition(train, clients, **options)),
+                lambda: ["clients", str(clients), partition_key(train, vars(dealing))],
+                lambda: str(partition(train, clients, dealing)),
             )
         return train, test, clients
 
 
-def _features(options: dict[str, Any], place: Path) -> str:
+def _features(options: ExtractOptions, place: Path) -> str:
     make_folder(place.parent)
-    return str(link_file(extract(**options), place, "features"))
+    return str(link_file(extract(options), place, "features"))
 
 
 @contextmanager
@@ -323,8 +319,8 @@ def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
                 distinct_files(),
                 _quiet(),
             ):
-                how = {**vars(cell.config.solve), "head": start, "validate": held}
-                alone = solve(place.total(number), Path(scratch) / "head.h5", **how)
+                how = replace(cell.config.solve, head=start, validate=held)
+                alone = solve(place.total(number), Path(scratch) / "head.h5", how)
                 pair = [read_header(p, "head")["digest"] for p in (alone, place.head(number))]
             if pair[0] != pair[1]:
                 raise NumericalError(

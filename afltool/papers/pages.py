@@ -12,7 +12,6 @@ from ..errors import UsageError
 from ..files.atomic import write_text
 from ..files.outputs import check_output
 from ..inputs import distinct_files
-from ..options import made, takes
 from . import records as found_by
 from .cells import Cell, line
 from .crosstab import UNITS, Crosstab
@@ -24,22 +23,22 @@ from .plots import lines_of, series_of, words
 from .published import published
 from .results import failure, finished, names_of_cells
 from .series import plot_series
-from .tables import SHARED, of_options, told
+from .tables import SHARED, table, told
 from .times import duration
 
 
-@takes(TableOptions)
-def report(root: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any) -> Path:
+def report(
+    root: Path, out: Path, options: TableOptions = TableOptions(), *, overwrite: bool = False
+) -> Path:
     """Write the page of the study in ``root``: one HTML file that needs no network; returns it.
 
     ``options`` are those of its table, see `table`.
     """
-    root, out, given = Path(root), Path(out), made(TableOptions, options)
     if out.suffix not in (".html", ".htm"):
         raise UsageError(f"{out}: a page is an .html file; give such a name")
     check_output(out)
     folder, study = StudyFolder(root), of_folder(root)
-    shown = told(study, given)
+    shown = told(study, options)
     summaries = {cell.key: finished(folder, cell) for cell in study.cells}
     done = [found for found in summaries.values() if found is not None]
     seconds = sum(found["seconds"] for found in done)
@@ -49,7 +48,7 @@ def report(root: str | Path, out: str | Path, *, overwrite: bool = False, **opti
         title=study.title,
         shows=study.texts.get("shows", ""),
         counts=counts,
-        tables=list(_tables(root, given, shown)),
+        tables=list(_tables(root, options, shown)),
         pictures=_pictures(study, folder, shown) if done else {},
         published=[] if paper is None else _published(paper),
         published_name=paper or "",
@@ -62,14 +61,14 @@ def report(root: str | Path, out: str | Path, *, overwrite: bool = False, **opti
 
 def _tables(root: Path, given: TableOptions, shown: TableOptions) -> Iterator[Crosstab]:
     """The study's table, and one of costs."""
-    first = of_options(root, given)
+    first = table(root, given)
     first.title = "Results"
     yield first
     if not {"seconds", "upload_bytes"} & set(names_of(shown.value)):
         costs = replace(
             given, value="seconds,upload_bytes", stat="mean", published="none", test=None
         )
-        second = of_options(root, replace(costs, also=()))
+        second = table(root, replace(costs, also=()))
         second.title = "Costs"
         second.notes = [SHARED]
         yield second

@@ -21,12 +21,12 @@ from .tables import told
 
 
 def study_picture(
-    root: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+    root: Path, out: Path, options: PictureOptions, *, overwrite: bool = False
 ) -> Path:
     """Draw a figure of the study in ``root`` against an option, or against another figure."""
-    o = PictureOptions(**options)
-    check_picture(Path(out), o)
-    folder, study = StudyFolder(root), of_folder(Path(root))
+    o = options
+    check_picture(out, o)
+    folder, study = StudyFolder(root), of_folder(root)
     shown = told(study, TableOptions(layers=o.layers, where=o.where))
     layers = numbers_of(shown.layers)
     if names_of(o.x) == ["layers"] and o.layers is None:
@@ -36,7 +36,7 @@ def study_picture(
     there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
     by = names_of(o.by) or lines_of(there, x)
     series = series_of(there or found, x, o.y, by)
-    return plot_series(series, words(x), o.y, Path(out), overwrite, o)
+    return plot_series(series, words(x), o.y, out, overwrite, o)
 
 
 def runs_by_name(paths: Sequence[Path]) -> tuple[dict[Name, list[Path]], list[Path]] | None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..errors import UsageError
 from ..math.metrics.separability import MEASURES
-from ..options import made, takes
 from . import records as found_by
 from .cells import SEEDS
 from .crosstab import Crosstab, Record, crosstab
@@ -47,24 +46,18 @@ def told(study: Study, given: TableOptions) -> TableOptions:
     return replace(given, **theirs)
 
 
-@takes(TableOptions)
-def table(root: str | Path, **options: Any) -> Crosstab:
+def table(root: Path, options: TableOptions = TableOptions()) -> Crosstab:
     """The table of the study in the folder ``root``; as a text it is Markdown.
 
-    ``options`` are those of `TableOptions`; the study has the defaults. Equal results give equal
-    tables, byte for byte, even if cells were run again in between.
+    Of options that are not given the study has the defaults. Equal results give equal tables, byte
+    for byte, even if cells were run again in between.
 
     Raises `UsageError` for names that no cell has, and where a cell would average unequal settings.
     """
-    return of_options(root, made(TableOptions, options))
-
-
-def of_options(root: str | Path, given: TableOptions) -> Crosstab:
-    """The table that is asked for by ``given``."""
-    folder, study = StudyFolder(root), of_folder(Path(root))
-    o = told(study, given)
+    folder, study = StudyFolder(root), of_folder(root)
+    o = told(study, options)
     ours = found_by.chosen(found_by.records(study, folder, numbers_of(o.layers)), o.where)
-    rows, columns = axes(study, given, ours)
+    rows, columns = axes(study, options, ours)
     others = [one for text in o.also for one in found_by.also(text)]
     papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
     values = names_of(o.value) or ["top1"]

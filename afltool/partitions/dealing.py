@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidDataError, NumericalError, UsageError
-from ..options import made, takes
 from ..options.partition import PartitionOptions
 from ..values.arrays import I64
 from .common import HELD_OUT, LABEL_NOISE, Owners, SchemeOptions, stream
@@ -44,14 +43,13 @@ def canonical_order(row_ids: npt.NDArray[np.bytes_]) -> I64:
     return order
 
 
-@takes(PartitionOptions)
 def assign(
     row_ids: npt.NDArray[np.bytes_],
     labels: npt.NDArray[np.integer[Any]],
     n_classes: int,
+    options: PartitionOptions,
     *,
     attribute: Sequence[str | None] | None = None,
-    **options: Any,
 ) -> Assignment:
     """Give each of n rows to one of K clients; the same ids, labels and options give the same.
 
@@ -82,7 +80,7 @@ def assign(
     order = canonical_order(row_ids)
     true = _canonical_labels(labels, order, n_classes)
     texts = () if attribute is None else _in_order(attribute, order)
-    o = made(PartitionOptions, options)
+    o = options
     told = SchemeOptions.of(o, true.size, n_classes, texts)
     client, names = deal_by(o.scheme)(true, told)
     _check_complete(client, len(names))

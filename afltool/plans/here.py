@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -26,7 +27,6 @@ from ..files.statistics import load_statistics
 from ..files.tables import write_confusion, write_json, write_records
 from ..inputs import distinct_files
 from ..options import flag
-from ..options.csv_files import KEEP
 from ..options.used_with import refuse_unused
 from ..progress import log
 from ..stages._rounds import last_separability, told
@@ -154,15 +154,17 @@ class _Run:
             return False
 
     def extract(self, split: str, out: Path | None = None) -> Path:
-        return extract(**{**vars(self.config.extract), "split": split}, out=out)
+        assert self.config.extract is not None  # where no features are given
+        return extract(replace(self.config.extract, split=split), out)
 
     def partition(self, train: Path) -> Path:
         given, place = self.config.own.partition, self.folder.clients
         if given is not None:
             return link_file(given, place, "partition", self.overwrite)
-        options = vars(self.config.partition)
-        make = partial(partition, train, place, overwrite=self.overwrite, **options)
-        key = partial(partition_key, train, options)
+        options = self.config.partition
+        assert options is not None  # where no partition is given
+        make = partial(partition, train, place, options, overwrite=self.overwrite)
+        key = partial(partition_key, train, vars(options))
         return self.shared.file(key, place, "partition", make)
 
     def first_head(self) -> Path:
@@ -175,7 +177,9 @@ class _Run:
         if not self.overwrite and place.exists() and serves(c, place):
             return place  # what was gathered for it is
         options, w = c.all_head_options(), self.overwrite
-        return make_head_file(c.own.head, place, options=options, overwrite=w, cache=self.cache)
+        return make_head_file(
+            c.own.head, place, head_options=options, overwrite=w, cache=self.cache
+        )
 
     def say_exchange(self, start: Path) -> None:
         if self.config.cheaper():
@@ -230,18 +234,14 @@ class _Run:
         self, train: Path, clients: Path, head: Path, number: int, held: Path | None
     ) -> None:
         w, total, each = self.overwrite, self.folder.total(number), self.folder.stats(number)
-        options: dict[str, Any] = {**vars(self.config.local_stats), "partition": clients}
-        if not self.config.own.keep_clients:
-            options |= {"sum": True, "held_out": held}
-        out = each if self.config.own.keep_clients else total
-        work = partial(local_stats, train, head, out, overwrite=w, run_cache=self.cache, **options)
-        self.timed("local-stats", work)
-        if not self.config.own.keep_clients:
-            return
-        law = self.config.aggregate.law
-        how: dict[str, Any] = {"held_out": held, "law": law, "overwrite": w, "cache": self.cache}
-        add = partial(aggregate, [each], total, **how)
-        self.timed("aggregate", add)
+        options, keep = self.config.local_stats, self.config.own.keep_clients
+        options = replace(options, partition=clients, sum=not keep, held_out=None if keep else held)
+        made = partial(local_stats, train, head, each if keep else total, options)
+        self.timed("local-stats", partial(made, overwrite=w, run_cache=self.cache))
+        if keep:
+            adding = replace(self.config.aggregate, held_out=held)
+            added = partial(aggregate, [each], total, adding, overwrite=w, cache=self.cache)
+            self.timed("aggregate", added)
 
     def upload(self, number: int) -> dict[str, Any]:
         """Bytes that one client sends in this round: measured files, or the total's arrays."""
@@ -256,9 +256,10 @@ class _Run:
         return entry
 
     def solve(self, total: Path, held: Path | None, head: Path, number: int) -> Path:
-        how = {**vars(self.config.solve), "head": head, "validate": held, "cache": self.cache}
-        place, options = self.folder.head(number), self.at_solve
-        make = partial(solve, total, place, options=options, overwrite=self.overwrite, **how)
+        how = replace(self.config.solve, head=head, validate=held)
+        place, options, w = self.folder.head(number), self.at_solve, self.overwrite
+        made = partial(solve, total, place, how, head_options=options)
+        make = partial(made, overwrite=w, cache=self.cache)
         key = partial(
             head_key, head, total, held, {**vars(self.config.solve), **options}, self.cache
         )
@@ -277,17 +278,15 @@ class _Run:
         return metrics
 
     def evaluated(self, heads: list[Path], test: Path, train: Path | None = None) -> dict[str, Any]:
-        each = self.config.evaluate.each_round
-        how: dict[str, Any] = {"each_round": True, "earlier": tuple(heads[:-1])} if each else {}
-        if self.config.evaluate.separability:
-            how["separability"] = True
-        if self.config.evaluate.formulas != KEEP:
-            how["formulas"] = self.config.evaluate.formulas
-        if self.config.own.train_accuracy:
-            how["train"] = train
-        asked = [each, self.config.evaluate.separability]
-        key = partial(metrics_key, heads, [test, how.get("train")], asked, self.cache)
-        make = partial(evaluate, heads[-1], test, cache=self.cache, **how)
+        options, each = self.config.evaluate, self.config.evaluate.each_round
+        how = replace(
+            options,
+            earlier=tuple(heads[:-1]) if each else (),
+            train=train if self.config.own.train_accuracy else None,
+        )
+        asked = [each, options.separability]
+        key = partial(metrics_key, heads, [test, how.train], asked, self.cache)
+        make = partial(evaluate, heads[-1], test, how, cache=self.cache)
         return self.shared.metrics(key, make, head=heads[-1], features=test)
 
     def summary(

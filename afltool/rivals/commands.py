@@ -25,7 +25,7 @@ class _Methods(TyperGroup):
         for name in METHODS:
             settings = parameters(method_class(name).settings_class, "Method")
             made = _baseline_command(name)
-            add(group, name, made, options=BaselineOptions, settings=settings)
+            add(group, name, made, settings=settings)
         made_of_all: Any = typer.main.get_command(group)  # a group, as there are several methods
         return dict(made_of_all.commands)
 
@@ -52,7 +52,7 @@ def _baseline_command(name: str) -> Any:
     def baseline(
         features: Annotated[Path, typer.Argument(help="features of all clients")],
         out: Annotated[Path, typer.Option("--out", "-o", help="run folder")],
-        options: dict[str, Any],
+        options: BaselineOptions,
         settings: dict[str, Any],
         overwrite: Overwrite = False,
         as_json: Json = False,
@@ -60,7 +60,7 @@ def _baseline_command(name: str) -> Any:
         from .layout import BaselineFolder
         from .stage import baseline as stage
 
-        folder = stage(name, features, out, settings=settings, overwrite=overwrite, **options)
+        folder = stage(name, features, out, options, settings=settings, overwrite=overwrite)
         show_folder(folder, BaselineFolder.SUMMARY, as_json, _print)
 
     baseline.__doc__ = _says(name)

@@ -33,8 +33,7 @@ from ..files.recipes import recipe, up_to_date
 from ..files.tables import write_json, write_records
 from ..inputs import distinct_files
 from ..math.fixedpoint import rows_as
-from ..options import made, takes
-from ..options.files import of_call, refuse_inside
+from ..options.files import Files, of_options, refuse_inside
 from ..progress import log
 from ..values.differences import difference
 from ..values.digest import canonical_json
@@ -59,26 +58,24 @@ OWN = {
 }
 
 
-@takes(BaselineOptions)
 def baseline(
     method: str,
-    features: str | Path,
-    out: str | Path,
+    features: Path,
+    out: Path,
+    options: BaselineOptions,
     *,
     settings: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-    **options: Any,
 ) -> Path:
     """Train ``method`` (see `afltool.rivals`) and write the folder ``out``; returns it.
 
     ``settings`` are the method's, such as ``{"rounds": 100, "lr": "auto"}``. The result depends
     neither on ``threads`` nor on ``stack``; an interrupted run goes on to the same bits.
     """
-    o, out = made(BaselineOptions, options), Path(out)
-    given = of_call(baseline, (method, features), options)
+    o, given = options, [("features", Files(), features), *of_options(options)]
     refuse_inside(out, BaselineFolder.WRITES, given)
     wanted = make_settings(method, settings, o.preset)
-    with open_features(Path(features)) as rows, open_features(o.test) as test:
+    with open_features(features) as rows, open_features(o.test) as test:
         check_alike(rows.path, test.path)
         job = _Job(method, wanted, o, out, rows, test)
         if up_to_date(out / HEAD, job.recipe(), overwrite):

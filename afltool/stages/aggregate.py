@@ -17,7 +17,6 @@ from ..files.hdf5 import fingerprint, read_header
 from ..files.listing import expand, files_of_clients
 from ..files.recipes import recipe, up_to_date
 from ..files.statistics import clients_of, load_statistics, save_statistics
-from ..options import made, takes
 from ..options.privacy import NO_LEAVING
 from ..options.remedies import advised
 from ..options.statistics import AggregateOptions
@@ -27,19 +26,17 @@ from ..values.digest import Digest
 from ..values.statistics import Statistics, Sum
 from ._protection import masked_total, signed_headers
 
-Paths = Sequence[str | Path]
 UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/privacy.md)"
 
 
-@takes(AggregateOptions)
 @advised()
 def aggregate(
-    files: Paths,
-    out: str | Path,
+    files: Sequence[Path],
+    out: Path,
+    options: AggregateOptions = AggregateOptions(),
     *,
     overwrite: bool = False,
     cache: Cache = NO_CACHE,
-    **options: Any,
 ) -> Path:
     """Add up statistics.
 
@@ -54,11 +51,11 @@ def aggregate(
     refused unless ``allow_repeats``. ``law`` 'pairwise' folds the files by AFL's Theorem 1, which
     costs O(K d³) and loses digits.
     """
-    o = made(AggregateOptions, options)
+    o = options
     paths = expand([*files, *o.add], sys.stdin)
     leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
     if o.offers:
-        return masked_total(o, paths, Path(out), overwrite)
+        return masked_total(o, paths, out, overwrite)
     signed = signed_headers(o, paths, leaving)
     plus = [_Item.of(path, signed) for path in paths]
     minus = [_Item.of(path, signed, NO_LEAVING) for path in leaving]
@@ -69,7 +66,7 @@ def aggregate(
     if not o.allow_repeats:
         _check_equal(plus)
     kept, held = _split_held_out(plus, o.held_out is not None)
-    jobs = [(kept, minus, Path(out))]
+    jobs = [(kept, minus, out)]
     if o.held_out is not None:
         jobs.append((held, [], o.held_out))
     made_by = [_recipe(ours, theirs, o.law) for ours, theirs, _ in jobs]
@@ -83,7 +80,7 @@ def aggregate(
 
                 total = pairwise_total(_parts(ours), o.allow_repeats)
             save_statistics(path, total, how, ours[0].head_file, cache=cache)
-    return Path(out)
+    return out
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from .. import progress
 from ..errors import UsageError, naming
@@ -11,19 +10,17 @@ from ..files.feature_writer import writing_features
 from ..files.features import open_features
 from ..files.recipes import recipe, up_to_date
 from ..math.fixedpoint import real
-from ..options import made, takes
 from ..options.features import ConvertOptions
 from ..options.remedies import advised
 
 
-@takes(ConvertOptions)
 @advised()
 def convert(
-    features: str | Path,
-    out: str | Path,
+    features: Path,
+    out: Path,
+    options: ConvertOptions = ConvertOptions(),
     *,
     overwrite: bool = False,
-    **options: Any,
 ) -> Path:
     """Write the rows of a feature file as round(x · 2^fraction_bits), int16, or as float32.
 
@@ -35,13 +32,11 @@ def convert(
     Fewer bits make smaller statistics; docs/decisions/frontier.md has what that costs. Raises
     `InvalidDataError`, with row and column, for a value that does not fit; then no file is written.
     """
-    path, out = Path(features), Path(out)
-    o = made(ConvertOptions, options)
-    with open_features(path, labelled=False) as rows:
-        if out.exists() and out.samefile(path):
+    with open_features(features, labelled=False) as rows:
+        if out.exists() and out.samefile(features):
             raise UsageError(f"{out} is the file to convert: choose another -o")
         given, digest = rows.header["space"], rows.header["digest"]
-        space = {**given, "dtype": o.dtype, "fraction_bits": o.bits}
+        space = {**given, "dtype": options.dtype, "fraction_bits": options.bits}
         before = {"digest": digest, **{k: given[k] for k in ("dtype", "fraction_bits")}}
         made_by = recipe("convert", {"space": space}, rows.meaning)
         if up_to_date(out, made_by, overwrite):
@@ -51,7 +46,7 @@ def convert(
         with writing_features(out, space, expect_rows=len(rows)) as writer:
             with progress.task("convert", len(rows), "rows") as task:
                 for _, X in rows.blocks():
-                    with naming(path):
+                    with naming(features):
                         writer.append(real(X))
                     task.advance(len(X))
                     progress.stop_point()

@@ -25,7 +25,6 @@ from ..math.metrics.intervals import mcnemar
 from ..math.metrics.scored_rows import WRONG, Kept
 from ..math.metrics.separability import Separability
 from ..math.metrics.summary import by_part, curves, summary
-from ..options import made, takes
 from ..options.solving import EvaluateOptions
 from ._figures import check_figures, figures_asked, positive_of, said_of
 from ._rounds import accuracies, after_each_round, rounds_of, separabilities, with_training
@@ -34,15 +33,14 @@ OF_TRAINING = ("each_round", "earlier", "separability")  # what is asked of the 
 AT_ONCE = 256  # rows whose features are made together: those of codes are dense here
 
 
-@takes(EvaluateOptions)
 @together()  # the training rows may be refused after the table of errors is made
 def evaluate(
-    head: str | Path,
-    features: str | Path,
+    head: Path,
+    features: Path,
+    options: EvaluateOptions = EvaluateOptions(),
     *,
     overwrite: bool = False,
     cache: Cache = NO_CACHE,
-    **options: Any,
 ) -> dict[str, Any]:
     """Top-1 and top-5 (fractions), n, per-class accuracy and the confusion matrix, as a dict.
 
@@ -61,34 +59,33 @@ def evaluate(
     classes the second one if it is not given. An entry of ``metrics`` names it as ``positive``, or
     has ``average`` 'macro' where it is a mean over classes.
     """
-    o = made(EvaluateOptions, options)
+    o = options
     if o.train is not None:
-        found = evaluate(
-            head, features, overwrite=overwrite, cache=cache, **{**options, "train": None}
-        )
-        alike = {name: options[name] for name in OF_TRAINING if name in options}
-        theirs = evaluate(head, o.train, cache=cache, **alike)
-        return with_training(found, theirs)
+        alone = replace(o, train=None)
+        found = evaluate(head, features, alone, overwrite=overwrite, cache=cache)
+        alike = EvaluateOptions(**{name: getattr(o, name) for name in OF_TRAINING})
+        return with_training(found, evaluate(head, o.train, alike, cache=cache))
     if o.each_round and o.earlier:
-        last, alone = Path(head), {**options, "earlier": (), "overwrite": overwrite}
+        last = replace(o, earlier=())
 
         def one(path: Path) -> dict[str, Any]:
-            how = alone if path == last else {"each_round": True}
-            return evaluate(path, features, cache=cache, **how)
+            if path == head:
+                return evaluate(path, features, last, overwrite=overwrite, cache=cache)
+            return evaluate(path, features, EvaluateOptions(each_round=True), cache=cache)
 
-        with open_features(Path(features), cache=cache) as rows:
+        with open_features(features, cache=cache) as rows:
             rounds_in = partial(_rounds_in, rows, cache)
-            return after_each_round([*o.earlier, last], one, rounds_in, cache)
+            return after_each_round([*o.earlier, head], one, rounds_in, cache)
     names = figures_asked(o)
     if o.errors is not None:
         check_table(o.errors)
-    file = load_head(Path(head), cache)
+    file = load_head(head, cache)
     solved, header = file
     if solved.phase() is not None and not (o.each_round and header["classes"]):
         raise not_solved(solved, head)
     check_figures(solved, names)
     again = not solved.options.one_round()
-    with open_features(Path(features), cache=cache, again=again) as rows:
+    with open_features(features, cache=cache, again=again) as rows:
         check_fits(head, header, rows)
         positive = positive_of(names, rows.classes, o.positive)
         keeping = Kept(
@@ -128,12 +125,10 @@ def evaluate(
     return found
 
 
-def right_rows(
-    head: str | Path, features: str | Path
-) -> tuple[NDArray[np.bool_], NDArray[np.bytes_]]:
+def right_rows(head: Path, features: Path) -> tuple[NDArray[np.bool_], NDArray[np.bytes_]]:
     """Whether the solved head predicts each row right, bool (n,), and the row ids, (n,)."""
-    solved = load_solved_head(Path(head))
-    with open_features(Path(features)) as rows:
+    solved = load_solved_head(head)
+    with open_features(features) as rows:
         check_fits(head, solved.header, rows)
         keeping = Kept(rows=True)
         _score(solved, head, rows, False, keeping, None, None)
@@ -155,7 +150,7 @@ def _other(path: Path, rows: Features) -> tuple[Head, Kept]:
 
 def _score(
     file: HeadFile,
-    path: str | Path,
+    path: Path,
     rows: Features,
     each_round: bool,
     keeping: Kept,

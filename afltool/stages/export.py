@@ -16,7 +16,6 @@ from ..files.evaluations import OF_HEAD, check_evaluation
 from ..files.heads import load_solved_head
 from ..files.outputs import check_output
 from ..heads.base import Head
-from ..options import made, takes
 from ..options.remedies import advised
 from ..options.solving import ExportOptions
 from ..progress import log
@@ -27,9 +26,10 @@ if TYPE_CHECKING:
     from ..sources.extraction.network import Network
 
 
-@takes(ExportOptions)
 @advised()
-def export(head: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any) -> Path:
+def export(
+    head: Path, out: Path, options: ExportOptions = ExportOptions(), *, overwrite: bool = False
+) -> Path:
     """Write a solved head as .onnx, .pt2 or .safetensors, by the name of the file.
 
     The file takes float32 features, or with ``with_backbone`` uint8 pictures (n, h, w, 3), and
@@ -38,15 +38,15 @@ def export(head: str | Path, out: str | Path, *, overwrite: bool = False, **opti
     the tolerance is a `NumericalError`, and nothing is written. ``card`` writes a model card beside
     it, with the figures of ``metrics``.
     """
-    o, out = made(ExportOptions, options), Path(out)
+    o = options
     packer = format_of(out)
     check_output(out)
     if o.card is not None:
         check_output(o.card, "text")
-    found = load_solved_head(Path(head))
+    found = load_solved_head(head)
     solved, header = found
     evaluation = None if o.metrics is None else _evaluation(o.metrics, header, head)
-    data, model, trial = _packed(packer, out, solved, Path(head), header, o)
+    data, model, trial = _packed(packer, out, solved, head, header, o)
     text = _card(out, data, model, trial, found.report, evaluation) if o.card else ""
     with together():
         write_bytes(data, out, overwrite)
@@ -97,7 +97,7 @@ def _on_pictures(
     return trial.Trial.of(trials)
 
 
-def _evaluation(path: Path, header: Mapping[str, Any], head: str | Path) -> dict[str, Any]:
+def _evaluation(path: Path, header: Mapping[str, Any], head: Path) -> dict[str, Any]:
     """What `evaluate` wrote, if it is of this head."""
     found = inputs.read_json(path, "an evaluation")
     check_evaluation(path, found, OF_HEAD)

@@ -17,7 +17,6 @@ from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.provenance import provenance
 from ..files.recipes import up_to_date
-from ..options import made, takes
 from ..options.features import ExtractOptions
 from ..options.remedies import advised
 from ..options.shards import parse_shard
@@ -37,34 +36,23 @@ if TYPE_CHECKING:
 COMMIT_SECONDS = 5.0
 
 
-@takes(ExtractOptions)
-def extract(
-    backbone: str,
-    data: str,
-    split: str = "train",
-    out: str | Path | None = None,
-    *,
-    overwrite: bool = False,
-    **options: Any,
-) -> Path:
+def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool = False) -> Path:
     """Write the features of every image of a split: what enters the backbone's classifier.
 
-    ``options`` are the other fields of `ExtractOptions`; ``classes`` may be the names themselves.
-    ``node`` chooses other places in the network (see `backbones.nodes.cut_at`). Without
-    ``out`` the file lies in the store (``store``, else $AFLTOOL_STORE, else ./afl-store) under a
-    key of everything that changes a feature, and is made once; with both ``out`` and ``store``,
-    ``out`` is a link to it. ``shard`` 'I/N' extracts part I of N (see `merge`); 'slurm' takes I and
-    N from the job. ``skip_corrupt`` leaves out images that cannot be read and counts them;
-    otherwise the first one ends the run. ``plain`` gives the bits of a plain PyTorch loop over the
-    same batches: no batch norm folded, no channels-last.
+    ``classes`` may be the names themselves. ``node`` chooses other places in the network (see
+    `backbones.nodes.cut_at`). Without ``out`` the file lies in the store (``store``, else
+    $AFLTOOL_STORE, else ./afl-store) under a key of everything that changes a feature, and is made
+    once; with both ``out`` and ``store``, ``out`` is a link to it. ``shard`` 'I/N' extracts part I
+    of N (see `merge`); 'slurm' takes I and N from the job. ``skip_corrupt`` leaves out images that
+    cannot be read and counts them; otherwise the first one ends the run. ``plain`` gives the bits
+    of a plain PyTorch loop over the same batches: no batch norm folded, no channels-last.
     """
-    o = made(ExtractOptions, {"backbone": backbone, "data": data, "split": split, **options})
-    asked = Asked(o, *parse_shard(o.shard))
-    path, made_by = in_store(asked) if out is None else (Path(out), asked.recipe())
+    asked = Asked(options, *parse_shard(options.shard))
+    path, made_by = in_store(asked) if out is None else (out, asked.recipe())
     if up_to_date(path, made_by, overwrite):
         return path
-    if out is not None and o.store is not None:
-        return link_or_copy(extract(**vars(o)), path, "features")
+    if out is not None and options.store is not None:
+        return link_or_copy(extract(options), path, "features")
     # Only now, so that an answer from the store needs neither the images nor PyTorch.
     dataset, preprocessing = asked.dataset(), asked.preprocessing()
     n = len(dataset)
@@ -72,9 +60,9 @@ def extract(
     indices = range(n * part // parts, n * (part + 1) // parts)
     if not indices:
         raise UsageError(
-            f"--shard {o.shard}: {n} images make at most {n} shards with an image each"
+            f"--shard {options.shard}: {n} images make at most {n} shards with an image each"
         )
-    network = Network.load(o, preprocessing)
+    network = Network.load(options, preprocessing)
     _Job(asked, dataset, indices, network, made_by).run(path)
     return path
 

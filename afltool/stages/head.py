@@ -10,33 +10,30 @@ from ..cache.cache import NO_CACHE, Cache
 from ..errors import MismatchError
 from ..files.heads import new_head, rows_of, save_head
 from ..files.recipes import recipe, up_to_date
-from ..options import made, takes
 from ..options.features import SpaceOptions
 from ..values.differences import difference
 from ..values.statistics import Context
 
 
-@takes(SpaceOptions)
 def head(
     name: str,
-    out: str | Path,
+    out: Path,
+    options: SpaceOptions = SpaceOptions(),
     *,
-    options: Mapping[str, Any] | None = None,
+    head_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     cache: Cache = NO_CACHE,
-    **how: Any,
 ) -> Path:
     """Write a head before its first phase: its name, options and what files they name hold.
 
     ``space``: a feature file; the head is bound to its space and classes, so that features of
     another one are refused before anything is computed from them.
     """
-    out, o = Path(out), made(SpaceOptions, how)
-    new, space = new_head(name, options, cache)
+    new, space = new_head(name, head_options, cache)
     bound = None if space is None else Context(space)
-    if o.space is not None:
-        bound = _bound(rows_of(o.space), bound, o.space)
-    inputs = {} if o.space is None or bound is None else {"bound": bound.as_dict()}
+    if options.space is not None:
+        bound = _bound(rows_of(options.space), bound, options.space)
+    inputs = {} if options.space is None or bound is None else {"bound": bound.as_dict()}
     made_by = recipe("head", {"name": name, **new.options.as_dict()}, inputs)
     if not up_to_date(out, made_by, overwrite):
         save_head(out, new, made_by, bound, cache)

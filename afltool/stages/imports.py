@@ -14,7 +14,6 @@ from ..errors import InvalidDataError, UsageError, naming
 from ..files.feature_writer import writing_features
 from ..files.provenance import provenance
 from ..files.recipes import recipe, up_to_date
-from ..options import made, takes
 from ..options.features import ImportOptions
 from ..options.remedies import advised
 from ..sources.embeddings import imported_space, open_embeddings
@@ -27,14 +26,13 @@ MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not
 BLOCK = 4096  # rows converted at a time
 
 
-@takes(ImportOptions)
 @advised()
 def import_embeddings(
-    embeddings: str | Path,
-    out: str | Path,
+    embeddings: Path,
+    out: Path,
+    options: ImportOptions = ImportOptions(),
     *,
     overwrite: bool = False,
-    **options: Any,
 ) -> Path:
     """Write the rows of ``embeddings`` as a feature file.
 
@@ -50,8 +48,7 @@ def import_embeddings(
     """
     from ..sources.images import read_classes
 
-    path, out = Path(embeddings), Path(out)
-    o = made(ImportOptions, options)
+    path, o = embeddings, options
     keys = Keys(o.x, o.y, o.row_ids)
     x = open_embeddings(path, keys)
     given = None if o.unlabelled else _labels(path, x, o.labels)

@@ -11,7 +11,6 @@ from typing import Any
 from ..errors import AflError, MismatchError, OutputExistsError, UsageError
 from ..files.heads import head_from, rows_of
 from ..heads.base import binding
-from ..options import made, takes
 from ..options.privacy import MASKED, SIGNED, KeysOptions, LockOptions, RosterOptions
 from ..privacy import identity
 from ..privacy.identity import Identity
@@ -26,14 +25,13 @@ from ..values.differences import difference
 from ..values.names import KEY, PUBLIC, file_stem
 
 
-@takes(KeysOptions)
-def keys(names: Sequence[str], out: str | Path, **options: Any) -> list[Path]:
+def keys(names: Sequence[str], out: Path, options: KeysOptions = KeysOptions()) -> list[Path]:
     """Make a key pair for each name in the folder ``out``; returns the public files.
 
     NAME.key is private (mode 600) and never leaves its owner; NAME.pub goes to the others. A pair
     that is there is kept.
     """
-    folder, secret = Path(out), passphrase(made(KeysOptions, options).passphrase_file)
+    folder, secret = out, passphrase(options.passphrase_file)
     found = []
     for name in names:
         new = Identity.new(name)
@@ -57,27 +55,24 @@ def _warn_of_writers(folder: Path) -> None:
         )  # fmt: skip
 
 
-@takes(LockOptions)
-def lock_key(key: str | Path, out: str | Path, **options: Any) -> Path:
+def lock_key(key: Path, out: Path, options: LockOptions) -> Path:
     """Write a private key under another passphrase, NAME.key in the folder ``out``; returns it.
 
     The old file stays, because no command replaces a key: move the new one into its place, where
     the folder of the rounds lies.
     """
-    o = made(LockOptions, options)
-    me = identity.load(Path(key), passphrase(o.passphrase_file))
-    private = identity.save_private(me, Path(out), passphrase(o.new_passphrase_file))
+    me = identity.load(key, passphrase(options.passphrase_file))
+    private = identity.save_private(me, out, passphrase(options.new_passphrase_file))
     move = shlex.join(["mv", str(private), str(key)])
     log.info("keys lock: now put it in the place of the old one: %s", move)
     return private
 
 
-@takes(RosterOptions)
 def roster(
-    public: Sequence[str | Path], out: str | Path, *, overwrite: bool = False, **options: Any
+    public: Sequence[Path], out: Path, options: RosterOptions, *, overwrite: bool = False
 ) -> Path:
     """Write the roster of a round: members by their public files (or folders of them)."""
-    out, o = Path(out), made(RosterOptions, options)
+    o = options
     members = [identity.load_public(path) for path in _public_files(public)]
     head, header = head_from(o.head)
     if head.phase() is None:
@@ -145,9 +140,9 @@ def _tell(roster: Roster) -> None:
     )  # fmt: skip
 
 
-def _public_files(paths: Sequence[str | Path]) -> list[Path]:
+def _public_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
-    for path in map(Path, paths):
+    for path in paths:
         found += sorted(path.glob(f"*{PUBLIC}")) if path.is_dir() else [path]
     return found
 

@@ -29,7 +29,6 @@ from ..files.protection import Protection
 from ..files.recipes import recipe, up_to_date
 from ..files.statistics import load_statistics, save_statistics
 from ..heads.base import Block, Head, binding, sums_of
-from ..options import made, takes
 from ..options.remedies import advised
 from ..options.statistics import LocalStatsOptions
 from ..options.used_with import refuse_unused
@@ -45,17 +44,16 @@ from ._protection import protection_of
 log = logging.getLogger("afltool")
 
 
-@takes(LocalStatsOptions)
 @advised()
 def local_stats(
-    features: str | Path,
+    features: Path,
     head: str | Path,
-    out: str | Path,
+    out: Path,
+    options: LocalStatsOptions = LocalStatsOptions(),
     *,
     head_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     run_cache: Cache = NO_CACHE,
-    **options: Any,
 ) -> Path:
     """Compute statistics of simulated clients (``partition``) or of one real silo (``client``).
 
@@ -69,12 +67,12 @@ def local_stats(
     rows, whoever owns them, for a head that differs only in γ or in what `solve` may change, its
     arrays are taken over; new files are added. Returns ``out``; of a silo the file in that folder.
     """
-    out, o = Path(out), made(LocalStatsOptions, options)
+    o = options
     bound, header = head_from(head, head_options, run_cache)
     if bound.phase() is None:
         raise UsageError(f"the head {head} is solved: there is nothing left to gather")
     rounds = not bound.options.one_round()
-    with open_features(Path(features), cache=run_cache, again=rounds) as rows:
+    with open_features(features, cache=run_cache, again=rounds) as rows:
         if header is not None:
             check_fits(head, header, rows)
         first, bound = bound.dim is None, bound.bind(rows.dim, len(rows.classes))

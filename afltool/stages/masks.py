@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import MismatchError
-from ..options import made, takes
 from ..options.privacy import MemberOptions, RevealOptions
 from ..privacy import messages
 from ..privacy.identity import Identity
@@ -20,17 +18,16 @@ from ..progress import log
 from ..values.names import file_stem
 
 
-@takes(MemberOptions)
 def mask_offer(
-    roster: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+    roster: Path, out: Path, options: MemberOptions, *, overwrite: bool = False
 ) -> list[Path]:
     """Draw a member's secrets of a round and write its offer into the folder ``out``.
 
     The secrets stay in a private folder beside the key. The same command again writes the same
     offer. Returns the offers' paths: one for each key.
     """
-    o = made(MemberOptions, options)
-    agreed = load_roster(Path(roster))
+    o = options
+    agreed = load_roster(roster)
     agreed.terms.check_mode(True, "mask offer", agreed.path)
     log.info("mask offer: the roster's digest is %s", agreed.digest())
     paths = []
@@ -45,18 +42,17 @@ def mask_offer(
     return paths
 
 
-@takes(RevealOptions)
 def mask_reveal(
-    request: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+    request: Path, out: Path, options: RevealOptions, *, overwrite: bool = False
 ) -> list[Path]:
     """Answer the server's request: a member's shares of what did not cancel, one file a key.
 
     A member answers one request in a round; with a folder of keys those of survivors answer. Then
     the round is over for it: its secrets are deleted.
     """
-    o = made(RevealOptions, options)
+    o = options
     offers = Offers.load(load_roster(o.roster), o.offers)
-    asked = Request.load(Path(request), offers)
+    asked = Request.load(request, offers)
     log.info(
         "mask reveal: %r asks for the sum over %d of the %d members of %s; dropped out: %s",
         asked.body["server"], len(asked.seals), len(offers.roster.members), o.roster,
@@ -75,15 +71,14 @@ def mask_reveal(
     return paths
 
 
-@takes(MemberOptions)
-def mask_forget(roster: str | Path, **options: Any) -> list[Path]:
+def mask_forget(roster: Path, options: MemberOptions) -> list[Path]:
     """End a round that a member has not answered: its secrets are deleted, no step is possible.
 
     A file that it has sent may still be in the sum, if enough others answer. Returns the folders of
     the round, whose records stay: one for each key.
     """
-    o = made(MemberOptions, options)
-    agreed, folders = load_roster(Path(roster)), []
+    o = options
+    agreed, folders = load_roster(roster), []
     for me in keys_in(o.key, passphrase(o.passphrase_file)):
         folder = RoundFolder.of(agreed, me)
         folder.forget()
@@ -99,5 +94,5 @@ def _shown(paths: Sequence[Path]) -> str:
     return str(paths[0]) if len(paths) == 1 else f"the {len(paths)} files in {paths[0].parent}"
 
 
-def _path(out: str | Path, what: str, me: Identity) -> Path:
-    return Path(out) / f"{what}-{file_stem(me.name)}.json"
+def _path(out: Path, what: str, me: Identity) -> Path:
+    return out / f"{what}-{file_stem(me.name)}.json"

@@ -21,14 +21,14 @@ from ..options.shards import parse_shard
 from ..values.differences import difference
 
 
-def merge(shards: Sequence[str | Path], out: str | Path, *, overwrite: bool = False) -> Path:
+def merge(shards: Sequence[Path], out: Path, *, overwrite: bool = False) -> Path:
     """Put the shards 0/N … N−1/N of one extraction together.
 
     Raises:
         UsageError: a file that is not a shard.
         MismatchError: a shard that is missing, given twice, or of another extraction.
     """
-    headers, out = _in_order(expand(shards, sys.stdin)), Path(out)
+    headers = _in_order(expand(shards, sys.stdin))
     first = next(iter(headers.values()))
     made_by = _whole(first["recipe"])
     if up_to_date(out, made_by, overwrite):

@@ -17,7 +17,6 @@ from ..files.features import open_features
 from ..files.partitions import load_partition, save_partition
 from ..files.recipes import recipe, up_to_date
 from ..files.tables import write_columns
-from ..options import made, takes
 from ..options.csv_files import KEEP
 from ..options.partition import PartitionOptions
 from ..partitions.dealing import assign, canonical_order
@@ -26,13 +25,8 @@ from ..partitions.summaries import summary
 from ..values.digest import file_sha256
 
 
-@takes(PartitionOptions)
 def partition(
-    features: str | Path,
-    out: str | Path,
-    *,
-    overwrite: bool = False,
-    **options: Any,
+    features: Path, out: Path, options: PartitionOptions, *, overwrite: bool = False
 ) -> Path:
     """Deal the rows of a feature file to clients; see `partitions.dealing.assign` for the schemes.
 
@@ -41,24 +35,23 @@ def partition(
     as `extract` takes it, has ``path`` instead of ``row`` and may name other images as well. See
     `afltool.files.columns.values_by_row` for tables with neither.
     """
-    out = Path(out)
-    found, made_by = _dealt(Path(features), out, overwrite, made(PartitionOptions, options))
+    found, made_by = _dealt(features, out, overwrite, options)
     return out if found is None else save_partition(out, found, made_by)
 
 
 def partition_and_export(
-    features: str | Path,
-    out: str | Path,
-    export_to: str | Path,
-    overwrite: bool,
+    features: Path,
+    out: Path,
+    options: PartitionOptions,
+    *,
+    table: Path,
+    overwrite: bool = False,
     formulas: str = KEEP,
-    **options: Any,
 ) -> Path:
     """`partition` and `export`: both files, or after an error none."""
-    out, o = Path(out), made(PartitionOptions, options)
-    found, made_by = _dealt(Path(features), out, overwrite, o)
+    found, made_by = _dealt(features, out, overwrite, options)
     with together():
-        _write_table(out, found or load_partition(out), Path(export_to), overwrite, formulas)
+        _write_table(out, found or load_partition(out), table, overwrite, formulas)
         if found is not None:
             save_partition(out, found, made_by)
     return out
@@ -80,7 +73,7 @@ def _dealt(
     made_by = _recipe(shown, ids, labels, classes, o.table)
     if up_to_date(out, made_by, overwrite):
         return None, made_by
-    dealt = assign(ids, labels, len(classes), attribute=attribute, **vars(o))
+    dealt = assign(ids, labels, len(classes), o, attribute=attribute)
     p = Partition(row_ids=ids, labels=labels, classes=classes, scheme=shown, **vars(dealt))
     return p, made_by
 
@@ -100,9 +93,9 @@ def _recipe(
     return recipe("partition", settings, inputs)
 
 
-def describe(path: str | Path) -> dict[str, Any]:
+def describe(path: Path) -> dict[str, Any]:
     """What `partition --describe` shows: rows and classes a client, and how uneven they are."""
-    p = load_partition(Path(path))
+    p = load_partition(path)
     s = summary(p.client, p.effective_labels, len(p.names), len(p.classes))
     return {
         "path": str(path),
@@ -123,11 +116,9 @@ def describe(path: str | Path) -> dict[str, Any]:
     }
 
 
-def export(
-    path: str | Path, table: str | Path, *, overwrite: bool = False, formulas: str = KEEP
-) -> Path:
+def export(path: Path, table: Path, *, overwrite: bool = False, formulas: str = KEEP) -> Path:
     """Write the assignment as CSV, parquet or JSON: row, client, label, held_out."""
-    return _write_table(Path(path), load_partition(Path(path)), Path(table), overwrite, formulas)
+    return _write_table(path, load_partition(path), table, overwrite, formulas)
 
 
 def _write_table(path: Path, p: Partition, table: Path, overwrite: bool, formulas: str) -> Path:

@@ -23,7 +23,6 @@ from ..files.folders import SUMMARY
 from ..files.headers import mismatch
 from ..files.heads import load_head
 from ..files.partitions import load_partition
-from ..options import made, takes
 from ..options.plot import RocOptions, SizeOptions
 from ..partitions.rows import Partition
 from ..partitions.summaries import summary
@@ -39,29 +38,24 @@ from ..show.rounds import plot_rounds
 MOST_BYTES = 256 << 20  # of what evaluate writes: a confusion matrix of 4,000 classes
 
 
-@takes(SizeOptions)
 def partition_picture(
-    path: str | Path | Sequence[str | Path],
-    out: str | Path,
+    path: Sequence[Path],
+    out: Path,
+    options: SizeOptions = SizeOptions(),
     *,
     overwrite: bool = False,
-    **options: Any,
 ) -> Path:
     """Clients × classes, sizes, cumulative share of a partition; those of several side by side.
 
     One file without ``width_mm`` is drawn 305 mm wide, with more about it.
     """
-    size = made(SizeOptions, options)
-    check_picture(Path(out), size)
-    paths = [path] if isinstance(path, (str, Path)) else path
-    found = [load_partition(Path(one)) for one in paths]
+    check_picture(out, options)
+    found = [load_partition(one) for one in path]
     panels = [_panel(one, _told(found)) for one in found]
-    if len(panels) == 1 and size.width_mm is None:
+    if len(panels) == 1 and options.width_mm is None:
         (one,) = panels
-        return plot_partition(
-            one.counts, one.class_names, Path(out), one.title, overwrite, size.dpi
-        )
-    return plot_partitions(panels, Path(out), overwrite, size)
+        return plot_partition(one.counts, one.class_names, out, one.title, overwrite, options.dpi)
+    return plot_partitions(panels, out, overwrite, options)
 
 
 def _told(found: Sequence[Partition]) -> set[str]:
@@ -78,61 +72,55 @@ def _panel(p: Partition, told: Collection[str]) -> Panel:
     return Panel(counts, list(p.classes), title)
 
 
-@takes(SizeOptions)
 def confusion_picture(
-    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+    path: Path, out: Path, options: SizeOptions = SizeOptions(), *, overwrite: bool = False
 ) -> Path:
     """The confusion matrix of an evaluation's JSON file."""
-    size = made(SizeOptions, options)
-    check_picture(Path(out), size)
-    found = _metrics(Path(path))
+    check_picture(out, options)
+    found = _metrics(path)
     title = f"{found['head']['name']} head"
     confusion = np.array(found["confusion"], dtype=np.int64)
-    return plot_confusion(confusion, list(found["per_class"]), Path(out), title, overwrite, size)
+    return plot_confusion(confusion, list(found["per_class"]), out, title, overwrite, options)
 
 
-@takes(SizeOptions)
 def reliability_picture(
-    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+    path: Path, out: Path, options: SizeOptions = SizeOptions(), *, overwrite: bool = False
 ) -> Path:
     """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
-    size = made(SizeOptions, options)
-    check_picture(Path(out), size)
-    found = _metrics(Path(path))
+    check_picture(out, options)
+    found = _metrics(path)
     bins = _entry(found, path, "reliability", "ece", BINS)
     check_lengths(path, "reliability", [bins[name] for name in BINS])
     ece = found["metrics"]["ece"]["value"]
     said = "undetermined" if ece is None else f"{ece:.4f}"
     note = f"expected calibration error {said}"
-    return plot_reliability(bins, Path(out), _who(found), note, overwrite, size)
+    return plot_reliability(bins, out, _who(found), note, overwrite, options)
 
 
-@takes(RocOptions)
 def roc_picture(
-    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+    path: Path, out: Path, options: RocOptions = RocOptions(), *, overwrite: bool = False
 ) -> Path:
     """ROC curves, from what ``evaluate --metrics auc -o`` wrote.
 
     Each class in ``positive`` against the rest; by default the positive class of the file, of two
     classes without one the second, else every class.
     """
-    o = made(RocOptions, options)
-    check_picture(Path(out), o)
-    found = _metrics(Path(path))
+    check_picture(out, options)
+    found = _metrics(path)
     curves = _entry(found, path, "roc", "auc", dict)
     for one in curves.values():
         check_evaluation(path, one, {**CURVE, "auc": SHARE})
         check_lengths(path, "roc", [one[name] for name in CURVE])
     theirs = found["metrics"]["auc"].get("positive")
     last = list(curves)[1:] if len(curves) == 2 else list(curves)
-    names = o.positive or ([theirs] if isinstance(theirs, str) and theirs in curves else last)
+    names = options.positive or ([theirs] if isinstance(theirs, str) and theirs in curves else last)
     unknown = [name for name in names if name not in curves]
     if unknown:
         raise UsageError(
             f"--positive is a class of {path}: {', '.join(list(curves)[:20])}; found {unknown[0]!r}"
         )
     chosen, note = {name: curves[name] for name in names}, _against(names, list(curves))
-    return plot_roc(chosen, Path(out), _who(found), note, overwrite, o)
+    return plot_roc(chosen, out, _who(found), note, overwrite, options)
 
 
 def _who(found: dict[str, Any]) -> str:
@@ -149,7 +137,7 @@ def _against(names: Sequence[str], classes: Sequence[str]) -> str:
 
 
 def _entry(
-    found: dict[str, Any], path: str | Path, name: str, metric: str, pattern: Any
+    found: dict[str, Any], path: Path, name: str, metric: str, pattern: Any
 ) -> dict[str, Any]:
     """An entry that evaluate writes for a metric."""
     if name not in found:
@@ -177,14 +165,12 @@ def _json(path: Path, hint: str) -> dict[str, Any]:
     return found
 
 
-@takes(SizeOptions)
 def ridge_path_picture(
-    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+    path: Path, out: Path, options: SizeOptions = SizeOptions(), *, overwrite: bool = False
 ) -> Path:
     """Error estimates along the path that a head's ridge was chosen from."""
-    size = made(SizeOptions, options)
-    check_picture(Path(out), size)
-    report = load_head(Path(path)).report
+    check_picture(out, options)
+    report = load_head(path).report
     points = report.get("ridge_path")
     if not points:
         raise UsageError(
@@ -199,43 +185,38 @@ def ridge_path_picture(
     }
     by = "validation_mse" if "validation_mse" in points[0] else "gcv"
     chosen = {_CURVES[by]: report["ridge"]}
-    return plot_ridge_path(lambdas, curves, chosen, Path(out), overwrite, size)
+    return plot_ridge_path(lambdas, curves, chosen, out, overwrite, options)
 
 
-@takes(SizeOptions)
 def rounds_picture(
-    path: str | Path, out: str | Path, *, overwrite: bool = False, **options: Any
+    path: Path, out: Path, options: SizeOptions = SizeOptions(), *, overwrite: bool = False
 ) -> Path:
     """Error, accuracies, seconds and bytes of every round.
 
     ``path``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies).
     """
-    path = Path(path)
-    size = made(SizeOptions, options)
-    check_picture(Path(out), size)
+    check_picture(out, options)
     rounds, title = _rounds_of_json(path) if _is_json(path) else _rounds_of_head(path)
     if not rounds:
         raise UsageError(f"{path} has no solved round yet: there is nothing to draw")
-    return plot_rounds(rounds, Path(out), title, overwrite, size)
+    return plot_rounds(rounds, out, title, overwrite, options)
 
 
-@takes(SizeOptions)
 def compared_picture(
     runs: Mapping[Name, Sequence[Path]],
-    out: str | Path,
+    out: Path,
+    options: SizeOptions = SizeOptions(),
     *,
     overwrite: bool = False,
-    **options: Any,
 ) -> Path:
     """Accuracy of several runs by round, and by the bytes that a client has sent.
 
     ``runs``: by the parts of a line's name, the runs of which it is the mean, such as seeds; each
     is a run folder, of a head or a baseline, or an evaluation as `rounds_picture` takes it.
     """
-    size = made(SizeOptions, options)
-    check_picture(Path(out), size)
+    check_picture(out, options)
     found = {name: [_run(path) for path in paths] for name, paths in runs.items()}
-    return plot_compared(found, Path(out), overwrite, size)
+    return plot_compared(found, out, overwrite, options)
 
 
 def _run(path: Path) -> Run:

@@ -14,7 +14,6 @@ from ..files.columns import SUFFIXES
 from ..files.heads import load_solved_head
 from ..files.outputs import STDOUT
 from ..files.row_tables import RowWriter, check_rows, writing_rows
-from ..options import made, takes
 from ..options.csv_files import KEEP, check_formulas, is_csv
 from ..options.remedies import advised
 from ..options.solving import PredictOptions
@@ -34,16 +33,15 @@ from ..values.digest import Digest
 COMMIT_SECONDS = 5.0
 
 
-@takes(PredictOptions)
 @advised()
 def predict(
-    head: str | Path,
-    named: Sequence[str | Path] | str | Path,
-    out: str | Path = "-",
+    head: Path,
+    named: Sequence[Path],
+    out: Path = STDOUT,
+    options: PredictOptions = PredictOptions(),
     *,
     overwrite: bool = False,
     as_json: bool = False,
-    **options: Any,
 ) -> dict[str, Any]:
     """Write the class that a solved head gives to each image, or to each row of feature files.
 
@@ -63,13 +61,12 @@ def predict(
         MismatchError: another space or class list than the head's, with the field that differs.
         InvalidDataError: an image that cannot be used, unless ``on_error`` is 'row'.
     """
-    o, out = made(PredictOptions, options), Path(out)
+    o = options
     check_rows(out)
     check_formulas(o.formulas, is_csv(out) and not (as_json and out == STDOUT))
-    solved, header = load_solved_head(Path(head))
-    given = [named] if isinstance(named, (str, Path)) else named
-    parts = read_named(given, sys.stdin, o.data_root, o.path_column)
-    names = [str(one) for one in given]
+    solved, header = load_solved_head(head)
+    parts = read_named(named, sys.stdin, o.data_root, o.path_column)
+    names = [str(one) for one in named]
     refuse_unused(o, {
         "images": any(isinstance(part, NamedImages) for part in parts),
         "tables": "-" in names or any(one.lower().endswith(SUFFIXES) for one in names),
@@ -77,7 +74,7 @@ def predict(
     if o.on_error == "stop":
         _check_absent(parts)
     scorer = Scorer(solved, header["classes"], o.top, o.scores)
-    sources = _sources(parts, Path(head), header, o)
+    sources = _sources(parts, head, header, o)
     total = sum(source.size for source in sources)
     asked = [header["digest"], header["classes"], scorer.columns]
     work = [*asked, [source.fingerprint for source in sources]]

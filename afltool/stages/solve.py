@@ -21,7 +21,6 @@ from ..files.statistics import load_statistics
 from ..heads import make_head
 from ..heads.base import Head, binding
 from ..heads.checks import absorbed, check_total, with_options
-from ..options import made, takes
 from ..options.remedies import advised
 from ..options.solving import SolveOptions
 from ..progress import log
@@ -33,35 +32,33 @@ from ._protection import ridge_of_noise
 POOLED = ("scipy.linalg", "torch")  # which bring a pool of threads when they are loaded
 
 
-@takes(SolveOptions)
 @advised()
 def solve(
-    total: str | Path,
-    out: str | Path,
+    total: Path,
+    out: Path,
+    options: SolveOptions = SolveOptions(),
     *,
-    options: Mapping[str, Any] | None = None,
+    head_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     cache: Cache = NO_CACHE,
-    **how: Any,
 ) -> Path:
     """Solve the head that the statistics in ``total`` were gathered for.
 
-    ``options``: options of the head that may still change, such as a ridge. ``validate``: the sum
-    over held-out clients. ``threads``: BLAS threads. A Cholesky solve differs in its last bits
+    ``head_options``: options of the head that may still change, such as a ridge. ``validate``: the
+    sum over held-out clients. ``threads``: BLAS threads. A Cholesky solve differs in its last bits
     between thread counts, so heads have equal bits for one count (recorded in the file), one
     machine and one library. ``head``: the head file that the statistics were gathered for; needed
     after the first phase, when a head holds more than its options.
     """
-    out, o = Path(out), made(SolveOptions, how)
-    head, validate, threads = o.head, o.validate, o.threads
-    statistics = load_statistics(Path(total), cache=cache)
+    head, validate, threads = options.head, options.validate, options.threads
+    statistics = load_statistics(total, cache=cache)
     held = None if validate is None else _held_out(validate, statistics, cache)
-    with damage_as_error(Path(total)):
-        chosen = ridge_of_noise(statistics, options or {})
+    with damage_as_error(total):
+        chosen = ridge_of_noise(statistics, head_options or {})
         given, before = _head_of(statistics, total, head, cache)
-        start = with_options(given, **{**(options or {}), **chosen})
+        start = with_options(given, **{**(head_options or {}), **chosen})
         start = start.bind(statistics.context.space["dim"], len(statistics.context.classes))
-    _check_arrays(start, statistics, Path(total))
+    _check_arrays(start, statistics, total)
     if held is not None and validate is not None:
         _check_arrays(start, held, validate)
     made_by = recipe(
@@ -74,7 +71,7 @@ def solve(
             "validate": held.digest() if held else None,
         },
     )
-    _say_one_class(statistics, Path(total))
+    _say_one_class(statistics, total)
     if not up_to_date(out, made_by, overwrite):
         begun = time.perf_counter()
         with _pools(tuple(name in sys.modules for name in POOLED)).limit(limits=threads):
@@ -94,7 +91,7 @@ def _pools(_loaded: tuple[bool, ...]) -> ThreadpoolController:
 
 
 def _head_of(
-    statistics: Statistics, total: str | Path, given: str | Path | None, cache: Cache
+    statistics: Statistics, total: Path, given: Path | None, cache: Cache
 ) -> tuple[Head, dict[str, Any]]:
     """The head that the statistics were gathered for, one phase before this solve, and its report.
 
@@ -106,7 +103,7 @@ def _head_of(
         fresh = make_head(wanted["name"], wanted["options"])
         if fresh.digest() == wanted["digest"]:
             return fresh, {}
-    path = _beside(Path(total)) if given is None else Path(given)
+    path = _beside(total) if given is None else given
     if path is None:
         raise InputError(
             f"{total} was gathered for a {wanted['name']} head in phase {wanted['phase']!r}; the "

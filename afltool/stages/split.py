@@ -15,7 +15,6 @@ from ..files.columns import column_by_row
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.features import Features, open_features
 from ..files.recipes import recipe, up_to_date
-from ..options import made, takes
 from ..options.features import SplitOptions
 from ..partitions.cutting import groups_for_testing, rows_for_testing
 from ..progress import log
@@ -25,13 +24,12 @@ PARTS = ("train", "test")
 Mine = dict[str, NDArray[np.bool_]]  # which rows are a part's, by its name
 
 
-@takes(SplitOptions)
 def split(
-    features: str | Path,
-    out: str | Path | None = None,
+    features: Path,
+    out: Path | None = None,
+    options: SplitOptions = SplitOptions(),
     *,
     overwrite: bool = False,
-    **options: Any,
 ) -> tuple[Path, Path]:
     """Write the rows of a feature file into NAME-train.h5 and NAME-test.h5; returns both.
 
@@ -43,9 +41,8 @@ def split(
     Raises:
         InvalidDataError: a part would have no rows.
     """
-    path = Path(features)
-    folder = path.parent if out is None else Path(out)
-    o = made(SplitOptions, options)
+    path, o = features, options
+    folder = path.parent if out is None else out
     places = {part: folder / f"{path.stem}-{part}.h5" for part in PARTS}
     with open_features(path) as rows:
         order = rows.by_id  # the same for any order of the file

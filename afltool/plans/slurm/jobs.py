@@ -98,7 +98,7 @@ def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
         if given is not None:
             link_file(given, path, kind)
     if config.first_head is None and not _is_there(config, place.first_head):
-        make_head_file(own.head, place.first_head, options=config.all_head_options())
+        make_head_file(own.head, place.first_head, head_options=config.all_head_options())
     write_scripts(place / RunFolder.SLURM, texts)
     _write_plan(steps(config, site), place / RunFolder.PLAN)
     return place / RunFolder.SUBMIT
