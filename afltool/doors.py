@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .progress import log
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 def doors(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group, by name; ``load()`` of one imports what it stands for."""
+    from importlib.metadata import entry_points  # only of commands that open a door
+
     return {one.name: one for one in sorted(entry_points(group=group), key=lambda e: e.name)}
 
 

@@ -5,7 +5,7 @@ object of their class. Where it is a dict instead, it holds only the options tha
 
     def solve(total: …, out: Out, options: SolveOptions, head_options: dict[str, Any]) -> None: ...
 
-    add(app, "solve", solve, head_options=of_heads(at_solve=True))
+    add(app, "solve", solve, head_options=partial(of_heads, at_solve=True))
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ..options import Options, flag, help_of, made
 from ..options.fields import input_type
 from ..options.files import Files, Given, of_field, of_parameter, refuse_shared
 from ..options.used_with import Only, OnlyWith, refuse_unused_words
-from ..plans.config import DEFAULTS, HERE, PARTS
 from ._console import command
 from ._help import OF_HEADS, RARE
+from ._later import add_later
 
 #: Headings of the options of `run` in its help, by stage.
 PANELS = {
     "extract": "Images and backbone",
     "partition": "Clients",
     "own": "Run",
-    HERE: "Run",
+    "here": "Run",
     "local_stats": "Statistics",
     "aggregate": "Statistics",
     "solve": "Solving",
@@ -121,15 +121,26 @@ def _from_shell(hint: Any) -> Any:
 
 
 def add(app: typer.Typer, name: str, function: Callable[..., Any], **groups: Any) -> None:
-    """Make ``function`` a command; each group is an option class, or parameters made of some.
+    """Make ``function`` a command; a group is an option class, parameters, or what makes them.
 
     A parameter of the function whose type is an option class is a group, too.
     """
-    own = inspect.signature(function, eval_str=True)
-    every = {**_classes(own), **groups}
-    ordered = {name: every[name] for name in own.parameters if name in every}
-    found = {k: parameters(one) if isinstance(one, type) else one for k, one in ordered.items()}
-    app.command(name)(command(with_options(function, **found)))
+
+    def make() -> Callable[..., Any]:
+        own = inspect.signature(function, eval_str=True)
+        every = {**_classes(own), **groups}
+        ordered = {name: every[name] for name in own.parameters if name in every}
+        found = {name: _parameters(group) for name, group in ordered.items()}
+        return command(with_options(function, **found))
+
+    add_later(app, name, function.__doc__, make)
+
+
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    if isinstance(group, type):
+        return parameters(group)
+    found: list[inspect.Parameter] = group() if callable(group) else group
+    return found
 
 
 def _classes(own: inspect.Signature) -> dict[str, type[Options]]:
@@ -259,6 +270,8 @@ def of_run(here: bool = True) -> list[inspect.Parameter]:
 
     ``here``: also those of this machine, which jobs on a cluster do not have.
     """
+    from ..plans.config import DEFAULTS, HERE, PARTS  # and the options of every stage
+
     found = [
         p
         for part, (cls, names) in PARTS.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,8 +11,6 @@ import typer
 
 from ..errors import UsageError
 from ..options.used_with import ABSENT, OnlyWith
-from ..plans.config import RunConfig, read_config
-from ..plans.slurm.site import Site, make_site
 from ._options import add, of_run, parameters
 from ._parts import ask
 from ._streams import say, say_lines, tell
@@ -18,9 +18,14 @@ from ._types import FieldName, Json, print_field, print_json
 
 
 def add_to(app: typer.Typer) -> None:
-    of_site = parameters(Site, "Slurm", rare=True)
-    add(app, "slurm", slurm, of_site=of_site, options=of_run(here=False))
+    add(app, "slurm", slurm, of_site=_of_site, options=partial(of_run, here=False))
     add(app, "status", status)
+
+
+def _of_site() -> list[Parameter]:
+    from ..plans.slurm.site import Site
+
+    return parameters(Site, "Slurm", rare=True)
 
 
 def slurm(
@@ -42,6 +47,9 @@ def slurm(
     as_json: Json = False,
 ) -> None:
     """Write the job scripts of a run into RUN/slurm; --submit also starts them."""
+    from ..plans.config import RunConfig, read_config
+    from ..plans.slurm.site import make_site
+
     check_submit(print_, submit)
     where = make_site(of_site, site)
     run = RunConfig(**{**({} if config is None else read_config(config)), **options})

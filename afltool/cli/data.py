@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +19,7 @@ from ._types import Json, Overwrite, passing, print_json, show, show_all
 
 
 def add_to(app: typer.Typer) -> None:
-    listing = used_with(parameters(ExtractOptions), {"list_nodes": ABSENT}, but=_OF_NETWORKS)
-    add(app, "extract", extract, options=listing)
+    add(app, "extract", extract, options=_extracting)
     passing(
         app, "import", "imports:import_embeddings",
         ("embeddings", Path, ".npz, .parquet or .safetensors with x and y, or .npy with --labels"),
@@ -36,8 +36,15 @@ def add_to(app: typer.Typer) -> None:
         ("shards", list[Path], "files, folders, globs, or - for stdin"),
         "Put the shards of one extraction together; the file equals one made without shards.",
     )  # fmt: skip
-    dealing = used_with(parameters(PartitionOptions), {"out": GIVEN})
-    add(app, "partition", partition, options=dealing)
+    add(app, "partition", partition, options=_dealing)
+
+
+def _extracting() -> list[Parameter]:
+    return used_with(parameters(ExtractOptions), {"list_nodes": ABSENT}, but=_OF_NETWORKS)
+
+
+def _dealing() -> list[Parameter]:
+    return used_with(parameters(PartitionOptions), {"out": GIVEN})
 
 
 #: Options of `extract` on which the nodes of its network depend, and what it has to be told.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,20 +27,19 @@ def add_to(app: typer.Typer) -> None:
         help="Write a head file: a head and its options, on which a federation agrees first.",
     )
     for name, cls in OPTIONS.items():
-        of_head = parameters(cls, "Head")
-        add(heads, name, _head_command(name), head_options=of_head)
+        add(heads, name, _head_command(name), head_options=partial(parameters, cls, "Head"))
     app.add_typer(heads, name="head")
-    add(app, "local-stats", local_stats, head_options=of_heads())
+    add(app, "local-stats", local_stats, head_options=of_heads)
     passing(
         app, "aggregate", "aggregate:aggregate",
         ("files", list[Path], "files, folders, quoted globs, - for stdin"),
         "Add statistics up, in any order and grouping; totals can be added, too.",
         AggregateOptions,
     )  # fmt: skip
-    add(app, "solve", solve, head_options=of_heads(at_solve=True))
+    add(app, "solve", solve, head_options=partial(of_heads, at_solve=True))
     add(app, "evaluate", evaluate, options=EvaluateOptions)
     add(app, "export", export)
-    add(app, "run", run, options=of_run())
+    add(app, "run", run, options=of_run)
     add(app, "predict", predict)
 
 
@@ -88,7 +88,7 @@ def solve(
 
     path = stage(total, out, options, head_options=head_options, overwrite=overwrite)
     if not as_json:
-        from ..show.tables import say_solution
+        from ..show.solution import say_solution
 
         say_solution(path)
     show(path, as_json)

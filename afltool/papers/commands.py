@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,15 +24,21 @@ from .options import PictureOptions, StudyOptions, TableOptions
 
 
 def add_to(app: typer.Typer) -> None:
-    of_site = parameters(Site, "Slurm", skip=_OF_RUNS, rename=_RENAMED, rare=True)
-    of_site = used_with(of_site, {"slurm": GIVEN})
-    how = used_with(parameters(StudyOptions, "Study"), {"list": ABSENT}, but=("seeds",))
-    add(app, "study", study, how=how, of_site=of_site, options=of_run())
+    add(app, "study", study, how=_of_study, of_site=_of_site, options=of_run)
     add(app, "table", table)
     add(app, "report", report)
     plot = typer.Typer()
     add(plot, "study", plot_study)
     app.add_typer(plot, name="plot")
+
+
+def _of_study() -> list[Parameter]:
+    return used_with(parameters(StudyOptions, "Study"), {"list": ABSENT}, but=("seeds",))
+
+
+def _of_site() -> list[Parameter]:
+    of_site = parameters(Site, "Slurm", skip=_OF_RUNS, rename=_RENAMED, rare=True)
+    return used_with(of_site, {"slurm": GIVEN})
 
 
 def status_of(folder: Path) -> tuple[dict[str, Any], Callable[[dict[str, Any]], None]] | None:

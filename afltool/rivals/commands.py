@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ class _Methods(TyperGroup):
     def _loaded(self) -> dict[str, Any]:
         group = typer.Typer()
         for name in METHODS:
-            settings = parameters(method_class(name).settings_class, "Method")
+            settings = partial(parameters, method_class(name).settings_class, "Method")
             made = _baseline_command(name)
             add(group, name, made, settings=settings)
         made_of_all: Any = typer.main.get_command(group)  # a group, as there are several methods
