@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 # Commands run one after the other in one process; after each, what is loaded.
 LOADS = """
 import json, sys
@@ -57,3 +59,24 @@ def test_plain_commands_load_nothing_of_privacy(road, tmp_path):
 def test_the_check_of_what_is_loaded_would_notice(road, tmp_path):
     [modules] = loaded(["keys", "new", "a", "-o", tmp_path]).values()
     assert {"afltool.privacy.identity", "cryptography"} <= {*of_privacy(modules)}
+
+
+# Modules of afltool that a plain command loads, its own options and those of every head among them.
+MOST = {"local-stats": 116, "aggregate": 104, "solve": 118}
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_a_plain_command_loads_few_modules(road, tmp_path, name):
+    words = {
+        "local-stats": [road.train, "--head", "linear", "--partition", road.clients],
+        "aggregate": [road.stats],
+        "solve": [road.total],
+    }
+    [modules] = loaded([name, *words[name], "-o", tmp_path / "out.h5"]).values()
+    assert len([m for m in modules if m.split(".")[0] == "afltool"]) <= MOST[name]
+
+
+def test_help_of_a_command_loads_no_options_of_other_stages():
+    """Its own and those of heads are made when they are asked for."""
+    [modules] = loaded(["solve", "-h"]).values()
+    assert not {"afltool.plans.config", "afltool.plans.slurm.site", "afltool.stages"} & {*modules}

@@ -108,16 +108,17 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
-    from .cells import words
-    from .checks import check_cells, part_of
     from .description import asked_for
-    from .execution import study as stage
     from .listings import listed, script
 
     if list_:
         found = listed(options, how.seeds)
         print_json(found) if as_json else say_lines(_list(found))
         return
+    from .cells import words
+    from .checks import check_cells, part_of
+    from .execution import study as stage
+
     if spec is None:
         raise UsageError("name a study: a TOML file, or one of afltool study --list")
     wanted, place = asked_for(spec, out, options, how.seeds)
