@@ -81,10 +81,10 @@ def many(at: Path, cells: int) -> int:
 
     execution.run = timed
     begun = time.process_time()
-    execution.study(read(at / "many.toml"), at / "S", most=cells)
+    afltool.study(read(at / "many.toml"), at / "S", most=cells)
     own = time.process_time() - begun - inside[0]
     begun = time.process_time()
-    execution.study(read(at / "many.toml"), at / "S", most=cells)
+    afltool.study(read(at / "many.toml"), at / "S", most=cells)
     again = time.process_time() - begun
     print(f"{cells} cells: {1000 * inside[0] / cells:.1f} ms a cell inside run (processor)")
     print(f"the study itself: {1000 * own / cells:.2f} ms a cell, expected below {MOST_MS:g}")

@@ -371,8 +371,8 @@ def test_a_head_is_evaluated_if_it_holds_a_round_that_is_not_known(data, each_ro
     from afltool.stages import evaluate as stage
 
     heads = [each_round[0] / f"05-head{'' if n == 1 else f'-{n}'}.h5" for n in range(1, 14)]
-    seen, scored = [], stage._score
-    monkeypatch.setattr(stage, "_score", lambda *args: seen.append(args[1]) or scored(*args))
+    seen, scored = [], stage._Pass.score
+    monkeypatch.setattr(stage._Pass, "score", lambda run: seen.append(run.path) or scored(run))
     asked = {"each_round": True, "earlier": tuple(heads[:-1])}
     found = afltool.evaluate(heads[-1], data / "test.h5", **asked)
     assert seen == [heads[12], heads[11]]

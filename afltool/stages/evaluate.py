@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ..heads.base import Head, round_features
 from ..heads.checks import probabilities
 from ..math.fixedpoint import Rows
 from ..math.metrics.counts import Metrics, score_metrics
+from ..math.metrics.figures import Scored
 from ..math.metrics.intervals import mcnemar
 from ..math.metrics.scored_rows import WRONG, Kept
 from ..math.metrics.separability import Separability
@@ -66,16 +68,7 @@ def evaluate(
         alike = EvaluateOptions(**{name: getattr(o, name) for name in OF_TRAINING})
         return with_training(found, evaluate(head, o.train, alike, cache=cache))
     if o.each_round and o.earlier:
-        last = replace(o, earlier=())
-
-        def one(path: Path) -> dict[str, Any]:
-            if path == head:
-                return evaluate(path, features, last, overwrite=overwrite, cache=cache)
-            return evaluate(path, features, EvaluateOptions(each_round=True), cache=cache)
-
-        with open_features(features, cache=cache) as rows:
-            rounds_in = partial(_rounds_in, rows, cache)
-            return after_each_round([*o.earlier, head], one, rounds_in, cache)
+        return _of_several(head, features, o, overwrite, cache)
     names = figures_asked(o)
     if o.errors is not None:
         check_table(o.errors)
@@ -88,51 +81,69 @@ def evaluate(
     with open_features(features, cache=cache, again=again) as rows:
         check_fits(head, header, rows)
         positive = positive_of(names, rows.classes, o.positive)
-        keeping = Kept(
+        kept = Kept(
             rows=bool(names or o.against), scores="auc" in names, wrong=o.errors is not None
         )
         other = None if o.against is None else _other(o.against, rows)
         parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
         groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
-        apart: dict[str, Separability] | None = {} if o.separability else None
-        counted = _score(file, head, rows, o.each_round, keeping, other, apart)
-        measured = separabilities(apart or {})
-        found = {
-            **list(counted.values())[-1].as_dict(rows.classes),
-            "head": {"path": str(head), "digest": header["digest"], "name": solved.name},
-            "features": {"path": str(features), "digest": rows.header["digest"]},
-            **({} if apart is None else {"separability": measured}),
-        }
-        if o.each_round:
-            found["rounds"] = rounds_of(file.rounds, accuracies(counted), measured)
-    scored = keeping.scored()
-    if names and scored is not None:
-        at = None if groups is None else np.unique(groups, return_inverse=True)[1]
+        found = _Pass(file, head, rows, o, kept, other).found()
+    scored = kept.scored()
+    if scored is not None:
         scored = replace(scored, positive=positive)
-        of_class = None if positive is None else rows.classes[positive]
-        found["metrics"] = {
-            name: {**one, **said_of(name, of_class)}
-            for name, one in summary(scored, names, o.samples, o.seed, at).items()
-        }
-        found |= curves(scored, names, rows.classes)
-        if parts is not None:
-            found["by"] = by_part(scored, names, parts)
-    if o.against is not None and scored is not None and other is not None:
-        right = scored.predicted == scored.y
-        found["against"] = {"path": str(o.against), **mcnemar(right, other[1].right())}
+        found |= _figures(o, names, scored, rows.classes, parts, groups)
+        if other is not None:
+            against = mcnemar(scored.predicted == scored.y, other[1].right())
+            found["against"] = {"path": str(o.against), **against}
     if o.errors is not None:
-        write_records(keeping.wrong, o.errors, overwrite, o.formulas, WRONG)
+        write_records(kept.wrong, o.errors, overwrite, o.formulas, WRONG)
     return found
 
 
 def right_rows(head: Path, features: Path) -> tuple[NDArray[np.bool_], NDArray[np.bytes_]]:
     """Whether the solved head predicts each row right, bool (n,), and the row ids, (n,)."""
-    solved = load_solved_head(head)
+    solved, kept = load_solved_head(head), Kept(rows=True)
     with open_features(features) as rows:
         check_fits(head, solved.header, rows)
-        keeping = Kept(rows=True)
-        _score(solved, head, rows, False, keeping, None, None)
-        return keeping.right(), rows.row_ids.copy()
+        _Pass(solved, head, rows, EvaluateOptions(), kept).score()
+        return kept.right(), rows.row_ids.copy()
+
+
+def _of_several(
+    head: Path, features: Path, o: EvaluateOptions, overwrite: bool, cache: Cache
+) -> dict[str, Any]:
+    """The evaluation of a head, with the rounds that only ``earlier`` files hold."""
+    last = replace(o, earlier=())
+
+    def one(path: Path) -> dict[str, Any]:
+        if path == head:
+            return evaluate(path, features, last, overwrite=overwrite, cache=cache)
+        return evaluate(path, features, EvaluateOptions(each_round=True), cache=cache)
+
+    with open_features(features, cache=cache) as rows:
+        rounds_in = partial(_rounds_in, rows, cache)
+        return after_each_round([*o.earlier, head], one, rounds_in, cache)
+
+
+def _figures(
+    o: EvaluateOptions,
+    names: Sequence[str],
+    scored: Scored,
+    classes: Sequence[str],
+    parts: list[str] | None,
+    groups: list[str] | None,
+) -> dict[str, Any]:
+    """The figures asked for, their curves, and those of parts of the rows."""
+    if not names:
+        return {}
+    at = None if groups is None else np.unique(groups, return_inverse=True)[1]
+    of_class = None if scored.positive is None else classes[scored.positive]
+    every = summary(scored, names, o.samples, o.seed, at).items()
+    found: dict[str, Any] = {
+        "metrics": {name: {**one, **said_of(name, of_class)} for name, one in every},
+        **curves(scored, names, classes),
+    }
+    return found if parts is None else {**found, "by": by_part(scored, names, parts)}
 
 
 def _rounds_in(rows: Features, cache: Cache, path: Path) -> set[str]:
@@ -148,52 +159,74 @@ def _other(path: Path, rows: Features) -> tuple[Head, Kept]:
     return head, Kept(rows=True)
 
 
-def _score(
-    file: HeadFile,
-    path: Path,
-    rows: Features,
-    each_round: bool,
-    keeping: Kept,
-    other: tuple[Head, Kept] | None,
-    apart: dict[str, Separability] | None,
-) -> dict[str, Metrics]:
-    """Counts of every round, or of the solved head as the only one; both keep what they keep.
+@dataclass
+class _Pass:
+    """One pass over the rows of a file."""
 
-    ``apart``: where the scatters of the head's features go, layer by layer.
-    """
-    counted: dict[str, Metrics] = {}
-    solved = file.head
-    none = Metrics(np.zeros((len(rows.classes),) * 2, dtype=np.int64), 0)
-    with progress.task("evaluate", len(rows), "rows") as task:
-        for start, X in rows.blocks():
-            progress.stop_point()
-            y = rows.labels[start : start + len(X)]
-            found = solved.round_scores(X) if each_round else [("", solved.scores(X))]
-            S = None
-            for part, S in found:
-                name = file.phase_of(part)
-                counted[name] = counted.get(name, none) + score_metrics(S, y)
-            if S is None:
-                raise not_solved(solved, path)
-            if apart is not None:
-                _set_apart(apart, file, X, y, len(rows.classes))
-            ids = rows.row_ids[start : start + len(X)]
-            keeping.add(S, probabilities(solved, S), y, ids, rows.classes)
-            if other is not None:
-                head, kept = other
-                kept.add(head.scores(X), None, y, ids, rows.classes)
-            task.advance(len(X))
-    return counted
+    file: HeadFile
+    path: Path  # of the head
+    rows: Features
+    options: EvaluateOptions
+    kept: Kept
+    other: tuple[Head, Kept] | None = None  # it is compared with
+    counted: dict[str, Metrics] = field(default_factory=dict)  # of every round
+    apart: dict[str, Separability] = field(default_factory=dict)  # scatters, layer by layer
 
+    def found(self) -> dict[str, Any]:
+        """What is counted and measured of the head, or after each of its rounds."""
+        self.score()
+        measured, header = separabilities(self.apart), self.file.header
+        found = {
+            **list(self.counted.values())[-1].as_dict(self.rows.classes),
+            "head": {
+                "path": str(self.path),
+                "digest": header["digest"],
+                "name": self.file.head.name,
+            },
+            "features": {"path": str(self.rows.path), "digest": self.rows.header["digest"]},
+            **({"separability": measured} if self.options.separability else {}),
+        }
+        if self.options.each_round:
+            found["rounds"] = rounds_of(self.file.rounds, accuracies(self.counted), measured)
+        return found
 
-def _set_apart(
-    found: dict[str, Separability], head: HeadFile, X: Rows, y: NDArray[np.int64], classes: int
-) -> None:
-    """Add the features that the head makes of these rows to the scatters of their layers."""
-    for start in range(0, len(y), AT_ONCE):
-        part = slice(start, start + AT_ONCE)
-        for of, phi in round_features(head.head, X[part]):
-            name = head.phase_of(of)
-            if name not in found:
-                found[name] = Separability(classes, phi.shape[1])
-            found[name].add(phi, y[part])
+    def score(self) -> None:
+        """Count and keep what is asked for, block by block."""
+        with progress.task("evaluate", len(self.rows), "rows") as task:
+            for start, X in self.rows.blocks():
+                progress.stop_point()
+                self._block(X, slice(start, start + len(X)))
+                task.advance(len(X))
+
+    def _block(self, X: Rows, at: slice) -> None:
+        rows, solved = self.rows, self.file.head
+        y, ids, classes = rows.labels[at], rows.row_ids[at], rows.classes
+        S = self._counts(X, y)
+        if self.options.separability:
+            self._set_apart(X, y)
+        self.kept.add(S, probabilities(solved, S), y, ids, classes)
+        if self.other is not None:
+            head, kept = self.other
+            kept.add(head.scores(X), None, y, ids, classes)
+
+    def _counts(self, X: Rows, y: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Count the predictions after every round, or of the solved head; its last scores."""
+        solved, S = self.file.head, None
+        none = Metrics(np.zeros((len(self.rows.classes),) * 2, dtype=np.int64), 0)
+        every = solved.round_scores(X) if self.options.each_round else [("", solved.scores(X))]
+        for part, S in every:
+            name = self.file.phase_of(part)
+            self.counted[name] = self.counted.get(name, none) + score_metrics(S, y)
+        if S is None:
+            raise not_solved(solved, self.path)
+        return S
+
+    def _set_apart(self, X: Rows, y: NDArray[np.int64]) -> None:
+        """Add the features that the head makes of these rows to the scatters of their layers."""
+        for start in range(0, len(y), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            for of, phi in round_features(self.file.head, X[part]):
+                name = self.file.phase_of(of)
+                if name not in self.apart:
+                    self.apart[name] = Separability(len(self.rows.classes), phi.shape[1])
+                self.apart[name].add(phi, y[part])
