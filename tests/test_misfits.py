@@ -20,7 +20,6 @@ from afltool.cache.memory import Room
 from afltool.errors import MismatchError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head, save_head
-from afltool.files.scratch import Scratch
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import OPTIONS, make_head
 from afltool.math.fixedpoint import FixedPoint
@@ -375,7 +374,7 @@ def test_a_file_of_two_classes_is_not_up_to_date_for_rows_of_three(stage, twins,
 def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
     """Neither sums nor a partition: one process works on both files."""
     parts = []
-    with Cache(Room(1 << 30), Scratch(tmp_path), sums={}) as cache:
+    with Cache(Room(1 << 30), sums={}) as cache:
         for rows in twins:
             dealt = afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
             total = tmp_path / f"t-{rows.stem}.h5"

@@ -20,7 +20,6 @@ from conftest import installed
 import afltool
 from afltool import study
 from afltool.cache.cache import Cache
-from afltool.cache.memory import Room
 from afltool.errors import (
     IncompleteError,
     InputError,
@@ -31,7 +30,6 @@ from afltool.errors import (
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.files.locks import marked
-from afltool.files.scratch import Scratch
 from afltool.options.partition import PartitionOptions
 from afltool.papers import execution, grid, times
 from afltool.papers.axes import axes_of
@@ -510,7 +508,7 @@ def count_sums(monkeypatch):
 
 
 def test_sums_are_taken_over_for_the_same_rows_whoever_owns_them(road, tmp_path, monkeypatch):
-    made, cache = count_sums(monkeypatch), Cache(Room(0), Scratch(tmp_path), sums={})
+    made, cache = count_sums(monkeypatch), Cache(sums={})
     head = afltool.head("linear", tmp_path / "head0.h5", options={"ridge": 3})
 
     def total(name, **dealing):

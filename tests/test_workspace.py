@@ -109,7 +109,7 @@ def test_rows_are_kept_only_for_a_head_that_needs_them_again(split, tmp_path):
     train, test = split["train_features"], split["test_features"]
     dealt = afltool.partition(train, tmp_path / "p.h5", scheme="iid", clients=5)
     for name, again in (("linear", False), ("softmax", True)):
-        with Cache(Room(10**8), Scratch(tmp_path)) as cache:
+        with Cache(Room(10**8)) as cache:
             head = afltool.head(name, tmp_path / f"{name}-0.h5")
             total, how = tmp_path / f"{name}.h5", {"partition": dealt, "sum": True}
             afltool.local_stats(train, head, total, run_cache=cache, **how)
@@ -250,7 +250,7 @@ def test_a_process_compares_the_digest_of_a_feature_file_once(split, tmp_path, m
 def test_what_is_kept_of_a_file_is_not_taken_for_another_one(split, tmp_path):
     path = tmp_path / "f.h5"
     path.write_bytes(split["train_features"].read_bytes())
-    with Cache(Room(10**8), Scratch(tmp_path)) as cache:
+    with Cache(Room(10**8)) as cache:
         with open_features(path, cache=cache) as rows:
             kept = np.concatenate([block for _, block in rows.stored_blocks()])
         with open_features(path, cache=cache) as rows:

@@ -8,14 +8,16 @@ size and times, so one that somebody has changed meanwhile is read again.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from ..inputs import note
 from .carried import NOTHING, Carried, Remembered
 from .memory import Room
 
 Identity = tuple[int, ...]
+Spill = Callable[[str], Carried]  # where rows of a part go that memory has no room for
 Sums = dict[str, tuple[Path, str]]  # files of sums and their digests, by what is summed
 T = TypeVar("T")
 
@@ -25,24 +27,19 @@ def identity_of(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-class Spill(Protocol):
-    """Where rows go that memory has no room for."""
-
-    def of(self, part: str) -> Carried:
-        """The blocks of a part of the work, such as a client."""
-
-
 class Cache:
     """Values by file and type, and what heads carry from round to round, within ``budget``.
 
     What does not fit of heads' intermediate rows goes to ``spill``. ``sums``: what several runs
-    know of each other's sums, by content; None where nobody asks for them.
+    know of each other's sums, by content; None where nobody asks for them. Without a budget it
+    keeps nothing: every file is read, every round starts from the features.
     """
 
-    keeps = True
-
-    def __init__(self, budget: Room, spill: Spill, sums: Sums | None = None) -> None:
-        self.room, self.sums = budget, sums
+    def __init__(
+        self, budget: Room | None = None, spill: Spill = lambda _: NOTHING, sums: Sums | None = None
+    ) -> None:
+        self.keeps = budget is not None
+        self.room, self.sums = budget or Room(0), sums
         self._spill = spill
         self._files: dict[Identity, dict[type, tuple[Any, int]]] = {}
         self._carried: dict[str, tuple[str, Remembered]] = {}
@@ -61,6 +58,8 @@ class Cache:
 
         ``written``: the whole of a file that was written just now, so that nobody here reads it.
         """
+        if not self.keeps:
+            return
         known = self._files.setdefault(identity_of(os.stat(path)), {})
         if type(value) not in known and self.room.take(size):
             known[type(value)] = value, size
@@ -69,6 +68,8 @@ class Cache:
 
     def known(self, path: Path, kind: type[T]) -> T | None:
         """What was kept of this file; None of another one, or where it has changed."""
+        if not self._files:
+            return None
         try:
             found = os.stat(path)
         except OSError:
@@ -93,7 +94,8 @@ class Cache:
             return found
         if found is not None:
             found.forget()
-        return Remembered(room=self.room, beyond=self._spill.of(part))
+        beyond = self._spill(part)
+        return Remembered(room=self.room, beyond=beyond) if self.keeps else beyond
 
     def left(self, task: str, part: str, carried: Carried) -> None:
         """Keep what a round has left, for the next one."""
@@ -101,36 +103,7 @@ class Cache:
             self._carried[part] = task, carried
 
 
-class _Nothing(Cache):
-    """Keeps nothing: every file is read, every round starts from the features."""
-
-    keeps = False
-
-    def __init__(self) -> None:
-        self.room, self.sums = Room(0), None
-
-    def __repr__(self) -> str:
-        return "NO_CACHE"
-
-    def keep(self, path: Path, value: Any, size: int, written: bool = False) -> None:
-        """Nothing is kept."""
-
-    def known(self, path: Path, kind: type[T]) -> T | None:
-        """Nothing is known."""
-        return None
-
-    def forget(self, path: Path) -> None:
-        """There is nothing to give up."""
-
-    def carried(self, task: str, part: str) -> Carried:
-        """Nothing was left."""
-        return NOTHING
-
-    def left(self, task: str, part: str, carried: Carried) -> None:
-        """Nothing is kept."""
-
-
-NO_CACHE = _Nothing()
+NO_CACHE = Cache()
 
 
 def _leave_to_disk(path: Path) -> None:

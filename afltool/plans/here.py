@@ -64,7 +64,7 @@ def run(
     shared = shared or Alone()
     with (
         closing(Scratch(folder.root)) as scratch,
-        Cache(config.here.room(), scratch, shared.sums) as cache,
+        Cache(config.here.room(), scratch.of, shared.sums) as cache,
     ):
         return _Run(config, folder, overwrite, shared, cache).all()
 

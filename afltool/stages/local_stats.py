@@ -16,7 +16,6 @@ from typing import Any
 
 from .. import progress
 from ..cache.cache import NO_CACHE, Cache
-from ..cache.memory import Room
 from ..errors import InvalidDataError, UsageError
 from ..files.carried_rows import CarriedFile
 from ..files.client_files import tell_disk
@@ -89,7 +88,7 @@ def local_stats(
         with ExitStack() as files:
             between = run_cache
             if o.cache is not None:
-                between = Cache(Room(0), files.enter_context(CarriedFile(o.cache, task)))
+                between = Cache(spill=files.enter_context(CarriedFile(o.cache, task)).of)
             job = _Job(
                 clients, bound, head_file, overwrite, protection, task, between, run_cache, first
             )
