@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cache.cache import Cache as Cache
 from .estimator import AnalyticClassifier as AnalyticClassifier
 from .papers.crosstab import Crosstab as Crosstab
 from .papers.description import Study as Study
@@ -107,7 +106,6 @@ def head(
     space: str | Path | None = ...,
     head_options: Mapping[str, Any] | None = ...,
     overwrite: bool = ...,
-    cache: Cache = ...,
     options: Mapping[str, Any] | None = ...,
     ridge: str | float = ...,
     gamma: float = ...,
@@ -179,7 +177,6 @@ def local_stats(
     cache: str | Path | None = ...,
     head_options: Mapping[str, Any] | None = ...,
     overwrite: bool = ...,
-    run_cache: Cache = ...,
     options: Mapping[str, Any] | None = ...,
     ridge: str | float = ...,
     gamma: float = ...,
@@ -241,7 +238,6 @@ def aggregate(
     complete: bool = ...,
     allow_repeats: bool = ...,
     overwrite: bool = ...,
-    cache: Cache = ...,
 ) -> Path: ...
 def keys(
     names: Sequence[str],
@@ -305,7 +301,6 @@ def solve(
     threads: int = ...,
     head_options: Mapping[str, Any] | None = ...,
     overwrite: bool = ...,
-    cache: Cache = ...,
     options: Mapping[str, Any] | None = ...,
     ridge: str | float = ...,
     min_norm: bool = ...,
@@ -333,7 +328,6 @@ def evaluate(
     against: str | Path | None = ...,
     errors: str | Path | None = ...,
     overwrite: bool = ...,
-    cache: Cache = ...,
 ) -> dict[str, Any]: ...
 def predict(
     head: str | Path,

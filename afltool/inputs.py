@@ -4,7 +4,8 @@ A pipe would wait for ever, a device such as /dev/zero never ends, and a text of
 memory. Files of arrays (HDF5, .npz …) have readers of their own, which read in blocks.
 
 Every file that is opened is noted, because a command must not write what it reads: the writer of
-files (`files.atomic`) refuses an output that was noted, whatever its name.
+files (`files.atomic`) refuses an output that was noted, whatever its name. The notes belong to the
+command and are no argument: every reader would have to pass them on, and no result depends on them.
 """
 
 from __future__ import annotations

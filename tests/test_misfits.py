@@ -23,6 +23,8 @@ from afltool.files.heads import load_head, save_head
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import OPTIONS, make_head
 from afltool.math.fixedpoint import FixedPoint
+from afltool.options.statistics import LocalStatsOptions
+from afltool.stages.local_stats import local_stats
 from afltool.values.statistics import Context
 
 OPTIONS_OF = {
@@ -378,10 +380,11 @@ def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
         for rows in twins:
             dealt = afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
             total = tmp_path / f"t-{rows.stem}.h5"
-            how = {"partition": dealt, "sum": True, "run_cache": cache}
-            parts.append(afltool.local_stats(rows, "linear", total, **how))
+            how = LocalStatsOptions(partition=dealt, sum=True)
+            parts.append(local_stats(rows, "linear", total, how, cache=cache))
+        how = LocalStatsOptions(partition=tmp_path / "p-2.h5")
         with pytest.raises(MismatchError, match="classes differ"):
-            afltool.local_stats(twins[1], "linear", tmp_path / "x", partition=tmp_path / "p-2.h5")
+            local_stats(twins[1], "linear", tmp_path / "x", how, cache=cache)
     assert len(cache.sums) == 2
     assert [load_statistics(path).arrays["cross"].shape for path in parts] == [(8, 2), (8, 3)]
 

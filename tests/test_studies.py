@@ -31,6 +31,7 @@ from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.files.locks import marked
 from afltool.options.partition import PartitionOptions
+from afltool.options.statistics import LocalStatsOptions
 from afltool.papers import execution, grid, times
 from afltool.papers.axes import axes_of
 from afltool.papers.baselines import own_names
@@ -42,6 +43,7 @@ from afltool.papers.results import by_reason, finished, names_of_cells
 from afltool.plans.config import RunConfig
 from afltool.plans.layout import RunFolder
 from afltool.rivals import METHODS, method_class
+from afltool.stages.local_stats import local_stats
 
 GRID = """
 train-features = "{train}"
@@ -514,10 +516,9 @@ def test_sums_are_taken_over_for_the_same_rows_whoever_owns_them(road, tmp_path,
     def total(name, **dealing):
         dealt = afltool.partition(road.train, tmp_path / f"p-{name}.h5", **dealing)
         out = tmp_path / f"{name}.h5"
-        how = {"held_out": tmp_path / f"h-{name}.h5"} if "held_out" in dealing else {}
-        afltool.local_stats(
-            road.train, head, out, partition=dealt, sum=True, run_cache=cache, **how
-        )
+        held = tmp_path / f"h-{name}.h5" if "held_out" in dealing else None
+        how = LocalStatsOptions(partition=dealt, sum=True, held_out=held)
+        local_stats(road.train, head, out, how, cache=cache)
         return read_header(out)
 
     first, second = total("a", alpha=0.1, clients=6), total("b", scheme="iid", clients=9)

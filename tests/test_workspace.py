@@ -27,8 +27,12 @@ from afltool.files.scratch import Scratch
 from afltool.heads.base import Head
 from afltool.heads.deepafl import network
 from afltool.math.codes import Coder
+from afltool.options.solving import EvaluateOptions
+from afltool.options.statistics import LocalStatsOptions
 from afltool.plans.config import RunConfig
 from afltool.show.tables import print_summary
+from afltool.stages.evaluate import evaluate
+from afltool.stages.local_stats import local_stats
 
 HEADS = {
     "deepafl": {"head": "deepafl", "layers": 2, "width": 24},
@@ -111,10 +115,10 @@ def test_rows_are_kept_only_for_a_head_that_needs_them_again(split, tmp_path):
     for name, again in (("linear", False), ("softmax", True)):
         with Cache(Room(10**8)) as cache:
             head = afltool.head(name, tmp_path / f"{name}-0.h5")
-            total, how = tmp_path / f"{name}.h5", {"partition": dealt, "sum": True}
-            afltool.local_stats(train, head, total, run_cache=cache, **how)
+            total, how = tmp_path / f"{name}.h5", LocalStatsOptions(partition=dealt, sum=True)
+            local_stats(train, head, total, how, cache=cache)
             solved = afltool.solve(total, tmp_path / f"{name}-1.h5", head=head)
-            afltool.evaluate(solved, test, cache=cache, each_round=again)
+            evaluate(solved, test, EvaluateOptions(each_round=again), cache=cache)
             kept = [cache.known(path, feature_files.Features) for path in (train, test)]
             assert [one is not None for one in kept] == [again, again]
 

@@ -110,7 +110,8 @@ def together() -> Iterator[None]:
     """What `write_bytes` is given in this block is checked at once and written when it ends.
 
     After an error none of it is written: a command with two results leaves both or none. A block
-    inside another one ends with that.
+    inside another one ends with that. What waits is no argument: every writer of a small file would
+    have to pass it on, and what it holds does not depend on it.
     """
     if _waiting.get() is not None:
         yield

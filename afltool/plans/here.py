@@ -237,7 +237,7 @@ class _Run:
         options, keep = self.config.local_stats, self.config.own.keep_clients
         options = replace(options, partition=clients, sum=not keep, held_out=None if keep else held)
         made = partial(local_stats, train, head, each if keep else total, options)
-        self.timed("local-stats", partial(made, overwrite=w, run_cache=self.cache))
+        self.timed("local-stats", partial(made, overwrite=w, cache=self.cache))
         if keep:
             adding = replace(self.config.aggregate, held_out=held)
             added = partial(aggregate, [each], total, adding, overwrite=w, cache=self.cache)

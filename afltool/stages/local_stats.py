@@ -52,7 +52,7 @@ def local_stats(
     *,
     head_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-    run_cache: Cache = NO_CACHE,
+    cache: Cache = NO_CACHE,
 ) -> Path:
     """Compute statistics of simulated clients (``partition``) or of one real silo (``client``).
 
@@ -60,22 +60,22 @@ def local_stats(
     that the partition holds out are then summed into ``held_out`` instead. ``only`` names clients
     ('0-9,12') or a part of them ('I/N'); ``participation`` is the share of them that takes part.
     ``head`` is a head file or a head's name with ``head_options``. Files that are there and were
-    made of the same inputs are kept. ``cache``: a folder for what rows become in a head of many
-    rounds, so that the next round starts there and not from the features; without it ``run_cache``
-    keeps that, as far as there is room. Its ``sums``, with ``sum``: where a file is of the same
-    rows, whoever owns them, for a head that differs only in γ or in what `solve` may change, its
-    arrays are taken over; new files are added. Returns ``out``; of a silo the file in that folder.
+    made of the same inputs are kept. ``cache`` among the options: a folder for what rows become in
+    a head of many rounds, so that the next round starts there and not from the features; otherwise
+    the run's ``cache`` keeps that. Its ``sums``, with ``sum``: where a file is of the same rows,
+    whoever owns them, for a head that differs only in γ or in what `solve` may change, its arrays
+    are taken over; new files are added. Returns ``out``; of a silo the file in that folder.
     """
     o = options
-    bound, header = head_from(head, head_options, run_cache)
+    bound, header = head_from(head, head_options, cache)
     if bound.phase() is None:
         raise UsageError(f"the head {head} is solved: there is nothing left to gather")
     rounds = not bound.options.one_round()
-    with open_features(features, cache=run_cache, again=rounds) as rows:
+    with open_features(features, cache=cache, again=rounds) as rows:
         if header is not None:
             check_fits(head, header, rows)
         first, bound = bound.dim is None, bound.bind(rows.dim, len(rows.classes))
-        clients = _dealt(rows, o, run_cache)
+        clients = _dealt(rows, o, cache)
         dealt = clients.dealt
         check_participation(bound, o)
         refuse_unused(o, {"rounds": rounds})
@@ -86,11 +86,11 @@ def local_stats(
         protection = protection_of(o, head, bound, rows)
         task = _task(clients, bound, chosen)
         with ExitStack() as files:
-            between = run_cache
+            between = cache
             if o.cache is not None:
                 between = Cache(spill=files.enter_context(CarriedFile(o.cache, task)).of)
             job = _Job(
-                clients, bound, head_file, overwrite, protection, task, between, run_cache, first
+                clients, bound, head_file, overwrite, protection, task, between, cache, first
             )
             if o.sum:
                 job.write_sums(chosen, out, o.held_out)
