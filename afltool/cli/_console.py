@@ -90,6 +90,8 @@ class Commands(Group):
 
     def parse_args(self, context: Any, words: list[str]) -> list[str]:
         """Typer's command, unless help is asked for, which needs no parsing."""
+        if context.resilient_parsing:  # the shell asks for words that begin so
+            return super().parse_args(context, words)
         text = _help.asked_for(self, context.command_path, words)
         if text is not None:
             say_lines(text)
