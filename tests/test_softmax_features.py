@@ -29,6 +29,7 @@ from afltool.heads.random_features.lift import Lift, fixed_lift
 from afltool.heads.random_features.options import RandomFeaturesOptions
 from afltool.math import codes as cd
 from afltool.math.fixedpoint import FixedPoint, real
+from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.plans.config import RunConfig
 from afltool.values.clients import Client, ClientId
@@ -153,7 +154,8 @@ def test_every_sum_is_an_integer_and_the_same_for_every_partition(kind):
         pooled = gathered(head, X, y)
         assert pooled.exact
         for scheme, K, more in DEALT:
-            owner = assign(ids, y, CLASSES, scheme=scheme, clients=K, **more).client
+            how = PartitionOptions(scheme=scheme, clients=K, **more)
+            owner = assign(ids, y, CLASSES, how).client
             parts = [gathered(head, X[owner == k], y[owner == k], f"c{k}") for k in range(K)]
             assert total(parts[::-1]).digest() == pooled.digest()
 
