@@ -29,6 +29,7 @@ from afltool.options import Options, checked, flag
 from afltool.options import used_with as only_options
 from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from afltool.options.partition import PartitionOptions
+from afltool.options.shards import Part
 from afltool.options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
 from afltool.options.statistics import AggregateOptions, LocalStatsOptions
 from afltool.options.used_with import ABSENT, ANY, FACTS, GIVEN, conditions, refuse_unused
@@ -62,7 +63,8 @@ def cases(*classes):
             for f in fields(cls) if "help" in f.metadata]  # fmt: skip
 
 
-OF_A_GRAMMAR = {"views": "flip", "memory": "1GB"}  # texts that not every text may replace
+#: Texts of a grammar, where not every text is one.
+OF_A_GRAMMAR = {"views": "flip", "memory": "1GB", "only": "1/3", "shard": "1/2"}
 
 
 def another(f, folder=Path("/some/where")):
@@ -581,7 +583,7 @@ def test_the_memory_of_a_run_is_not_that_of_a_job():
 def asked(folder, **more):
     data = {"data": f"imagefolder:{folder}", "backbone": "resnet18", "weights": "random"}
     options = ExtractOptions(**{**data, "image_size": 32, **more})
-    return Asked(options, 1, 2) if options.shard else Asked(options)
+    return Asked(options, Part(1, 2)) if options.shard else Asked(options)
 
 
 @pytest.fixture(scope="module")

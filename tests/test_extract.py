@@ -29,7 +29,7 @@ from afltool.errors import (
 )
 from afltool.files.features import open_features
 from afltool.files.recipes import up_to_date
-from afltool.options.shards import shard_of_job
+from afltool.options.shards import Part, shard_of_job
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction import answers
 from afltool.sources.images.base import CorruptImageError
@@ -407,7 +407,9 @@ def test_a_lost_file_is_made_again_and_a_damaged_one_is_not_answered(images, tmp
     ],
 )  # fmt: skip
 def test_the_shard_of_a_slurm_task(environ, expected):
-    assert shard_of_job({f"SLURM_{name}": value for name, value in environ.items()}) == expected
+    assert shard_of_job({f"SLURM_{name}": value for name, value in environ.items()}) == Part(
+        *expected
+    )
 
 
 @pytest.mark.parametrize(

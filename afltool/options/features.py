@@ -10,8 +10,8 @@ from ..values.names import ROW_IDS
 from .datasets import SHOWN, absolute_dataset
 from .fields import Options, option
 from .files import data_in, table_in
-from .nodes import Node, one_plain_place, parse_nodes
-from .shards import check_shard
+from .nodes import PENULTIMATE, STAGES, Node, one_plain_place, parse_nodes
+from .shards import WHOLE, OfJob, Part, parse_shard
 from .views import Views, parse_views
 
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
@@ -134,11 +134,11 @@ class ExtractOptions(NetworkOptions, NumberFormat):
     data: str = option("cifar10", "the images", examples=SHOWN, absolute=absolute_dataset,
         path_in=data_in, common=True)  # fmt: skip
     split: str = option("train", "which images", choices=("train", "test"), in_run=False)
-    node: tuple[str, ...] = option(
+    node: tuple[Node, ...] = option(
         (), "where features are taken, NAME[:POOLING][*SCALE]: a layer or graph node, penultimate "
         "(what enters the classifier), or stages (that and the last stages); may be repeated: "
         "the features lie side by side; --list-nodes shows the names",
-        examples=("penultimate", "stages"), unset="penultimate",
+        examples=(PENULTIMATE, STAGES), unset=PENULTIMATE, parse=parse_nodes,
     )  # fmt: skip
     preprocess: str = option(
         "paper", "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained",
@@ -148,14 +148,16 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         None, "side of the images that the network sees", at_least=1, at_most=4096, unit="pixels",
         unset="224 for paper", common=True,
     )  # fmt: skip
-    views: str | None = option(
+    views: Views | None = option(
         None, "the features are the mean over views of an image: flip (and mirrored), crops:N "
         "(centre and corners of a larger picture, N from 2 to 5), flip+crops:N",
         examples=("flip", "crops:5", "flip+crops:5"), unset="the image alone",
+        parse=parse_views,
     )  # fmt: skip
-    shard: str | None = option(
-        None, "I/N: part I (from 0) of N; slurm: the part of this job; see merge", in_run=False
-    )
+    shard: Part | OfJob | None = option(
+        None, "I/N: part I (from 0) of N; slurm: the part of this job; see merge", in_run=False,
+        parse=parse_shard,
+    )  # fmt: skip
     limit: int | None = option(
         None, "at most this many images of a split, spread over the classes", at_least=1
     )
@@ -190,16 +192,15 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         in_run=False,
     )  # fmt: skip
 
-    def check(self) -> None:
-        check_shard(self.shard)
-        parse_nodes(self.node)
-        if self.views is not None:  # flip+crops:2 and crops:2+flip are one
-            object.__setattr__(self, "views", str(parse_views(self.views)))
-
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that ``node`` names; none for what enters the classifier."""
-        return parse_nodes(self.node)
+        return () if self.node == (Node(PENULTIMATE),) else self.node
+
+    @property
+    def part(self) -> Part:
+        """The part of the images that ``shard`` means now."""
+        return WHOLE if self.shard is None else self.shard.now()
 
     @property
     def steady(self) -> bool:
@@ -211,5 +212,5 @@ class ExtractOptions(NetworkOptions, NumberFormat):
 
     @property
     def seen(self) -> Views:
-        """The views that ``views`` names."""
-        return parse_views(self.views)
+        """The views that ``views`` names; without it, the whole picture."""
+        return self.views or Views()

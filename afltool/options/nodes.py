@@ -8,11 +8,11 @@ NAME is a layer, a node of the traced graph, or `PENULTIMATE`; `STAGES` stands f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import frexp
 
 from ..errors import UsageError
+from ..values.parsed import Parsed
 
 PENULTIMATE = "penultimate"  # what enters the classifier
 STAGES = "stages"  # it, and the ends of the network's last stages
@@ -21,7 +21,7 @@ MOST_SHIFT = 15  # a scale moves the point of int16 by so many places at the mos
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(Parsed):
     """A place called ``name``, its ``pooling`` (None: as the shape asks), times ``scale`` = 2^k."""
 
     name: str
@@ -75,15 +75,15 @@ def _scale(text: str, factor: str) -> float:
     return value
 
 
-def parse_nodes(texts: Iterable[str]) -> tuple[Node, ...]:
-    """The nodes in the order given; none for the input of the classifier alone.
+def parse_nodes(texts: tuple[str, ...]) -> tuple[Node, ...]:
+    """The nodes in the order given.
 
     Raises:
         UsageError: a text that names none, or a node twice.
     """
     nodes = tuple(parse_node(text) for text in texts)
     refuse_twice([node.slice_name for node in nodes])
-    return () if nodes == (Node(PENULTIMATE),) else nodes
+    return nodes
 
 
 def refuse_twice(names: list[str]) -> None:

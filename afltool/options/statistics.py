@@ -9,6 +9,7 @@ from ..errors import UsageError
 from .features import SEED
 from .fields import option
 from .privacy import NO_LEAVING, ProtectionOptions, SummingOptions
+from .shards import Numbers, Part, parse_clients
 from .used_with import ABSENT, GIVEN
 
 
@@ -22,11 +23,12 @@ class LocalStatsOptions(ProtectionOptions):
     client: str | None = option(
         None, "name of a real client: it owns all rows of the file", in_run=False
     )
-    only: str | None = option(
+    only: Part | Numbers | None = option(
         None,
         "only these clients: 0-9, or 3,7-8, or I/N for part I (from 0) of N",
         in_run=False,
         only={"client": ABSENT},
+        parse=parse_clients,
     )
     participation: float = option(
         1.0, "share of the clients that take part, drawn again for each layer of a head",

@@ -11,13 +11,14 @@ import re
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from ..values.parsed import Parsed
 
 MOST_CROPS = 5
 LARGER = 7  # with crops, the picture has a seventh more on each side: 256 pixels for 224
 
 
 @dataclass(frozen=True)
-class Views:
+class Views(Parsed):
     """Which views: mirrored ones, too (``flip``), of so many ``crops``; 0: the whole picture."""
 
     flip: bool = False
@@ -55,14 +56,12 @@ class Views:
         return places[: max(self.crops, 1)]
 
 
-def parse_views(text: str | None) -> Views:
-    """The views that a text names; without one, the whole picture.
+def parse_views(text: str) -> Views:
+    """The views that a text names, in any order.
 
     >>> parse_views("crops:5+flip")
     Views(flip=True, crops=5)
     """
-    if text is None:
-        return Views()
     flip, crops = False, 0
     for word in text.split("+"):
         match = re.fullmatch(r"crops:(\d)", word)

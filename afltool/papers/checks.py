@@ -7,7 +7,7 @@ import logging
 
 from ..errors import AflError, UsageError, naming
 from ..options import flag
-from ..options.shards import parse_shard
+from ..options.shards import Part
 from ..plans.checks import check_before, check_rows, holds_clients_out
 from ..plans.layout import RunFolder
 from . import times
@@ -15,6 +15,7 @@ from .baselines import made_settings
 from .cells import Cell
 from .description import MOST_CELLS, Study
 from .layout import StudyFolder
+from .options import Cells
 from .results import finished, names_of_cells
 
 log = logging.getLogger("afltool.papers")
@@ -60,16 +61,15 @@ def _check(cell: Cell, folder: StudyFolder, here: bool, known: set[str]) -> None
     settings.check_rate(holds_clients_out(cell.config), "the partition")
 
 
-def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
+def part_of(cells: list[Cell], only: Cells | None) -> list[Cell]:
     """The cells that ``only`` names, in their order; all of them for None."""
     if only is None:
         return cells
-    if "/" in only:
-        part, parts = parse_shard(only, "--only")
-        return cells[len(cells) * part // parts : len(cells) * (part + 1) // parts]
-    wanted = [one.strip() for one in only.split(",") if one.strip()]
-    found = [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in wanted)]
-    if lacking := [one for one in wanted if not fnmatch.filter([c.key for c in found], one)]:
+    if isinstance(only, Part):
+        return cells[only.of(len(cells))]
+    named = only.patterns
+    found = [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
+    if lacking := [one for one in named if not fnmatch.filter([c.key for c in found], one)]:
         raise UsageError(
             f"--only {lacking[0]}: no cell of the study has this name; cells are named as their "
             "folders (afltool status), or give part I/N"

@@ -8,6 +8,8 @@ from ..errors import UsageError
 from ..options.fields import Options, option
 from ..options.files import file_in
 from ..options.plot import SizeOptions
+from ..options.shards import Part, parse_part
+from ..values.parsed import Parsed
 
 STATISTICS = ("mean±sd", "mean±se", "mean", "median", "max")
 MEASURED = (  # what `evaluate` measures of a head, and of a deep one after every layer
@@ -19,6 +21,31 @@ VALUES = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Patterns(Parsed):
+    """Names of cells, or patterns of names."""
+
+    text: str
+    patterns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Cells = Part | Patterns
+
+
+def parse_cells(text: str) -> Cells:
+    """'linear-*,safle-0', or 'I/N'.
+
+    >>> parse_cells("linear-*, safle-0").patterns
+    ('linear-*', 'safle-0')
+    """
+    if "/" in text:
+        return parse_part(text, "--only")
+    return Patterns(text, tuple(one.strip() for one in text.split(",") if one.strip()))
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions(Options):
     """How a study is carried out."""
@@ -28,9 +55,9 @@ class StudyOptions(Options):
         at_most=100_000, in_run=False,
     )  # fmt: skip
     most: int = option(1000, "most cells that a study may have", at_least=1, in_run=False)
-    only: str | None = option(
+    only: Cells | None = option(
         None, "only these cells: their names in STUDY/cells, or patterns as linear-*, with "
-        "commas between, or I/N for part I (from 0) of N", in_run=False,
+        "commas between, or I/N for part I (from 0) of N", in_run=False, parse=parse_cells,
     )  # fmt: skip
     prepare: bool = option(
         False, "make only what cells share: features, and the partitions of baselines", in_run=False

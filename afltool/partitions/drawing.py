@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..options.shards import parse_shard
+from ..options.shards import Numbers, Part
 from ..values.names import places_of_numbers
 
 
@@ -38,18 +38,18 @@ def _drawn(training: NDArray[np.intp], count: int, words: list[int]) -> list[int
     return sorted(drawn)
 
 
-def chosen_clients(drawn: Sequence[int], only: str | None, names: Sequence[str]) -> list[int]:
-    """Those of the drawn clients at the places that ``only`` has, or part I of N of them.
+def chosen_clients(
+    drawn: Sequence[int], only: Part | Numbers | None, names: Sequence[str]
+) -> list[int]:
+    """Those of the drawn clients at the places that ``only`` has, or that part of them.
 
     `UsageError` for a place that is the name of another client.
     """
     if only is None:
         return list(drawn)
-    if "/" in only:
-        part, parts = parse_shard(only, "--only")
-        n = len(drawn)
-        return list(drawn[n * part // parts : n * (part + 1) // parts])
-    places, called = parse_ranges(only, len(names)), places_of_numbers(names)
+    if isinstance(only, Part):
+        return list(drawn[only.of(len(drawn))])
+    places, called = only.below(len(names)), places_of_numbers(names)
     for k in places if len(places) < len(names) else ():
         if called.get(k, k) != k:
             raise UsageError(
@@ -58,26 +58,3 @@ def chosen_clients(drawn: Sequence[int], only: str | None, names: Sequence[str])
                 f"{names[k]!r}; --only I/{len(names)} is the client at place I"
             )
     return [k for k in drawn if k in set(places)]
-
-
-def parse_ranges(text: str, clients: int) -> list[int]:
-    """Indices named by '0-9,12': ascending, each once.
-
-    >>> parse_ranges("0-2,5", 10)
-    [0, 1, 2, 5]
-    """
-    found: set[int] = set()
-    for part in text.split(","):
-        low, dash, high = part.strip().partition("-")
-        try:
-            first, last = int(low), int(high if dash else low)
-        except ValueError:
-            raise UsageError(
-                f"--only takes clients such as 0-9 or 3,7-8, or a part I/N; found {text!r}"
-            ) from None
-        if not 0 <= first <= last < clients:
-            raise UsageError(
-                f"--only {text}: the {clients} clients are numbered 0 to {clients - 1}"
-            )
-        found.update(range(first, last + 1))
-    return sorted(found)

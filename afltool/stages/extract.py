@@ -19,7 +19,6 @@ from ..files.provenance import provenance
 from ..files.recipes import up_to_date
 from ..options.features import ExtractOptions
 from ..options.remedies import advised
-from ..options.shards import parse_shard
 from ..progress import log
 from ..sources.extraction.decoding import Batch
 from ..sources.extraction.network import Network
@@ -47,7 +46,7 @@ def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool
     cannot be read and counts them; otherwise the first one ends the run. ``plain`` gives the bits
     of a plain PyTorch loop over the same batches: no batch norm folded, no channels-last.
     """
-    asked = Asked(options, *parse_shard(options.shard))
+    asked = Asked(options, options.part)
     path, made_by = in_store(asked) if out is None else (out, asked.recipe())
     if up_to_date(path, made_by, overwrite):
         return path
@@ -56,8 +55,7 @@ def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool
     # Only now, so that an answer from the store needs neither the images nor PyTorch.
     dataset, preprocessing = asked.dataset(), asked.preprocessing()
     n = len(dataset)
-    part, parts = asked.part, asked.parts
-    indices = range(n * part // parts, n * (part + 1) // parts)
+    indices = range(n)[asked.part.of(n)]
     if not indices:
         raise UsageError(
             f"--shard {options.shard}: {n} images make at most {n} shards with an image each"
@@ -73,7 +71,7 @@ def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
     No image is read. Nothing is looked at where the store has the answer. ``here``: the images are
     extracted on this machine; elsewhere its data sets and devices are not known.
     """
-    asked = Asked(options, *parse_shard(options.shard))
+    asked = Asked(options, options.part)
     if not (here and is_kept(asked)):
         asked.check(here)
 

@@ -17,7 +17,7 @@ from ..files.features import open_features
 from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header
 from ..files.listing import expand
 from ..files.recipes import up_to_date
-from ..options.shards import parse_shard
+from ..options.shards import parse_part
 from ..values.differences import difference
 
 
@@ -71,7 +71,8 @@ def _in_order(paths: Sequence[Path]) -> dict[Path, Header]:
         shard = made_by["options"].get("shard")
         if made_by["stage"] != "extract" or shard is None:
             raise UsageError(f"{path} is not a shard: it was not made with extract --shard I/N")
-        number, count = parse_shard(shard)
+        part = parse_part(shard, "--shard")
+        number, count = part.number, part.count
         reference = reference or (path, _whole(made_by), count)
         where = difference(reference[1], _whole(made_by), f"in {reference[0]}", f"in {path}")
         if where or count != reference[2]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...files.recipes import recipe
 from ...options.features import ExtractOptions
+from ...options.shards import WHOLE, Part
+from ...values.parsed import text_form
 from .answers import answer_key
 
 if TYPE_CHECKING:
@@ -24,11 +26,10 @@ ALWAYS = {"backbone", "precision", "dtype", "fraction_bits", "split", "limit", "
 
 @dataclass
 class Asked:
-    """The request: the options, and the part I of N that they mean."""
+    """The request: the options, and the part of the images that they mean."""
 
     given: ExtractOptions
-    part: int = 0
-    parts: int = 1
+    part: Part = WHOLE
     opened: ImageDataset | None = None
 
     def dataset(self) -> ImageDataset:
@@ -110,12 +111,10 @@ class Asked:
     def options(self) -> dict[str, Any]:
         """The options that the recipe holds as they are."""
         o = self.given
-        shard = None if self.parts == 1 else f"{self.part}/{self.parts}"
+        shard = None if self.part.count == 1 else str(self.part)
         decisive = {f.name for f in fields(o) if f.metadata["in_result"]} - BY_CONTENT - {"node"}
-        found = {
-            name: getattr(o, name) for name in decisive if name in ALWAYS or name in o.chosen()
-        }
-        found |= self._nodes()
+        names = decisive & (ALWAYS | o.chosen().keys())
+        found = {name: text_form(getattr(o, name)) for name in names} | self._nodes()
         return {**found, "fraction_bits": o.bits, "shard": shard}
 
     def _nodes(self) -> dict[str, Any]:

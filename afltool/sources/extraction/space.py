@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, UsageError
 from ...options.features import ExtractOptions
-from ...options.nodes import Node
-from ...options.views import parse_views
+from ...options.nodes import Node, parse_nodes
+from ...options.views import Views, parse_views
 
 if TYPE_CHECKING:
     from ..backbones.preprocessing import Preprocessing
@@ -35,7 +35,7 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
             **preprocessing.describe(),
             "fingerprint": preprocessing.fingerprint(),
         },
-        **({"views": o.views} if o.views is not None else {}),
+        **({"views": str(o.views)} if o.views is not None else {}),
         "precision": network.precision,
         "dim": backbone.dim,
         "dtype": o.dtype,
@@ -56,15 +56,15 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
             "them is not known here: give a feature file of them instead of images"
         )
     try:
-        views = str(space["views"]) if "views" in space else None
+        views = parse_views(str(space["views"])) if "views" in space else None
         number = {"dtype": space["dtype"]}
         if space["fraction_bits"] is not None:
             number["fraction_bits"] = space["fraction_bits"]
         return ExtractOptions(
             backbone=space["backbone"],
-            image_size=parse_views(views).inner(preprocessing_of(space).crop),
+            image_size=(views or Views()).inner(preprocessing_of(space).crop),
             views=views,
-            node=_nodes_of(space),
+            node=parse_nodes(_nodes_of(space)),
             precision=space["precision"],
             **number,
             **how,
