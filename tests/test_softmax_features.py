@@ -513,7 +513,7 @@ def test_thresholds_of_a_file_end_up_in_the_head(files, tmp_path):
     afltool.head("softmax", from_rows, options={**options, "thresholds": str(files / "train.h5")})
     head = load_head(from_rows)[0]
     assert head.phase() == "codes"
-    assert head.options.thresholds.startswith("features:")
+    assert str(head.options.thresholds).startswith("features:")
     federated = carried_out(files, tmp_path / "F", rounds=2, clients=3, features="safle",
                             experts=9, group_size=2, buckets=4)  # fmt: skip
     mine = carried_out(files, tmp_path / "M", clients=3, head=str(from_rows))

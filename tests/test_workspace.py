@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import afltool
 from afltool.cache.cache import Cache
 from afltool.cache.carried import Remembered
-from afltool.cache.memory import Room, size_of
+from afltool.cache.memory import Room, parse_size
 from afltool.errors import CorruptFileError, InputError, UsageError
 from afltool.files import features as feature_files
 from afltool.files import hdf5, heads
@@ -327,8 +327,8 @@ def test_memory_is_a_size_or_a_share(split, text):
 
 def test_sizes_are_read_as_they_are_written():
     told = {"0": 0, "8GB": 8e9, "1.5 MB": 1.5e6, "2k": 2e3, "1kiB": 1024, "1GiB": 2**30, "3T": 3e12}
-    assert {text: size_of(text) for text in told} == told
-    assert 0 < size_of("10%") < size_of("60%")
+    assert {text: parse_size(text).now() for text in told} == told
+    assert 0 < parse_size("10%").now() < parse_size("60%").now()
 
 
 # ---------------------------------------------------------------- the exchange

@@ -11,9 +11,11 @@ import logging
 import os
 import re
 import resource
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CorruptFileError, NumericalError, UsageError
+from ..values.parsed import Parsed
 
 log = logging.getLogger("afltool")
 WORTH_SAYING = 1 << 30
@@ -83,12 +85,28 @@ class Room:
         self.free += size
 
 
-def size_of(text: str) -> int:
-    """Bytes of '8GB', '500M', or of a share of the memory that is free, '50%'.
+@dataclass(frozen=True)
+class Size(Parsed):
+    """So many ``bytes``, or a ``share`` of the memory that is free."""
+
+    text: str
+    bytes: int = 0
+    share: float = 0.0
+
+    def __str__(self) -> str:
+        return self.text
+
+    def now(self) -> int:
+        """Bytes; of a share as many as it is now."""
+        return int(self.share * (available() or 0)) if self.share else self.bytes
+
+
+def parse_size(text: str) -> Size:
+    """'8GB', '500M', or a share of the memory that is free, '50%'.
 
     Raises `UsageError` for anything else.
 
-    >>> size_of("1.5GB"), size_of("0")
+    >>> parse_size("1.5GB").now(), parse_size("0").now()
     (1500000000, 0)
     """
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*(?:([kMGT]?)(i?)B?|(%))", text.strip())
@@ -99,9 +117,9 @@ def size_of(text: str) -> int:
         )
     number = float(found[1])
     if found[4]:
-        return int(number / 100 * (available() or 0))
+        return Size(text, share=number / 100)
     unit = UNITS[found[2]]
-    return int(number * (1024 ** (len(str(unit)) // 3) if found[3] else unit))
+    return Size(text, int(number * (1024 ** (len(str(unit)) // 3) if found[3] else unit)))
 
 
 def available() -> int | None:

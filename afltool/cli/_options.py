@@ -14,12 +14,13 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
 import typer
 
 from ..heads import OPTIONS
 from ..options import Options, flag, help_of, made
+from ..options.conversion import kinds_of
 from ..options.fields import input_type
 from ..options.files import Files, Given, of_field, of_parameter, refuse_shared
 from ..options.used_with import Only, OnlyWith, refuse_unused_words
@@ -69,11 +70,11 @@ def parameters(
         rare: options that are not common are shown by ``--help-all`` only.
         text: what the help says of a field.
     """
-    hints, names = get_type_hints(cls), rename or {}
+    names = rename or {}
     return [
         _parameter(
             names.get(f.name, f.name),
-            input_type(f) if f.metadata["parse"] else hints[f.name],
+            _from_shell(f),
             typer.Option(
                 flag(names.get(f.name, f.name)),
                 help=text(f),
@@ -99,8 +100,8 @@ def _heading(f: Field[Any], panel: str | None, rare: bool) -> str | None:
     return f"{panel or 'Options'}{RARE}"
 
 
-def _parameter(name: str, hint: Any, described: Any, files: Files | None) -> inspect.Parameter:
-    annotation: Any = Annotated[_from_shell(hint) | None, described, files]
+def _parameter(name: str, kind: Any, described: Any, files: Files | None) -> inspect.Parameter:
+    annotation: Any = Annotated[kind | None, described, files]
     return inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -110,14 +111,12 @@ def _completion(f: Field[Any]) -> Callable[[str], list[str]] | None:
     return starting_with(words) if words else None
 
 
-def _from_shell(hint: Any) -> Any:
+def _from_shell(f: Field[Any]) -> Any:
     """The type that the shell gives: a number or 'auto' is text, several values are a list."""
-    allowed = getattr(hint, "__args__", (hint,))
-    if getattr(hint, "__origin__", None) is tuple:
-        return list[Path] if Path in allowed else list[str]
-    if str in allowed:
-        return str
-    return next((kind for kind in _TYPES if kind in allowed), str)
+    kinds = kinds_of(input_type(f))
+    if kinds[0].startswith("tuple"):
+        return list[Path] if "Path" in kinds[0] else list[str]
+    return str if "str" in kinds else next((t for t in _TYPES if t.__name__ in kinds), str)
 
 
 def add(app: typer.Typer, name: str, function: Callable[..., Any], **groups: Any) -> None:

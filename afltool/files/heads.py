@@ -233,7 +233,7 @@ def new_head(
     with ExitStack() as files:
         sources = {}
         for option in chosen.files():
-            path = Path(getattr(chosen, option))
+            path = Path(str(getattr(chosen, option)))
             sources[option], space = _source(path, files, cache)
         return head_class(name).begin(chosen, sources), space
 

@@ -25,7 +25,7 @@ def typed(annotation: Any, name: str, value: Any) -> Any:
     where a real one is wanted, a text where a path is, and a list or a tuple where there may be
     several values ('tuple[Path, ...]'); one value stands for a list of it.
     """
-    kinds = [kind.strip() for kind in _spelled(annotation).split("|")]
+    kinds = kinds_of(annotation)
     if value is None and "None" in kinds:
         return None
     several = [kind[6:-6] for kind in kinds if kind.startswith("tuple[")]
@@ -50,6 +50,15 @@ def typed(annotation: Any, name: str, value: Any) -> Any:
     if several:
         words = " or ".join(filter(None, [words, f"a list ({_WORDS[several[0]]} each)"]))
     raise UsageError(f"--{name.replace('_', '-')} takes {words}; found {value!r}")
+
+
+def kinds_of(annotation: Any) -> list[str]:
+    """The types that a type allows, as texts.
+
+    >>> kinds_of("int | None"), kinds_of(tuple[str, ...])
+    (['int', 'None'], ['tuple[str, ...]'])
+    """
+    return [kind.strip() for kind in _spelled(annotation).split("|")]
 
 
 def _spelled(annotation: Any) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import inputs
-from ..cache.memory import Room, size_of
+from ..cache.memory import Room, Size, parse_size
 from ..errors import AflError, UsageError
 from ..heads import OPTIONS
 from ..options import Options, checked, flag, option
@@ -25,6 +25,7 @@ from ..options.solving import EvaluateOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
 from .toml import flat, known_key, toml_line
 
+HALF, MOST = parse_size("50%"), parse_size("90%")  # of the free memory, for what is kept
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
 HERE = "here"  # the part of a run's options that jobs on other machines do not have
 KEEP_ALL, KEEP_LAST = "all", "last"  # of the rounds of a finished run
@@ -77,10 +78,10 @@ class OwnOptions(Options):
 class HereOptions(Options):
     """How a run uses this machine; the results do not depend on it."""
 
-    memory: str | None = option(
+    memory: Size | None = option(
         None, "memory for what later rounds need again, such as 8GB or 50% of what is free; the "
-        "rest goes to a file that the run removes", unset="50%", in_result=False,
-        only={"rounds": True}, of_axes=True,
+        "rest goes to a file that the run removes", unset=HALF.text, in_result=False,
+        only={"rounds": True}, of_axes=True, parse=parse_size,
     )  # fmt: skip
     keep_rounds: str = option(
         KEEP_ALL, "of a head of several rounds: last removes the heads and totals of all rounds "
@@ -88,12 +89,9 @@ class HereOptions(Options):
         only={"rounds": True}, of_axes=True,
     )  # fmt: skip
 
-    def check(self) -> None:
-        size_of("0" if self.memory is None else self.memory)
-
     def room(self) -> Room:
         """The memory that may be taken, as much of it as is free."""
-        return Room(min(size_of(self.memory or "50%"), size_of("90%")))
+        return Room(min((self.memory or HALF).now(), MOST.now()))
 
 
 #: The stages of a run in order: their options, and the names that the run has for some of them.

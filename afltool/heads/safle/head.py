@@ -30,7 +30,8 @@ from ..base import Block, Gathered, Head, Source, add_up, expect_shape, state
 from ..rounds import LAST, Found
 from . import thresholds as th
 from .counting import Collector
-from .options import BYTES_A_PAIR, DEFAULT_SIDE, FEDERATED, SafleOptions
+from .cuts import FEDERATED, EvenSteps, WasRead
+from .options import BYTES_A_PAIR, DEFAULT_SIDE, SafleOptions
 from .system import CountedSystem
 
 HISTOGRAM, CODES = Phase("histogram"), Phase("codes")
@@ -60,7 +61,7 @@ class SafleHead(Head):
         source = (sources or {}).get("thresholds")
         if source is None:
             return cls(options, most=most)
-        named = replace(options, thresholds=f"{source.kind}:{source.digest}")
+        named = replace(options, thresholds=WasRead(f"{source.kind}:{source.digest}"))
         return cls(named, most=most, thresholds=th.of_source(source, options))
 
     # ------------------------------------------------------------ the four verbs
@@ -182,13 +183,13 @@ class SafleHead(Head):
         """Thresholds (d, T), learned or in even steps; `UsageError` if their file is missing."""
         if self.thresholds is not None:
             return self.thresholds
-        if not self.options.cuts.startswith("range:"):
-            raise UsageError(
-                f"this head has no thresholds ({self.options.thresholds}): give the head file "
-                "that `afltool head` wrote"
-            )
         o, (dim, _) = self.options, self._bound()
-        return cd.even_thresholds(*o.range(), o.bucketing, o.buckets, dim)
+        if not isinstance(o.cuts, EvenSteps):
+            raise UsageError(
+                f"this head has no thresholds ({o.cuts}): give the head file that `afltool head` "
+                "wrote"
+            )
+        return cd.even_thresholds(o.cuts.low, o.cuts.high, o.bucketing, o.buckets, dim)
 
     # ------------------------------------------------------------ solving
 

@@ -10,6 +10,7 @@ from ...errors import UsageError
 from ...options import option
 from ...values.ridge import Auto, OneRidge
 from ..options import HeadOptions, gamma_option, ridge_option, seed_option
+from .cuts import FEDERATED, Cuts, InFile, parse_cuts
 
 # Largest D = E·V of the default number of codes: it takes 3.2 GB and half a minute to solve. Up to
 # 768 features use every digit. It must not depend on the machine, because all sites need the same
@@ -17,8 +18,7 @@ from ..options import HeadOptions, gamma_option, ridge_option, seed_option
 DEFAULT_SIDE = 16_384
 # The paper's own shape: every digit is in one code (E·G = d·L), V = 32, and one round, which needs
 # thresholds without data. It does not say where they lie; pooled features lie mostly in this range.
-PAPER_SIZE, PAPER_THRESHOLDS = 32, "range:0:2"
-FEDERATED = "federated"
+PAPER_SIZE, PAPER_CUTS = 32, parse_cuts("range:0:2")
 BYTES_A_PAIR, BYTES_A_COUNT = 12, 4  # of columns: of a solve, and of the counts alone
 # What a client of the paper sends with K = 100 (its section on communication).
 PAPER = {
@@ -52,14 +52,15 @@ class SafleOptions(HeadOptions):
         False, "so many codes that every digit is used, whatever number of columns that takes",
         newer=True,
     )  # fmt: skip
-    thresholds: str | None = option(
+    thresholds: Cuts | None = option(
         None,
         "federated for quantiles, found in a first small round; FILE for the quantiles of a "
         "feature file or the thresholds of a head; range:LO:HI for even steps. Only federated "
         "needs a second round",
-        examples=(FEDERATED,),
+        examples=(str(FEDERATED),),
         names_file=True,
-        unset=FEDERATED,
+        unset=str(FEDERATED),
+        parse=parse_cuts,
     )
     with_linear: bool = option(
         False, "hybrid: fit the raw features as well, in the same least-squares problem"
@@ -72,7 +73,7 @@ class SafleOptions(HeadOptions):
     gamma: float = gamma_option()
     preset: str | None = option(
         None, "paper: the paper's own shape, one round: every digit, V = 32 (or the next smaller "
-        f"power of k), thresholds {PAPER_THRESHOLDS}", choices=("paper",), newer=True,
+        f"power of k), thresholds {PAPER_CUTS}", choices=("paper",), newer=True,
     )  # fmt: skip
 
     def check(self) -> None:
@@ -91,8 +92,6 @@ class SafleOptions(HeadOptions):
                 f"--group-size {self.group_size} gives tables of {self.radix}^{self.group_size} "
                 "rows; they have 2 to 65536"
             )
-        if self.cuts.startswith("range:"):
-            self.range()
 
     def _as_in_paper(self) -> None:
         """The values of the preset where none is given; the file then holds these."""
@@ -100,13 +99,13 @@ class SafleOptions(HeadOptions):
             most = [g for g in range(1, 6) if self.radix**g <= PAPER_SIZE]
             self._set(group_size=max(most, default=1))
         self._set(
-            thresholds=self.thresholds or PAPER_THRESHOLDS,
+            thresholds=self.thresholds or PAPER_CUTS,
             every_digit=self.experts is None,
             preset=None,
         )
 
     @property
-    def cuts(self) -> str:
+    def cuts(self) -> Cuts:
         """Where the thresholds come from, known after the default is in."""
         assert self.thresholds is not None
         return self.thresholds
@@ -143,26 +142,11 @@ class SafleOptions(HeadOptions):
         """The smallest E whose codes use every digit of ``dim`` features."""
         return -(-self.digits_for(dim) // self.digits_of_code)
 
-    def range(self) -> tuple[float, float]:
-        """LO and HI of thresholds range:LO:HI."""
-        try:
-            low, high = (float(part) for part in self.cuts.split(":")[1:])
-        except ValueError:
-            low = high = 0.0
-        if not -float("inf") < low < high < float("inf"):
-            raise UsageError(
-                f"--thresholds range:LO:HI needs numbers LO < HI; found {self.thresholds!r}"
-            )
-        return low, high
-
     def one_round(self) -> bool:
         return self.cuts != FEDERATED
 
     def files(self) -> tuple[str, ...]:
-        named = self.cuts != FEDERATED and not self.cuts.startswith(
-            ("range:", "features:", "head:")  # the last two: read already, by digest
-        )
-        return ("thresholds",) if named else ()
+        return ("thresholds",) if isinstance(self.cuts, InFile) else ()
 
     def columns_for(self, dim: int, most: int = DEFAULT_SIDE) -> int:
         """Columns of the whole problem: D = E·V, or d + D with the raw features."""

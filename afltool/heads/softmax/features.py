@@ -28,9 +28,9 @@ from ..linear.head import LinearHead
 from ..linear.options import LinearOptions
 from ..random_features.lift import Lift
 from ..random_features.options import RandomFeaturesOptions
+from ..safle.cuts import FEDERATED
 from ..safle.head import CODES as COUNTED
 from ..safle.head import HISTOGRAM, SafleHead
-from ..safle.options import FEDERATED
 from ..safle.system import CountedSystem
 from .options import MOST_CODES, SoftmaxOptions
 

@@ -60,8 +60,8 @@ class SoftmaxHead(Head):
     @classmethod
     def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
         features = features_of(options, sources)
-        read = features.head.options.as_dict()  # what a file held, by its digest
-        named = replace(options, **{name: read[name] for name in sources or ()})
+        read = features.head.options  # what a file held, by its digest
+        named = replace(options, **{name: getattr(read, name) for name in sources or ()})
         return cls(named, features=features)
 
     # ------------------------------------------------------------ the four verbs

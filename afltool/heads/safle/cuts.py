@@ -1,0 +1,75 @@
+"""What `--thresholds` says: where the thresholds that cut features into buckets come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import UsageError
+from ...values.parsed import Parsed
+
+
+@dataclass(frozen=True)
+class Federated(Parsed):
+    """Quantiles of all clients' features, from a first small round."""
+
+    def __str__(self) -> str:
+        return "federated"
+
+
+@dataclass(frozen=True)
+class EvenSteps(Parsed):
+    """Even steps from ``low`` to ``high``, which need no data."""
+
+    text: str
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class InFile(Parsed):
+    """Quantiles of a feature file, or the thresholds of a head file."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
+
+
+@dataclass(frozen=True)
+class WasRead(Parsed):
+    """What a file held that was read already, by its kind and digest."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Cuts = Federated | EvenSteps | InFile | WasRead
+FEDERATED = Federated()
+
+
+def parse_cuts(text: str) -> Cuts:
+    """'federated', 'range:LO:HI' or a file; in a head file also 'features:DIGEST', 'head:DIGEST'.
+
+    >>> parse_cuts("range:0:2")
+    EvenSteps(text='range:0:2', low=0.0, high=2.0)
+    """
+    if text in ("", str(FEDERATED)):
+        return FEDERATED
+    if text.startswith("range:"):
+        return _even(text)
+    return WasRead(text) if text.startswith(("features:", "head:")) else InFile(text)
+
+
+def _even(text: str) -> EvenSteps:
+    try:
+        low, high = (float(part) for part in text.split(":")[1:])
+    except ValueError:
+        low = high = 0.0
+    if not -float("inf") < low < high < float("inf"):
+        raise UsageError(f"--thresholds range:LO:HI needs numbers LO < HI; found {text!r}")
+    return EvenSteps(text, low, high)
