@@ -22,6 +22,7 @@ from afltool.math.metrics.intervals import paired_bootstrap
 from afltool.papers.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
 from afltool.papers.description import find, read, shipped_names
 from afltool.papers.layout import StudyFolder
+from afltool.papers.options import names_of, numbers_of
 from afltool.papers.published import TABLE, beside, names, published
 from afltool.papers.records import figures
 from afltool.papers.results import finished
@@ -309,19 +310,19 @@ def test_settings_of_the_papers_are_our_options(name, axes):
     assert any(axes.items() <= one.axes.items() for one in published(name))
 
 
-@pytest.mark.parametrize("name", [n for n in shipped_names() if "published" in find(n).shown])
+@pytest.mark.parametrize("name", [n for n in shipped_names() if find(n).shown.published])
 def test_published_figures_have_a_place_in_the_shipped_study(name):
     """Every study that names published figures has a column for each of them."""
     wanted = find(name)
-    columns = [c for c in wanted.shown.get("columns", "").replace("-", "_").split(",") if c]
-    theirs = wanted.shown["published"]
+    columns = names_of(wanted.shown.columns)
+    theirs = wanted.shown.published
     assert beside(theirs, list(_axes(wanted)), columns) == published(theirs)
 
 
 def _axes(wanted):
     from afltool.papers.axes import axes_of
 
-    layers = [int(one) for one in wanted.shown.get("layers", "").split(",") if one]
+    layers = list(numbers_of(wanted.shown.layers))
     for cell in wanted.cells:
         axes = axes_of(cell)
         yield from (Record({**axes, "layers": t}, {}) for t in layers)

@@ -67,7 +67,7 @@ def part_of(cells: list[Cell], only: Cells | None) -> list[Cell]:
         return cells
     if isinstance(only, Part):
         return cells[only.of(len(cells))]
-    named = only.patterns
+    named = only.words
     found = [cell for cell in cells if any(fnmatch.fnmatchcase(cell.key, one) for one in named)]
     if lacking := [one for one in named if not fnmatch.filter([c.key for c in found], one)]:
         raise UsageError(

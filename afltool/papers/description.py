@@ -21,7 +21,7 @@ from .axes import NO_AXES
 from .baselines import METHODS, OF_BASELINE, own_names
 from .cells import BASELINE, LABEL, OF_BOTH, SEED, Cell, make_cell
 from .layout import StudyFolder
-from .options import TableOptions, names_of
+from .options import TableOptions
 from .published import published
 
 SECTION = "study"  # the TOML table that does not hold options
@@ -46,7 +46,7 @@ class Study:
 
     name: str
     texts: Mapping[str, str]
-    shown: Mapping[str, str]
+    shown: TableOptions
     tree: Mapping[str, Any]
 
     @property
@@ -150,7 +150,7 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
 def vars_of(study: Study) -> dict[str, Any]:
     """A study as JSON, without its expanded cells."""
     return {
-        "name": study.name, "texts": dict(study.texts), "shown": dict(study.shown),
+        "name": study.name, "texts": dict(study.texts), "shown": study.shown.chosen(),
         "tree": study.tree,
     }  # fmt: skip
 
@@ -228,14 +228,14 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     for key, value in told.items():
         if not isinstance(value, str):
             raise InvalidDataError(f"{path}: {key} in [{SECTION}] is a text; found {value!r}")
-    TableOptions(**{k: v for k, v in told.items() if k in SHOWN})
     texts = {k: v for k, v in told.items() if k in TEXTS}
-    shown = {k: v for k, v in told.items() if k in SHOWN}
+    shown = TableOptions(**{k: v for k, v in told.items() if k in SHOWN})
     if LIKE not in told:
         known = _absolute(_known(path, tree, option_names(tree)))
     else:
         base = _like(path, told[LIKE], followed)
-        texts, shown = {**base.texts, **texts}, {**base.shown, **shown}
+        texts = {**base.texts, **texts}
+        shown = TableOptions(**{**base.shown.chosen(), **shown.chosen()})
         names = option_names({**base.tree, **tree})
         known = _absolute(_known(path, tree, names))
         of_methods = known.keys() & _of_methods({**base.tree, **tree})
@@ -249,13 +249,13 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     return Study(path.stem, texts, shown, known)
 
 
-def _check_shown(path: Path, shown: Mapping[str, str], names: Collection[str]) -> None:
+def _check_shown(path: Path, shown: TableOptions, names: Collection[str]) -> None:
     """Refuse rows, columns and published figures that no table has, before the first cell."""
-    for key in ("rows", "columns"):
-        for name in names_of(shown.get(key)):
+    for key, told in (("rows", shown.rows), ("columns", shown.columns)):
+        for name in told.words if told else ():
             known_key(path, name, names, f"the cells ({key} in [{SECTION}])")
-    if shown.get("published") not in (None, "none"):
-        published(shown["published"])
+    if shown.published not in (None, "none"):
+        published(str(shown.published))
 
 
 def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
@@ -285,8 +285,7 @@ def of_folder(folder: Path) -> Study:
             "that are there are kept"
         )
     tree = _known(place, found["tree"], option_names(found["tree"]))
-    TableOptions(**found["shown"])
-    return Study(found["name"], found["texts"], found["shown"], tree)
+    return Study(found["name"], found["texts"], TableOptions(**found["shown"]), tree)
 
 
 def _is_description(found: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import UsageError
 from ..options.fields import Options, option
@@ -22,28 +23,108 @@ VALUES = (
 
 
 @dataclass(frozen=True)
-class Patterns(Parsed):
-    """Names of cells, or patterns of names."""
+class Words(Parsed):
+    """A list separated by commas: patterns of cells, options as Python calls them, figures."""
 
     text: str
-    patterns: tuple[str, ...]
+    words: tuple[str, ...]
 
     def __str__(self) -> str:
         return self.text
 
 
-Cells = Part | Patterns
+@dataclass(frozen=True)
+class Layers(Parsed):
+    """Numbers of layers."""
+
+    text: str
+    numbers: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Pair(Parsed):
+    """NAME=VALUE."""
+
+    name: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}"
+
+
+Cells = Part | Words
+
+
+def names_of(words: Words | None) -> list[str]:
+    """The words of a list, if one is given."""
+    return [] if words is None else list(words.words)
+
+
+def numbers_of(layers: Layers | None) -> tuple[int, ...]:
+    """The numbers of layers, if some are given."""
+    return () if layers is None else layers.numbers
 
 
 def parse_cells(text: str) -> Cells:
     """'linear-*,safle-0', or 'I/N'.
 
-    >>> parse_cells("linear-*, safle-0").patterns
+    >>> parse_cells("linear-*, safle-0").words
     ('linear-*', 'safle-0')
     """
-    if "/" in text:
-        return parse_part(text, "--only")
-    return Patterns(text, tuple(one.strip() for one in text.split(",") if one.strip()))
+    return parse_part(text, "--only") if "/" in text else Words(text, _split(text))
+
+
+def parse_names(text: str) -> Words:
+    """Names of options.
+
+    Tables have the label, the baseline or the head of a cell under the one name ``head``.
+
+    >>> parse_names("alpha, shards-per-client").words, parse_names("label").words
+    (('alpha', 'shards_per_client'), ('head',))
+    """
+    names = [one.replace("-", "_") for one in _split(text)]
+    return Words(text, tuple("head" if one in ("label", "baseline") else one for one in names))
+
+
+def parse_figures(text: str) -> Words:
+    """Names of figures."""
+    found = parse_names(text)
+    for name in found.words:
+        if name not in VALUES:
+            raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {name!r}")
+    return found
+
+
+def parse_layers(text: str) -> Layers:
+    """Numbers of layers, '5,10'."""
+    try:
+        return Layers(text, tuple(map(int, _split(text))))
+    except ValueError:
+        raise UsageError(f"--layers is a list of numbers such as 5,10,20; found {text!r}") from None
+
+
+def parse_where(texts: tuple[str, ...]) -> tuple[Pair, ...]:
+    """NAME=VALUE, several times."""
+    return tuple(_pair("--where is NAME=VALUE", text) for text in texts)
+
+
+def parse_also(texts: tuple[str, ...]) -> tuple[Pair, ...]:
+    """NAME=FILE.csv, several times."""
+    return tuple(_pair("--also is NAME=FILE.csv", text) for text in texts)
+
+
+def _pair(form: str, text: str) -> Pair:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"{form}; found {text!r}")
+    return Pair(name, value)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,40 +145,46 @@ class StudyOptions(Options):
     )
 
 
+def where_option() -> Any:
+    """--where, of tables and of pictures."""
+    text = "NAME=VALUE: only these cells, such as alpha=0.1 or label=AFL; may be repeated"
+    return option((), text, parse=parse_where)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(Options):
     """What of a study a table shows; a study says its own defaults."""
 
-    rows: str | None = option(
+    rows: Words | None = option(
         None, "options whose values are the rows, separated by commas; head is also the baseline",
-        unset="the study's", examples=("head", "head,layers"),
+        unset="the study's", examples=("head", "head,layers"), parse=parse_names,
     )  # fmt: skip
-    columns: str | None = option(
+    columns: Words | None = option(
         None, "options whose values are the columns", unset="the study's",
-        examples=("alpha", "data,alpha"),
+        examples=("alpha", "data,alpha"), parse=parse_names,
     )  # fmt: skip
-    value: str | None = option(
-        None, "figures, separated by commas", unset="the study's, else top1", examples=VALUES
-    )
+    value: Words | None = option(
+        None, "figures, separated by commas", unset="the study's, else top1", examples=VALUES,
+        parse=parse_figures,
+    )  # fmt: skip
     stat: str | None = option(
         None, "statistic over seeds", choices=STATISTICS, unset="the study's, else mean±sd"
     )
-    layers: str | None = option(
+    layers: Layers | None = option(
         None, "numbers of layers to show, such as 5,10,20, of heads evaluated after each round",
-        unset="the study's, else only the last",
+        unset="the study's, else only the last", parse=parse_layers,
     )  # fmt: skip
-    where: tuple[str, ...] = option(
-        (), "NAME=VALUE: only these cells, such as alpha=0.1 or label=AFL; may be repeated"
-    )
+    where: tuple[Pair, ...] = where_option()
     published: str | None = option(
         None, "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; afl-1:cifar10 "
         "where given features are of that data set",
         unset="the study's",
     )  # fmt: skip
-    also: tuple[str, ...] = option(
+    also: tuple[Pair, ...] = option(
         (),
         "NAME=FILE.csv: add results of another method; its columns are options and the value",
         path_in=file_in,
+        parse=parse_also,
     )
     test: str | None = option(
         None, "compare every row with the first: χ² of the counts of one seed; McNemar's exact "
@@ -105,56 +192,22 @@ class TableOptions(Options):
         "over seeds", choices=("chi2", "mcnemar", "t"),
     )  # fmt: skip
 
-    def check(self) -> None:
-        for name in names_of(self.value):
-            if name not in VALUES:
-                raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {name!r}")
-        for name, form in (("where", "NAME=VALUE"), ("also", "NAME=FILE.csv")):
-            for text in getattr(self, name):
-                if "=" not in text:
-                    raise UsageError(f"--{name} is {form}; found {text!r}")
-        numbers_of(self.layers)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PictureOptions(SizeOptions):
     """What a picture of a study shows."""
 
-    x: str = option(
-        help="an option, or a figure such as upload_bytes", examples=("alpha", "layers")
-    )
-    y: str = option("top1", "a figure", examples=VALUES)
-    by: str | None = option(
-        None, "options that tell the lines apart", unset="head, and what differs within a head"
-    )
-    layers: str | None = option(
-        None, "numbers of layers to draw, of heads evaluated after each round",
-        unset="the study's; all with --x layers",
+    x: Words = option(
+        help="an option, or a figure such as upload_bytes", examples=("alpha", "layers"),
+        parse=parse_names,
     )  # fmt: skip
-    where: tuple[str, ...] = option(
-        (), "NAME=VALUE: only these cells, such as alpha=0.1 or label=AFL; may be repeated"
-    )
-
-
-def names_of(text: str | None) -> list[str]:
-    """The names in a list separated by commas, as options are called.
-
-    Tables have the label, the baseline or the head of a cell under the one name ``head``.
-
-    >>> names_of("alpha, shards-per-client"), names_of("label")
-    (['alpha', 'shards_per_client'], ['head'])
-    """
-    names = [one.strip().replace("-", "_") for one in (text or "").split(",") if one.strip()]
-    return ["head" if name in ("label", "baseline") else name for name in names]
-
-
-def numbers_of(text: str | None) -> list[int]:
-    """The numbers of ``--layers``.
-
-    >>> numbers_of("5,10")
-    [5, 10]
-    """
-    try:
-        return [int(one) for one in (text or "").split(",") if one.strip()]
-    except ValueError:
-        raise UsageError(f"--layers is a list of numbers such as 5,10,20; found {text!r}") from None
+    y: str = option("top1", "a figure", examples=VALUES)
+    by: Words | None = option(
+        None, "options that tell the lines apart", unset="head, and what differs within a head",
+        parse=parse_names,
+    )  # fmt: skip
+    layers: Layers | None = option(
+        None, "numbers of layers to draw, of heads evaluated after each round",
+        unset="the study's; all with --x layers", parse=parse_layers,
+    )  # fmt: skip
+    where: tuple[Pair, ...] = where_option()

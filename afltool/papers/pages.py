@@ -17,7 +17,7 @@ from .cells import Cell, line
 from .crosstab import UNITS, Crosstab
 from .description import Study, of_folder
 from .layout import StudyFolder
-from .options import TableOptions, names_of, numbers_of
+from .options import TableOptions, names_of, parse_figures
 from .page import CellFacts, Page, page
 from .plots import lines_of, series_of, words
 from .published import published
@@ -65,10 +65,9 @@ def _tables(root: Path, given: TableOptions, shown: TableOptions) -> Iterator[Cr
     first.title = "Results"
     yield first
     if not {"seconds", "upload_bytes"} & set(names_of(shown.value)):
-        costs = replace(
-            given, value="seconds,upload_bytes", stat="mean", published="none", test=None
-        )
-        second = table(root, replace(costs, also=()))
+        value = parse_figures("seconds,upload_bytes")
+        costs = replace(given, value=value, stat="mean", published="none", test=None, also=())
+        second = table(root, costs)
         second.title = "Costs"
         second.notes = [SHARED]
         yield second
@@ -76,7 +75,8 @@ def _tables(root: Path, given: TableOptions, shown: TableOptions) -> Iterator[Cr
 
 def _pictures(study: Study, folder: StudyFolder, shown: TableOptions) -> dict[str, bytes]:
     """Top-1 against every option of the table that is a number, and against bytes."""
-    found = found_by.chosen(found_by.records(study, folder, numbers_of(shown.layers)), shown.where)
+    layers = shown.layers.numbers if shown.layers else ()
+    found = found_by.chosen(found_by.records(study, folder, layers), shown.where)
     names = [*names_of(shown.columns), *names_of(shown.rows), *found_by.varied(study)]
     options = [one for one in dict.fromkeys(names) if one != "head"]
     drawn: dict[str, bytes] = {}

@@ -28,11 +28,11 @@ def study_picture(
     check_picture(out, o)
     folder, study = StudyFolder(root), of_folder(root)
     shown = told(study, TableOptions(layers=o.layers, where=o.where))
-    layers = numbers_of(shown.layers)
-    if names_of(o.x) == ["layers"] and o.layers is None:
-        layers = list(range(1000))
+    layers: Sequence[int] = numbers_of(shown.layers)
+    if o.x.words == ("layers",) and o.layers is None:
+        layers = range(1000)
     found = found_by.chosen(found_by.records(study, folder, layers), o.where)
-    x = names_of(o.x)[0]
+    x = o.x.words[0]
     there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
     by = names_of(o.by) or lines_of(there, x)
     series = series_of(there or found, x, o.y, by)

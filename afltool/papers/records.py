@@ -14,7 +14,7 @@ from .cells import OF_PARTITION, SEED, SEEDS, Cell
 from .crosstab import Record
 from .description import Study, option_names
 from .layout import StudyFolder
-from .options import MEASURED, VALUES, names_of
+from .options import MEASURED, VALUES, Pair, parse_names
 from .results import failure, finished, varying
 from .times import own_seconds
 
@@ -83,17 +83,16 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
 # ------------------------------------------------------------ chosen, added
 
 
-def chosen(found: Sequence[Record], where: Sequence[str]) -> list[Record]:
+def chosen(found: Sequence[Record], where: Sequence[Pair]) -> list[Record]:
     """The records whose options have the values of ``NAME=VALUE``."""
     kept = list(found)
-    for text in where:
-        name, _, value = text.partition("=")
-        asked = names_of(name)
+    for pair in where:
+        asked = parse_names(pair.name).words
         if len(asked) != 1 or not any(asked[0] in one.axes for one in found):
-            raise UsageError(f"--where {text}: no cell has the option {name.strip()!r}")
-        kept = [one for one in kept if _equal(one.axes.get(asked[0]), value.strip())]
+            raise UsageError(f"--where {pair}: no cell has the option {pair.name.strip()!r}")
+        kept = [one for one in kept if _equal(one.axes.get(asked[0]), pair.value.strip())]
     if not kept:
-        raise UsageError(f"no cell fits --where {' --where '.join(where)} ")
+        raise UsageError(f"no cell fits --where {' --where '.join(map(str, where))} ")
     return kept
 
 
@@ -104,12 +103,12 @@ def _equal(value: Any, text: str) -> bool:
         return str(value) == text
 
 
-def also(text: str) -> list[Record]:
+def also(pair: Pair) -> list[Record]:
     """Results of another method from NAME=FILE.csv: options and figures by column.
 
     A top-1 is a fraction, as everywhere in the program's files.
     """
-    name, _, file = text.partition("=")
+    file = pair.value
     names = sorted((option_names({}) | {"scheme", *SEEDS}) - {"head", *VALUES})
     spelled = {name.replace("_", "-"): name for name in names} | {name: name for name in names}
     table = read_columns(Path(file), (), (*spelled, *VALUES))
@@ -122,7 +121,7 @@ def also(text: str) -> list[Record]:
         cells = dict(zip(table, line, strict=True))
         axes = {spelled[k]: v for k, v in cells.items() if k not in VALUES and v is not None}
         told = {k: _figure(file, number, k, cells[k]) for k in values if cells[k] is not None}
-        found.append(Record({**axes, "head": name.strip()}, told, kind="also"))
+        found.append(Record({**axes, "head": pair.name.strip()}, told, kind="also"))
     return found
 
 

@@ -42,8 +42,8 @@ def _whence(names: Sequence[str]) -> str:
 
 def told(study: Study, given: TableOptions) -> TableOptions:
     """The options of a table: the given ones, then those of the study."""
-    theirs: dict[str, Any] = {k: v for k, v in study.shown.items() if getattr(given, k) is None}
-    return replace(given, **theirs)
+    theirs: dict[str, Any] = study.shown.chosen()
+    return replace(given, **{k: v for k, v in theirs.items() if getattr(given, k) is None})
 
 
 def table(root: Path, options: TableOptions = TableOptions()) -> Crosstab:
@@ -58,7 +58,7 @@ def table(root: Path, options: TableOptions = TableOptions()) -> Crosstab:
     o = told(study, options)
     ours = found_by.chosen(found_by.records(study, folder, numbers_of(o.layers)), o.where)
     rows, columns = axes(study, options, ours)
-    others = [one for text in o.also for one in found_by.also(text)]
+    others = [one for pair in o.also for one in found_by.also(pair)]
     papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
     values = names_of(o.value) or ["top1"]
     lacking = found_by.figures_without_values(values, [*ours, *others, *papers])
@@ -81,11 +81,9 @@ def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[lis
     """
     known = {name for record in ours for name in record.axes}
     of_rows = known | _of_papers(told(study, given).published or "")
-    shown = study.shown.get("columns")
-    wanted = found_by.varied(study) if shown is None else names_of(shown)
-    rows = names_of(given.rows) or [
-        one for one in names_of(study.shown.get("rows")) if one in of_rows
-    ]
+    shown = study.shown
+    wanted = found_by.varied(study) if shown.columns is None else shown.columns.words
+    rows = names_of(given.rows) or [one for one in names_of(shown.rows) if one in of_rows]
     rows = rows or ["head"]
     columns = names_of(given.columns)
     if given.columns is None:
