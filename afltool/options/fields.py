@@ -120,10 +120,10 @@ class Options:
 def checked(f: Field[Any], value: Any, name: str = "") -> Any:
     """The value of a field, as its type, in its range, one of its choices; or `UsageError`."""
     name, parse = name or f.name, f.metadata.get("parse")
-    if parse is not None and (is_parsed(value) or (value is None and f.default is None)):
+    if parse is not None and is_parsed(value):
         return value
     value = typed(input_type(f), name, value)
-    if parse is not None:
+    if parse is not None and value is not None:
         return parse(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not _inside(f, value):
         raise UsageError(f"{flag(name)} is {range_of(f) or 'a finite number'}; found {value}")
@@ -136,7 +136,10 @@ def checked(f: Field[Any], value: Any, name: str = "") -> Any:
 def input_type(f: Field[Any]) -> Any:
     """The type of what is given for a field: its own, or what its ``parse`` takes."""
     parse = f.metadata.get("parse")
-    return f.type if parse is None else next(iter(get_type_hints(parse).values()))
+    if parse is None:
+        return f.type
+    given = next(iter(get_type_hints(parse).values()))
+    return given | None if f.default is None else given
 
 
 def _inside(f: Field[Any], value: float) -> bool:
