@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +25,7 @@ from typer.testing import CliRunner
 
 import afltool
 from afltool import progress
+from afltool.errors import StoppedError
 
 COMMAND = Path(sys.executable).with_name("afltool")
 # Commands that are told to a user begin with `afltool`; tests run them as in an activated
@@ -139,6 +142,73 @@ def cli():
 def forget_stop() -> None:
     """Forget that a stop was asked for: a process that was asked ends, the tests' goes on."""
     progress._stop_reason = None
+
+
+class Watched:
+    """The progress of stages: ``begun`` holds (title, units, done before) of each task so far.
+
+    ``at(n, act)`` calls ``act`` once, when n units of a task are done: a moment under way.
+    """
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, int, int]] = []
+        self.done, self.moment, self.act = 0, 0, None
+
+    def __call__(self, title: str, total: int, unit: str, done: int) -> Watched:
+        self.begun.append((title, total, done))
+        self.done = done
+        return self
+
+    def advance(self, n: int = 1) -> None:
+        self.done += n
+        if self.act is not None and self.done >= self.moment:
+            act, self.act = self.act, None
+            act()
+
+    def finish(self) -> None: ...
+
+    def at(self, moment: int, act: Callable[[], object]) -> None:
+        self.moment, self.act = moment, act
+
+    @contextmanager
+    def stopped_at(self, moment: int):
+        """A request to stop comes when so many units are done, and ends the stage in the block."""
+        self.at(moment, lambda: progress.request_stop("a test"))
+        try:
+            with pytest.raises(StoppedError):
+                yield
+        finally:
+            forget_stop()
+
+    @contextmanager
+    def killed_at(self, moment: int):
+        """The stage in the block dies without cleaning up when so many units are done."""
+        self.at(moment, die)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+def die() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def watched():
+    """What stages of this process tell of their progress; see `Watched`."""
+    before, seen = progress._reporter, Watched()
+    progress.set_reporter(seen)
+    yield seen
+    progress.set_reporter(before)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """``small_blocks(rows, dim)``: rows of dim features are read so many at a time."""
+
+    def of(rows: int, dim: int) -> None:
+        monkeypatch.setattr("afltool.files.features.BLOCK_BYTES", 8 * dim * rows)
+
+    return of
 
 
 def installed(*args: Any, wait: bool = True, env: dict[str, str] | None = None, **options: Any):

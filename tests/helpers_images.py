@@ -7,9 +7,10 @@ import hashlib
 import io
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
@@ -44,6 +45,33 @@ def patterns(labels: np.ndarray, n_classes: int, size: int, seed: int) -> np.nda
     rng = np.random.default_rng(seed)
     pictures = [pattern(int(label), n_classes, size, rng) for label in labels]
     return np.array(pictures, dtype=np.uint8).reshape(len(labels), size, size, 3)
+
+
+@contextmanager
+def scarce_memory(most: int, full: Callable[[], Any], error: Exception | None = None):
+    """A device that takes ``most`` images at a time while it is ``full``; gives the sizes tried.
+
+    By a hook that PyTorch has for every module. A network is tried out before the work begins.
+    """
+    import torch
+
+    tried: list[int] = []
+    error = error or torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    def hook(module: object, given: tuple[Any, ...]) -> None:
+        if not full() or given[0].ndim != 4 or given[0].shape[1] != 3:
+            return
+        size = len(given[0])
+        if tried[-1:] != [size]:
+            tried.append(size)
+        if size > most:
+            raise error
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(hook)
+    try:
+        yield tried
+    finally:
+        handle.remove()
 
 
 # --- CIFAR ----------------------------------------------------------------------------------------

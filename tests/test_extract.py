@@ -7,24 +7,22 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 import torch
 import torchvision
-from conftest import forget_stop
-from helpers_images import write_imagefolder
+from helpers_images import scarce_memory, write_imagefolder
 from PIL import Image
 from torchvision import transforms
 
 import afltool
-from afltool import progress
 from afltool.errors import (
     InputError,
     InvalidDataError,
     MismatchError,
     OutputExistsError,
-    StoppedError,
     UsageError,
 )
 from afltool.files.features import open_features
@@ -32,6 +30,7 @@ from afltool.files.recipes import up_to_date
 from afltool.options.shards import Part, shard_of_job
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction import answers
+from afltool.sources.extraction.decoding import Decoder
 from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
 
@@ -135,30 +134,16 @@ def test_a_shard_that_cannot_be_is_refused(images, tmp_path, text):
         extract(images, tmp_path / "x.h5", shard=text)
 
 
-def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(images, tmp_path, monkeypatch, caplog):
+def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(images, tmp_path, watched, caplog):
     whole = extract(images, tmp_path / "whole.h5")
-    seen = []
-
-    def counting(self, index):
-        seen.append(index)
-        if len(seen) == 40:
-            progress.request_stop("a test")
-        return original(self, index)
-
-    original = stage._Job.decode
-    monkeypatch.setattr(stage._Job, "decode", counting)
     out = tmp_path / "stopped.h5"
-    try:
-        with pytest.raises(StoppedError, match="run the same command to go on"):
-            extract(images, out)
-    finally:
-        forget_stop()
+    with watched.stopped_at(24):
+        extract(images, out)
     assert not out.exists()
-    seen.clear()
     with caplog.at_level("INFO", logger="afltool"):
         extract(images, out)
-    assert 0 < len(seen) < 45, "nothing, or everything, was done again"
-    assert "of 45 images are done" in caplog.text
+    assert watched.begun[-1] == ("extract", 45, 24)
+    assert "24 of 45 images are done" in caplog.text
     assert afltool.info(out)["digest"] == afltool.info(whole)["digest"]
     assert not out.with_name(out.name + ".partial").exists()
 
@@ -178,44 +163,31 @@ def test_a_corrupt_image_is_named_or_left_out_and_counted(tmp_path):
     assert [s["row"] for s in skipped] == ["train/line/0002.png"]
 
 
-def test_a_stop_among_corrupt_images_loses_and_doubles_nothing(tmp_path, monkeypatch):
+def test_a_stop_among_corrupt_images_loses_and_doubles_nothing(tmp_path, watched):
     images = write_imagefolder(tmp_path / "images", per_class=10, splits=("train",))
     for i in (0, 5, 9):
         (images / "train" / "line" / f"{i:04d}.png").write_bytes(b"")
     whole, ids = values(extract(images, tmp_path / "whole.h5", skip_corrupt=True))
     assert len(ids) == 27
-    original = stage._Job.decode
-    for stop_at in (1, 13, 24):
-
-        def stopping(self, index, stop_at=stop_at):
-            if index == stop_at:
-                progress.request_stop("a test")
-            return original(self, index)
-
+    for stop_at in (8, 16, 24):
         out = tmp_path / f"{stop_at}.h5"
-        monkeypatch.setattr(stage._Job, "decode", stopping)
-        try:
-            with pytest.raises(StoppedError):
-                extract(images, out, skip_corrupt=True)
-        finally:
-            forget_stop()
-            monkeypatch.setattr(stage._Job, "decode", original)
+        with watched.stopped_at(stop_at):
+            extract(images, out, skip_corrupt=True)
         again, rest = values(extract(images, out, skip_corrupt=True))
+        assert watched.begun[-1] == ("extract", 30, stop_at)
         assert rest == ids
         assert np.array_equal(again, whole)
 
 
 def test_the_store_answers_the_second_time_and_knows_what_changes_a_feature(
-    images, tmp_path, monkeypatch
+    images, tmp_path, monkeypatch, watched
 ):
     monkeypatch.setenv("AFLTOOL_STORE", str(tmp_path / "store"))
     first = extract(images, None)
     before = first.stat().st_mtime_ns
-    monkeypatch.setattr(stage._Job, "run", None)  # a second extraction would fail
     assert extract(images, None) == first
     assert first.stat().st_mtime_ns == before
-    monkeypatch.undo()
-    monkeypatch.setenv("AFLTOOL_STORE", str(tmp_path / "store"))
+    assert len(watched.begun) == 1, "nothing is extracted a second time"
     paths = {first}
     for change in (
         {"image_size": 40},
@@ -231,14 +203,14 @@ def test_the_store_answers_the_second_time_and_knows_what_changes_a_feature(
     assert extract(images, None, batch_size=4) == first, "a batch size is recorded, not a key"
 
 
-def test_a_file_beside_a_store_is_a_link_to_the_features_in_it(images, tmp_path, monkeypatch):
+def test_a_file_beside_a_store_is_a_link_to_the_features_in_it(images, tmp_path, watched):
     store, file = tmp_path / "store", tmp_path / "new" / "a.h5"
     assert extract(images, file, store=store) == file
     kept = next(store.glob("*.h5"))
     assert kept.samefile(file)
-    monkeypatch.setattr(stage._Job, "run", None)  # a second extraction would fail
     assert extract(images, tmp_path / "b.h5", store=store).samefile(kept)
     assert extract(images, file, store=store) == file
+    assert len(watched.begun) == 1, "nothing is extracted a second time"
     with pytest.raises(OutputExistsError, match="made differently"):
         extract(images, file, store=store, seed=1)
 
@@ -281,14 +253,10 @@ def test_what_was_done_is_written_down(images, tmp_path):
     assert found["classes"] == ["circle", "line", "square"]
 
 
-def test_features_beyond_the_range_name_the_images(images, tmp_path, monkeypatch):
-    from afltool.sources.backbones import inference
-
-    start = inference.start_inference
-    monkeypatch.setattr(inference, "start_inference", lambda *args: lambda: start(*args)() * 1e4)
+def test_features_beyond_the_range_name_the_images(images, tmp_path):
     message = r"images .*train/circle/0000\.png to .*--fraction-bits \d+ would hold it"
     with pytest.raises(InvalidDataError, match=message):
-        extract(images, tmp_path / "a.h5")
+        extract(images, tmp_path / "a.h5", node="penultimate*1024")
     assert not (tmp_path / "a.h5").exists()
 
 
@@ -306,21 +274,15 @@ def test_a_batch_size_of_nothing_is_refused(images, tmp_path):
 # --- what a store remembers -----------------------------------------------------------------------
 
 
-@pytest.fixture
-def settled(monkeypatch):
-    """Files made a moment ago count as if they had been there for long."""
-    monkeypatch.setattr(answers, "SETTLED_NS", -(10**18))
+def settle(folder):
+    """Wait until no file in the folder was changed a moment ago."""
+    newest = max(path.stat().st_ctime_ns for path in folder.rglob("*"))
+    time.sleep(max(0.0, (newest + answers.SETTLED_NS - time.time_ns()) / 1e9 + 0.05))
 
 
-def forbid_the_long_way(monkeypatch):
-    def fail(self):
-        raise AssertionError("the recipe was made anew")
-
-    monkeypatch.setattr("afltool.sources.extraction.request.Asked.recipe", fail)
-
-
-def test_the_second_answer_needs_no_pytorch(images, tmp_path, settled):
+def test_the_second_answer_needs_no_pytorch(images, tmp_path):
     store = tmp_path / "store"
+    settle(images)
     first = extract(images, None, store=store)
     code = (
         "import sys, afltool; print(afltool.extract('resnet18', sys.argv[1], 'train', "
@@ -334,9 +296,7 @@ def test_the_second_answer_needs_no_pytorch(images, tmp_path, settled):
     assert done.stdout.strip() == str(first)
 
 
-def test_a_remembered_answer_is_of_the_same_weights_images_and_options(
-    tmp_path, monkeypatch, settled
-):
+def test_a_remembered_answer_is_of_the_same_weights_images_and_options(tmp_path, monkeypatch):
     images = write_imagefolder(tmp_path / "images", per_class=2, splits=("train",))
     for seed in (0, 1):
         torch.manual_seed(seed)
@@ -344,22 +304,30 @@ def test_a_remembered_answer_is_of_the_same_weights_images_and_options(
     weights, store = tmp_path / "w.pth", tmp_path / "store"
     shutil.copy(tmp_path / "0.pth", weights)
     options = {"weights": str(weights), "store": store}
+    settle(tmp_path)
     first = extract(images, None, **options)
+
+    def remembered():
+        return {entry.name: entry.stat().st_ino for entry in (store / "index").iterdir()}
+
+    before = remembered()
+    assert extract(images, None, **options) == first
+    assert remembered() == before, "the recipe was made anew"
+    for change in ({"plain": True}, {"limit": 3}):
+        assert extract(images, None, **{**options, **change}) != first
+    assert len(remembered()) == 3
+    distribution = tmp_path / "site" / "timm-0.0.dist-info"
+    distribution.mkdir(parents=True)
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: timm\nVersion: 0.0\n")
     with monkeypatch.context() as patch:
-        forbid_the_long_way(patch)
+        patch.syspath_prepend(tmp_path / "site")
         assert extract(images, None, **options) == first
-        for change in ({"node": "layer1"}, {"plain": True}, {"limit": 3}, {"image_size": 33}):
-            with pytest.raises(AssertionError, match="made anew"):
-                extract(images, None, **{**options, **change})
+    assert len(remembered()) == 4, "with another version of a package the recipe is made anew"
     times = weights.stat()
     weights.write_bytes((tmp_path / "1.pth").read_bytes())
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert weights.stat().st_size == times.st_size, "the premise: size and mtime are the same"
     assert extract(images, None, **options) != first
-    monkeypatch.setattr(answers, "version", lambda package: "another")
-    forbid_the_long_way(monkeypatch)
-    with pytest.raises(AssertionError, match="made anew"):
-        extract(images, None, **options)
 
 
 def test_files_changed_a_moment_ago_are_not_trusted(tmp_path):
@@ -370,7 +338,8 @@ def test_files_changed_a_moment_ago_are_not_trusted(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"{}", b"\xff"])
-def test_a_damaged_entry_costs_time_only(images, tmp_path, settled, damage):
+def test_a_damaged_entry_costs_time_only(images, tmp_path, damage):
+    settle(images)
     first = extract(images, None, store=tmp_path)
     (entry,) = (tmp_path / "index").iterdir()
     entry.write_bytes(damage)
@@ -378,7 +347,8 @@ def test_a_damaged_entry_costs_time_only(images, tmp_path, settled, damage):
     assert entry.read_bytes() != damage
 
 
-def test_a_lost_file_is_made_again_and_a_damaged_one_is_not_answered(images, tmp_path, settled):
+def test_a_lost_file_is_made_again_and_a_damaged_one_is_not_answered(images, tmp_path):
+    settle(images)
     first = extract(images, None, store=tmp_path)
     digest = afltool.info(first)["digest"]
     first.unlink()
@@ -446,30 +416,13 @@ def test_tasks_of_a_job_make_the_shards_of_the_whole(images, tmp_path, monkeypat
 # --- what can go wrong under way ------------------------------------------------------------------
 
 
-def scarce_memory(monkeypatch, most, error=torch.OutOfMemoryError):
-    """A device that takes ``most`` images at a time; the sizes that were tried."""
-    from afltool.sources.backbones import inference
-
-    start, tried = inference.start_inference, []
-
-    def limited(module, batch, *more):
-        tried.append(len(batch))
-        if len(batch) > most:
-            raise error("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return start(module, batch, *more)
-
-    monkeypatch.setattr(inference, "start_inference", limited)
-    return tried
-
-
 def test_a_full_device_halves_the_batch_says_so_and_writes_it_down(
-    images, tmp_path, monkeypatch, caplog
+    images, tmp_path, caplog, watched
 ):
     whole, ids = values(extract(images, tmp_path / "whole.h5"))
-    tried = scarce_memory(monkeypatch, 5)
-    path = extract(images, tmp_path / "halved.h5", batch_size=22)
-    assert tried[:3] == [22, 11, 5]
-    assert set(tried[2:]) == {5}, "the smaller size is kept, every step has it"
+    with scarce_memory(5, lambda: len(watched.begun) > 1) as tried:
+        path = extract(images, tmp_path / "halved.h5", batch_size=22)
+    assert tried == [22, 11, 5], "the smaller size is kept, every step has it"
     halved, same = values(path)
     assert same == ids
     assert np.abs(halved.astype(int) - whole).max() <= 1
@@ -478,71 +431,64 @@ def test_a_full_device_halves_the_batch_says_so_and_writes_it_down(
     assert (found["batch_size"], found["batch_sizes"]) == (5, [[0, 5]])
 
 
-def test_memory_that_fills_up_later_is_told_from_which_image_on(images, tmp_path, monkeypatch):
-    from afltool.sources.backbones import inference
-
-    start, calls = inference.start_inference, []
-
-    def filling(module, batch, *more):
-        calls.append(len(batch))
-        if len(calls) > 4 and len(batch) == 8:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return start(module, batch, *more)
-
-    monkeypatch.setattr(inference, "start_inference", filling)
-    path = extract(images, tmp_path / "a.h5")
+def test_memory_that_fills_up_later_is_told_from_which_image_on(images, tmp_path, watched):
+    error = RuntimeError("DefaultCPUAllocator: can't allocate memory")
+    with scarce_memory(4, lambda: watched.done >= 24, error):
+        path = extract(images, tmp_path / "a.h5")
     assert afltool.info(path)["provenance"]["batch_sizes"] == [[0, 8], [32, 4]]
 
 
-def test_a_device_too_small_for_one_image_ends_with_a_message(images, tmp_path, monkeypatch):
-    scarce_memory(monkeypatch, 0)
-    with pytest.raises(InputError, match=r"out of memory on cpu with a single image .*--device"):
+def test_a_device_too_small_for_one_image_ends_with_a_message(images, tmp_path, watched):
+    message = r"out of memory on cpu with a single image .*--device"
+    with scarce_memory(0, lambda: watched.begun), pytest.raises(InputError, match=message):
         extract(images, tmp_path / "a.h5")
     assert not (tmp_path / "a.h5").exists()
 
 
-def test_another_failure_is_not_taken_for_a_full_device(images, tmp_path, monkeypatch):
-    tried = scarce_memory(monkeypatch, 5, error=lambda text: RuntimeError("device-side assert"))
-    with pytest.raises(RuntimeError, match="assert"):
+def test_another_failure_is_not_taken_for_a_full_device(images, tmp_path, watched):
+    failure = RuntimeError("device-side assert")
+    scarce = scarce_memory(5, lambda: watched.begun, failure)
+    with scarce as tried, pytest.raises(RuntimeError, match="assert"):
         extract(images, tmp_path / "a.h5")
     assert tried == [8]
 
 
-def test_a_thread_that_fails_loses_nothing_that_was_done(images, tmp_path, monkeypatch, caplog):
-    whole = extract(images, tmp_path / "whole.h5")
-    original = stage._Job.decode
-
-    def failing(self, index):
+def test_a_thread_that_fails_is_told_with_its_image():
+    def decode(index):
         if index == 30:
             raise RuntimeError("the codec's arena is gone")
-        return original(self, index)
+        return torch.zeros(3, 4, 4)
 
-    monkeypatch.setattr(stage._Job, "decode", failing)
+    batches = Decoder(decode, 4, 8, 2, pinned=False).batches(range(45))
+    assert [next(batches).indices.stop for _ in range(3)] == [8, 16, 24]
     with pytest.raises(InputError, match=r"failed at image 30 \(RuntimeError: .*run the same"):
+        next(batches)
+
+
+def test_an_image_that_is_gone_under_way_loses_nothing_that_was_done(tmp_path, watched):
+    images = write_imagefolder(tmp_path / "images", per_class=20, splits=("train",))
+    whole = extract(images, tmp_path / "whole.h5")
+    last, away = images / "train" / "square" / "0019.png", tmp_path / "away.png"
+    watched.at(8, lambda: last.rename(away))
+    with pytest.raises(InputError, match=r"0019\.png"):
         extract(images, tmp_path / "a.h5")
-    monkeypatch.setattr(stage._Job, "decode", original)
-    with caplog.at_level("INFO", logger="afltool"):
-        extract(images, tmp_path / "a.h5")
-    assert "16 of 45 images are done" in caplog.text
+    away.rename(last)
+    extract(images, tmp_path / "a.h5")
+    assert watched.begun[-1] == ("extract", 60, 48)
     assert afltool.info(tmp_path / "a.h5")["digest"] == afltool.info(whole)["digest"]
 
 
-def test_whole_chunks_are_committed_whatever_is_skipped(tmp_path, monkeypatch):
+def test_whole_chunks_are_committed_whatever_is_skipped(tmp_path, monkeypatch, watched):
     """Three rows are missing early on, so that no batch ends where a chunk does; one is all bad."""
     images = write_imagefolder(tmp_path / "images", per_class=100, size=8, splits=("train",))
     bad = [0, 5, 9, *range(16, 24)]
     for i in bad:
         (images / "train" / "circle" / f"{i:04d}.png").write_bytes(b"")
-    committed, original = [], stage._Job.commit
-
-    def noting(self, writer):
-        committed.append((writer.rows, len(self.skipped)))
-        return original(self, writer)
-
     monkeypatch.setattr(stage, "COMMIT_SECONDS", 0)
-    monkeypatch.setattr(stage._Job, "commit", noting)
+    with watched.killed_at(290):
+        extract(images, tmp_path / "a.h5", skip_corrupt=True)
     found, ids = values(extract(images, tmp_path / "a.h5", skip_corrupt=True))
-    assert committed == [(256, 11), (289, 11)]
+    assert watched.begun[-1] == ("extract", 300, 256 + 11)
     assert len(found) == len(ids) == 289
     assert ids[0] == b"train/circle/0001.png"
 

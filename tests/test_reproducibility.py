@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from helpers_images import patterns
+from helpers_images import patterns, scarce_memory
 from PIL import Image
 
 from afltool.math.fixedpoint import encode
@@ -136,23 +136,14 @@ def test_a_gpu_in_fp32_differs_by_last_bits(resnet18, pixels, reference):
 
 @needs_gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path):
+def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path, watched):
     """Runs where there is CUDA: pinned batches, copies in the background, full memory halved."""
     import afltool
-    from afltool.sources.backbones import inference
 
     options = {"weights": "random", "image_size": 32, "precision": precision, "limit": 200}
     whole = afltool.extract("resnet18", "digits", "test", tmp_path / "a.h5", device="cuda",
                             batch_size=64, **options)  # fmt: skip
-    start = inference.start_inference
-
-    def limited(module, batch, *more):
-        if len(batch) > 16:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return start(module, batch, *more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inference, "start_inference", limited)
+    with scarce_memory(16, lambda: len(watched.begun) > 1):
         halved = afltool.extract("resnet18", "digits", "test", tmp_path / "b.h5", device="cuda",
                                  batch_size=64, **options)  # fmt: skip
     assert afltool.info(halved)["provenance"]["batch_size"] == 16
