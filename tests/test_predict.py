@@ -9,18 +9,16 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import embeddings, forget_stop, installed
+from conftest import embeddings, installed
 from damage import forge
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool import progress
 from afltool.errors import (
     InputError,
     InvalidDataError,
     MismatchError,
     OutputExistsError,
-    StoppedError,
     UsageError,
 )
 from afltool.files.features import open_features
@@ -199,22 +197,11 @@ def photos(tmp_path_factory):
     return at
 
 
-@pytest.fixture(autouse=True)
-def built_once(monkeypatch):
-    """Most of a short prediction is the building of the network: equal ones are built once."""
-    build = stage.network_of
-
-    def kept(head, header, o):
-        how = (o.weights, o.seed, o.batch_size)
-        key = json.dumps([header["space"], how], sort_keys=True)
-        if key not in NETWORKS:
-            NETWORKS[key] = build(head, header, o)
-        return NETWORKS[key]
-
-    monkeypatch.setattr(stage, "network_of", kept)
-
-
-NETWORKS = {}
+@pytest.fixture
+def small_steps(monkeypatch):
+    """Images are scored, and what is done is committed, a few at a time."""
+    monkeypatch.setattr(scoring, "IMAGES", 4)
+    monkeypatch.setattr(stage, "COMMIT_SECONDS", 0)
 
 
 def copied(photos, tmp_path):
@@ -310,8 +297,7 @@ def test_the_table_that_names_the_images_is_never_written(photos, tmp_path, cli)
     assert listed.read_text() == before
 
 
-def test_a_corrupt_image_ends_it_or_has_a_row(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(scoring, "IMAGES", 4)
+def test_a_corrupt_image_ends_it_or_has_a_row(photos, tmp_path, small_steps):
     folder, head, out = copied(photos, tmp_path), photos / "head.h5", tmp_path / "p.csv"
     (folder / "line" / "0003.png").write_bytes(b"no picture")
     with pytest.raises(InvalidDataError, match=r"0003\.png: expected one of.*--on-error row"):
@@ -359,14 +345,14 @@ def test_files_that_are_no_images_or_not_there(photos, tmp_path, cli):
     assert {p.name for p in tmp_path.iterdir()} == {"notes.txt", "empty", "p.csv"}
 
 
-def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path, monkeypatch):
-    head, images = photos / "head.h5", photos / "images" / "test"
-    monkeypatch.setattr(scoring, "image_source", None)
+def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path):
+    head, images = photos / "head.h5", tmp_path / "images"
+    images.mkdir()
+    (images / "a.png").write_bytes(b"who reads this complains")
     with pytest.raises(MismatchError, match=r"weights is '.*--weights FILE, or --weights random"):
         afltool.predict(head, images, tmp_path / "p.csv", weights="random", seed=1, batch_size=8)
     space = read_header(head)["space"]
     for change, words in (
-        ({"backbone": "resnet34"}, "weights is"),
         (
             {"node": "output of layer3, averaged over positions"},
             "dim is 256 in this network, 512 in the head",
@@ -384,105 +370,67 @@ def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path, m
         other = forge(head, tmp_path / "other.h5", {"space": {**space, **broken}})
         with pytest.raises((InputError, UsageError)):
             afltool.predict(other, images, tmp_path / "p.csv", **HOW)
-    assert [p.name for p in tmp_path.iterdir()] == ["other.h5"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["images", "other.h5"]
 
 
 # ---------------------------------------------------------------- interruptions
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_it_goes_on_after_a_stop_to_the_same_bytes(kind, photos, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(scoring, "IMAGES", 4)
-    monkeypatch.setattr(stage, "COMMIT_SECONDS", 0)
+def test_it_goes_on_after_a_stop_to_the_same_bytes(kind, photos, tmp_path, watched, small_steps):
     folder, head = photos / "images" / "test", photos / "head.h5"
     options = {"scores": True, "top": 2, "on_error": "row", **HOW}
     whole, out = tmp_path / f"whole.{kind}", tmp_path / f"p.{kind}"
     expected = afltool.predict(head, folder, whole, **options)
-    seen, decode = [], scoring.Network.decode
-
-    def stopping(self, pictures, index):
-        seen.append(index)
-        if index == stop_at:
-            progress.request_stop("a test")
-        return decode(self, pictures, index)
-
-    monkeypatch.setattr(scoring.Network, "decode", stopping)
-    # Batches are decoded ahead, so most of the work is in flight when the last one is.
-    monkeypatch.setattr("afltool.sources.extraction.decoding.AHEAD", 1)
-    for moment in (17, 33):
-        stop_at = moment
-        with pytest.raises(StoppedError):
+    for moment in (8, 24):
+        with watched.stopped_at(moment):
             afltool.predict(head, folder, out, **options)
-        forget_stop()
         assert not out.exists()
-    seen.clear()
-    stop_at = -1
-    with caplog.at_level("INFO", logger="afltool"):
-        said = afltool.predict(head, folder, out, **options)
-    assert 0 < len(seen) < 36
-    assert "of 36 are done" in caplog.text
+    said = afltool.predict(head, folder, out, **options)
+    assert watched.begun[-1] == ("predict", 36, 24)
     assert out.read_bytes() == whole.read_bytes()
     assert {**said, "path": ""} == {**expected, "path": ""}
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_killed_run_goes_on_behind_what_it_committed(road, tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_behind_what_it_committed(
+    road, tmp_path, watched, small_steps, small_blocks
+):
     """Rows behind the last commit, even half a row, do not count."""
     big = afltool.import_embeddings(embeddings(tmp_path / "x.npz", 3000), tmp_path / "x.h5")
-    monkeypatch.setattr("afltool.files.features.BLOCK_BYTES", 256 * 8 * 8)
+    small_blocks(256, 8)
     whole, out = tmp_path / "whole.csv", tmp_path / "p.csv"
     afltool.predict(road.head, big, whole)
-    scored, original = [], scoring.Scorer.rows
-    monkeypatch.setattr(stage, "COMMIT_SECONDS", 0)
-
-    def dying(self, block):
-        scored.append(len(block.names))
-        if len(scored) == 5:
-            monkeypatch.setattr(stage, "COMMIT_SECONDS", 1000)
-        if len(scored) == 8:
-            raise KeyboardInterrupt
-        return original(self, block)
-
-    monkeypatch.setattr(scoring.Scorer, "rows", dying)
-    with pytest.raises(KeyboardInterrupt):
+    with watched.killed_at(5 * 256):
         afltool.predict(road.head, big, out)
     partial = tmp_path / "p.csv.partial"
+    assert len(partial.read_bytes().splitlines()) > 4 * 256 + 1, "the premise"
     with partial.open("ab") as file:
         file.write(b"half a r")
     assert not out.exists()
-    scored.clear()
-    monkeypatch.setattr(stage, "COMMIT_SECONDS", 1000)
-    scored.extend([0] * 20)
     afltool.predict(road.head, big, out)
-    assert len(scored) == 20 + 12 - 4, "four of twelve blocks were committed"
+    assert watched.begun[-1] == ("predict", 3000, 4 * 256), "four of twelve blocks were committed"
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_another_run_or_a_damaged_one_is_not_continued(road, tmp_path, monkeypatch):
+def test_another_run_or_a_damaged_one_is_not_continued(road, tmp_path, watched):
     out, head = tmp_path / "p.csv", road.head
     whole = tmp_path / "whole.csv"
     afltool.predict(head, road.test, whole)
     partial, note = tmp_path / "p.csv.partial", tmp_path / "p.csv.progress"
 
     def interrupted(**options):
-        with monkeypatch.context() as patch:
-            patch.setattr(stage, "COMMIT_SECONDS", 0)
-            patch.setattr(progress, "stop_point", lambda: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                afltool.predict(head, road.test, out, **options)
+        with watched.stopped_at(200):
+            afltool.predict(head, road.test, out, **options)
         assert partial.exists()
         assert note.exists()
 
     def resumed():
-        begun, text = [], whole.read_bytes()
-        original = scoring.Scorer.resume
-        with monkeypatch.context() as patch:
-            patch.setattr(scoring.Scorer, "resume",
-                          lambda self, state: begun.append(1) or original(self, state))  # fmt: skip
-            afltool.predict(head, road.test, out)
+        text = whole.read_bytes()
+        afltool.predict(head, road.test, out)
         assert out.read_bytes() == text
         out.unlink()
-        return bool(begun)
+        return watched.begun[-1][2] > 0
 
     interrupted()
     assert resumed()
