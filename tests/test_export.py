@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from hashlib import sha256
-from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,25 +40,24 @@ def in_torch(model, given):
         return model.named(model.module(torch.from_numpy(given)))
 
 
+class Stub:
+    """A packer whose files are the module itself: what packing takes is slow."""
+
+    def pack(self, model):
+        return model.text().encode()
+
+    def run(self, data, model, given):
+        return in_torch(model, given)
+
+
 @pytest.fixture
 def packed(monkeypatch):
-    """A stand-in for the packers, whose files are the module itself: what packing takes is slow."""
-
-    class Stub:
-        @staticmethod
-        def need():
-            pass
-
-        @staticmethod
-        def pack(model):
-            return model.text().encode()
-
-        @staticmethod
-        def run(data, model, given):
-            return in_torch(model, given)
-
-    monkeypatch.setattr("afltool.stages.export.format_of", lambda path: Stub)
-    return Stub
+    """The packer of every format, a `Stub`, by the line that a format has."""
+    stub = Stub()
+    monkeypatch.setitem(sys.modules, "afltool.exporting.stub", stub)
+    for end in (".onnx", ".pt2"):
+        monkeypatch.setitem(exporting.FORMATS, end, ("stub", ()))
+    return stub
 
 
 def test_arrays_as_safetensors_are_the_heads(road, tmp_path, cli):
@@ -116,7 +116,7 @@ def test_a_program_of_torch_needs_no_afltool(road, tmp_path):
     assert json.loads(extra["afltool.json"])["head"]["name"] == "linear"
 
 
-def test_a_file_that_differs_gets_no_name(road, tmp_path, cli, packed, monkeypatch):
+def test_a_file_that_differs_gets_no_name(road, tmp_path, cli, packed):
     """A packer that is off by more than the tolerance, that flips a class, that refuses less."""
 
     def off(amount):
@@ -126,10 +126,10 @@ def test_a_file_that_differs_gets_no_name(road, tmp_path, cli, packed, monkeypat
 
         return run
 
-    monkeypatch.setattr(packed, "run", off(1e-8))
+    packed.run = off(1e-8)
     assert cli("export", road.head, "-o", tmp_path / "m.pt2").exit_code == 0
     (tmp_path / "m.pt2").unlink()
-    monkeypatch.setattr(packed, "run", off(1e-5))
+    packed.run = off(1e-5)
     done = cli("export", road.head, "-o", tmp_path / "m.pt2", "--card", tmp_path / "c.md")
     assert done.exit_code == NUMERICAL
     assert "m.pt2 was not written" in done.stderr
@@ -139,14 +139,14 @@ def test_a_file_that_differs_gets_no_name(road, tmp_path, cli, packed, monkeypat
         found = in_torch(model, given)
         return {**found, "predicted": np.where(found["predicted"] == 1, 2, found["predicted"])}
 
-    monkeypatch.setattr(packed, "run", flipped)
+    packed.run = flipped
     assert "predicts other classes" in cli("export", road.head, "-o", tmp_path / "m.pt2").stderr
 
     def careless(data, model, given):
         found = in_torch(model, given)
         return {**found, "predicted": np.maximum(found["predicted"], 0)}
 
-    monkeypatch.setattr(packed, "run", careless)
+    packed.run = careless
     assert "refuses 0 rows" in cli("export", road.head, "-o", tmp_path / "m.pt2").stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -243,20 +243,16 @@ def test_a_head_that_is_not_solved_is_refused(road, tmp_path, cli):
 
 @pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime", "safetensors"])
 def test_a_missing_package_is_named_before_any_work(road, tmp_path, cli, monkeypatch, package):
-    here = {name: find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime", "safetensors")}
-    monkeypatch.setattr(
-        exporting, "find_spec", lambda name: here[name] if name != package else None
-    )
+    monkeypatch.setitem(sys.modules, package, None)
     end = "safetensors" if package == "safetensors" else "onnx"
     done = cli("export", tmp_path / "none.h5", "-o", tmp_path / f"m.{end}")
     assert done.exit_code == USAGE
     assert f"needs {package}: pip install 'afltool[export]'" in done.stderr
 
 
-def test_a_model_too_large_for_one_message_is_refused_as_onnx(road, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_files, "MOST", 100)
-    with pytest.raises(UsageError, match=r"export it as \.pt2 or \.safetensors"):
-        afltool.export(road.head, tmp_path / "m.onnx")
+def test_a_model_too_large_for_one_message_is_refused_as_onnx():
+    with pytest.raises(UsageError, match=r"2.1 GB of numbers.*export it as \.pt2 or \.safetensors"):
+        onnx_files.pack(SimpleNamespace(bytes=lambda: 2**31))
 
 
 def test_an_arithmetic_that_a_graph_has_not_is_refused(tmp_path):

@@ -225,11 +225,11 @@ def test_the_digest_of_an_unsolved_head_is_its_options_without_gamma():
     assert make_head("linear", {"intercept": True}).digest() != plain.digest()
 
 
-def test_rows_and_sums_that_do_not_fit_into_memory_are_refused(monkeypatch):
+def test_rows_and_sums_that_do_not_fit_into_memory_are_refused(free_memory):
     head = make_head("linear").bind(30, 2)
     block = FixedPoint(np.zeros((3, 30), np.int16), 9), np.zeros(3, np.int64)
     total = head.gather([block])[0]
-    monkeypatch.setattr("afltool.cache.memory.available", lambda: 10_000)
+    free_memory(10_000)
     with pytest.raises(NumericalError, match="the gram of 30 features needs about"):
         head.gather([block])
     with pytest.raises(NumericalError, match="a linear system of 30 unknowns needs about"):

@@ -17,6 +17,7 @@ from afltool.errors import UsageError
 from afltool.math.metrics.figures import (
     BINS,
     FIGURES,
+    POINTS,
     Scored,
     areas,
     ece,
@@ -132,15 +133,14 @@ def test_ece_of_a_calibrated_and_of_a_boastful_head():
     assert bins["accuracy"][10] == pytest.approx(0.7)
 
 
-def test_the_roc_curve_is_scikit_learns(monkeypatch):
+def test_the_roc_curve_is_scikit_learns():
     rows = scored(n=150)
     curve = roc(rows, 1)
     false, true, _ = theirs.roc_curve(rows.y == 1, rows.scores[:, 1], drop_intermediate=False)
     np.testing.assert_allclose(curve["false_positive"], false)
     np.testing.assert_allclose(curve["true_positive"], true)
-    monkeypatch.setattr("afltool.math.metrics.figures.POINTS", 20)
-    thin = roc(rows, 1)
-    assert len(thin["true_positive"]) == 20
+    thin = roc(scored(n=900), 1)
+    assert len(thin["true_positive"]) == POINTS
     assert (thin["true_positive"][0], thin["true_positive"][-1]) == (0, 1)
 
 

@@ -10,7 +10,6 @@ from problems import sums, total
 from rounds_of_heads import absorb, report_of
 from sklearn.linear_model import Ridge
 
-from afltool.cache import memory
 from afltool.errors import NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.projections import projection
@@ -84,11 +83,11 @@ def test_it_comes_back_from_its_arrays():
     assert make_head("random-features").restore("gram", {}).phase() == "gram"
 
 
-def test_a_solve_that_does_not_fit_is_refused(monkeypatch):
+def test_a_solve_that_does_not_fit_is_refused(free_memory):
     X, y = rows()
     head = make_head("random-features", {"width": WIDTH}).bind(D, C)
     whole = replace(sums(head, X, y), context=Context({"fraction_bits": None}))
-    monkeypatch.setattr(memory, "available", lambda: 1000)
+    free_memory(1000)
     with pytest.raises(NumericalError, match="linear system of 20 unknowns needs about"):
         absorb(head, whole)
 
@@ -183,8 +182,8 @@ def test_fixed_needs_fixed_point_rows(name, more):
         sums(head, X, y)
 
 
-def test_a_gram_beyond_the_memory_is_refused_before_rows_are_read(monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 10**6)
+def test_a_gram_beyond_the_memory_is_refused_before_rows_are_read(free_memory):
+    free_memory(10**6)
     head = make_head("random-features", {"width": 1000}).bind(D, C)
     for ask in (lambda: head.options.check_room(D), lambda: head.gather(iter(()))):
         with pytest.raises(NumericalError, match=r"gram of 1000 features needs .*smaller --width"):

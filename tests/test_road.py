@@ -65,8 +65,7 @@ def test_the_partitions_that_must_agree_are_really_different(rows, tmp_path, sch
 
 
 @pytest.mark.slow
-def test_a_thousand_client_files_add_up_to_the_pooled_total(rows, pooled, tmp_path, monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _: None)  # 2,000 times: most of the time taken
+def test_a_thousand_client_files_add_up_to_the_pooled_total(rows, pooled, tmp_path):
     dealt = afltool.partition(rows, tmp_path / "c.h5", scheme="dirichlet", alpha=0.01, clients=1000)
     stats = afltool.local_stats(rows, "linear", tmp_path / "stats", partition=dealt)
     assert len(list(stats.iterdir())) == 1000
@@ -77,10 +76,10 @@ def test_a_thousand_client_files_add_up_to_the_pooled_total(rows, pooled, tmp_pa
 
 @pytest.mark.parametrize("buffer", [10**9, 24 * 300, 1])
 def test_neither_blocks_nor_groups_of_clients_change_anything(
-    rows, pooled, tmp_path, monkeypatch, buffer
+    rows, pooled, tmp_path, monkeypatch, small_blocks, buffer
 ):
     """Rows in blocks of 256; all clients in one group, some in each, every client on its own."""
-    monkeypatch.setattr("afltool.files.features.BLOCK_BYTES", 8 * 12 * 256)
+    small_blocks(256, 12)
     monkeypatch.setattr("afltool.files.client_rows.BUFFER_BYTES", buffer)
     dealt = afltool.partition(rows, tmp_path / "c.h5", clients=10, **SCHEMES["dirichlet"])
     total = afltool.local_stats(rows, "linear", tmp_path / "t.h5", partition=dealt, sum=True)

@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from cache_damage import KINDS, damaged
+from conftest import forget_stop
 from typer.testing import CliRunner
 
 import afltool
+from afltool import progress
 from afltool.cli.app import app
 from afltool.files.heads import load_head
 from afltool.files.partitions import load_partition
@@ -380,12 +382,13 @@ def test_a_head_is_evaluated_if_it_holds_a_round_that_is_not_known(data, each_ro
     assert after == [f"weights-{t}" for t in range(6)]
 
 
-def test_an_evaluation_stops_when_it_is_asked_to(data, each_round, monkeypatch):
-    from afltool import progress
-
-    monkeypatch.setattr(progress, "_stop_reason", "SIGTERM")
-    with pytest.raises(afltool.errors.StoppedError, match="stopped on SIGTERM"):
-        afltool.evaluate(each_round[0] / "05-head-13.h5", data / "test.h5")
+def test_an_evaluation_stops_when_it_is_asked_to(data, each_round):
+    progress.request_stop("SIGTERM")
+    try:
+        with pytest.raises(afltool.errors.StoppedError, match="stopped on SIGTERM"):
+            afltool.evaluate(each_round[0] / "05-head-13.h5", data / "test.h5")
+    finally:
+        forget_stop()
 
 
 def test_a_run_tells_every_round(data, each_round):

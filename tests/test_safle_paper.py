@@ -10,7 +10,6 @@ from rounds_of_heads import report_of
 from test_safle import CLASSES, DIM, explicit, made, rows, solved
 
 import afltool
-from afltool.cache import memory
 from afltool.errors import NumericalError, UsageError
 from afltool.heads import OPTIONS, make_head
 from afltool.math.codes import one_hot
@@ -61,8 +60,8 @@ def test_files_of_before_say_what_they_said():
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_the_largest_that_fits_is_named_and_fits(monkeypatch, raw):
-    monkeypatch.setattr(memory, "available", lambda: 10**9)
+def test_the_largest_that_fits_is_named_and_fits(free_memory, raw):
+    free_memory(10**9)
     wide = OPTIONS["safle"](preset="paper", with_linear=raw)
     with pytest.raises(NumericalError, match=r"at most (\d+) can be solved for here, D = \d+") as e:
         wide.check_room(512)
@@ -72,24 +71,23 @@ def test_the_largest_that_fits_is_named_and_fits(monkeypatch, raw):
     OPTIONS["safle"](preset="paper", with_linear=raw, experts=most).check_room(512)
     with pytest.raises(NumericalError, match=r"--experts"):
         OPTIONS["safle"](preset="paper", with_linear=raw, experts=most + 1).check_room(512)
-    monkeypatch.setattr(memory, "available", lambda: 1000)
+    free_memory(1000)
     with pytest.raises(NumericalError, match=r"use fewer --experts or a smaller --group-size"):
         wide.check_room(512)
 
 
-def test_a_run_that_cannot_be_solved_reads_no_row(road, tmp_path, cli, monkeypatch):
+def test_a_run_that_cannot_be_solved_reads_no_row(road, tmp_path, cli, free_memory):
     words = [
         "run", "--train-features", road.train, "--test-features", road.test, "--partition",
         road.clients, "--head", "safle", "--preset", "paper", "-o", tmp_path / "RUN",
     ]  # fmt: skip
-    free = memory.available
-    monkeypatch.setattr(memory, "available", lambda: 10**6)
+    free_memory(10**6)
     done = cli(*words)
     assert done.exit_code == 5
     assert "416 columns" in done.stderr  # 8 features, 64 digits, 13 codes
     assert "at most 9 can be solved for here, D = 288" in done.stderr
     assert not list((tmp_path / "RUN").glob("04-*"))
-    monkeypatch.setattr(memory, "available", free)
+    free_memory(10**9)
     done = cli(*words)
     assert done.exit_code == 0, done.stderr
     summary = json.loads((tmp_path / "RUN" / "summary.json").read_text())

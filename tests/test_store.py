@@ -100,8 +100,8 @@ def test_features_come_back_as_they_were_written(tmp_path, dtype):
     assert verify(path)["digest"] == f.header["digest"]
 
 
-def test_block_reading_equals_whole_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr("afltool.files.features.BLOCK_BYTES", 8 * D * 256)
+def test_block_reading_equals_whole_reading(tmp_path, small_blocks):
+    small_blocks(256, D)
     path = tmp_path / "f.h5"
     write(path, n=1000)
     with open_features(path) as f:

@@ -57,9 +57,8 @@ def split(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch):
-    monkeypatch.setattr(feature_files, "BLOCK_BYTES", 8 * 24 * 512)  # 6 blocks of 512 rows
-    monkeypatch.setattr("os.fsync", lambda _: None)  # the disk would take most of the time
+def _small_blocks(small_blocks):
+    small_blocks(512, 24)  # 6 blocks
 
 
 def run(split, out, name="deepafl", **more):
