@@ -158,7 +158,7 @@ def test_counts_come_back_from_compressed_files(tmp_path, high):
 
 
 def test_a_file_that_claims_more_than_deflate_can_hold_is_refused(tmp_path):
-    path = written(tmp_path / "c.h5", np.zeros((200, 32, 32), np.uint8))
+    path = written(tmp_path / "c.h5", np.zeros((2000, 32, 32), np.uint8))
     with h5py.File(path, "r+") as file:
         counts = file["arrays/counts"].id
         del file["arrays/counts"]
