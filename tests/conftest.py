@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import io
 import logging
 import os
@@ -11,6 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 import urllib.response
+from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -197,6 +199,17 @@ def die() -> None:
     raise KeyboardInterrupt
 
 
+def calls(work: Callable[[], object]) -> Counter[str]:
+    """How often each function was called in this thread while ``work()`` ran, by its name."""
+    profile = cProfile.Profile()
+    profile.runcall(work)
+    found: Counter[str] = Counter()
+    for entry in profile.getstats():
+        code: Any = entry.code
+        found[code if isinstance(code, str) else code.co_qualname] += entry.callcount
+    return found
+
+
 @pytest.fixture
 def watched():
     """What stages of this process tell of their progress; see `Watched`."""
@@ -210,6 +223,25 @@ def watched():
 def free_memory(monkeypatch):
     """``free_memory(n)``: from now on n bytes of memory are free, as far as afltool sees."""
     return lambda size: monkeypatch.setattr("afltool.cache.memory.available", lambda: size)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MB of its own; unmounted afterwards."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk: Path, leave: int) -> Path:
+    """Take all space of a small disk but about ``leave`` bytes."""
+    with (disk / "filler").open("wb", buffering=0) as file:
+        file.write(bytes(2**20 - leave))
+    return disk / "filler"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
-from conftest import embeddings, installed
+from conftest import embeddings, fill, installed
 from damage import cut, datasets, flip, forge, middle_of, unfinished
 from helpers_images import write_imagefolder
 
@@ -672,25 +672,6 @@ def writers(road, out):
         "aggregate": ["aggregate", road.stats, "-o", out],
         "solve": ["solve", road.total, "-o", out],
     }  # fmt: skip
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 1 MB of its own; unmounted afterwards."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("needs the right to mount a small file system")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def fill(disk, leave):
-    """Take all space of a disk but about ``leave`` bytes."""
-    with (disk / "filler").open("wb", buffering=0) as file:
-        file.write(bytes(2**20 - leave))
-    return disk / "filler"
 
 
 @pytest.mark.parametrize(

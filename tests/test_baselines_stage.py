@@ -7,11 +7,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import embeddings, forget_stop, installed
+from conftest import embeddings, installed
 
 import afltool
-from afltool import progress
-from afltool.errors import StoppedError, UsageError
+from afltool.errors import UsageError
 from afltool.rivals import METHODS, make_settings
 from afltool.rivals import stage as stage
 from afltool.rivals.clients import Clients
@@ -183,53 +182,20 @@ def test_running_again_is_up_to_date_and_another_run_is_refused(road, tmp_path, 
     assert (out / "head.h5").stat().st_mtime_ns != before
 
 
-@pytest.fixture
-def stopped_after(monkeypatch):
-    """Lets a run be asked to stop after so many rounds."""
-
-    class Stopping:
-        left = 0
-
-        def start(self, title, total, unit, done):
-            self.title, self.done = title, done
-            return self
-
-        def advance(self, n=1):
-            Stopping.left -= n
-            if Stopping.left == 0:
-                progress.request_stop("a test")
-
-        def finish(self):
-            pass
-
-    reporter = Stopping()
-    before = progress._reporter
-    progress.set_reporter(reporter.start)
-
-    def stop_after(rounds):
-        Stopping.left = rounds
-        return reporter
-
-    yield stop_after
-    progress.set_reporter(before)
-    forget_stop()
-
-
 @pytest.mark.parametrize("name", ["fedavg", "feddyn", "fedgen", "fedawa", "local"])
-def test_a_stopped_run_goes_on_to_the_same_bits(name, road, held_out, tmp_path, stopped_after):
+def test_a_stopped_run_goes_on_to_the_same_bits(name, road, held_out, tmp_path, watched):
     settings = {"rounds": 6, "every": 1} | ({"noise": 4} if name == "fedgen" else {})
     given = {"partition": held_out, "test": road.test, "settings": settings}
     whole = afltool.baseline(name, road.train, tmp_path / "whole", **given)
-    reporter, out = stopped_after(2), tmp_path / "parts"
-    with pytest.raises(StoppedError):
+    out = tmp_path / "parts"
+    with watched.stopped_at(2):
         afltool.baseline(name, road.train, out, **given)
     assert [p.name for p in out.iterdir()] == ["checkpoint.h5"]
     kept = afltool.info(out / "checkpoint.h5")
     assert kept["rounds_done"] == 2
     afltool.verify(out / "checkpoint.h5")
-    forget_stop()
     afltool.baseline(name, road.train, out, **given)
-    assert reporter.done == 2
+    assert watched.begun[-1][2] == 2
     assert digest(out) == digest(whole)
     held = [afltool.info(one / "head-held-out.h5")["digest"] for one in (out, whole)]
     assert held[0] == held[1]
@@ -241,13 +207,11 @@ def test_a_stopped_run_goes_on_to_the_same_bits(name, road, held_out, tmp_path, 
     assert alone == summary(whole).get("top1_by_client", {})
 
 
-def test_a_checkpoint_of_another_run_is_refused(road, tmp_path, stopped_after, cli):
+def test_a_checkpoint_of_another_run_is_refused(road, tmp_path, watched, cli):
     out = tmp_path / "run"
-    stopped_after(2)
     given = {"partition": road.clients, "test": road.test}
-    with pytest.raises(StoppedError):
+    with watched.stopped_at(2):
         afltool.baseline("fedavg", road.train, out, settings={"rounds": 5}, **given)
-    forget_stop()
     done = cli(*arguments(road, "fedavg", out, "--lr", "0.2"))
     assert done.exit_code == 2
     assert "interrupted" in done.stderr
@@ -255,23 +219,14 @@ def test_a_checkpoint_of_another_run_is_refused(road, tmp_path, stopped_after, c
     assert done.exit_code == 0, done.stderr
 
 
-def test_checkpoints_are_written_while_it_runs(road, tmp_path, monkeypatch):
+def test_checkpoints_are_written_while_it_runs(road, tmp_path, monkeypatch, watched):
     """What a kill leaves: the run dies in round 4, and the next one goes on from there."""
     monkeypatch.setattr(stage, "CHECKPOINT_SECONDS", -1.0)
     given = {"partition": road.clients, "test": road.test, "settings": {"rounds": 6}}
     whole = afltool.baseline("feddyn", road.train, tmp_path / "whole", **given)
-    advance = stage.Run.advance
-
-    def dying(run):
-        if run.round == 3:
-            raise KeyboardInterrupt
-        return advance(run)
-
-    monkeypatch.setattr(stage.Run, "advance", dying)
-    with pytest.raises(KeyboardInterrupt):
+    with watched.killed_at(4):
         afltool.baseline("feddyn", road.train, tmp_path / "parts", **given)
     assert afltool.info(tmp_path / "parts" / "checkpoint.h5")["rounds_done"] == 3
-    monkeypatch.setattr(stage.Run, "advance", advance)
     afltool.baseline("feddyn", road.train, tmp_path / "parts", **given)
     assert digest(tmp_path / "parts") == digest(whole)
 
@@ -298,14 +253,12 @@ def test_the_learning_rate_is_chosen_by_held_out_clients(road, held_out, tmp_pat
     assert digest(again) == digest(out)
 
 
-def test_rates_that_were_tried_are_kept(road, held_out, tmp_path, stopped_after):
+def test_rates_that_were_tried_are_kept(road, held_out, tmp_path, watched):
     given = {"partition": held_out, "test": road.test}
     given["settings"] = {"rounds": 4, "lr": "auto", "lr_rounds": 2}
     whole = afltool.baseline("fedavg", road.train, tmp_path / "whole", **given)
-    stopped_after(3)
-    with pytest.raises(StoppedError):
+    with watched.stopped_at(3):
         afltool.baseline("fedavg", road.train, tmp_path / "parts", **given)
-    forget_stop()
     kept = json.loads((tmp_path / "parts" / "learning-rates.json").read_text())["rates"]
     assert len(kept) == 3
     afltool.baseline("fedavg", road.train, tmp_path / "parts", **given)

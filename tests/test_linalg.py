@@ -120,18 +120,24 @@ def test_the_integers_do_not_depend_on_threads_or_library(threads, library):
         assert np.array_equal(gram(FixedPoint(X, 9)), reference[1])
 
 
-def test_blocks_keep_the_product_exact_where_one_product_would_not_be(monkeypatch):
+@pytest.fixture
+def few_exact(monkeypatch):
+    """``few_exact(n)``: products of more than n rows count as inexact; really 2^23 rows are."""
+    return lambda limit: monkeypatch.setattr("afltool.math.gram.exact_rows", lambda largest: limit)
+
+
+def test_blocks_keep_the_product_exact_where_one_product_would_not_be(few_exact):
     X = np.full((5000, 3), 2**15 - 1, np.int16)
     X[::2] -= 1
-    monkeypatch.setattr("afltool.math.gram.exact_rows", lambda largest: 7)
+    few_exact(7)
     assert [int(v) for v in gram(FixedPoint(X, 9))] == list(triangle.pack(integer_gram(X)))
 
 
 @pytest.mark.parametrize("limit", [1, 3000, 2**23])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_sums_over_blocks_are_those_of_the_pooled_rows(monkeypatch, limit, intercept):
+def test_sums_over_blocks_are_those_of_the_pooled_rows(few_exact, limit, intercept):
     """Blocks of growing and shrinking size, an empty one, and a triangle that moves in between."""
-    monkeypatch.setattr("afltool.math.gram.exact_rows", lambda largest: limit)
+    few_exact(limit)
     rng = np.random.default_rng(0)
     n = 2500 if limit > 1 else 60
     X, y = rng.integers(-(2**15), 2**15, size=(n, 5)).astype(np.int16), rng.integers(0, 4, n)

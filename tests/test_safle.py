@@ -19,6 +19,7 @@ from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import check_total, with_options
 from afltool.heads.safle import head as module
+from afltool.heads.safle.counting import ROWS_AT_ONCE
 from afltool.math import ridge_choice
 from afltool.math.fixedpoint import FixedPoint, real
 from afltool.values.clients import ClientId
@@ -94,7 +95,7 @@ def test_statistics_are_the_blocks_of_the_explicit_gram(with_linear):
 
 
 @pytest.mark.parametrize("options", [{}, {"with_linear": True}, {"thresholds": "federated"}])
-def test_totals_are_identical_for_every_partition_order_and_block_size(options, monkeypatch):
+def test_totals_are_identical_for_every_partition_order_and_block_size(options):
     X, y = rows()
     head = made(**options)
     whole = sums(head, X, y).digest()
@@ -102,9 +103,12 @@ def test_totals_are_identical_for_every_partition_order_and_block_size(options, 
         order = np.random.default_rng(seed).permutation(len(y))
         parts = np.array_split(order, clients)
         assert total(sums(head, X[p], y[p]) for p in parts).digest() == whole
-    monkeypatch.setattr("afltool.heads.safle.counting.ROWS_AT_ONCE", 20)
-    blocks = [(X[s : s + 30], y[s : s + 30]) for s in range(0, 300, 30)]
-    assert head.gather(blocks)[0].digest() == whole
+    n = ROWS_AT_ONCE // 2 + 9  # so that rows of several blocks are counted together
+    many, labels = np.resize(X.values, (3 * n, X.values.shape[1])), np.resize(y, 3 * n)
+    cuts = [slice(at, at + n) for at in range(0, 3 * n, n)]
+    blocks = [(FixedPoint(many[cut], X.bits), labels[cut]) for cut in cuts]
+    found = [head.gather(one)[0].digest() for one in (blocks, [(FixedPoint(many, X.bits), labels)])]
+    assert found[0] == found[1]
 
 
 def test_cross_validation_is_the_explicit_one_and_auto_finds_its_least():

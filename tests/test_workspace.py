@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import embeddings, installed
+from conftest import calls, embeddings, installed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,12 +22,8 @@ from afltool.cache.carried import Remembered
 from afltool.cache.memory import Room, parse_size
 from afltool.errors import CorruptFileError, InputError, UsageError
 from afltool.files import features as feature_files
-from afltool.files import hdf5, heads
 from afltool.files.features import open_features
 from afltool.files.scratch import Scratch
-from afltool.heads.base import Head
-from afltool.heads.deepafl import network
-from afltool.math.codes import Coder
 from afltool.options.solving import EvaluateOptions
 from afltool.options.statistics import LocalStatsOptions
 from afltool.plans.config import RunConfig
@@ -62,7 +59,7 @@ def _small_blocks(small_blocks):
 
 
 def run(split, out, name="deepafl", **more):
-    return afltool.run(RunConfig(**split, clients=5, alpha=1.0, **HEADS[name], **more), out)
+    return afltool.run(RunConfig(**split, clients=5, alpha=1.0, **{**HEADS[name], **more}), out)
 
 
 def digests(folder):
@@ -131,117 +128,76 @@ def test_drawn_clients_give_the_same_whatever_memory_there_is(split, tmp_path):
 # ---------------------------------------------------------------- what is read
 
 
-def test_a_run_reads_its_rows_once_and_none_of_the_files_that_it_wrote(
-    split, tmp_path, monkeypatch
-):
-    read, compared, passes = [], [], []
-    real_read, real_check = hdf5.read_file, feature_files.check_digest
-    real = feature_files.Features._parts
+def bytes_read(work):
+    """How many bytes this process reads while it works."""
 
-    def parts(self, whole):
-        passes.append(self.path.name)
-        return real(self, whole)
+    def so_far():
+        return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])
 
-    monkeypatch.setattr(hdf5, "read_file", lambda p, *a: (read.append(p.name), real_read(p, *a))[1])
-    monkeypatch.setattr(
-        feature_files, "check_digest",
-        lambda p, h, f: (compared.append(p.name), real_check(p, h, f))[1],
-    )  # fmt: skip
-    monkeypatch.setattr(feature_files.Features, "_parts", parts)
-    monkeypatch.setattr(feature_files, "_verified", set())
-    monkeypatch.setattr(feature_files, "SETTLED", -1)  # a link of a moment ago is no change
-    folder = run(split, tmp_path / "run")
-    assert [name for name in read if name.startswith(("04", "05"))] == []
-    assert compared.count("01-features-train.h5") == 1
-    assert passes.count("01-features-train.h5") == 1
-    passes.clear()
-    compared.clear()
-    run(split, tmp_path / "small", memory="0")
-    assert passes.count("01-features-train.h5") == 5  # once a round
-    assert compared.count("01-features-train.h5") <= 1  # the digest of a file once a process
-    assert len(list(folder.glob("05-*.h5"))) == 5
+    before = so_far()
+    work()
+    return so_far() - before
+
+
+def test_a_run_reads_its_rows_once_and_none_of_the_files_that_it_wrote(split, tmp_path):
+    big = embeddings(tmp_path / "big.npz", 30_000, d=24)
+    rows = {**split, "train_features": afltool.import_embeddings(big, tmp_path / "big.h5")}
+    size = rows["train_features"].stat().st_size
+    run(rows, tmp_path / "warm")
+    once = bytes_read(lambda: run(rows, tmp_path / "run"))
+    again = bytes_read(lambda: run(rows, tmp_path / "small", memory="0"))
+    assert once < 2 * size
+    assert again > 5 * size, "the premise: without memory the rows are read in every round"
+    files = [calls(lambda n=n: run(split, tmp_path / f"{n}", layers=n)) for n in (1, 3)]
+    assert files[0]["read_file"] == files[1]["read_file"], "of earlier rounds nothing is read"
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system has no such call")
-def test_files_that_nobody_reads_back_do_not_stay_in_the_systems_cache(
-    split, tmp_path, monkeypatch
-):
-    left = []
-    real = os.posix_fadvise
-
-    def advise(file, *how):
-        left.append(os.readlink(f"/proc/self/fd/{file}"))
-        assert how == (0, 0, os.POSIX_FADV_DONTNEED)
-        return real(file, *how)
-
-    monkeypatch.setattr(os, "posix_fadvise", advise)
-    folder = run(split, tmp_path / "run")
-    written = [*folder.glob("03-*.h5"), *folder.glob("04-*.h5"), *folder.glob("05-*.h5")]
-    assert sorted(left) == sorted(map(str, written))
-    left.clear()
-    run(split, tmp_path / "small", memory="0")  # nothing is kept but a head without arrays
-    assert [Path(path).name for path in left] == ["03-head0.h5"]
+def test_files_that_nobody_reads_back_do_not_stay_in_the_systems_cache(split, tmp_path):
+    left = "<built-in method posix.posix_fadvise>"
+    found = calls(lambda: run(split, tmp_path / "run"))[left]
+    assert found == sum(1 for path in (tmp_path / "run").glob("0[345]-*.h5"))
+    small = calls(lambda: run(split, tmp_path / "small", memory="0"))[left]
+    assert small == 1, "nothing is kept but a head without arrays"
 
 
-def test_a_run_looks_at_the_arrays_of_earlier_rounds_no_more(split, tmp_path, monkeypatch):
-    """So files and keys of a layer cost what is new in them, and the one digest of each head."""
-    digests_of, factors, checked = [], [], []
-    real, sha, finite = Head._digest, network._sha256._compute, heads._finite._compute
-
-    def digest(self):
-        if self.arrays():  # of a head without any it costs nothing
-            digests_of.append(self.phase())
-        return real(self)
-
-    monkeypatch.setattr(Head, "_digest", digest)
-    monkeypatch.setattr(network._sha256, "_compute", lambda a: (factors.append(a.shape), sha(a))[1])
-    monkeypatch.setattr(
-        heads._finite, "_compute", lambda a: (checked.append(a.shape), finite(a))[1]
-    )
-    layers, blocks = 4, 6
-    config = RunConfig(**split, clients=5, head="deepafl", layers=layers, width=24)
-    afltool.run(config, tmp_path / "run")
-    phases = [f"{p}-{t + 1}" for t in range(layers) for p in ("block", "weights")]
-    assert sorted(map(str, digests_of)) == sorted([*phases, "None"])
-    assert len(factors) == 2 * layers  # both factors of each block
-    new = 3 * layers + 1 + (2 + 2) * (layers + 1) + layers  # learned, kept by the server, Π
-    assert len(checked) <= 2 * new < blocks * new
+def test_a_run_looks_at_the_arrays_of_earlier_rounds_no_more(split, tmp_path):
+    """So a layer's files cost what is new in them, and the one digest of each head."""
+    found = [calls(lambda n=n: run(split, tmp_path / f"{n}", layers=n)) for n in (2, 4, 6)]
+    for name in ("Head._digest", "_finite"):
+        first, second, third = (one[name] for one in found)
+        assert first > 0
+        assert third - second == second - first, name
 
 
-def test_codes_of_rows_are_made_once_for_all_gradients(split, tmp_path, monkeypatch):
-    made, real = [], Coder.codes
-    monkeypatch.setattr(Coder, "codes", lambda self, X: (made.append(len(X)), real(self, X))[1])
-    options = {"head": "softmax", "rounds": 4, "features": "safle", "experts": 6}
-    for with_linear in (False, True):
-        made.clear()
-        config = RunConfig(**split, clients=5, alpha=1.0, **options, with_linear=with_linear)
-        afltool.run(config, tmp_path / str(with_linear))
-        assert sum(made) == 3000 + 3000 + 400  # counts, the first gradient, the test rows
+def test_codes_of_rows_are_made_once_for_all_gradients(split, tmp_path):
+    found = []
+    for rounds in (2, 4):
+        run_of = {"rounds": rounds, "features": "safle", "experts": 6}
+        config = RunConfig(**split, clients=5, alpha=1.0, head="softmax", **run_of)
+        found.append(calls(lambda c=config, r=rounds: afltool.run(c, tmp_path / str(r))))
+    again = found[1]["Coder.codes"] - found[0]["Coder.codes"]
+    assert again <= 2, "two more rounds ask for codes of no rows at most; the rows are six blocks"
 
 
-def test_a_process_compares_the_digest_of_a_feature_file_once(split, tmp_path, monkeypatch):
+def test_a_process_compares_the_digest_of_a_feature_file_once(split, tmp_path):
     path = tmp_path / "f.h5"
     path.write_bytes(split["train_features"].read_bytes())
-    compared, real = [], feature_files.check_digest
-    monkeypatch.setattr(
-        feature_files, "check_digest", lambda *a: (compared.append(a[0]), real(*a))[1]
-    )
 
     def a_pass():
         with open_features(path) as rows:
             return np.concatenate([block for _, block in rows.stored_blocks()])
 
-    a_pass()
-    a_pass()
-    assert len(compared) == 2, "a file that was changed a moment ago is not trusted"
+    def compared(work=a_pass):
+        return calls(work)["check_digest"]
+
+    assert compared() == compared() == 1, "a file that was changed a moment ago is not trusted"
     past = time.time() - 60
     os.utime(path, (past, past))
     time.sleep(2 * feature_files.SETTLED)
+    assert (compared(), compared()) == (1, 0)
+    assert compared(lambda: afltool.verify(path)) == 1, "verify reads everything, whatever is known"
     first = a_pass()
-    assert np.array_equal(a_pass(), first)
-    assert len(compared) == 3
-    afltool.verify(path)
-    assert len(compared) == 4, "verify reads everything, whatever is known"
     data = bytearray(path.read_bytes())
     at = data.index(first[100:101].tobytes())
     data[at] ^= 1
@@ -309,13 +265,9 @@ def test_rows_of_another_number_are_not_taken(tmp_path):
         assert after.take("k", 0, 5) is None
 
 
-def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "pwrite", full)
+def test_a_full_disk_is_an_error_that_says_what_to_do(small_disk):
     with pytest.raises(InputError, match="free some space, or give the run more --memory"):
-        Scratch(tmp_path).write("a", {"phi": np.ones((4, 2))})
+        Scratch(small_disk).write("a", {"phi": np.ones((400, 500))})
 
 
 @pytest.mark.parametrize("text", ["", "8 potatoes", "-1GB", "120%", "1e400", "nan", "GB", "8GBB"])
