@@ -151,10 +151,8 @@ class LeastSquaresOptions(HeadOptions):
     ridge: Ridge = ridge_option(Fixed(0.0), parse=parse_ridges, grammar=RIDGES)
     gamma: float = gamma_option()
     intercept: bool = option(False, "add a constant feature, to which the ridge does not apply")
-    min_norm: bool = option(
-        False, "where the data do not determine the head, take the minimum-norm solution",
-        at_solve=True,
-    )  # fmt: skip
+    _min_norm = "where the data do not determine the head, take the minimum-norm solution"
+    min_norm: bool = option(False, _min_norm, at_solve=True)
     keep_gamma: bool = option(
         False, "do not take γ off, as in the paper's 'without RI removal'", at_solve=True
     )

@@ -14,11 +14,11 @@ KEEP, QUOTE = "keep", "quote"
 class CsvOptions(Options):
     """Of every command that writes CSV."""
 
-    formulas: str = option(
-        KEEP, "texts in CSV that a spreadsheet would run as formulas (they begin with = + - @, and "
-        "are not numbers): keep them as they are, or quote: put ' before them",
-        choices=(KEEP, QUOTE), in_result=False,
-    )  # fmt: skip
+    _formulas = (
+        "texts in CSV that a spreadsheet would run as formulas (they begin with = + - @, and "
+        "are not numbers): keep them as they are, or quote: put ' before them"
+    )
+    formulas: str = option(KEEP, _formulas, choices=(KEEP, QUOTE), in_result=False)
 
 
 def is_csv(path: object) -> bool:

@@ -22,14 +22,10 @@ SEED = 2**63 - 1  # the largest seed that every generator takes
 class NumberFormat(Options):
     """How feature values are stored."""
 
-    dtype: str = option(
-        "int16", "type of the stored features; sums of int16 features are exact",
-        choices=("int16", "float32"), common=True,
-    )  # fmt: skip
-    fraction_bits: int = option(
-        9, "fraction bits of int16 features; with 9 the range is ±64", at_least=0, at_most=15,
-        only={"dtype": "int16"},
-    )  # fmt: skip
+    _dtype = "type of the stored features; sums of int16 features are exact"
+    dtype: str = option("int16", _dtype, choices=("int16", "float32"), common=True)
+    _fraction_bits = "fraction bits of int16 features; with 9 the range is ±64"
+    fraction_bits: int = option(9, _fraction_bits, at_least=0, at_most=15, only={"dtype": "int16"})
 
     @property
     def bits(self) -> int | None:
@@ -41,10 +37,11 @@ class NumberFormat(Options):
 class SpaceOptions(Options):
     """Which features a federation has."""
 
-    space: Path | None = option(
-        None, "feature file: every site has features of its space, and its classes; others are "
-        "refused before they compute",
-    )  # fmt: skip
+    _space = (
+        "feature file: every site has features of its space, and its classes; others are "
+        "refused before they compute"
+    )
+    space: Path | None = option(None, _space)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,23 +67,20 @@ class ImportOptions(NumberFormat):
     """Options of `import`."""
 
     x: str | None = option(None, "array, or column of lists, that holds the features", unset="x")
-    y: str | None = option(
-        None, "array or column that holds the labels", unset="y; in .parquet also label",
-        only={"unlabelled": False},
-    )  # fmt: skip
+    _y = "array or column that holds the labels"
+    y: str | None = option(None, _y, unset="y; in .parquet also label", only={"unlabelled": False})
     labels: Path | None = option(
         None,
         "labels of a file without y: .npy, or text with one per line",
         only={"unlabelled": False},
     )
-    row_ids: str | None = option(
-        None, "array or column that holds the ids of the rows, by which --by, --group and "
-        "--column of tables know them", unset=f"{', '.join(ROW_IDS)}, else row/N",
-    )  # fmt: skip
-    classes: Path | tuple[str, ...] | None = option(
-        None, "file of class names in order, one per line; a federation shares it",
-        only={"unlabelled": False},
-    )  # fmt: skip
+    _row_ids = (
+        "array or column that holds the ids of the rows, by which --by, --group and "
+        "--column of tables know them"
+    )
+    row_ids: str | None = option(None, _row_ids, unset=f"{', '.join(ROW_IDS)}, else row/N")
+    _classes = "file of class names in order, one per line; a federation shares it"
+    classes: Path | tuple[str, ...] | None = option(None, _classes, only={"unlabelled": False})
     backbone: str = option(
         "import", "name of what made the embeddings; only equal ones can be added up"
     )
@@ -97,10 +91,10 @@ class ImportOptions(NumberFormat):
 class WeightsOptions(Options):
     """Where the weights of a backbone come from."""
 
+    _weights = "default (ImageNet), random, the name of published weights, or a file"
     weights: str = option(
-        "default", "default (ImageNet), random, the name of published weights, or a file",
-        examples=("default", "random"), names_file=True, common=True,
-    )  # fmt: skip
+        "default", _weights, examples=("default", "random"), names_file=True, common=True
+    )
     seed: int = option(
         0, "seed of random weights", at_least=0, at_most=SEED, only={"weights": "random"}
     )
@@ -110,18 +104,23 @@ class WeightsOptions(Options):
 class NetworkOptions(WeightsOptions):
     """Where the weights of a backbone come from, and how it runs."""
 
+    _batch_size = "images in one step of the network"
     batch_size: int | None = option(
-        None, "images in one step of the network", at_least=1, at_most=2**16,
-        unset="16 on a CPU, 256 on a GPU", in_result=False,
-    )  # fmt: skip
-    device: str = option(
-        "auto", "where the network runs", examples=("auto", "cpu", "cuda", "cuda:1"),
-        in_result=False, common=True,
-    )  # fmt: skip
-    workers: int | None = option(
-        None, "threads that decode images", at_least=1, at_most=1024, unset="one per core",
+        None,
+        _batch_size,
+        at_least=1,
+        at_most=2**16,
+        unset="16 on a CPU, 256 on a GPU",
         in_result=False,
-    )  # fmt: skip
+    )
+    _device = "where the network runs"
+    device: str = option(
+        "auto", _device, examples=("auto", "cpu", "cuda", "cuda:1"), in_result=False, common=True
+    )
+    _workers = "threads that decode images"
+    workers: int | None = option(
+        None, _workers, at_least=1, at_most=1024, unset="one per core", in_result=False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,48 +130,57 @@ class ExtractOptions(NetworkOptions, NumberFormat):
     POSITIONAL: ClassVar = ("backbone", "data", "split")
 
     backbone: str = option(help="the frozen network", examples=BACKBONES, common=True)
-    data: str = option("cifar10", "the images", examples=SHOWN, absolute=absolute_dataset,
-        path_in=data_in, common=True)  # fmt: skip
+    _data = "the images"
+    data: str = option(
+        "cifar10", _data, examples=SHOWN, absolute=absolute_dataset, path_in=data_in, common=True
+    )
     split: str = option("train", "which images", choices=("train", "test"), in_run=False)
-    node: tuple[Node, ...] = option(
-        (), "where features are taken, NAME[:POOLING][*SCALE]: a layer or graph node, penultimate "
+    _node = (
+        "where features are taken, NAME[:POOLING][*SCALE]: a layer or graph node, penultimate "
         "(what enters the classifier), or stages (that and the last stages); may be repeated: "
-        "the features lie side by side; --list-nodes shows the names",
-        examples=(PENULTIMATE, STAGES), unset=PENULTIMATE, parse=parse_nodes,
-    )  # fmt: skip
-    preprocess: str = option(
-        "paper", "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained",
-        choices=("paper", "weights"),
-    )  # fmt: skip
+        "the features lie side by side; --list-nodes shows the names"
+    )
+    node: tuple[Node, ...] = option(
+        (), _node, examples=(PENULTIMATE, STAGES), unset=PENULTIMATE, parse=parse_nodes
+    )
+    _preprocess = "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained"
+    preprocess: str = option("paper", _preprocess, choices=("paper", "weights"))
+    _image_size = "side of the images that the network sees"
     image_size: int | None = option(
-        None, "side of the images that the network sees", at_least=1, at_most=4096, unit="pixels",
-        unset="224 for paper", common=True,
-    )  # fmt: skip
+        None,
+        _image_size,
+        at_least=1,
+        at_most=4096,
+        unit="pixels",
+        unset="224 for paper",
+        common=True,
+    )
+    _views = (
+        "the features are the mean over views of an image: flip (and mirrored), crops:N "
+        "(centre and corners of a larger picture, N from 2 to 5), flip+crops:N"
+    )
     views: Views | None = option(
-        None, "the features are the mean over views of an image: flip (and mirrored), crops:N "
-        "(centre and corners of a larger picture, N from 2 to 5), flip+crops:N",
-        examples=("flip", "crops:5", "flip+crops:5"), unset="the image alone",
+        None,
+        _views,
+        examples=("flip", "crops:5", "flip+crops:5"),
+        unset="the image alone",
         parse=parse_views,
-    )  # fmt: skip
-    shard: Part | OfJob | None = option(
-        None, "I/N: part I (from 0) of N; slurm: the part of this job; see merge", in_run=False,
-        parse=parse_shard,
-    )  # fmt: skip
+    )
+    _shard = "I/N: part I (from 0) of N; slurm: the part of this job; see merge"
+    shard: Part | OfJob | None = option(None, _shard, in_run=False, parse=parse_shard)
     limit: int | None = option(
         None, "at most this many images of a split, spread over the classes", at_least=1
     )
-    classes: Path | tuple[str, ...] | None = option(
-        None, "file of class names in order, one per line; a federation shares it",
-        only={"unlabelled": False},
-    )  # fmt: skip
+    _classes = "file of class names in order, one per line; a federation shares it"
+    classes: Path | tuple[str, ...] | None = option(None, _classes, only={"unlabelled": False})
     precision: str = option(
         "fp32", "number format of the network's arithmetic", choices=("fp32", "bf16", "fp16")
     )
     plain: bool = option(False, "compute the same bits as a plain PyTorch loop; slower")
+    _data_root = "folder where data sets lie or are downloaded to"
     data_root: Path | None = option(
-        None, "folder where data sets lie or are downloaded to",
-        unset="$AFLTOOL_DATA, else ./afl-data", in_result=False,
-    )  # fmt: skip
+        None, _data_root, unset="$AFLTOOL_DATA, else ./afl-data", in_result=False
+    )
     path_column: str | None = option(
         None, "column of a table whose values are the images' paths", unset="path"
     )
@@ -182,15 +190,15 @@ class ExtractOptions(NetworkOptions, NumberFormat):
     checksums: Path | None = option(
         None, "file of md5sum lines, used instead of the published checksums", in_result=False
     )
+    _store = "folder of kept features; extract -o FILE then makes FILE a link to those in it"
     store: Path | None = option(
-        None, "folder of kept features; extract -o FILE then makes FILE a link to those in it",
-        unset="$AFLTOOL_STORE, else ./afl-store", in_result=False,
-    )  # fmt: skip
+        None, _store, unset="$AFLTOOL_STORE, else ./afl-store", in_result=False
+    )
     skip_corrupt: bool = option(False, "leave out images that cannot be read, and count them")
-    unlabelled: bool = option(
-        False, "without labels, for predict: folders of images at any depth, tables without label",
-        in_run=False,
-    )  # fmt: skip
+    _unlabelled = (
+        "without labels, for predict: folders of images at any depth, tables without label"
+    )
+    unlabelled: bool = option(False, _unlabelled, in_run=False)
 
     @property
     def nodes(self) -> tuple[Node, ...]:

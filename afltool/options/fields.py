@@ -7,6 +7,8 @@ Making an object checks every value, so the code that uses it needs no further c
     class PartitionOptions(Options):
         clients: int | None = option(None, "number of clients K", at_least=1)
         alpha: float | None = option(None, "Dirichlet α; small is uneven", above=0)
+        _seed = "a help text that is too long for the line of its option stands above it"
+        seed: int = option(0, _seed, at_least=0)
 """
 
 from __future__ import annotations

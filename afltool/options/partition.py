@@ -27,15 +27,12 @@ _OWN = sorted({name for needs, may in SCHEMES.values() for name in needs | may})
 class PartitionOptions(Options):
     """How the rows of a feature file are dealt to clients."""
 
-    scheme: str = option(
-        "dirichlet", "how rows are dealt to clients", choices=tuple(SCHEMES), always=True,
-        common=True,
-    )  # fmt: skip
+    _scheme = "how rows are dealt to clients"
+    scheme: str = option("dirichlet", _scheme, choices=tuple(SCHEMES), always=True, common=True)
+    _alpha = "α of the Dirichlet distribution; a small α gives each client few classes"
     alpha: float | None = option(
-        None, "α of the Dirichlet distribution; a small α gives each client few classes",
-        at_least=1e-100, at_most=1e100,
-        always=True, common=True,
-    )  # fmt: skip
+        None, _alpha, at_least=1e-100, at_most=1e100, always=True, common=True
+    )
     clients: int | None = option(
         None, "number of clients K", at_least=1, at_most=2**31 - 1, always=True, common=True
     )
@@ -52,10 +49,11 @@ class PartitionOptions(Options):
     label_noise: float = option(
         0.0, "share of the rows that get another label at random", at_least=0, below=1
     )
-    table: Path | None = option(
-        None, "table with a column of row ids (row, path, or the one that holds them all) and one "
-        "of clients: .csv, .parquet or .json",
-    )  # fmt: skip
+    _table = (
+        "table with a column of row ids (row, path, or the one that holds them all) and one "
+        "of clients: .csv, .parquet or .json"
+    )
+    table: Path | None = option(None, _table)
     column: str | None = option(
         None, "column of --table whose values are the clients", unset="client"
     )

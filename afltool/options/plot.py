@@ -13,11 +13,13 @@ MM = 25.4  # millimetres of an inch
 class SizeOptions(Options):
     """The size of a picture: options of every `plot`."""
 
+    _width_mm = (
+        "width of the picture; its text has 8 points whatever the width; a column of a paper "
+        "has 85, a page 180"
+    )
     width_mm: float | None = option(
-        None, "width of the picture; its text has 8 points whatever the width; a column of a paper "
-        "has 85, a page 180", at_least=40, at_most=400, unit="mm",
-        unset="as wide as the picture needs",
-    )  # fmt: skip
+        None, _width_mm, at_least=40, at_most=400, unit="mm", unset="as wide as the picture needs"
+    )
     dpi: int | None = option(
         None, "pixels per inch of a .png file", at_least=30, at_most=1200, unset="150"
     )
@@ -34,7 +36,7 @@ AS_NEEDED = SizeOptions()
 class RocOptions(SizeOptions):
     """Options of `plot roc`."""
 
+    _positive = "class whose curve against the rest is drawn; may be repeated"
     positive: tuple[str, ...] = option(
-        (), "class whose curve against the rest is drawn; may be repeated",
-        unset="the positive class of evaluate, else every class",
-    )  # fmt: skip
+        (), _positive, unset="the positive class of evaluate, else every class"
+    )

@@ -45,10 +45,8 @@ class NoiseOptions(Options):
     dp_delta: float | None = option(
         None, "differential privacy: its δ", above=0, below=1, in_run=False
     )
-    clip: float | None = option(
-        None, "differential privacy: the largest norm of a row; longer rows are scaled down",
-        above=0, in_run=False,
-    )  # fmt: skip
+    _clip = "differential privacy: the largest norm of a row; longer rows are scaled down"
+    clip: float | None = option(None, _clip, above=0, in_run=False)
 
     def check_noise(self) -> None:
         """Refuse one of the three without the others."""
@@ -65,17 +63,19 @@ class RosterOptions(NoiseOptions, SpaceOptions):
     server: Path | None = option(
         None, "public file NAME.pub of the server; rounds under masks need it"
     )
+    _protection = "how every member's statistics leave it"
     protection: str | None = option(
-        None, "how every member's statistics leave it", choices=MODES,
-        unset="masked with --server, else signed",
-    )  # fmt: skip
+        None, _protection, choices=MODES, unset="masked with --server, else signed"
+    )
     colluding: int = option(
         0, "members who may work with the server or with each other", at_least=0
     )
+    _threshold = (
+        "members that must stay until the end for a sum under masks; the others may drop out"
+    )
     threshold: int | None = option(
-        None, "members that must stay until the end for a sum under masks; the others may drop out",
-        at_least=2, unset="two thirds of them and one more",
-    )  # fmt: skip
+        None, _threshold, at_least=2, unset="two thirds of them and one more"
+    )
     max_rows: int | None = option(
         None, "most rows that a member may have", at_least=1, unset="what int64 allows"
     )
@@ -112,15 +112,13 @@ class ProtectionOptions(NoiseOptions):
         None, "sign with this private key NAME.key, or with those of a folder", in_run=False
     )
     roster: Path | None = option(None, "roster of the round", in_run=False, only={"sign": GIVEN})
-    mask: tuple[Path, ...] = option(
-        (), "hide the numbers under masks made with these offers (a folder); may be repeated",
-        in_run=False,
-    )  # fmt: skip
-    again: bool = option(
-        False, "mask rows that were masked in another round, too: whoever learns two sums "
-        "whose members differ by one knows the statistics of that one",
-        in_run=False, in_result=False, only={"mask": GIVEN},
-    )  # fmt: skip
+    _mask = "hide the numbers under masks made with these offers (a folder); may be repeated"
+    mask: tuple[Path, ...] = option((), _mask, in_run=False)
+    _again = (
+        "mask rows that were masked in another round, too: whoever learns two sums "
+        "whose members differ by one knows the statistics of that one"
+    )
+    again: bool = option(False, _again, in_run=False, in_result=False, only={"mask": GIVEN})
     passphrase_file: Path | None = option(
         None, _PASSPHRASE, in_run=False, in_result=False, only={"sign": GIVEN}
     )
@@ -144,21 +142,15 @@ class SummingOptions(Options):
     roster: Path | None = option(
         None, "accept only files that members of this roster signed for this round", in_run=False
     )
-    offers: tuple[Path, ...] = option(
-        (), "for masked files: the round's offers (a folder); may be repeated", in_run=False,
-        only={"roster": GIVEN},
-    )  # fmt: skip
-    key: Path | None = option(
-        None, "for masked files: private key NAME.key of the roster's server", in_run=False,
-        only={"offers": GIVEN},
-    )  # fmt: skip
+    _offers = "for masked files: the round's offers (a folder); may be repeated"
+    offers: tuple[Path, ...] = option((), _offers, in_run=False, only={"roster": GIVEN})
+    _key = "for masked files: private key NAME.key of the roster's server"
+    key: Path | None = option(None, _key, in_run=False, only={"offers": GIVEN})
     passphrase_file: Path | None = option(
         None, _PASSPHRASE, in_run=False, in_result=False, only={"key": GIVEN}
     )
-    reveal: tuple[Path, ...] = option(
-        (), "for masked files: the answers of the members that stayed (a folder); may be repeated",
-        in_run=False, only={"offers": GIVEN},
-    )  # fmt: skip
+    _reveal = "for masked files: the answers of the members that stayed (a folder); may be repeated"
+    reveal: tuple[Path, ...] = option((), _reveal, in_run=False, only={"offers": GIVEN})
 
     def check_summing(self) -> None:
         """Refuse options that need others."""

@@ -25,67 +25,68 @@ class SolveOptions(Options):
     validate: Path | None = option(
         None, "sum over the held-out clients, which chooses the ridge and the layers", in_run=False
     )
-    threads: int = option(
-        1, "BLAS threads; another number may change the last bits of a head",
-        at_least=1, at_most=1024,
-        always=True,
-    )  # fmt: skip
+    _threads = "BLAS threads; another number may change the last bits of a head"
+    threads: int = option(1, _threads, at_least=1, at_most=1024, always=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(CsvOptions):
     """What is measured."""
 
+    _each_round = "also evaluate the head after every round; this chooses nothing"
     each_round: bool = option(
-        False, "also evaluate the head after every round; this chooses nothing", in_result=False,
-        only={"rounds": True}, of_axes=True,
-    )  # fmt: skip
-    separability: bool = option(
-        False, "also measure how far apart the classes lie in the features that the head makes, in "
-        "every layer: CSR, IFS and DM; lower is better",
-    )  # fmt: skip
+        False, _each_round, in_result=False, only={"rounds": True}, of_axes=True
+    )
+    _separability = (
+        "also measure how far apart the classes lie in the features that the head makes, in "
+        "every layer: CSR, IFS and DM; lower is better"
+    )
+    separability: bool = option(False, _separability)
     train: Path | None = option(
         None, "training features: also measure the accuracy on these rows", in_run=False
     )
-    earlier: tuple[Path, ...] = option(
-        (), "with --each-round: head files of earlier rounds that the head does not hold; may be "
-        "repeated", in_run=False, only={"each_round": True},
-    )  # fmt: skip
-    metrics: str | None = option(
-        None, "more figures, separated by commas: accuracy, balanced-accuracy, f1 (mean over "
+    _earlier = (
+        "with --each-round: head files of earlier rounds that the head does not hold; may be "
+        "repeated"
+    )
+    earlier: tuple[Path, ...] = option((), _earlier, in_run=False, only={"each_round": True})
+    _metrics = (
+        "more figures, separated by commas: accuracy, balanced-accuracy, f1 (mean over "
         "classes), auc, sensitivity, specificity, macro-sensitivity, macro-specificity, log-loss, "
-        "ece; auc keeps rows × classes × 8 bytes in memory", in_run=False,
-    )  # fmt: skip
+        "ece; auc keeps rows × classes × 8 bytes in memory"
+    )
+    metrics: str | None = option(None, _metrics, in_run=False)
+    _positive = "class for which sensitivity, specificity and auc are computed, against the rest"
     positive: str | None = option(
-        None, "class for which sensitivity, specificity and auc are computed, against the rest",
-        unset="of two classes the second; of more, auc is the mean over classes", in_run=False,
-    )  # fmt: skip
-    by: str | None = option(
-        None, "TABLE:COLUMN: figures for each value of the column, such as each site",
-        in_run=False, path_in=table_in,
-    )  # fmt: skip
-    group: str | None = option(
         None,
-        "TABLE:COLUMN: the bootstrap draws whole groups, such as all rows of a patient",
-        in_run=False, path_in=table_in,
-    )  # fmt: skip
+        _positive,
+        unset="of two classes the second; of more, auc is the mean over classes",
+        in_run=False,
+    )
+    _by = "TABLE:COLUMN: figures for each value of the column, such as each site"
+    by: str | None = option(None, _by, in_run=False, path_in=table_in)
+    _group = "TABLE:COLUMN: the bootstrap draws whole groups, such as all rows of a patient"
+    group: str | None = option(None, _group, in_run=False, path_in=table_in)
+    _samples = "bootstrap samples of the 95 % intervals; 0: no intervals"
     samples: int = option(
-        1000, "bootstrap samples of the 95 % intervals; 0: no intervals", at_least=0,
-        at_most=1_000_000, in_run=False, only={"metrics|by|group": GIVEN},
-    )  # fmt: skip
-    seed: int = option(
-        0, "seed of the bootstrap samples", at_least=0, at_most=2**63 - 1, in_run=False,
+        1000,
+        _samples,
+        at_least=0,
+        at_most=1_000_000,
+        in_run=False,
         only={"metrics|by|group": GIVEN},
-    )  # fmt: skip
+    )
+    _seed = "seed of the bootstrap samples"
+    seed: int = option(
+        0, _seed, at_least=0, at_most=2**63 - 1, in_run=False, only={"metrics|by|group": GIVEN}
+    )
     against: Path | None = option(
         None,
         "another solved head to compare with, by McNemar's test on the same rows",
         in_run=False,
     )
-    errors: Path | None = option(
-        None, "write the wrongly predicted rows, with their scores, to this .csv or .parquet",
-        in_run=False, writes=True,
-    )  # fmt: skip
+    _errors = "write the wrongly predicted rows, with their scores, to this .csv or .parquet"
+    errors: Path | None = option(None, _errors, in_run=False, writes=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,18 +96,16 @@ class PredictOptions(NetworkOptions, CsvOptions):
     ONLY: ClassVar = {f.name: {"images": True} for f in fields(NetworkOptions)}
 
     scores: bool = option(False, "add a column with the score of each class")
-    top: int = option(
-        1, "number of classes to give for each row, by the highest scores", at_least=1,
-        at_most=100_000,
-    )  # fmt: skip
+    _top = "number of classes to give for each row, by the highest scores"
+    top: int = option(1, _top, at_least=1, at_most=100_000)
+    _on_error = "what to do with an image that cannot be used; row writes a row that says why"
     on_error: str = option(
-        "stop", "what to do with an image that cannot be used; row writes a row that says why",
-        choices=("stop", "row"), in_result=False, only={"images": True},
-    )  # fmt: skip
+        "stop", _on_error, choices=("stop", "row"), in_result=False, only={"images": True}
+    )
+    _data_root = "folder that the paths in a table are relative to"
     data_root: Path | None = option(
-        None, "folder that the paths in a table are relative to", unset="the table's own",
-        only={"tables": True},
-    )  # fmt: skip
+        None, _data_root, unset="the table's own", only={"tables": True}
+    )
     path_column: str = option(
         "path", "column of a table whose values are the images' paths", only={"tables": True}
     )
@@ -122,7 +121,5 @@ class ExportOptions(WeightsOptions):
         False, "include the network and the preprocessing: the file then takes pictures"
     )
     card: Path | None = option(None, "also write a model card, Markdown, to this file", writes=True)
-    metrics: Path | None = option(
-        None, "what evaluate -o wrote for this head; its figures go on the card",
-        only={"card": GIVEN},
-    )  # fmt: skip
+    _metrics = "what evaluate -o wrote for this head; its figures go on the card"
+    metrics: Path | None = option(None, _metrics, only={"card": GIVEN})

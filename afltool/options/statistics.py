@@ -30,31 +30,37 @@ class LocalStatsOptions(ProtectionOptions):
         only={"client": ABSENT},
         parse=parse_clients,
     )
-    participation: float = option(
-        1.0, "share of the clients that take part, drawn again for each layer of a head",
-        above=0, at_most=1, only={"client": ABSENT},
-    )  # fmt: skip
+    _participation = "share of the clients that take part, drawn again for each layer of a head"
+    participation: float = option(1.0, _participation, above=0, at_most=1, only={"client": ABSENT})
+    _participation_kind = (
+        "whether the clients drawn for a layer send all sums of it, or others are "
+        "drawn for the second one (deepafl: W_t, then Ω)"
+    )
     participation_kind: str = option(
-        "consistent", "whether the clients drawn for a layer send all sums of it, or others are "
-        "drawn for the second one (deepafl: W_t, then Ω)", choices=("consistent", "inconsistent"),
-        only={"participation": GIVEN}, of_axes=True,
-    )  # fmt: skip
+        "consistent",
+        _participation_kind,
+        choices=("consistent", "inconsistent"),
+        only={"participation": GIVEN},
+        of_axes=True,
+    )
+    _participation_seed = "seed of the draw of --participation"
     participation_seed: int | None = option(
-        None, "seed of the draw of --participation", at_least=0, at_most=SEED, unset="0",
-        only={"participation": GIVEN}, of_axes=True,
-    )  # fmt: skip
+        None,
+        _participation_seed,
+        at_least=0,
+        at_most=SEED,
+        unset="0",
+        only={"participation": GIVEN},
+        of_axes=True,
+    )
     sum: bool = option(False, "write one file: the sum of these clients", in_run=False)
-    held_out: Path | None = option(
-        None, "with --sum: file for the sum of the held-out clients", in_run=False, writes=True,
-        only={"sum": True},
-    )  # fmt: skip
+    _held_out = "with --sum: file for the sum of the held-out clients"
+    held_out: Path | None = option(None, _held_out, in_run=False, writes=True, only={"sum": True})
     min_rows: int = option(
         0, "refuse statistics of a client with fewer rows", at_least=0, in_result=False
     )
-    cache: Path | None = option(
-        None, "folder that keeps intermediate rows, so that later rounds are faster",
-        in_result=False, only={"rounds": True}, of_axes=True,
-    )  # fmt: skip
+    _cache = "folder that keeps intermediate rows, so that later rounds are faster"
+    cache: Path | None = option(None, _cache, in_result=False, only={"rounds": True}, of_axes=True)
 
     def check(self) -> None:
         self.check_protection()
@@ -69,28 +75,25 @@ class AggregateOptions(SummingOptions):
     add: tuple[Path, ...] = option(
         (), "statistics of late clients; may be repeated", in_run=False, only={"offers": ABSENT}
     )
-    subtract: tuple[Path, ...] = option(
-        (), "statistics of clients that leave, or the name of one whose file is in a folder given "
-        "here; may be repeated", in_run=False, only={"law": "sum"},
-    )  # fmt: skip
+    _subtract = (
+        "statistics of clients that leave, or the name of one whose file is in a folder given "
+        "here; may be repeated"
+    )
+    subtract: tuple[Path, ...] = option((), _subtract, in_run=False, only={"law": "sum"})
+    _held_out = "file for the sum of the held-out clients"
     held_out: Path | None = option(
-        None, "file for the sum of the held-out clients", in_run=False, writes=True,
-        only={"offers": ABSENT},
-    )  # fmt: skip
-    law: str = option(
-        "sum", "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking",
-        choices=("sum", "pairwise"), only={"offers": ABSENT},
-    )  # fmt: skip
+        None, _held_out, in_run=False, writes=True, only={"offers": ABSENT}
+    )
+    _law = "how statistics are added; pairwise is AFL's Theorem 1: slow, for checking"
+    law: str = option("sum", _law, choices=("sum", "pairwise"), only={"offers": ABSENT})
     complete: bool = option(
         False,
         "refuse a sum without all clients of the partition, those of --subtract too, or members of "
         "the roster",
         in_run=False,
     )
-    allow_repeats: bool = option(
-        False, "add clients even if their rows are in the sum under another name", in_run=False,
-        only={"offers": ABSENT},
-    )  # fmt: skip
+    _allow_repeats = "add clients even if their rows are in the sum under another name"
+    allow_repeats: bool = option(False, _allow_repeats, in_run=False, only={"offers": ABSENT})
 
     def check(self) -> None:
         self.check_summing()

@@ -131,15 +131,14 @@ def _split(text: str) -> tuple[str, ...]:
 class StudyOptions(Options):
     """How a study is carried out."""
 
-    seeds: int | None = option(
-        None, "number of seeds, from 0; they replace those of the study", at_least=1,
-        at_most=100_000, in_run=False,
-    )  # fmt: skip
+    _seeds = "number of seeds, from 0; they replace those of the study"
+    seeds: int | None = option(None, _seeds, at_least=1, at_most=100_000, in_run=False)
     most: int = option(1000, "most cells that a study may have", at_least=1, in_run=False)
-    only: Cells | None = option(
-        None, "only these cells: their names in STUDY/cells, or patterns as linear-*, with "
-        "commas between, or I/N for part I (from 0) of N", in_run=False, parse=parse_cells,
-    )  # fmt: skip
+    _only = (
+        "only these cells: their names in STUDY/cells, or patterns as linear-*, with "
+        "commas between, or I/N for part I (from 0) of N"
+    )
+    only: Cells | None = option(None, _only, in_run=False, parse=parse_cells)
     prepare: bool = option(
         False, "make only what cells share: features, and the partitions of baselines", in_run=False
     )
@@ -155,42 +154,43 @@ def where_option() -> Any:
 class TableOptions(Options):
     """What of a study a table shows; a study says its own defaults."""
 
+    _rows = "options whose values are the rows, separated by commas; head is also the baseline"
     rows: Words | None = option(
-        None, "options whose values are the rows, separated by commas; head is also the baseline",
-        unset="the study's", examples=("head", "head,layers"), parse=parse_names,
-    )  # fmt: skip
+        None, _rows, unset="the study's", examples=("head", "head,layers"), parse=parse_names
+    )
+    _columns = "options whose values are the columns"
     columns: Words | None = option(
-        None, "options whose values are the columns", unset="the study's",
-        examples=("alpha", "data,alpha"), parse=parse_names,
-    )  # fmt: skip
+        None, _columns, unset="the study's", examples=("alpha", "data,alpha"), parse=parse_names
+    )
+    _value = "figures, separated by commas"
     value: Words | None = option(
-        None, "figures, separated by commas", unset="the study's, else top1", examples=VALUES,
-        parse=parse_figures,
-    )  # fmt: skip
+        None, _value, unset="the study's, else top1", examples=VALUES, parse=parse_figures
+    )
     stat: str | None = option(
         None, "statistic over seeds", choices=STATISTICS, unset="the study's, else mean±sd"
     )
+    _layers = "numbers of layers to show, such as 5,10,20, of heads evaluated after each round"
     layers: Layers | None = option(
-        None, "numbers of layers to show, such as 5,10,20, of heads evaluated after each round",
-        unset="the study's, else only the last", parse=parse_layers,
-    )  # fmt: skip
+        None, _layers, unset="the study's, else only the last", parse=parse_layers
+    )
     where: tuple[Pair, ...] = where_option()
-    published: str | None = option(
-        None, "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; afl-1:cifar10 "
-        "where given features are of that data set",
-        unset="the study's",
-    )  # fmt: skip
+    _published = (
+        "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; afl-1:cifar10 "
+        "where given features are of that data set"
+    )
+    published: str | None = option(None, _published, unset="the study's")
     also: tuple[Pair, ...] = option(
         (),
         "NAME=FILE.csv: add results of another method; its columns are options and the value",
         path_in=file_in,
         parse=parse_also,
     )
-    test: str | None = option(
-        None, "compare every row with the first: χ² of the counts of one seed; McNemar's exact "
+    _test = (
+        "compare every row with the first: χ² of the counts of one seed; McNemar's exact "
         "test on equal rows, of several seeds a bootstrap of rows and seeds; Student's paired t "
-        "over seeds", choices=("chi2", "mcnemar", "t"),
-    )  # fmt: skip
+        "over seeds"
+    )
+    test: str | None = option(None, _test, choices=("chi2", "mcnemar", "t"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,12 +202,12 @@ class PictureOptions(SizeOptions):
         parse=parse_names,
     )  # fmt: skip
     y: str = option("top1", "a figure", examples=VALUES)
+    _by = "options that tell the lines apart"
     by: Words | None = option(
-        None, "options that tell the lines apart", unset="head, and what differs within a head",
-        parse=parse_names,
-    )  # fmt: skip
+        None, _by, unset="head, and what differs within a head", parse=parse_names
+    )
+    _layers = "numbers of layers to draw, of heads evaluated after each round"
     layers: Layers | None = option(
-        None, "numbers of layers to draw, of heads evaluated after each round",
-        unset="the study's; all with --x layers", parse=parse_layers,
-    )  # fmt: skip
+        None, _layers, unset="the study's; all with --x layers", parse=parse_layers
+    )
     where: tuple[Pair, ...] = where_option()

@@ -53,10 +53,8 @@ class OwnOptions(Options):
     partition: Path | None = option(
         None, "an existing partition file, instead of --scheme and its options"
     )
-    head: str = option(
-        "linear", "a head's name, or a head file", examples=tuple(OPTIONS), names_file=True,
-        common=True,
-    )  # fmt: skip
+    _head = "a head's name, or a head file"
+    head: str = option("linear", _head, examples=tuple(OPTIONS), names_file=True, common=True)
     head_seed: int | None = option(
         None, "seed of the head's random parts", at_least=0, at_most=SEED, unset="0"
     )
@@ -64,10 +62,11 @@ class OwnOptions(Options):
     train_accuracy: bool = option(
         False, "also measure the accuracy on the training rows; with --each-round after every round"
     )
-    full_gram: bool = option(
-        False, "deepafl: send all of ΦᵀΦ in every round, as in the paper; else only its change "
-        "(--incremental), where all clients take part in every round",
-    )  # fmt: skip
+    _full_gram = (
+        "deepafl: send all of ΦᵀΦ in every round, as in the paper; else only its change "
+        "(--incremental), where all clients take part in every round"
+    )
+    full_gram: bool = option(False, _full_gram)
 
     def check(self) -> None:
         if (self.train_features is None) != (self.test_features is None):
@@ -78,16 +77,31 @@ class OwnOptions(Options):
 class HereOptions(Options):
     """How a run uses this machine; the results do not depend on it."""
 
+    _memory = (
+        "memory for what later rounds need again, such as 8GB or 50% of what is free; the "
+        "rest goes to a file that the run removes"
+    )
     memory: Size | None = option(
-        None, "memory for what later rounds need again, such as 8GB or 50% of what is free; the "
-        "rest goes to a file that the run removes", unset=HALF.text, in_result=False,
-        only={"rounds": True}, of_axes=True, parse=parse_size,
-    )  # fmt: skip
+        None,
+        _memory,
+        unset=HALF.text,
+        in_result=False,
+        only={"rounds": True},
+        of_axes=True,
+        parse=parse_size,
+    )
+    _keep_rounds = (
+        "of a head of several rounds: last removes the heads and totals of all rounds "
+        "but the last one when the run is finished"
+    )
     keep_rounds: str = option(
-        KEEP_ALL, "of a head of several rounds: last removes the heads and totals of all rounds "
-        "but the last one when the run is finished", choices=(KEEP_ALL, KEEP_LAST), in_result=False,
-        only={"rounds": True}, of_axes=True,
-    )  # fmt: skip
+        KEEP_ALL,
+        _keep_rounds,
+        choices=(KEEP_ALL, KEEP_LAST),
+        in_result=False,
+        only={"rounds": True},
+        of_axes=True,
+    )
 
     def room(self) -> Room:
         """The memory that may be taken, as much of it as is free."""

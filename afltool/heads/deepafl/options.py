@@ -59,79 +59,88 @@ class DeepAFLOptions(HeadOptions):
     feature_width: int | None = option(
         None, "width d_Φ of Φ_t", at_least=1, unset="the value of --width"
     )
+    _hidden_width = "width d_F of σ(Φ_t B_t)"
     hidden_width: int | None = option(
-        None, "width d_F of σ(Φ_t B_t)", at_least=1, unset="the value of --width",
-        only={"hidden": True}, of_axes=True,
-    )  # fmt: skip
+        None,
+        _hidden_width,
+        at_least=1,
+        unset="the value of --width",
+        only={"hidden": True},
+        of_axes=True,
+    )
     ridge: OneRidge | None = ridge_option(
         None, "ridge λ of every W_t", unset=str(DEFAULTS["ridge"])
     )
+    _block_ridge = "ridge of every Ω_t, the paper's γ"
     block_ridge: float | None = option(
-        None, "ridge of every Ω_t, the paper's γ", at_least=0, at_solve=True,
-        unset=str(DEFAULTS["block_ridge"]), only={"blocks": True}, of_axes=True,
-    )  # fmt: skip
+        None,
+        _block_ridge,
+        at_least=0,
+        at_solve=True,
+        unset=str(DEFAULTS["block_ridge"]),
+        only={"blocks": True},
+        of_axes=True,
+    )
     gamma: float = gamma_option()
+    _activation = "σ of the layers"
     activation: str | None = option(
-        None, "σ of the layers", choices=ACTIVATIONS, unset=str(DEFAULTS["activation"]),
-        only={"activated": True}, of_axes=True,
-    )  # fmt: skip
+        None,
+        _activation,
+        choices=ACTIVATIONS,
+        unset=str(DEFAULTS["activation"]),
+        only={"activated": True},
+        of_axes=True,
+    )
     phi0_activation: str | None = option(
         None, "σ of Φ_0", choices=ACTIVATIONS, unset=str(DEFAULTS["phi0_activation"])
     )
     seed: int = seed_option("the random projections A and B_t, which are never stored or sent")
-    projection: str = option(
-        "linear-uniform", "A and B_t: uniform weights and bias, or gaussian weights",
-        choices=PROJECTIONS,
-    )  # fmt: skip
-    preset: str | None = option(
-        None, "a published setting; paper is that of --data, or of the released script where the "
-        "data set has none", choices=(PAPER, *PRESETS),
-    )  # fmt: skip
+    _projection = "A and B_t: uniform weights and bias, or gaussian weights"
+    projection: str = option("linear-uniform", _projection, choices=PROJECTIONS)
+    _preset = (
+        "a published setting; paper is that of --data, or of the released script where the "
+        "data set has none"
+    )
+    preset: str | None = option(None, _preset, choices=(PAPER, *PRESETS))
     no_skip: bool = option(
         False,
         "ablation: Φ_{t+1} = F_t Ω without Φ_t; Ω then fits Y, not the residual Y − Φ_t W_t",
     )
     identity_projection: bool = option(False, "ablation: B_t = I")
     identity_omega: bool = option(False, "ablation: Ω = I, so that layers learn nothing")
+    _deepening = (
+        "how a layer follows from the last one: residual blocks, or the paper's other "
+        "strategies (E.3.7), Φ_{t+1} = Φ_t W_t B_t (cascade) or σ of it; these have no Ω"
+    )
     deepening: str = option(
-        RESIDUAL, "how a layer follows from the last one: residual blocks, or the paper's other "
-        "strategies (E.3.7), Φ_{t+1} = Φ_t W_t B_t (cascade) or σ of it; these have no Ω",
-        choices=(RESIDUAL, CASCADE, ACTIVATED), newer=True,
-    )  # fmt: skip
-    label_encoding: bool = option(
-        False, "with a cascade: the layers fit Y Q_t, labels under a random map, so that "
-        "Φ_{t+1} = Φ_t W_t Q_t B_t", newer=True,
-    )  # fmt: skip
+        RESIDUAL, _deepening, choices=(RESIDUAL, CASCADE, ACTIVATED), newer=True
+    )
+    _label_encoding = (
+        "with a cascade: the layers fit Y Q_t, labels under a random map, so that "
+        "Φ_{t+1} = Φ_t W_t Q_t B_t"
+    )
+    label_encoding: bool = option(False, _label_encoding, newer=True)
     from_phi0: bool = option(False, "variant (89): every layer starts from Φ_0, F_t = σ(Φ_0 B_t)")
     single_round: bool = option(
         False, "with --from-phi0: clients send one sum; the server computes all layers from it"
     )
-    reconstruction: float = option(
-        0.0, "weight 1 − ρ of (88): Ω_t also fits Φ_0, so that later layers keep it",
-        at_least=0, at_most=1,
-    )  # fmt: skip
+    _reconstruction = "weight 1 − ρ of (88): Ω_t also fits Φ_0, so that later layers keep it"
+    reconstruction: float = option(0.0, _reconstruction, at_least=0, at_most=1)
     incremental: bool = option(
         False,
         "send only the change of ΦᵀΦ: about half the bytes and one symmetric product less "
         "per layer; the same clients must take part in all rounds",
     )
-    patience: int | None = option(
-        None, "with held-out clients: stop after this many layers without a smaller error on them",
-        at_least=1,
-    )  # fmt: skip
-    min_norm: bool = option(
-        False, "where the data do not determine the weights, take the minimum-norm solution",
-        at_solve=True,
-    )  # fmt: skip
-    compute: str = option(
-        "float32", "number format of the products; sums are float64, or integers with fixed",
-        choices=(*COMPUTE, FIXED),
-    )  # fmt: skip
+    _patience = "with held-out clients: stop after this many layers without a smaller error on them"
+    patience: int | None = option(None, _patience, at_least=1)
+    _min_norm = "where the data do not determine the weights, take the minimum-norm solution"
+    min_norm: bool = option(False, _min_norm, at_solve=True)
+    _compute = "number format of the products; sums are float64, or integers with fixed"
+    compute: str = option("float32", _compute, choices=(*COMPUTE, FIXED))
+    _fixed_bits = "with --compute fixed: fraction bits of Φ and F, whose range is ±2^(15 − bits)"
     fixed_bits: int | None = option(
-        None,
-        "with --compute fixed: fraction bits of Φ and F, whose range is ±2^(15 − bits)",
-        at_least=6, at_most=14, unset=str(FIXED_BITS), newer=True,
-    )  # fmt: skip
+        None, _fixed_bits, at_least=6, at_most=14, unset=str(FIXED_BITS), newer=True
+    )
 
     def check(self) -> None:
         self._resolve()

@@ -33,10 +33,8 @@ class DiscriminantOptions(HeadOptions):
     """Options of the classifiers that need one round: each rule solves from sums by class."""
 
     rule: str = option("lda", "which classifier", choices=tuple(RULES))
-    shrinkage: float = option(
-        0.0, "s of the covariance (1 − s)Σ + s tr(Σ)/d I (lda, fedcgs, qda)",
-        at_least=0, at_most=1, at_solve=True,
-    )  # fmt: skip
+    _shrinkage = "s of the covariance (1 − s)Σ + s tr(Σ)/d I (lda, fedcgs, qda)"
+    shrinkage: float = option(0.0, _shrinkage, at_least=0, at_most=1, at_solve=True)
     ridge: Fixed | None = ridge_option(
         None, "ridge λ of fed3r", unset=f"{RIDGE:g}", parse=_fixed, grammar=NUMBER
     )

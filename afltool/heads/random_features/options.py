@@ -36,10 +36,8 @@ class RandomFeaturesOptions(LeastSquaresOptions):
         "random projection A: uniform weights and bias, or gaussian weights",
         choices=PROJECTIONS,
     )
-    compute: str = option(
-        "float32", "number format of the products; sums are float64, or integers with fixed",
-        choices=(*COMPUTE, FIXED),
-    )  # fmt: skip
+    _compute = "number format of the products; sums are float64, or integers with fixed"
+    compute: str = option("float32", _compute, choices=(*COMPUTE, FIXED))
 
     def check_room(self, dim: int) -> None:
         """Refuse a gram that does not fit: 16 bytes a pair, of a square and of two triangles."""

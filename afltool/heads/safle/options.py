@@ -48,10 +48,8 @@ class SafleOptions(HeadOptions):
         at_least=1,
         unset=f"enough for every digit, at most {DEFAULT_SIDE} / V",
     )
-    every_digit: bool = option(
-        False, "so many codes that every digit is used, whatever number of columns that takes",
-        newer=True,
-    )  # fmt: skip
+    _every_digit = "so many codes that every digit is used, whatever number of columns that takes"
+    every_digit: bool = option(False, _every_digit, newer=True)
     thresholds: Cuts | None = option(
         None,
         "federated for quantiles, found in a first small round; FILE for the quantiles of a "
@@ -71,10 +69,11 @@ class SafleOptions(HeadOptions):
     )
     seed: int = seed_option("the shuffle that deals digits into codes", at_most=2**32 - 1)
     gamma: float = gamma_option()
-    preset: str | None = option(
-        None, "paper: the paper's own shape, one round: every digit, V = 32 (or the next smaller "
-        f"power of k), thresholds {PAPER_CUTS}", choices=("paper",), newer=True,
-    )  # fmt: skip
+    _preset = (
+        "paper: the paper's own shape, one round: every digit, V = 32 (or the next smaller "
+        f"power of k), thresholds {PAPER_CUTS}"
+    )
+    preset: str | None = option(None, _preset, choices=("paper",), newer=True)
 
     def check(self) -> None:
         if self.every_digit and self.experts is not None:

@@ -51,10 +51,8 @@ class Site(Options):
     max_array: int = option(
         1001, "tasks that Slurm takes in one array (MaxArraySize)", at_least=1, at_most=MOST
     )
-    warn: int = option(
-        120, "seconds before the time limit at which a task is asked to stop", at_least=1,
-        at_most=65535, unit="seconds",
-    )  # fmt: skip
+    _warn = "seconds before the time limit at which a task is asked to stop"
+    warn: int = option(120, _warn, at_least=1, at_most=65535, unit="seconds")
     setup: tuple[str, ...] = ()  # further lines of bash, before afltool starts
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
