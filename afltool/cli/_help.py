@@ -146,9 +146,8 @@ def _section(title: str, rows: Lines) -> str:
             lines.append(start)
             start = " " * NAMES
         lines += textwrap.wrap(
-            text, width, initial_indent=start, subsequent_indent=" " * NAMES,
-            break_on_hyphens=False,
-        ) or [start.rstrip()]  # fmt: skip
+            text, width, initial_indent=start, subsequent_indent=" " * NAMES, break_on_hyphens=False
+        ) or [start.rstrip()]
     return "\n".join(lines)
 
 

@@ -43,7 +43,7 @@ def card(
         ["## Training data, by counts only", "", *_table(_data(metadata, report))],
         ["## Figures", "", *_figures(evaluation)],
         *([f"## {title}", "", f"**To be filled in by a person.** {q}"] for title, q in TO_FILL_IN),
-    ]  # fmt: skip
+    ]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 

@@ -72,8 +72,9 @@ def compare(head: Head, bits: int | None, x: Array, found: dict[str, Array], wha
     wanted = own_scores(head, bits, x)
     refused = np.isnan(wanted).any(axis=1)
     if not np.array_equal(refused, predicted == NOBODY):
-        raise _differs(what, f"refuses {(predicted == NOBODY).sum()} rows of {len(x)}, afltool "
-                       f"{refused.sum()}")  # fmt: skip
+        raise _differs(
+            what, f"refuses {(predicted == NOBODY).sum()} rows of {len(x)}, afltool {refused.sum()}"
+        )
     good, tolerance = ~refused, tolerance_of(head)
     scores, wanted, predicted = scores[good], wanted[good], predicted[good]
     finite = np.isfinite(wanted)

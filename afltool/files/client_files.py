@@ -41,5 +41,6 @@ def tell_disk(out: Path, files: int, shapes: Iterable[Shape], header: Mapping[st
         log.warning(
             "the disk of %s has %s free, which may not suffice: files that are finished are "
             "kept, and the same command continues; --sum adds the clients up at once",
-            out, byte_text(free),
-        )  # fmt: skip
+            out,
+            byte_text(free),
+        )

@@ -17,9 +17,7 @@ from ..values.parsed import text_form
 from ..values.phases import Phase
 from ..values.ridge import EACH_SLICE, Fixed, PerSlice, Ridge, parse_ridge, parse_ridges
 
-ACTIVATIONS = (
-    "none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid",
-)  # fmt: skip
+ACTIVATIONS = ("none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid")
 PROJECTIONS = ("linear-uniform", "gaussian")
 COMPUTE = ("float32", "float64")
 FIXED = "fixed"  # of `compute`: features in fixed point, sums that are integers

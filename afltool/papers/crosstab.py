@@ -137,9 +137,10 @@ def crosstab(
     order = {"ours": 0, "also": 1, "published": 2}
     ranked = sorted(row_keys, key=lambda key: order[key[0]])
     used = [
-        column for column in column_keys
+        column
+        for column in column_keys
         if any(e.values or e.holes for (_, c), e in entries.items() if c == column)
-    ]  # fmt: skip
+    ]
     corner = UNITS[values[0]][0] if len(values) == 1 else ", ".join(rows)
     return Crosstab(title, corner, ranked, used, row_keys, column_keys, settings, entries, stat, [])
 

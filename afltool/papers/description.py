@@ -104,9 +104,10 @@ class Study:
             tree = grid.divided(tree, "data", data if isinstance(data, list) else [data])
             rest = {name: value for name, value in given.items() if name != "data"}
         for names, instead in (
-            (IMAGES, "train_features"), ({"train_features", "test_features"}, "data"),
+            (IMAGES, "train_features"),
+            ({"train_features", "test_features"}, "data"),
             (DEALING | {SEED}, "partition"),
-        ):  # fmt: skip
+        ):
             if instead in given:
                 tree = grid.without(tree, names)
         return Study(self.name, self.texts, self.shown, grid.replaced(tree, rest))

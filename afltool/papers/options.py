@@ -198,9 +198,10 @@ class PictureOptions(SizeOptions):
     """What a picture of a study shows."""
 
     x: Words = option(
-        help="an option, or a figure such as upload_bytes", examples=("alpha", "layers"),
+        help="an option, or a figure such as upload_bytes",
+        examples=("alpha", "layers"),
         parse=parse_names,
-    )  # fmt: skip
+    )
     y: str = option("top1", "a figure", examples=VALUES)
     _by = "options that tell the lines apart"
     by: Words | None = option(

@@ -106,8 +106,9 @@ def _record(one: dict[str, str | None]) -> Record:
         figures = {figure: float(value) / factor}
     except ValueError:  # such as "<5"
         return Record(axes, {}, value, kind="published")
-    return Record(axes, figures, spread=None if spread is None else float(spread) / factor,
-                  kind="published")  # fmt: skip
+    return Record(
+        axes, figures, spread=None if spread is None else float(spread) / factor, kind="published"
+    )
 
 
 def beside(name: str, ours: Sequence[Record], columns: Sequence[str]) -> list[Record]:

@@ -179,8 +179,9 @@ def _request(
     if late:
         log.warning(
             "aggregate: %s came after the request %s; left out, and it stays hidden",
-            ", ".join(map(repr, late)), where,
-        )  # fmt: skip
+            ", ".join(map(repr, late)),
+            where,
+        )
     return request
 
 

@@ -131,9 +131,10 @@ class Protected(Protection):
                 "local-stats: next, send %s to %r, which adds up: afltool aggregate FILES --roster "
                 "%s --offers OFFERS --key %s.key -o total.h5; then answer what it asks",
                 written[0] if len(written) == 1 else f"the {len(written)} files",
-                self.offers.roster.server.name, self.offers.roster.path.name,
+                self.offers.roster.server.name,
+                self.offers.roster.path.name,
                 file_stem(self.offers.roster.server.name),
-            )  # fmt: skip
+            )
 
     # ------------------------------------------------------------ recipes
 

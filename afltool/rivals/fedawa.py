@@ -30,9 +30,10 @@ class FedAWASettings(Settings):
 
     weight_step: float = option(0.001, "step of Adam on the weights' logits", at_least=0)
     weight_start: str = option(
-        "shares", "start of the logits: p_k, as the authors' code, or log p_k, FedAvg's weights",
+        "shares",
+        "start of the logits: p_k, as the authors' code, or log p_k, FedAvg's weights",
         choices=("shares", "log-shares"),
-    )  # fmt: skip
+    )
 
 
 class FedAWA(Method):

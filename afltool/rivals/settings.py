@@ -43,9 +43,10 @@ class Settings(Options):
         1.0, "share of the clients that takes part, drawn every round", above=0, at_most=1
     )
     average: str = option(
-        "rows", "weights of the clients in the average: their rows, or all equal",
+        "rows",
+        "weights of the clients in the average: their rows, or all equal",
         choices=("rows", "uniform"),
-    )  # fmt: skip
+    )
     drop_last: bool = option(
         False, "leave short batches out, as PFLlib: a client below one batch never trains"
     )

@@ -52,8 +52,9 @@ def positive_of(names: Sequence[str], classes: Sequence[str], given: str | None)
     if found is not None and given is None:
         log.info(
             "evaluate: the positive class is %s, the second of two; --positive %s takes the other",
-            classes[found], classes[1 - found],
-        )  # fmt: skip
+            classes[found],
+            classes[1 - found],
+        )
     return found
 
 

@@ -13,9 +13,7 @@ from ..math.metrics.separability import MEASURES, Separability
 
 Round = dict[str, Any]
 #: What `evaluate` finds after a round; ``kept`` says that it is the head's own.
-FOUND = (
-    "top1", "top5", "kept", "train_top1", *MEASURES, *(f"train_{one}" for one in MEASURES),
-)  # fmt: skip
+FOUND = ("top1", "top5", "kept", "train_top1", *MEASURES, *(f"train_{one}" for one in MEASURES))
 
 
 def rounds_of(

@@ -119,9 +119,10 @@ def _tell(roster: Roster) -> None:
     log.info("roster: %s; every member compares this digest over another channel", roster.digest())
     log.info(
         "roster: statistics leave their members %s%s; %s",
-        terms.mode, f" with noise, {terms.noise}" if terms.noise else ", without noise",
+        terms.mode,
+        f" with noise, {terms.noise}" if terms.noise else ", without noise",
         "all have features of one space" if terms.space else "it names no feature space (--space)",
-    )  # fmt: skip
+    )
     if not terms.masked:
         return
     log.info(
@@ -137,7 +138,7 @@ def _tell(roster: Roster) -> None:
     log.info(
         "roster: next, each member: afltool mask offer %s --key NAME.key -o offers/",
         roster.path.name,
-    )  # fmt: skip
+    )
 
 
 def _public_files(paths: Sequence[Path]) -> list[Path]:

@@ -37,8 +37,9 @@ def mask_offer(
     log.info(
         "mask offer: next, everybody gets %s; when the offers of all are in one folder, each masks "
         "with it: afltool local-stats … --sign NAME.key --roster %s --mask OFFERS -o out/",
-        _shown(paths), agreed.path.name,
-    )  # fmt: skip
+        _shown(paths),
+        agreed.path.name,
+    )
     return paths
 
 

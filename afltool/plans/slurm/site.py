@@ -16,9 +16,7 @@ from ...options.conversion import typed
 from ..toml import known_key
 
 ENVIRONMENT = "AFLTOOL_SITE"
-STAGES = (
-    "extract", "merge", "partition", "local-stats", "aggregate", "solve", "evaluate", "study",
-)  # fmt: skip
+STAGES = ("extract", "merge", "partition", "local-stats", "aggregate", "solve", "evaluate", "study")
 OF_A_STAGE = ("partition_name", "account", "qos", "time", "memory", "cpus", "gpus")
 _TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
 _MEMORY = re.compile(r"\d+[KMGT]?")

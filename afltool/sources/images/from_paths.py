@@ -68,9 +68,8 @@ Named = NamedImages | Path  # images, or one feature file
 
 
 def read_named(
-    given: Sequence[str | Path], stdin: IO[str], data_root: Path | None = None,
-    column: str = "path",
-) -> list[Named]:  # fmt: skip
+    given: Sequence[str | Path], stdin: IO[str], data_root: Path | None = None, column: str = "path"
+) -> list[Named]:
     """What the inputs of a command hold, in their order: runs of images, and feature files.
 
     A folder stands for the images below it, at any depth, sorted by the bytes of their paths; a
