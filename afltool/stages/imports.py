@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..errors import InvalidDataError, UsageError, naming
-from ..files.feature_writer import writing_features
+from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.provenance import provenance
 from ..files.recipes import recipe, up_to_date
 from ..options.features import ImportOptions
@@ -46,25 +46,11 @@ def import_embeddings(
     ``row_ids`` names, else the first of `ROW_IDS` that is there, else 'row/N'. With ``unlabelled``
     labels need not be there and are not read into the feature file, whose rows can be predicted.
     """
-    from ..sources.images import read_classes
-
     path, o = embeddings, options
-    keys = Keys(o.x, o.y, o.row_ids)
-    x = open_embeddings(path, keys)
-    given = None if o.unlabelled else _labels(path, x, o.labels)
-    _check_shapes(path, x, given)
-    names: tuple[str, ...] = ()
-    y: NDArray[np.int64] | None = None
-    if given is not None:
-        known = read_classes(o.classes) if isinstance(o.classes, Path) else o.classes
-        names, y = _with_classes(path, given, known)
+    x = open_embeddings(path, Keys(o.x, o.y, o.row_ids))
+    names, y = _labelled(path, x, o)
     space = imported_space(o.backbone, x.shape[1], o.dtype, o.bits)
-    digests = {"embeddings": file_sha256(path)}
-    if o.labels is not None:
-        digests["labels"] = file_sha256(o.labels)
-    named: dict[str, Any] = {"keys": [o.x, o.y]} if (o.x, o.y) != (None, None) else {}
-    named |= {} if o.row_ids is None else {"row_ids": o.row_ids}
-    made_by = recipe("import", {"space": space, "classes": list(names), **named}, digests)
+    made_by = _recipe(path, o, {"space": space, "classes": list(names)})
     if up_to_date(out, made_by, overwrite):
         return out
     ids = _row_ids(path, x.row_ids, len(x))
@@ -73,19 +59,47 @@ def import_embeddings(
         "provenance": provenance(),
         "space": space,
         "classes": list(names),
-        "source": {"data": path.name, "input": digests["embeddings"]},
+        "source": {"data": path.name, "input": made_by["inputs"]["embeddings"]},
     }
     with writing_features(out, space, expect_rows=len(x)) as writer:
-        with progress.task("import", len(x), "rows") as task:
-            for rows in x.blocks():
-                for start in range(0, len(rows), BLOCK):
-                    part = np.asarray(rows[start : start + BLOCK], dtype=np.float64)
-                    with naming(path):
-                        writer.append(part)
-                task.advance(len(rows))
-                progress.stop_point()
+        _copy(path, x, writer)
         writer.finish(y, ids, header)
     return out
+
+
+def _recipe(path: Path, o: ImportOptions, found: dict[str, Any]) -> dict[str, Any]:
+    """The recipe of the file; what is not given is not in it."""
+    named: dict[str, Any] = {"keys": [o.x, o.y]} if (o.x, o.y) != (None, None) else {}
+    named |= {} if o.row_ids is None else {"row_ids": o.row_ids}
+    digests = {"embeddings": file_sha256(path)}
+    if o.labels is not None:
+        digests["labels"] = file_sha256(o.labels)
+    return recipe("import", {**found, **named}, digests)
+
+
+def _copy(path: Path, x: Embeddings, writer: FeatureWriter) -> None:
+    with progress.task("import", len(x), "rows") as task:
+        for rows in x.blocks():
+            for start in range(0, len(rows), BLOCK):
+                part = np.asarray(rows[start : start + BLOCK], dtype=np.float64)
+                with naming(path):
+                    writer.append(part)
+            task.advance(len(rows))
+            progress.stop_point()
+
+
+def _labelled(
+    path: Path, x: Embeddings, o: ImportOptions
+) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+    """Class names, and labels as indices into them; none of either without labels."""
+    from ..sources.images import read_classes
+
+    given = None if o.unlabelled else _labels(path, x, o.labels)
+    _check_shapes(path, x, given)
+    if given is None:
+        return (), None
+    known = read_classes(o.classes) if isinstance(o.classes, Path) else o.classes
+    return _with_classes(path, given, known)
 
 
 def _labels(path: Path, x: Embeddings, labels: str | Path | None) -> NDArray[Any]:

@@ -65,21 +65,11 @@ def predict(
     check_rows(out)
     check_formulas(o.formulas, is_csv(out) and not (as_json and out == STDOUT))
     solved, header = load_solved_head(head)
-    parts = read_named(named, sys.stdin, o.data_root, o.path_column)
-    names = [str(one) for one in named]
-    refuse_unused(o, {
-        "images": any(isinstance(part, NamedImages) for part in parts),
-        "tables": "-" in names or any(one.lower().endswith(SUFFIXES) for one in names),
-    })  # fmt: skip
-    if o.on_error == "stop":
-        _check_absent(parts)
+    parts = _named(named, o)
     scorer = Scorer(solved, header["classes"], o.top, o.scores)
     sources = _sources(parts, head, header, o)
     total = sum(source.size for source in sources)
-    asked = [header["digest"], header["classes"], scorer.columns]
-    work = [*asked, [source.fingerprint for source in sources]]
-    form = [out.suffix, *([] if o.formulas == KEEP else [o.formulas])]
-    key = Digest().json("predictions", [*map(str, work), *form]).hex()
+    key = _key(header, scorer, sources, out, o.formulas)
     with writing_rows(out, scorer.columns, key, overwrite, as_json, o.formulas) as writer:
         if writer.done:
             log.info("predict: %d of %d are done, going on from there", writer.done, total)
@@ -90,6 +80,28 @@ def predict(
     if scorer.errors:
         log.warning("predict: %d of %d have no class, see the column error", scorer.errors, total)
     return {"path": str(out), "rows": total, **scorer.state()}
+
+
+def _named(named: Sequence[Path], o: PredictOptions) -> list[Named]:
+    """What is named, and usable with these options."""
+    parts = read_named(named, sys.stdin, o.data_root, o.path_column)
+    names = [str(one) for one in named]
+    images = any(isinstance(part, NamedImages) for part in parts)
+    tables = "-" in names or any(one.lower().endswith(SUFFIXES) for one in names)
+    refuse_unused(o, {"images": images, "tables": tables})
+    if o.on_error == "stop":
+        _check_absent(parts)
+    return parts
+
+
+def _key(
+    header: dict[str, Any], scorer: Scorer, sources: Sequence[ItemSource], out: Path, formulas: str
+) -> str:
+    """What a table that was begun must be of to be gone on with."""
+    work = [header["digest"], header["classes"], scorer.columns]
+    work += [[source.fingerprint for source in sources]]
+    form = [out.suffix, *([] if formulas == KEEP else [formulas])]
+    return Digest().json("predictions", [*map(str, work), *form]).hex()
 
 
 def _check_absent(parts: Sequence[Named]) -> None:
