@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CorruptFileError, NumericalError, UsageError
-from ..values.parsed import Parsed
+from ..values.parsed import Written
 
 log = logging.getLogger("afltool")
 WORTH_SAYING = 1 << 30
@@ -86,15 +86,11 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Size(Parsed):
+class Size(Written):
     """So many ``bytes``, or a ``share`` of the memory that is free."""
 
-    text: str
     bytes: int = 0
     share: float = 0.0
-
-    def __str__(self) -> str:
-        return self.text
 
     def now(self) -> int:
         """Bytes; of a share as many as it is now."""

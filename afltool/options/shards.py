@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..values.parsed import Parsed
+from ..values.parsed import Parsed, Written
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,10 @@ class OfJob(Parsed):
 
 
 @dataclass(frozen=True)
-class Numbers(Parsed):
+class Numbers(Written):
     """Clients by their numbers, the first and last of each range."""
 
-    text: str
     ranges: tuple[tuple[int, int], ...]
-
-    def __str__(self) -> str:
-        return self.text
 
     def below(self, clients: int) -> list[int]:
         """The numbers of so many clients, ascending, each once.

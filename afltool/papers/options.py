@@ -10,7 +10,7 @@ from ..options.fields import Options, option
 from ..options.files import file_in
 from ..options.plot import SizeOptions
 from ..options.shards import Part, parse_part
-from ..values.parsed import Parsed
+from ..values.parsed import Parsed, Written
 
 STATISTICS = ("mean±sd", "mean±se", "mean", "median", "max")
 MEASURED = (  # what `evaluate` measures of a head, and of a deep one after every layer
@@ -23,25 +23,17 @@ VALUES = (
 
 
 @dataclass(frozen=True)
-class Words(Parsed):
+class Words(Written):
     """A list separated by commas: patterns of cells, options as Python calls them, figures."""
 
-    text: str
     words: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True)
-class Layers(Parsed):
+class Layers(Written):
     """Numbers of layers."""
 
-    text: str
     numbers: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -11,6 +12,16 @@ class Parsed:
     def text_form(self) -> str | float:
         """What files and scripts hold of it: its text, or the number that it is."""
         return str(self)
+
+
+@dataclass(frozen=True)
+class Written(Parsed):
+    """A value that keeps the text it was made of."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def text_form(value: Any) -> Any:

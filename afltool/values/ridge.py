@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from .parsed import Parsed
+from .parsed import Parsed, Written
 
 EACH_SLICE = "slices=auto"
 
@@ -33,23 +33,18 @@ class Auto(Parsed):
 
 
 @dataclass(frozen=True)
-class Path(Parsed):
+class Path(Written):
     """One of ``count`` values from ``low`` to ``high`` is chosen, evenly spaced in log10."""
 
-    text: str
     low: float
     high: float
     count: int
 
-    def __str__(self) -> str:
-        return self.text
-
 
 @dataclass(frozen=True)
-class PerSlice(Parsed):
+class PerSlice(Written):
     """Name and ridge of each slice of the features; none where they are to be chosen."""
 
-    text: str
     ridges: tuple[tuple[str, float], ...] = ()
 
     @classmethod
@@ -61,9 +56,6 @@ class PerSlice(Parsed):
         """
         found = tuple(ridges)
         return cls(",".join(f"{name}={value:g}" for name, value in found), found)
-
-    def __str__(self) -> str:
-        return self.text
 
 
 OneRidge = Fixed | Auto | Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import UsageError
-from ...values.parsed import Parsed
+from ...values.parsed import Parsed, Written
 
 
 @dataclass(frozen=True)
@@ -17,35 +17,21 @@ class Federated(Parsed):
 
 
 @dataclass(frozen=True)
-class EvenSteps(Parsed):
+class EvenSteps(Written):
     """Even steps from ``low`` to ``high``, which need no data."""
 
-    text: str
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return self.text
-
 
 @dataclass(frozen=True)
-class InFile(Parsed):
+class InFile(Written):
     """Quantiles of a feature file, or the thresholds of a head file."""
 
-    path: str
-
-    def __str__(self) -> str:
-        return self.path
-
 
 @dataclass(frozen=True)
-class WasRead(Parsed):
+class WasRead(Written):
     """What a file held that was read already, by its kind and digest."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 Cuts = Federated | EvenSteps | InFile | WasRead
