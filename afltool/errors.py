@@ -36,7 +36,9 @@ class Remedy(Enum):
     RIDGE = auto()
     LARGER_RIDGE = auto()
     RIDGE_BEYOND = auto()  # a larger one than all that were tried
+    LARGER_FIXED_RIDGE = auto()  # where none can be chosen
     LARGER_BLOCK_RIDGE = auto()
+    SHRINKAGE = auto()
     LARGER_PENALTY = auto()
 
 

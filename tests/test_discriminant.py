@@ -23,6 +23,7 @@ from afltool.heads.base import binding
 from afltool.heads.discriminant import rules
 from afltool.heads.discriminant.options import RULES
 from afltool.math.fixedpoint import FixedPoint, real
+from afltool.options.remedies import advised
 from afltool.values.clients import Client, ClientId
 from afltool.values.statistics import Context
 
@@ -149,7 +150,7 @@ def test_a_class_without_rows_is_never_predicted(rule):
 @pytest.mark.parametrize("rule", ["lda", "fedcgs", "qda"])
 def test_a_singular_covariance_is_refused_with_its_remedy(rule):
     X, y = rows(n=12, d=20)
-    with pytest.raises(NumericalError, match="--shrinkage"):
+    with pytest.raises(NumericalError, match="--shrinkage"), advised():
         solved(rule, X, y)
     assert np.isfinite(solved(rule, X, y, shrinkage=0.1).scores(X)).all()
 

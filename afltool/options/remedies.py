@@ -22,6 +22,8 @@ SAID = {
     "cross-validation), or --min-norm for the minimum-norm solution",
     Remedy.LARGER_RIDGE: ": use a larger --ridge, or --ridge auto",
     Remedy.RIDGE_BEYOND: ", or give a larger --ridge",
+    Remedy.LARGER_FIXED_RIDGE: ": use a larger --ridge",
+    Remedy.SHRINKAGE: ": give --shrinkage 0.05, or gather more rows than features",
     Remedy.LARGER_BLOCK_RIDGE: ": use a larger --block-ridge, or 0 for the minimum-norm solution",
     Remedy.LARGER_PENALTY: ": use a larger --penalty",
 }

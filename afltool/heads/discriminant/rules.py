@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import linalg
 
-from ...errors import NumericalError
+from ...errors import NumericalError, Remedy
 from ...math.moments import FARTHEST, Moments
 from ...math.ridge import definite_solve
 from ...values.arrays import F64, Array
@@ -91,8 +91,8 @@ def factor(covariance: F64) -> F64:
         weak, L = 1, covariance
     if weak:
         raise NumericalError(
-            f"a covariance of {len(covariance)} features is singular to working precision: give "
-            "--shrinkage 0.05, or gather more rows than features"
+            f"a covariance of {len(covariance)} features is singular to working precision",
+            remedy=Remedy.SHRINKAGE,
         )
     return L
 
@@ -111,8 +111,8 @@ def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
         W = definite_solve(A, B)
     except linalg.LinAlgError:
         raise NumericalError(
-            f"gram + {ridge:g} I of {len(A)} columns is singular to working precision: use a "
-            "larger --ridge"
+            f"gram + {ridge:g} I of {len(A)} columns is singular to working precision",
+            remedy=Remedy.LARGER_FIXED_RIDGE,
         ) from None
     norms = np.linalg.norm(W[:-1], axis=0)
     return np.asarray(W / np.where(norms > 0, norms, 1.0))
