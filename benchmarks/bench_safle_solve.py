@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_info
 
 from afltool.heads.safle.system import CountedSystem
 from afltool.math.counts import add_labels, add_pairs, pair_count, quadratic
+from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics
 
 SIZE, ROWS, CLASSES, RIDGE = 32, 20_000, 10, 100.0
@@ -32,7 +33,7 @@ def total_of(groups: int) -> Statistics:
     pairs = np.zeros((pair_count(groups), SIZE - 1, SIZE - 1), np.int64)
     add_labels(codes, y, labels)
     add_pairs(codes, SIZE, pairs)
-    return Statistics("codes", {"labels": labels, "pairs": pairs}, np.bincount(y))
+    return Statistics(Phase("codes"), {"labels": labels, "pairs": pairs}, np.bincount(y))
 
 
 def child(side: int) -> None:

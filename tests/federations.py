@@ -12,6 +12,7 @@ from afltool.files.atomic import write_once
 from afltool.privacy import identity, locking, masking, messages, offers, reveal, roster
 from afltool.privacy.request import Request
 from afltool.privacy.terms import Terms
+from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics
 
 HEAD = {"name": "linear", "phase": "gram", "digest": "ab" * 32}
@@ -83,7 +84,7 @@ class Federation:
         opened = {n: reveal.opened(request, one, SERVER) for n, one in first}
         masking.unmask(offered, stayed, reveal.secrets_of(request, opened), summed)
         arrays, counts = masking.as_integers(summed, len(found) * self.roster.limit)
-        return Statistics(phase, arrays, counts)
+        return Statistics(Phase(phase), arrays, counts)
 
 
 def statistics_of(rng, d: int = 7, classes: int = 3, rows: int = 20) -> Statistics:
@@ -94,7 +95,7 @@ def statistics_of(rng, d: int = 7, classes: int = 3, rows: int = 20) -> Statisti
     np.add.at(cross.T, y, X)
     gram = (X.T @ X)[np.tril_indices(d)]
     counts = np.bincount(y, minlength=classes)
-    return Statistics("gram", {"gram": gram, "cross": cross}, counts)
+    return Statistics(Phase("gram"), {"gram": gram, "cross": cross}, counts)
 
 
 LOW = {"n": 2**14, "r": 8, "p": 1}  # the least cost that is read

@@ -20,6 +20,7 @@ from afltool.heads.base import binding
 from afltool.math.fixedpoint import FixedPoint
 from afltool.stages._pairwise import pairwise_total
 from afltool.values.clients import Client, ClientId
+from afltool.values.phases import Phase
 from afltool.values.statistics import Context, Statistics, Sum
 
 MADE_BY = {"stage": "forged", "options": {}, "inputs": {}}
@@ -147,7 +148,7 @@ def test_the_command_names_the_client_and_the_file(road, tmp_path, cli):
 
 
 def test_sums_of_counts_are_bounded():
-    s = Statistics("gram", {"gram": np.zeros(1, np.int64)}, np.array([2**52]))
+    s = Statistics(Phase("gram"), {"gram": np.zeros(1, np.int64)}, np.array([2**52]))
     total = Sum(s).add(s)
     with pytest.raises(NumericalError, match="more than 2\\^53"):
         total.add(s)
@@ -158,7 +159,7 @@ def test_taking_everybody_out_leaves_zeros():
 
     def one(name, value, rows):
         who = {ClientId(name): Client(rows)}
-        return Statistics("gram", {"gram": np.array([value])}, np.array([rows]), clients=who)
+        return Statistics(Phase("gram"), {"gram": np.array([value])}, np.array([rows]), clients=who)
 
     a, b = one("a", 0.1, 1), one("b", 0.7, 2)
     assert ((0.1 + 0.7) - 0.7) - 0.1 != 0, "the premise: rounding leaves something"

@@ -25,6 +25,7 @@ from afltool.heads.projections import activate, projection
 from afltool.math.fixedpoint import FixedPoint, encode
 from afltool.math.sandwich import LowRank
 from afltool.math.triangle import unpack
+from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics
 
 C, D, BITS = 4, 6, 9
@@ -325,8 +326,10 @@ def test_rows_that_could_overflow_are_refused_before_anybody_masks(tmp_path):
     federation = Federation(tmp_path / "b", 3, head=head)
     rows = np.array([federation.roster.max_rows + 1])
     with pytest.raises(InvalidDataError, match="make a roster with a larger --max-rows"):
-        federation.masked(federation.offers(), "site-0", Statistics("block-1", {}, rows))
-    large = Statistics("block-1", {"gram": np.array([federation.roster.limit + 1])}, rows - 1)
+        federation.masked(federation.offers(), "site-0", Statistics(Phase("block-1"), {}, rows))
+    large = Statistics(
+        Phase("block-1"), {"gram": np.array([federation.roster.limit + 1])}, rows - 1
+    )
     with pytest.raises(NumericalError, match="so that the sum fits into int64"):
         federation.masked(federation.offers(), "site-0", large)
 

@@ -82,7 +82,7 @@ def network(at, path):
     hidden = np.hstack([np.maximum(X @ first + bias, 0.0), np.ones((len(X), 1))])
     last = np.linalg.lstsq(hidden, np.eye(10)[y], rcond=1e-4)[0]
     arrays = {"weights-0": first, "bias-0": bias, "weights-1": last[:-1], "bias-1": last[-1]}
-    head = make_head("network").restore(None, arrays)
+    head = make_head("network").restore(None, arrays).bind(X.shape[1], 10)
     context = Context(header["space"], tuple(header["classes"]), binding(head))
     return save_head(path, head, recipe("baseline", {}, {}), context)
 

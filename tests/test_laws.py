@@ -13,6 +13,7 @@ from problems import row_sets, same, statistics_of, total
 from afltool.errors import MismatchError, NumericalError
 from afltool.values.clients import Client, ClientId
 from afltool.values.differences import difference
+from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics, Sum
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
@@ -158,7 +159,7 @@ def test_gammas_are_counted():
 
 
 def test_a_sum_of_ten_thousand_clients_is_linear_in_their_number():
-    tiny = Statistics("gram", {"gram": np.ones(1, np.int64)}, np.ones(1, np.int64))
+    tiny = Statistics(Phase("gram"), {"gram": np.ones(1, np.int64)}, np.ones(1, np.int64))
     running = Sum(replace(tiny, clients={ClientId("0"): Client(1)}))
     for k in range(1, 10_000):
         running.add(replace(tiny, clients={ClientId(str(k)): Client(1)}))

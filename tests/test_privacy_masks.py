@@ -36,6 +36,7 @@ from afltool.privacy import identity, locking, masking, messages, reveal, roster
 from afltool.privacy.offers import PATTERN, Offers
 from afltool.privacy.request import Request
 from afltool.privacy.streams import CHUNK, TOGETHER, add_streams
+from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -456,7 +457,7 @@ def test_a_late_message_of_a_dropped_member_stays_unreadable(tmp_path):
 
 
 def zeros(n: int) -> Statistics:
-    return Statistics("gram", {"gram": np.zeros(n, np.int64)}, np.zeros(2, np.int64))
+    return Statistics(Phase("gram"), {"gram": np.zeros(n, np.int64)}, np.zeros(2, np.int64))
 
 
 def test_a_masked_message_alone_looks_uniform(tmp_path):
@@ -529,10 +530,10 @@ def test_numbers_beyond_the_bound_are_refused_before_masking(tmp_path):
     good.arrays["gram"][0] = limit + 1
     with pytest.raises(NumericalError, match=f"'gram' of 'site-0'.*{limit}"):
         masking.plain(federation.roster, "site-0", good)
-    many = Statistics("gram", {}, np.array([federation.roster.max_rows + 1]))
+    many = Statistics(Phase("gram"), {}, np.array([federation.roster.max_rows + 1]))
     with pytest.raises(InvalidDataError, match="--max-rows"):
         masking.plain(federation.roster, "site-0", many)
-    real = Statistics("gram", {"gram": np.zeros(2)}, np.zeros(1, np.int64))
+    real = Statistics(Phase("gram"), {"gram": np.zeros(2)}, np.zeros(1, np.int64))
     with pytest.raises(InvalidDataError, match="integers"):
         masking.plain(federation.roster, "site-0", real)
 

@@ -12,6 +12,7 @@ from test_bad_input import MISMATCH, refused
 import afltool
 from afltool.errors import MismatchError
 from afltool.values.clients import Client, ClientId
+from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics, Sum
 
 SOURCE, EQUAL = "rows of the same feature file", "hold the same sums, number by number"
@@ -92,7 +93,7 @@ def test_what_honest_federations_have_is_added(road, silos, tmp_path):
 def test_sums_in_memory_see_sources_too():
     def silo(name, source, rows=1):
         who = {ClientId(name): Client(rows, source=source)}
-        return Statistics("gram", {"gram": np.ones(1)}, np.array([rows]), clients=who)
+        return Statistics(Phase("gram"), {"gram": np.ones(1)}, np.array([rows]), clients=who)
 
     with pytest.raises(MismatchError, match="clients a and b have the rows"):
         silo("a", "file") + silo("b", "file")

@@ -18,8 +18,8 @@ from afltool.errors import InvalidDataError, MismatchError, NumericalError, Usag
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import check_total, with_options
-from afltool.heads.safle import head as module
 from afltool.heads.safle.counting import ROWS_AT_ONCE
+from afltool.heads.safle.options import DEFAULT_SIDE
 from afltool.math import ridge_choice
 from afltool.math.fixedpoint import FixedPoint, real
 from afltool.values.clients import ClientId
@@ -61,7 +61,7 @@ def explicit(head, X):
 
 
 def penalty(head):
-    P = np.full(head.problem_side, report_of(head)["ridge"])
+    P = np.full(head.options.columns_for(head.dim), report_of(head)["ridge"])
     P[: DIM if head.options.with_linear else 0] = head.options.linear_ridge
     return P
 
@@ -307,12 +307,12 @@ def test_the_default_number_of_experts_uses_every_digit(dim, bucketing):
     head = make_head("safle", {"thresholds": "range:0:1", "bucketing": bucketing}).bind(dim, 2)
     digits = dim * (1 if bucketing == "integer" else 8)
     assert len(np.unique(head._dealt())) == digits == head.digits_used
-    assert head.side <= module.DEFAULT_SIDE
+    assert head.options.columns_for(head.dim) <= DEFAULT_SIDE
 
 
 def test_digits_that_are_left_out_are_said_with_the_number_that_uses_all(caplog):
     wide = make_head("safle", {"thresholds": "range:0:1"}).bind(1280, 2)
-    assert wide.side == module.DEFAULT_SIDE
+    assert wide.options.columns_for(wide.dim) == DEFAULT_SIDE
     assert len(np.unique(wide._dealt())) == wide.digits_used == 3 * 2048
     X, y = rows()  # 6 features of 4 buckets: 24 digits
     for options, count in (({}, 1), ({"thresholds": "federated"}, 1), ({"experts": 8}, 0)):

@@ -102,7 +102,7 @@ def test_the_density_is_that_of_the_dense_matrix(options, n):
     head = solved(X, y, **options)
     phi = explicit(head, X)
     assert np.array_equal(one_hot(head.coder().codes(X), head.options.size), phi)
-    share = np.count_nonzero(phi.T @ phi) / head.side**2
+    share = np.count_nonzero(phi.T @ phi) / head.options.columns_for(head.dim) ** 2
     assert report_of(head)["density"] == pytest.approx(share)
     if n == 1:
         assert share == pytest.approx(1 / head.options.size**2)

@@ -15,7 +15,6 @@ import afltool
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.heads import OPTIONS, make_head
-from afltool.heads.base import round_features
 from afltool.math.fixedpoint import real
 from afltool.math.metrics.separability import MEASURES, Separability
 
@@ -132,7 +131,7 @@ def test_the_features_are_what_the_scores_are_made_of(name, options):
     while head.phase() is not None:
         head = absorb(head, head.gather([(X, y)])[0])
     scores = dict(head.round_scores(X))
-    features = {phase: real(phi).copy() for phase, phi in round_features(head, X)}
+    features = {phase: real(phi).copy() for phase, phi in head.round_features(X)}
     if name == "deepafl":
         assert list(features) == ["weights-0", "weights-1", "weights-2"]
     for t, (phase, phi) in enumerate(features.items()):
@@ -168,7 +167,7 @@ def test_evaluate_measures_every_layer(road, tmp_path, cli):
         with open_features(split) as opened:
             X = np.vstack([real(block) for _, block in opened.blocks()])
             y = opened.labels
-        for (_, phi), one in zip(round_features(solved, X), last, strict=True):
+        for (_, phi), one in zip(solved.round_features(X), last, strict=True):
             wanted = measured(np.asarray(phi, dtype=np.float64), y, 4)
             got = {name: one[start + name] for name in MEASURES}
             assert got == pytest.approx(wanted, rel=1e-5)

@@ -33,6 +33,7 @@ from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.plans.config import RunConfig
 from afltool.values.clients import Client, ClientId
+from afltool.values.phases import Phase
 from afltool.values.statistics import Context
 
 DIM, CLASSES = 6, 4
@@ -300,7 +301,7 @@ def test_what_standardise_leaves_as_it_was_and_what_it_refuses():
     asked = make_head("softmax", {"standardise": True})
     for bad in (np.zeros(DIM + 1), np.ones(DIM), np.full(DIM + 1, np.nan)):
         with pytest.raises(InvalidDataError, match="the array 'variances'"):
-            asked.restore("gradient-1", {**state, "variances": bad})
+            asked.restore(Phase("gradient-1"), {**state, "variances": bad})
     with pytest.raises(UsageError, match="fixes --standardise before its first round"):
         with_options(plain, standardise=True)
 
@@ -358,9 +359,9 @@ def test_options_are_those_that_the_wrapped_head_lends(features):
         assert mine[f.name].metadata["choices"] == f.metadata["choices"]
         assert mine[f.name].metadata["at_least"] == f.metadata["at_least"]
     wrapped = make_head("softmax", {"features": features}).options.wrapped()
-    assert type(wrapped) is cls
+    assert isinstance(wrapped, cls)
     usual = {"width": 2048, "compute": "float64"} if features == "random" else {}
-    assert wrapped == cls(**usual)
+    assert wrapped.as_dict() == cls(**usual).as_dict()
 
 
 # ---------------------------------------------------------------- the lift to fixed point

@@ -29,6 +29,7 @@ from afltool.heads import make_head
 from afltool.math.triangle import pack
 from afltool.partitions.rows import Partition
 from afltool.values.clients import Client, ClientId
+from afltool.values.phases import Phase
 from afltool.values.statistics import Context, Statistics
 
 D = 5
@@ -403,7 +404,9 @@ def test_attributes_of_variable_length_are_not_followed(tmp_path):
 
 def statistics(arrays, counts, clients=None):
     context = Context({"dim": 3, "fraction_bits": 9}, ("a", "b"), {"name": "linear"})
-    return Statistics("gram", arrays, np.array(counts, dtype=np.int64), context, clients or {})
+    return Statistics(
+        Phase("gram"), arrays, np.array(counts, dtype=np.int64), context, clients or {}
+    )
 
 
 integers = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30)

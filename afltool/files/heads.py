@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cache.cache import NO_CACHE, Cache
-from ..errors import AflError, CorruptFileError, MismatchError, UsageError
+from ..errors import AflError, CorruptFileError, InvalidDataError, MismatchError, UsageError
 from ..heads import OPTIONS, head_class, make_head, make_options
 from ..heads.base import Head, Source
 from ..heads.rounds import LAST
@@ -22,6 +22,7 @@ from ..values.arrays import Array
 from ..values.differences import difference
 from ..values.digest import canonical_json
 from ..values.frozen import Once, freeze
+from ..values.phases import Phase
 from ..values.statistics import Context
 from . import hdf5, schema
 from .arrays import damage_as_error
@@ -47,7 +48,7 @@ class HeadFile(NamedTuple):
         """Its rounds, as `Round.entry` has them."""
         return list(self.report.get("phases", []))
 
-    def phase_of(self, name: str) -> str:
+    def phase_of(self, name: Phase) -> str:
         """The phase of a round that the head names; of `LAST` what the list of rounds says."""
         return str(self.rounds[-1]["phase"]) if name == LAST and self.rounds else name
 
@@ -109,18 +110,21 @@ class _Written:
 
 
 def _of_file(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Head:
-    begun = make_head(header["name"], header["options"])
-    return _restored(begun, header["phase"], header["dim"], header["classes"] or (), arrays)
+    begun, phase = make_head(header["name"], header["options"]), header["phase"]
+    phase = None if phase is None else Phase(phase)
+    return _restored(begun, phase, header["dim"], header["classes"] or (), arrays)
 
 
 def _restored(
     begun: Head,
-    phase: str | None,
+    phase: Phase | None,
     dim: int | None,
     classes: Sequence[str],
     arrays: Mapping[str, Array],
 ) -> Head:
     """The head of a file from one before its first phase; nobody can write into its arrays."""
+    if phase is None and dim is None:
+        raise InvalidDataError("a solved head has a number of features; its header has none")
     head = begun.restore(phase, {name: np.ascontiguousarray(a) for name, a in arrays.items()})
     head = head if dim is None else head.bind(dim, len(classes))
     freeze(head.arrays().values())

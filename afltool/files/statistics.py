@@ -16,6 +16,7 @@ from ..heads import conditions
 from ..values.arrays import Array
 from ..values.clients import Client, ClientId
 from ..values.digest import canonical_json, narrowest
+from ..values.phases import Phase
 from ..values.statistics import MOST_ROWS, Context, Statistics
 from . import hdf5, schema
 from .arrays import damage_as_error
@@ -92,7 +93,9 @@ def _read(path: Path, seen: str | None) -> Statistics:
 def _of_file(
     header: Mapping[str, Any], arrays: Mapping[str, Array], counts: NDArray[np.int64]
 ) -> Statistics:
-    return Statistics(header["phase"], arrays, counts, context_of(header), clients_of(header))
+    return Statistics(
+        Phase(header["phase"]), arrays, counts, context_of(header), clients_of(header)
+    )
 
 
 def _check_counts(path: Path, s: Statistics) -> None:

@@ -1,9 +1,9 @@
-"""The interface of every head: ten methods. The stages never ask which head it is.
+"""The interface of every head: eleven methods. The stages never ask which head it is.
 
     phase() -> Phase | None    what to gather next; None = solved
     gather(blocks, client, carried) -> (Statistics, Carried)    client side: additive over rows
     absorb(total) -> (Head, Round)    server side: a new head, one phase further, and the record
-    scores(X) -> (n, C)        `round_scores`: the same after each round
+    scores(X) -> (n, C)        `round_scores`, `round_features`: after each round
     bind, shapes               what fits together
     arrays, restore, digest    the state, as files hold it
 
@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, count, takewhile
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -149,7 +149,7 @@ class Head(ABC):
     def scores(self, X: Rows) -> NDArray[np.float64]:
         """Scores (n, C) of rows X (n, d); the class with the highest score is predicted."""
 
-    def round_scores(self, X: Rows) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    def round_scores(self, X: Rows) -> Iterator[tuple[Phase, NDArray[np.float64]]]:
         """Scores (n, C) of rows X (n, d) after each round, with the round's phase, in order.
 
         Only the rounds whose solved head is still held here; empty if there is none. The phase is
@@ -158,8 +158,12 @@ class Head(ABC):
         if self.phase() is None:
             yield LAST, self.scores(X)
 
-    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
-        """What `round_features` gives; a head that makes none from the rows has the rows."""
+    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
+        """The features (n, m) that the scores after each round are made of, with its phase.
+
+        Of a few rows at a time: they may be much wider than the rows. A head that makes none has
+        the rows themselves.
+        """
         if self.phase() is None:
             yield LAST, real(X)
 
@@ -178,15 +182,14 @@ class Head(ABC):
         bound = self._bound_to(dim, classes)
         named = bound.arrays()
         for name, shape in bound._state_shapes().items():
-            if name in named:
-                expect_shape(name, named[name], shape)
+            expect_shape(name, named.get(name), shape)
         return bound
 
     def _bound_to(self, dim: int, classes: int) -> Self:
         return replace(self, dim=dim, classes=classes)
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        """The shapes that the arrays of the state must have, by name; the head is bound."""
+        """The arrays that the state must have in this phase, by name; the head is bound."""
         return {}
 
     def _bound(self) -> tuple[int, int]:
@@ -213,7 +216,7 @@ class Head(ABC):
         named = ((f.name, getattr(self, f.name)) for f in fields(self) if "state" in f.metadata)
         return {name: array for name, array in named if array is not None}
 
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+    def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         """This head with the state of a file (the inverse of `arrays`).
 
         Raises `InvalidDataError` when the arrays are not those of the phase.
@@ -226,7 +229,7 @@ class Head(ABC):
         """This head with other fields."""
         return replace(self, **values)
 
-    def _checked(self, phase: str | None) -> Self:
+    def _checked(self, phase: Phase | None) -> Self:
         """This head; `InvalidDataError` where it is not in that phase."""
         if self.phase() != phase:
             raise InvalidDataError(
@@ -284,14 +287,6 @@ def sums_of(head: Head) -> str:
     return digest.hex()
 
 
-def round_features(head: Head, X: Rows) -> Iterator[tuple[str, Array]]:
-    """The features (n, m) that the scores after each round are made of, with the round's phase.
-
-    Of a few rows at a time: they may be much wider than the rows.
-    """
-    return head._round_features(X)
-
-
 def _but_gamma(options: HeadOptions) -> dict[str, Any]:
     return {k: v for k, v in options.as_dict().items() if k != "gamma"}
 
@@ -299,11 +294,17 @@ def _but_gamma(options: HeadOptions) -> dict[str, Any]:
 # ---------------------------------------------------------------- for those who write a head
 
 
+def numbered(arrays: Mapping[str, Array], name: str, first: int = 0) -> tuple[Array, ...]:
+    """The arrays ``name`` with {} = first, first + 1, …, as long as there are any."""
+    names = map(name.format, count(first))
+    return tuple(arrays[one] for one in takewhile(arrays.__contains__, names))
+
+
 def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:
     """The sum of additive arrays by name, one part in memory at a time; at least one part."""
     total: Sum | None = None
     for part in parts:
-        one = Statistics("", part, np.zeros(0, dtype=np.int64))
+        one = Statistics(Phase(), part, np.zeros(0, dtype=np.int64))
         total = Sum(one) if total is None else total.add(one)
     if total is None:
         raise UsageError("there are no blocks to gather; give at least an empty one")
@@ -316,8 +317,10 @@ def marks(statistics: Statistics) -> NDArray[np.int64]:
     return np.sort(np.array(found, dtype=np.uint64).astype(np.int64))
 
 
-def expect_shape(name: str, a: Array, shape: tuple[int | None, ...]) -> None:
+def expect_shape(name: str, a: Array | None, shape: tuple[int | None, ...]) -> None:
     """Refuse with `InvalidDataError` a learned array of another shape; None stands for any size."""
+    if a is None:
+        raise InvalidDataError(f"the array {name!r} of a head is absent")
     same = a.ndim == len(shape) and all(w in (None, n) for n, w in zip(a.shape, shape, strict=True))
     if not same:
         wanted = ", ".join("any" if n is None else str(n) for n in shape)

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
-from ..values.phases import Phase
 from ..values.statistics import Statistics
 from .count_conditions import PROBABILITY, codes, gradient, histogram
 from .product_conditions import (
@@ -55,7 +54,7 @@ def _violations(s: Statistics) -> Iterator[str]:
         for name, a in sorted(s.arrays.items()):
             yield from _within_reach(name, a, np.inf)
         return
-    kind = Phase(s.phase).kind
+    kind = s.phase.kind
     for name, a in sorted(s.arrays.items()):
         if not s.rows or a.dtype.kind != "i" or kind not in BOUNDING:
             yield from _within_reach(name, a, s.rows)

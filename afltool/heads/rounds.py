@@ -38,7 +38,7 @@ class Round:
     ``head``: figures of the head after it. ``replayed``: see `Found`; for these nothing was sent.
     """
 
-    phase: str
+    phase: Phase
     rows: int
     clients: int
     upload_bytes: int = 0

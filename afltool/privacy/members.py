@@ -18,6 +18,7 @@ from ..heads import conditions
 from ..options.privacy import SummingOptions
 from ..progress import log
 from ..values.differences import difference
+from ..values.phases import Phase
 from ..values.statistics import Statistics
 from . import masking, messages
 from .identity import Identity
@@ -205,7 +206,7 @@ def _unmasked(
     arrays, counts = masking.as_integers(total, len(sealed) * roster.limit)
     first = next(iter(sealed.values())).header
     clients = {who: c for one in sealed.values() for who, c in clients_of(one.header).items()}
-    return _checked(Statistics(first["phase"], arrays, counts, context_of(first), clients))
+    return _checked(Statistics(Phase(first["phase"]), arrays, counts, context_of(first), clients))
 
 
 def _checked(total: Statistics) -> Statistics:

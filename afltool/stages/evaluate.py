@@ -18,8 +18,9 @@ from ..files.columns import column_by_row
 from ..files.features import Features, open_features
 from ..files.heads import HeadFile, check_fits, load_head, load_solved_head, not_solved
 from ..files.tables import check_table, write_records
-from ..heads.base import Head, round_features
+from ..heads.base import Head
 from ..heads.checks import probabilities
+from ..heads.rounds import LAST
 from ..math.fixedpoint import Rows
 from ..math.metrics.counts import Metrics, score_metrics
 from ..math.metrics.figures import Scored
@@ -213,7 +214,7 @@ class _Pass:
         """Count the predictions after every round, or of the solved head; its last scores."""
         solved, S = self.file.head, None
         none = Metrics(np.zeros((len(self.rows.classes),) * 2, dtype=np.int64), 0)
-        every = solved.round_scores(X) if self.options.each_round else [("", solved.scores(X))]
+        every = solved.round_scores(X) if self.options.each_round else [(LAST, solved.scores(X))]
         for part, S in every:
             name = self.file.phase_of(part)
             self.counted[name] = self.counted.get(name, none) + score_metrics(S, y)
@@ -225,7 +226,7 @@ class _Pass:
         """Add the features that the head makes of these rows to the scatters of their layers."""
         for start in range(0, len(y), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            for of, phi in round_features(self.file.head, X[part]):
+            for of, phi in self.file.head.round_features(X[part]):
                 name = self.file.phase_of(of)
                 if name not in self.apart:
                     self.apart[name] = Separability(len(self.rows.classes), phi.shape[1])

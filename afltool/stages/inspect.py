@@ -20,6 +20,7 @@ from ..files.statistics import clients_of, context_of, load_statistics
 from ..files.verify import verify
 from ..heads import make_options
 from ..partitions.summaries import summary
+from ..values.phases import Phase
 from ..values.statistics import Context, Statistics
 from ._protection import message, worth_of_noise
 
@@ -112,7 +113,7 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
         counts = get_array(path, file, schema.CLASS_COUNTS)
         arrays = describe_additive(path, file)
     clients, context = clients_of(header), context_of(header)
-    gammas = Statistics("", {}, counts, clients=clients).gammas
+    gammas = Statistics(Phase(), {}, counts, clients=clients).gammas
     found = {
         "phase": header["phase"],
         "rows": int(counts.sum()),

@@ -19,6 +19,7 @@ from .clients import Client, ClientId, same_source, sources_of
 from .differences import difference
 from .digest import Digest, array_kind, narrowest
 from .frozen import freeze
+from .phases import Phase
 
 MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 holds their sums
 
@@ -57,7 +58,7 @@ class Statistics:
     `NumericalError`.
     """
 
-    phase: str
+    phase: Phase
     arrays: Mapping[str, Array]
     class_counts: NDArray[np.int64]
     context: Context = field(default_factory=Context)
@@ -127,7 +128,7 @@ class Statistics:
 class Sum:
     """A running sum of statistics: constant memory however many are added.
 
-    >>> one = Statistics("gram", {"gram": np.array([1, 2, 3])}, np.array([2]))
+    >>> one = Statistics(Phase("gram"), {"gram": np.array([1, 2, 3])}, np.array([2]))
     >>> Sum(one).add(one).result().arrays["gram"]
     array([2, 4, 6])
     """

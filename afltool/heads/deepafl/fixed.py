@@ -27,7 +27,6 @@ from ...math.gram import gram_and_cross, product, real_cross
 from ...math.sandwich import LowRank
 from ...math.softmax import exact_weights
 from ...values.arrays import F64, Array
-from ...values.phases import Phase
 from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM
 from ..integer_features import Tabled, activated, in_fixed_point
@@ -213,7 +212,7 @@ class FixedSums(Sums):
 
     def read(self, total: Statistics) -> Statistics:
         one = 2.0**-self.bits
-        block = Phase(total.phase).kind == BLOCK
+        block = total.phase.kind == BLOCK
         finer = one * 2.0**-RESIDUAL_BITS if block else one * one
         units = {
             GRAM: one * one,

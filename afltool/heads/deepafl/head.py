@@ -147,12 +147,12 @@ class DeepAFLHead(Head):
         phi = self.network.at(X, last, self.learned)[PHI]
         return self.network.scores(phi, self.learned.weights[last])
 
-    def round_scores(self, X: Rows) -> Iterator[tuple[str, F64]]:
+    def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """Φ_t W_t for each t with a known W_t: the scores of networks with fewer layers."""
         for t, phi in enumerate(self._after_layers(X)):
             yield Phase.of(WEIGHTS, t), self.network.scores(phi, self.learned.weights[t])
 
-    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         for t, phi in enumerate(self._after_layers(X)):
             yield Phase.of(WEIGHTS, t), self.network.real(phi)
 
@@ -170,12 +170,16 @@ class DeepAFLHead(Head):
         """W_t, Ω_t, Q_t; until the head is solved also the sums and errors that it still needs."""
         return self.learned.arrays()
 
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+    def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         """The head of a file; `InvalidDataError` when its arrays are not those of its phase."""
         return replace(self, learned=Learned.of(phase, arrays, self.options))
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        return {"weights-0": (self.options.widths[0], self._bound()[1])}
+        return (
+            {}
+            if not self.learned.weights
+            else {"weights-0": (self.options.widths[0], self._bound()[1])}
+        )
 
 
 LEARNED = ("weights-", "block-", "decoder-")  # what clients get; only the server needs the rest

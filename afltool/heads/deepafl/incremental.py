@@ -27,10 +27,13 @@ from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM
 from ..base import expect_shape, marks
 
-MOVED, HIDDEN_GRAM = "moved", "hidden-gram"
-CLIENTS, COUNTS = "clients", "class-counts"
+MOVED = "moved"
+FILED = (  # the fields of `KeptSums`, and what a file calls them
+    ("gram", GRAM), ("cross", CROSS), ("clients", "clients"), ("class_counts", "class-counts"),
+    ("hidden", "hidden-gram"),
+)  # fmt: skip
 TRAINED, HELD_OUT = "kept", "held-out"  # the two sums of a round that a server may have
-MARKS = tuple(f"{role}-{CLIENTS}" for role in (TRAINED, HELD_OUT))
+MARKS = tuple(f"{role}-clients" for role in (TRAINED, HELD_OUT))
 
 
 @dataclass(frozen=True)
@@ -122,34 +125,26 @@ def same_clients(kept: Keeping, total: Statistics, validation: Statistics | None
 
 def to_arrays(kept: Keeping) -> dict[str, Array]:
     """The arrays for a head's file."""
-    found: dict[str, Array] = {}
-    for role, one in kept.items():
-        found |= {f"{role}-{GRAM}": one.gram, f"{role}-{CROSS}": one.cross}
-        found |= {f"{role}-{CLIENTS}": one.clients, f"{role}-{COUNTS}": one.class_counts}
-        if one.hidden is not None:
-            found[f"{role}-{HIDDEN_GRAM}"] = one.hidden
-    return found
+    parts = ((role, name, vars(one)[key]) for role, one in kept.items() for key, name in FILED)
+    return {f"{role}-{name}": array for role, name, array in parts if array is not None}
 
 
 def from_arrays(named: Mapping[str, Array]) -> Keeping:
     """The inverse of `to_arrays`; ignores other names."""
     found = {}
     for role in (TRAINED, HELD_OUT):
-        names = [f"{role}-{name}" for name in (GRAM, CROSS, CLIENTS, COUNTS)]
-        if all(name in named for name in names):
-            gram, cross, clients, counts = (named[name] for name in names)
-            hidden = named.get(f"{role}-{HIDDEN_GRAM}")
-            found[role] = KeptSums(gram, cross, clients, counts, hidden)
+        known = {key: named.get(f"{role}-{name}") for key, name in FILED}
+        if all(array is not None for key, array in known.items() if key != "hidden"):
+            found[role] = KeptSums(**known)  # type: ignore[arg-type]  # just looked at
     return found
 
 
 def check_shapes(kept: Keeping, widths: tuple[int, int], classes: int, block: bool) -> None:
     """Refuse arrays of other widths; Π must be there exactly when a block was solved last."""
     phi, hidden = widths
+    triangles = (length(phi),), (length(hidden) * block,)
+    shapes = (triangles[0], (phi, classes), (None,), (classes,), triangles[1])
     for role, one in kept.items():
-        expect_shape(f"{role}-{GRAM}", one.gram, (length(phi),))
-        expect_shape(f"{role}-{CROSS}", one.cross, (phi, classes))
-        expect_shape(f"{role}-{CLIENTS}", one.clients, (None,))
-        expect_shape(f"{role}-{COUNTS}", one.class_counts, (classes,))
-        Pi = np.empty(0) if one.hidden is None else one.hidden
-        expect_shape(f"{role}-{HIDDEN_GRAM}", Pi, (length(hidden) * block,))
+        for (key, name), shape in zip(FILED, shapes, strict=True):
+            array = vars(one)[key]
+            expect_shape(f"{role}-{name}", np.empty(0) if array is None else array, shape)

@@ -11,7 +11,7 @@ from ...errors import InvalidDataError
 from ...math.sandwich import LowRank
 from ...values.arrays import F64, Array
 from ...values.phases import Phase
-from ..base import expect_shape
+from ..base import expect_shape, numbered
 from . import incremental
 from .options import BLOCK, WEIGHTS, DeepAFLOptions
 
@@ -102,23 +102,20 @@ class Learned:
             yield ERRORS, self.errors, (len(self.weights),)
 
     @classmethod
-    def of(cls, phase: str | None, arrays: Mapping[str, Array], o: DeepAFLOptions) -> Learned:
+    def of(cls, phase: Phase | None, arrays: Mapping[str, Array], o: DeepAFLOptions) -> Learned:
         """The inverse of `arrays`; `InvalidDataError` when they are not those of the phase."""
         named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
-        known, blocks, decoders = (
-            sum(name.startswith(start) and not name.endswith("-right") for name in named)
-            for start in ("weights-", "block-", "decoder-")
-        )
+        left = enumerate(numbered(named, "block-{}-left", 1), start=1)
+        blocks = tuple(LowRank(Z, named.get(f"block-{t}-right")) for t, Z in left)
+        weights = numbered(named, "weights-{}")
+        all_there = bool(weights) and len(blocks) == (len(weights) - 1) * o.learns_blocks
         found = cls(
-            tuple(named[f"weights-{t}"] for t in range(known)),
-            tuple(
-                LowRank(named[f"block-{t}-left"], named.get(f"block-{t}-right"))
-                for t in range(1, blocks + 1)
-            ),
-            tuple(named[f"decoder-{t}"] for t in range(decoders)),
+            weights,
+            blocks,
+            numbered(named, "decoder-{}"),
             named.get(ERRORS, NO_ERRORS),
             incremental.from_arrays(named),
-            finished=phase is None and known > 0 and blocks == (known - 1) * o.learns_blocks,
+            finished=phase is None and all_there,
         )
         found._check_shapes(o)
         if found.phase(o) != phase:

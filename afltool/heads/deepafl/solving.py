@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...cache import memory
-from ...errors import InvalidDataError
 from ...math import ridge as rr
 from ...math.gram import product
 from ...math.ridge_choice import Choice
 from ...math.sandwich import bytes_needed, low_rank, reconstructing
 from ...math.triangle import unpack
 from ...values.arrays import F64
-from ...values.phases import Phase
 from ...values.ridge import Fixed
 from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM
@@ -33,12 +31,12 @@ def advance(
 ) -> tuple[Learned, Facts]:
     """One round further, and its figures for the report; `chosen` may still end the network here.
 
-    Raises `InvalidDataError` for a total of no rows, `MismatchError` where --incremental is given
-    other clients, `NumericalError` when the numbers do not determine an answer.
+    Raises `MismatchError` where --incremental is given other clients, `NumericalError` when the
+    numbers do not determine an answer.
     """
     if o.incremental:
         incremental.same_clients(known.kept, total, validation)
-    if Phase(total.phase).kind == BLOCK:
+    if total.phase.kind == BLOCK:
         return _with_block(o, known, total, validation)
     whole, seen = _completed(o, known, total, validation)
     W, Q, facts = solve_weights(o, known, whole, seen)
@@ -101,8 +99,6 @@ def _with_block(
     o: DeepAFLOptions, known: Learned, total: Statistics, validation: Statistics | None
 ) -> tuple[Learned, Facts]:
     """Ω_{t+1} from Π and Υ, (16)–(18), or with the reconstruction of Φ_0, (88)."""
-    if total.rows == 0:
-        raise InvalidDataError("the total has 0 rows: there is nothing to solve")
     W, Upsilon = known.weights[-1], total.arrays[CROSS]
     side, dense = len(Upsilon), len(W) if o.reconstruction else 0
     needed = 8 * side * side + bytes_needed(side, dense)

@@ -34,7 +34,6 @@ from . import rules
 from .options import DiscriminantOptions
 
 CLASS_SUMS, SQUARES, GRAMS = Phase("class-sums"), "squares", "grams"
-NEEDED = {"naive-bayes": ("means", "variances"), "qda": ("means", "factors")}  # else: weights
 AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53
 
 
@@ -173,26 +172,22 @@ class DiscriminantHead(Head):
 
     # ------------------------------------------------------------ state
 
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+    def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)
-        wanted = {"counts", *NEEDED.get(self.options.rule, ("weights",))}
-        if phase is None and (other := sorted(wanted ^ head.arrays().keys())):
-            raise InvalidDataError(
-                f"of the arrays of a {self.options.rule} head {other[0]!r} is wrong"
-            )
         if head.counts is not None and ((head.counts < 0).any() or not head.counts.any()):
             raise InvalidDataError("the class counts of a head are from 0 on, one above 0")
         return head
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        if self.counts is None:
+            return {}
         dim, classes = self._bound()
-        return {
-            "counts": (classes,),
-            "weights": (dim + 1, classes),
-            "means": (dim, classes),
-            "variances": (dim, classes),
-            "factors": (classes, length(dim)),
+        beside: dict[str, dict[str, tuple[int | None, ...]]] = {
+            "naive-bayes": {"means": (dim, classes), "variances": (dim, classes)},
+            "qda": {"means": (dim, classes), "factors": (classes, length(dim))},
         }
+        linear = {"weights": (dim + 1, classes)}
+        return {"counts": (classes,), **beside.get(self.options.rule, linear)}
 
 
 def _pieces(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -64,7 +64,7 @@ class LinearHead(Head):
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
         dim, classes = self._bound()
-        return {"weights": (dim + self.options.intercept, classes)}
+        return {} if self.weights is None else {"weights": (dim + self.options.intercept, classes)}
 
 
 HEAD = LinearHead

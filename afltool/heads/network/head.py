@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import count, takewhile
 from typing import Self
 
 import numpy as np
@@ -20,7 +19,7 @@ from ...math.fixedpoint import Rows, real
 from ...values.arrays import Array
 from ...values.phases import Phase
 from ...values.statistics import Statistics
-from ..base import Block, Gathered, Head
+from ..base import Block, Gathered, Head, numbered
 from ..rounds import Found
 
 NOT_SUMS = "a network is trained by gradients (afltool baseline … --hidden), not solved from sums"
@@ -53,11 +52,11 @@ class NetworkHead(Head):
         W, b = self.layers[-1]
         return np.asarray(h @ W + b)
 
-    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         """The rows, 'layer-0', and what each hidden layer makes of them, 'layer-1', …"""
         h = real(X)
         for number, (W, b) in enumerate(self.layers):
-            yield f"layer-{number}", h
+            yield Phase.of("layer", number), h
             h = np.maximum(h @ W + b, 0.0)
 
     def arrays(self) -> dict[str, Array]:
@@ -66,10 +65,9 @@ class NetworkHead(Head):
             found |= {f"weights-{number}": W, f"bias-{number}": b}
         return found
 
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
-        numbers = takewhile(lambda n: f"weights-{n}" in arrays, count())
-        layers = tuple((arrays[f"weights-{n}"], arrays[f"bias-{n}"]) for n in numbers)
-        return replace(self, layers=layers)._checked(phase)
+    def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
+        layers = zip(numbered(arrays, "weights-{}"), numbered(arrays, "bias-{}"), strict=True)
+        return replace(self, layers=tuple(layers))._checked(phase)
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
         width, classes = self._bound()

@@ -82,13 +82,13 @@ class RandomFeaturesHead(Head):
         phi = self.lift(X)
         return np.asarray(gram.product(phi, self.weights.astype(phi.dtype)), dtype=np.float64)
 
-    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         """Φ (n, D), see `lift`."""
         if self.phase() is None:
             yield LAST, self.lift(X)
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        return {"weights": self.shapes(None)[CROSS][0]}
+        return {} if self.weights is None else {"weights": self.shapes(None)[CROSS][0]}
 
     def lift(self, X: Rows) -> Array:
         """Φ = [σ(XA + a), X if asked, 1 if asked] (n, D), in the compute type; fixed: float64."""

@@ -31,7 +31,7 @@ from ..rounds import LAST, Found
 from . import thresholds as th
 from .counting import Collector
 from .cuts import FEDERATED, EvenSteps, WasRead
-from .options import BYTES_A_PAIR, DEFAULT_SIDE, SafleOptions
+from .options import BYTES_A_PAIR, SafleOptions
 from .system import CountedSystem
 
 HISTOGRAM, CODES = Phase("histogram"), Phase("codes")
@@ -42,27 +42,23 @@ class SafleHead(Head):
     """Tables of scores, looked up by codes of bucketed features.
 
     ``thresholds`` (d, T), once they are learned; ``digits`` (E, G) and ``tables`` (E, V, C), once
-    the head is solved; ``linear`` (d, C) of a hybrid. ``most``: limit of E·V for the default number
-    of codes.
+    the head is solved; ``linear`` (d, C) of a hybrid.
     """
 
     name = "safle"
     options: SafleOptions
-    most: int = DEFAULT_SIDE
     thresholds: F64 | None = state()
     digits: NDArray[np.int64] | None = state(np.int64)
     tables: F64 | None = state()
     linear: F64 | None = state()
 
     @classmethod
-    def begin(
-        cls, options: Any, sources: Mapping[str, Source] | None = None, most: int = DEFAULT_SIDE
-    ) -> Self:
+    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
         source = (sources or {}).get("thresholds")
         if source is None:
-            return cls(options, most=most)
+            return cls(options)
         named = replace(options, thresholds=WasRead(f"{source.kind}:{source.digest}"))
-        return cls(named, most=most, thresholds=th.of_source(source, options))
+        return cls(named, thresholds=th.of_source(source, options))
 
     # ------------------------------------------------------------ the four verbs
 
@@ -82,7 +78,7 @@ class SafleHead(Head):
         """
         if self.phase() == HISTOGRAM:
             return add_up({HISTOGRAM: cd.histogram(X)} for X, _ in blocks), NOTHING
-        self.options.check_room(self._bound()[0], self.most, solving=False)
+        self.options.check_room(self._bound()[0], solving=False)
         collector = Collector(self.coder(), self._bound()[1], self.options.with_linear)
         for X, y in blocks:
             collector.add(X, y)
@@ -90,7 +86,7 @@ class SafleHead(Head):
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds from histograms, or tables from counts by a ridge regression."""
-        self.options.check_room(self._bound()[0], self.most)
+        self.options.check_room(self._bound()[0])
         if self.phase() == HISTOGRAM:
             return self._with_thresholds(total)
         return self._solved(total, validation)
@@ -104,7 +100,7 @@ class SafleHead(Head):
             out += table[row]
         return out if self.linear is None else out + real(X) @ self.linear
 
-    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         """Φ (n, D), dense: the one-hot codes, after the rows themselves if they are fitted too."""
         if self.phase() is None:
             yield LAST, self.expanded(X)
@@ -116,27 +112,26 @@ class SafleHead(Head):
 
     # ------------------------------------------------------------ state
 
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+    def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)
         if head.thresholds is not None:
             expect_shape("thresholds", head.thresholds, (None, th.each(self.options)))
-        if phase is None:
-            head._check_digits(len(arrays["thresholds"]))
+        end = 0 if head.digits is None else self.options.digits_for(len(arrays["thresholds"]))
+        if head.digits is not None and not 0 <= head.digits.min() <= head.digits.max() < end:
+            raise InvalidDataError(f"digits of a head run from 0 to {end - 1}; it has others")
         return head
 
-    def _check_digits(self, dim: int) -> None:
-        """Refuse digits of a file that are out of range, and tables of another number of codes."""
-        digits, tables, o = np.asarray(self.digits), np.asarray(self.tables), self.options
-        expect_shape("digits", digits, (None, o.group_size))
-        expect_shape("tables", tables, (len(digits), o.size, None))
-        if o.with_linear or self.linear is not None:
-            expect_shape("linear", np.asarray(self.linear), (dim, tables.shape[2]))
-        end = o.digits_for(dim)
-        if not (0 <= digits.min(initial=0) <= digits.max(initial=0) < end):
-            raise InvalidDataError(f"digits of a head run from 0 to {end - 1}; it has others")
-
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
-        return {"tables": (None, None, self._bound()[1])}
+        if self.tables is None:
+            return {}
+        o, (dim, classes) = self.options, self._bound()
+        experts = o.experts_for(dim)
+        found: dict[str, tuple[int | None, ...]] = {
+            "thresholds": (dim, th.each(o)),
+            "digits": (experts, o.digits_of_code),
+            "tables": (experts, o.size, classes),
+        }
+        return found | ({"linear": (dim, classes)} if o.with_linear else {})
 
     def bind(self, dim: int, classes: int) -> Self:
         if self.thresholds is not None and len(self.thresholds) != dim:
@@ -149,25 +144,10 @@ class SafleHead(Head):
     # ------------------------------------------------------------ codes
 
     @property
-    def experts(self) -> int:
-        """E, the codes of a row."""
-        return self.options.experts_for(self._bound()[0], self.most)
-
-    @property
-    def side(self) -> int:
-        """D = E·V, the columns of Φ."""
-        return self.experts * self.options.size
-
-    @property
-    def problem_side(self) -> int:
-        """Columns of the whole problem: D, or d + D with the raw features."""
-        return self.options.columns_for(self._bound()[0], self.most)
-
-    @property
     def digits_used(self) -> int:
         """The number of digits of a row, of d·L, that are part of a code."""
-        digits = self.options.digits_for(self._bound()[0])
-        return min(digits, self.experts * self.options.digits_of_code)
+        o, (dim, _) = self.options, self._bound()
+        return min(o.digits_for(dim), o.experts_for(dim) * o.digits_of_code)
 
     def coder(self) -> cd.Coder:
         """Rows → codes, once the thresholds are known."""
@@ -176,8 +156,8 @@ class SafleHead(Head):
     def _dealt(self) -> NDArray[np.int64]:
         if self.digits is not None:
             return self.digits
-        o = self.options
-        return cd.deal(o.digits_for(self._bound()[0]), self.experts, o.digits_of_code, o.seed)
+        o, (dim, _) = self.options, self._bound()
+        return cd.deal(o.digits_for(dim), o.experts_for(dim), o.digits_of_code, o.seed)
 
     def _cuts(self) -> NDArray[np.float64]:
         """Thresholds (d, T), learned or in even steps; `UsageError` if their file is missing."""
@@ -206,12 +186,12 @@ class SafleHead(Head):
             self.say_digits()
         held = None if validation is None else CountedSystem(validation).mean_squared_error
         W, report = CountedSystem(total).solve(o.ridge, o.linear_ridge, held)
-        raw = len(W) - self.side
+        raw = dim * o.with_linear
         solved = replace(
             self, thresholds=self._cuts(), digits=self._dealt(), linear=W[:raw] if raw else None,
             tables=W[raw:].reshape(-1, o.size, classes),
         )  # fmt: skip
-        report |= {"rows": total.rows, "experts": self.experts, "size": o.size}
+        report |= {"rows": total.rows, "experts": o.experts_for(dim), "size": o.size}
         report |= o.figures(CODES, lambda: total.arrays)
         report |= {"digits": o.digits_for(dim), "digits_used": self.digits_used}
         return solved, Found(head=report)
@@ -225,7 +205,7 @@ class SafleHead(Head):
             log.warning(
                 "safle: %d codes of %d digits use %d of the %d digits of a row, %d (%.0f %%) are "
                 "left out; --experts %d uses all of them: %d columns, %.2g GB to solve",
-                self.experts, o.group_size, used, digits, digits - used,
+                o.experts_for(dim), o.group_size, used, digits, digits - used,
                 100 * (1 - used / digits), every, side, BYTES_A_PAIR * side**2 / 1e9,
             )  # fmt: skip
 

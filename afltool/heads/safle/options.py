@@ -31,6 +31,7 @@ PAPER = {
 class SafleOptions(HeadOptions):
     """Options of the SAFLe head, which cuts features into buckets and adds up weights of codes."""
 
+    most: ClassVar[int] = DEFAULT_SIDE  # limit of E·V for the default number of codes
     lends: ClassVar[tuple[str, ...]] = (
         "bucketing", "buckets", "group_size", "experts", "thresholds", "with_linear", "seed",
     )  # fmt: skip
@@ -129,13 +130,13 @@ class SafleOptions(HeadOptions):
         """The digits of a row of ``dim`` features, d·L."""
         return dim * (1 if self.bucketing == "integer" else self.buckets)
 
-    def experts_for(self, dim: int, most: int = DEFAULT_SIDE) -> int:
-        """E: as asked, or enough for every digit where E·V stays within ``most``."""
+    def experts_for(self, dim: int) -> int:
+        """E, the codes of a row: as asked, or enough for every digit within ``most``."""
         if self.experts is not None:
             return self.experts
         if self.every_digit:
             return self.experts_for_all(dim)
-        return max(1, min(self.experts_for_all(dim), most // self.size))
+        return max(1, min(self.experts_for_all(dim), self.most // self.size))
 
     def experts_for_all(self, dim: int) -> int:
         """The smallest E whose codes use every digit of ``dim`` features."""
@@ -147,18 +148,18 @@ class SafleOptions(HeadOptions):
     def files(self) -> tuple[str, ...]:
         return ("thresholds",) if isinstance(self.cuts, InFile) else ()
 
-    def columns_for(self, dim: int, most: int = DEFAULT_SIDE) -> int:
+    def columns_for(self, dim: int) -> int:
         """Columns of the whole problem: D = E·V, or d + D with the raw features."""
-        return self.experts_for(dim, most) * self.size + dim * self.with_linear
+        return self.experts_for(dim) * self.size + dim * self.with_linear
 
-    def check_room(self, dim: int, most: int = DEFAULT_SIDE, solving: bool = True) -> None:
+    def check_room(self, dim: int, solving: bool = True) -> None:
         """Refuse a solve (or a count) of more columns than the free memory holds.
 
         12 bytes a pair of columns: 8 of the matrix, 4 of the counts of its triangle.
         """
         from ...cache import memory
 
-        side, free = self.columns_for(dim, most), memory.available() or 0
+        side, free = self.columns_for(dim), memory.available() or 0
         fits = int((free / BYTES_A_PAIR) ** 0.5 - dim * self.with_linear) // self.size
         named = f" (at most {fits} can be solved for here, D = {fits * self.size})"
         memory.need(

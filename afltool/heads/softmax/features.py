@@ -32,7 +32,7 @@ from ..safle.cuts import FEDERATED
 from ..safle.head import CODES as COUNTED
 from ..safle.head import HISTOGRAM, SafleHead
 from ..safle.system import CountedSystem
-from .options import MOST_CODES, SoftmaxOptions
+from .options import SoftmaxOptions
 
 LIFTED, CODES = "lifted", "codes"  # the arrays of rows that are carried from round to round
 
@@ -176,7 +176,7 @@ class CodedFeatures(SoftmaxFeatures):
 
     @classmethod
     def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
-        return cls(SafleHead.begin(options, sources, MOST_CODES))
+        return cls(SafleHead.begin(options, sources))
 
     @cached_property
     def key(self) -> str:
@@ -200,7 +200,7 @@ class CodedFeatures(SoftmaxFeatures):
         return replace(self, head=self.head.restore(phase, learned))
 
     def columns(self, dim: int) -> int:
-        return self.head.problem_side
+        return self.head.options.columns_for(dim)
 
     def system(self, total: Statistics) -> tuple[F64, F64]:
         if self.head.options.cuts != FEDERATED:  # else the round before has said it

@@ -114,13 +114,13 @@ class SoftmaxHead(Head):
         rows, _ = self.features.lifted(X)
         return sm.scores(self._designs(rows, Buffers()), self.weights)
 
-    def round_scores(self, X: Rows) -> Iterator[tuple[str, F64]]:
+    def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """The scores of the best weights so far; after the first phases, those of the start."""
         solved = self if self.rounds is None else self._solved(self.rounds.best)
         if solved.weights is not None:
             yield LAST, solved.scores(X)
 
-    def _round_features(self, X: Rows) -> Iterator[tuple[str, Array]]:
+    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
         """Φ (n, D) without the intercept; no round of the gradient changes it."""
         if self.weights is not None or self.rounds is not None:
             yield LAST, self.features.expanded(X)
@@ -131,10 +131,10 @@ class SoftmaxHead(Head):
         rounds = {} if self.rounds is None else self.rounds.arrays()
         return {**self.features.arrays(), **rounds, **super().arrays()}
 
-    def restore(self, phase: str | None, arrays: Mapping[str, Array]) -> Self:
+    def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         rounds = None
-        if phase is not None and Phase(phase).kind == GRADIENT:
-            rounds = Rounds.of(Phase(phase).number or 0, arrays, self.options.standardise)
+        if phase is not None and phase.kind == GRADIENT:
+            rounds = Rounds.of(phase.number or 0, arrays, self.options.standardise)
         features = self.features.restore(arrays)
         return Head.restore(replace(self, features=features, rounds=rounds), phase, arrays)
 
@@ -144,7 +144,9 @@ class SoftmaxHead(Head):
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
         dim, classes = self._bound()
-        return dict.fromkeys(("weights", "point"), (self.features.columns(dim), classes))
+        name = "weights" if self.rounds is None else "point"
+        learned = self.weights is not None or self.rounds is not None
+        return {name: (self.features.columns(dim), classes)} if learned else {}
 
     def _designs(self, rows: Lifted, buffers: Buffers) -> Iterator[Design]:
         """Φ of a few rows at a time; at least one part, which may have no rows."""

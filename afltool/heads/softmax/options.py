@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import Field, dataclass, fields, make_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...options import flag, option
@@ -15,11 +15,18 @@ from ..safle.options import SafleOptions
 # Largest default number of columns D of codes: every round's file holds the factor, D²/2 numbers.
 MOST_CODES = 8192
 
+
+class CodeOptions(SafleOptions):
+    """Those of SAFLe, with fewer codes by default."""
+
+    most: ClassVar[int] = MOST_CODES
+
+
 # For each --features: the head that makes them, and the defaults that differ here.
 WRAPPED: dict[str, tuple[type[HeadOptions], dict[str, Any]]] = {
     "raw": (LinearOptions, {"intercept": True}),
     "random": (RandomFeaturesOptions, {"width": 2048, "compute": "float64"}),
-    "safle": (SafleOptions, {}),
+    "safle": (CodeOptions, {}),
 }
 _UNSET = {"experts": f"enough for every digit, at most {MOST_CODES} / V"}
 

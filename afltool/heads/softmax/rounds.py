@@ -126,16 +126,14 @@ class Rounds:
     def of(cls, number: int, arrays: Mapping[str, Array], standardised: bool = False) -> Rounds:
         """The inverse of `arrays`; `InvalidDataError` where they do not fit together."""
         side, classes = np.atleast_2d(arrays["point"]).shape
-        begun = number > 1
         shapes: dict[str, tuple[int | None, ...]] = {
             **dict.fromkeys(MATRICES, (side, classes)),
             "factor": (length(side),),
             "covered": (None,),
-            "momentum": (3 if begun else 1,),
+            "momentum": (3 if number > 1 else 1,),
             "best-round": (2,),
+            **({VARIANCES: (side,)} if standardised else {}),
         }
-        if standardised:
-            shapes[VARIANCES] = (side,)
         for name, shape in shapes.items():
             expect_shape(name, arrays[name], shape)
         best_round, validated = (int(x) for x in arrays["best-round"])
@@ -148,18 +146,23 @@ class Rounds:
             raise InvalidDataError(
                 "the array 'covered' of a head does not name its clients once each, in order"
             )
-        variances = np.asarray(arrays[VARIANCES], dtype=np.float64) if standardised else None
-        if variances is not None and not (np.isfinite(variances) & (variances > 0)).all():
+        state: dict[str, Any] = {
+            name: np.asarray(arrays[name], np.float64)
+            for name in shapes
+            if name in (*MATRICES, VARIANCES)
+        }
+        variances = state.get(VARIANCES, np.ones(1))
+        if not (np.isfinite(variances) & (variances > 0)).all():
             raise InvalidDataError(
                 f"the array '{VARIANCES}' of a head is not of positive numbers: the least is "
                 f"{variances.min()}"
             )
-        momentum = [float(x) for x in arrays["momentum"]]
-        factor, point, step, best = (np.asarray(arrays[n], dtype=np.float64) for n in MATRICES)
-        return cls(
-            number, factor, point, step, best, arrays["covered"], momentum[0], best_round,
-            bool(validated), *momentum[1:], variances=variances,
-        )  # fmt: skip
+        for name, value in zip(
+            ("momentum", "objective", "least"), arrays["momentum"], strict=False
+        ):
+            state[name] = float(value)
+        state |= {"best_round": best_round, "validated": bool(validated)}
+        return cls(number, covered=covered, **state)
 
 
 def _marks_of(total: Statistics, who: ClientId) -> NDArray[np.int64]:
