@@ -8,7 +8,7 @@ from .estimator import AnalyticClassifier as AnalyticClassifier
 from .papers.crosstab import Crosstab as Crosstab
 from .papers.description import Study as Study
 from .plans.config import RunConfig as RunConfig
-from .plans.shared import Shared as Shared
+from .plans.made import Made as Made
 
 __version__: str
 
@@ -377,7 +377,7 @@ def run(
     out: str | Path,
     *,
     overwrite: bool = ...,
-    shared: Shared | None = ...,
+    made: Made | None = ...,
 ) -> Path: ...
 def study(
     wanted: Study | str | Path,

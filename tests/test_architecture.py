@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import afltool
+from afltool.stages import STAGES
 
 ROOT = Path(afltool.__file__).parent
 
@@ -40,7 +41,6 @@ LAYERS = (
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 ROOT_MODULE = {"__version__"}  # all that a module may take from the package itself
 APART = {"papers", "rivals"}  # their commands come through doors, see pyproject.toml
-PIPELINE = "plans.here"
 PROTECTION = "stages._protection"
 
 MODULES = {
@@ -180,22 +180,14 @@ def test_the_first_line_says_what_a_module_is_for():
         assert not rest or rest.startswith("\n"), f"{module}: the first line goes on in the second"
 
 
-def test_one_stage_never_imports_another_except_the_pipeline():
+def test_one_stage_never_imports_another():
+    """Nor does a plan import one: it knows them as values."""
     stages = {m for m in MODULES if m.startswith("stages.") and not m.startswith("stages._")}
-    for module in stages - {PIPELINE}:
-        assert not {target for target, _, _ in ours(module)} & stages, module
-    assert {t for t, _, _ in ours(PIPELINE)} & stages, "the premise: the pipeline imports stages"
-
-
-PRIVATE = {"stages.keys", "stages.masks", PROTECTION}  # with commands that have no plain use
-
-
-def test_privacy_is_asked_for_in_one_module():
-    """Other stages reach it through `PROTECTION`, which loads it when it is asked for."""
-    users = {m for m in MODULES for target, _, _ in ours(m) if layer(target) == "privacy"}
-    assert {m for m in users if layer(m) != "privacy"} == PRIVATE
-    at_once = {node.module for node in tree(PROTECTION).body if isinstance(node, ast.ImportFrom)}
-    assert not {name for name in at_once if name and name.startswith("privacy")}
+    own = {f"stages.{name.replace('-', '_')}" for name in STAGES}
+    assert own < stages
+    plans = {m for m in MODULES if m.startswith("plans.") and m != "plans.checks"}
+    for module in (stages | plans) - {"stages.stage"}:
+        assert not {t for t, _, _ in ours(module)} & (stages - {"stages.stage"}), module
 
 
 ONLY = {

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND
 
+import afltool
 from afltool.doors import doors, opened
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 
 
-@pytest.fixture
-def toy(tmp_path):
-    """The toy of docs/extending.md, as pip installs a package; ``toy(words)`` runs a command."""
-    text = PAGE.read_text().split("\n## Commands of another package\n")[1].split("\n## ")[0]
+def installed(tmp_path, section):
+    """A toy of docs/extending.md, as pip installs a package; what it returns runs a command."""
+    text = PAGE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
     codes = {kind: re.search(rf"```{kind}\n(.*?)```", text, re.S)[1] for kind in ("toml", "python")}
     ((group, names),) = tomllib.loads(codes["toml"])["project"]["entry-points"].items()
     (tmp_path / "toy.py").write_text(codes["python"])
@@ -40,6 +40,16 @@ def toy(tmp_path):
         )  # fmt: skip
 
     return run
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return installed(tmp_path, "Commands of another package")
+
+
+@pytest.fixture
+def toy_stage(tmp_path):
+    return installed(tmp_path, "A stage")
 
 
 def test_a_package_adds_a_command(toy, tmp_path):
@@ -116,3 +126,50 @@ def test_a_command_of_the_main_part_opens_no_door(road, tmp_path):
 def test_the_doors_of_the_package_and_those_of_no_package():
     assert {"papers", "rivals"} <= doors("afltool.commands").keys()
     assert opened("afltool.nothing") == {}
+
+
+def test_a_stage_in_one_module_is_a_command_and_part_of_runs_scripts_status_and_studies(
+    toy_stage, road, tmp_path
+):
+    helped = toy_stage("count-rows", "-h").stdout
+    assert "Count the rows of each class." in helped
+    assert "--at-least" in helped
+    alone = tmp_path / "rows.json"
+    assert toy_stage("count-rows", road.train, "-o", alone).stdout == f"{alone}\n"
+    counts = json.loads(alone.read_text())
+    assert sum(counts.values()) == afltool.info(road.train)["rows"]
+    few = min(counts.values()) + 1
+    given = ["--train-features", road.train, "--test-features", road.test, "--clients", 3]
+    own = ["--scheme", "iid", "--count-rows-at-least", few]
+
+    run = tmp_path / "run"
+    for _ in range(2):  # the second time it is up to date
+        assert toy_stage("run", *given, *own, "-o", run).returncode == 0
+    kept = {name: n for name, n in counts.items() if n >= few}
+    assert json.loads((run / "07-rows.json").read_text()) == kept != counts
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["options"]["count_rows_at_least"] == few
+    assert summary["stages"][-1]["stage"] == "count-rows"
+
+    parts = json.loads(toy_stage("status", run, "--json").stdout)
+    assert (parts["state"], parts["parts"][-1]["name"]) == ("done", "07-rows.json")
+    (run / "07-rows.json").unlink()
+    again = json.loads(toy_stage("status", run, "--json").stdout)
+    assert (again["state"], again["parts"][-1]["state"]) == ("unfinished", "missing")
+
+    scripts = json.loads(toy_stage("slurm", *given, *own, "-o", run, "--print", "--json").stdout)
+    assert (
+        f'count-rows "$RUN/01-features-train.h5" --at-least {few} -o "$RUN/07-rows.json"'
+        in (scripts["07-count-rows.sh"])
+    )
+    assert 'one 07-count-rows "$job" "$RUN/07-rows.json"' in scripts["submit.sh"]
+
+    study = tmp_path / "study.toml"
+    study.write_text(
+        f'train-features = "{road.train}"\ntest-features = "{road.test}"\n'
+        f'scheme = "iid"\nclients = 3\ncount-rows-at-least = [0, {few}]\n'
+    )
+    done = toy_stage("study", study, "-o", tmp_path / "S")
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(p.read_text()) for p in (tmp_path / "S").glob("cells/*/07-rows.json")]
+    assert sorted(map(len, found)) == sorted([len(counts), len(kept)])

@@ -19,7 +19,6 @@ from conftest import command_of
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.cache.cache import NO_CACHE
 from afltool.cli._options import only_with
 from afltool.cli.app import app
 from afltool.errors import AflError, UsageError
@@ -33,9 +32,9 @@ from afltool.options.shards import Part
 from afltool.options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
 from afltool.options.statistics import AggregateOptions, LocalStatsOptions
 from afltool.options.used_with import ABSENT, ANY, FACTS, GIVEN, conditions, refuse_unused
-from afltool.plans import here as pipeline
 from afltool.plans.config import FIELDS, HERE, PARTS, OwnOptions, RunConfig, named_fields
 from afltool.plans.layout import RunFolder
+from afltool.plans.plan import first_steps, last_steps, round_steps
 from afltool.plans.slurm import jobs as slurm
 from afltool.plans.slurm.site import Site
 from afltool.rivals import METHODS, method_class
@@ -443,43 +442,11 @@ def test_every_default_is_what_a_check_of_it_gives():
 # ------------------------------------------------------------ run
 
 
-@pytest.fixture
-def called(monkeypatch):
-    """What each stage of a run was called with, and none of them does anything."""
-    seen = {}
-
-    def stand_in(name):
-        def stage(*args, **options):
-            every = [one for one in args if isinstance(one, Options)]
-            seen[name] = {**options, **{k: v for one in every for k, v in vars(one).items()}}
-            return {"head": {}, "features": {}} if name == "evaluate" else Path("made.h5")
-
-        return stage
-
-    for name in ("extract", "partition", "local_stats", "solve", "evaluate", "make_head_file"):
-        monkeypatch.setattr(pipeline, name, stand_in(name))
-    for name in ("link_file", "aggregate"):
-        monkeypatch.setattr(
-            pipeline,
-            name,
-            lambda *args, **options: seen.update({str(args[-1]): [args, options]}) or Path("x"),
-        )
-    for name in ("extract_key", "partition_key", "head_key", "metrics_key"):
-        monkeypatch.setattr(pipeline, name, lambda *_: [])  # of files that are not there
-    return seen
-
-
-def calls_of(config, called, folder):
-    """Everything that a run would call, with its options."""
-    called.clear()
-    run = pipeline._Run(config, RunFolder(folder), False, pipeline.Alone(), NO_CACHE)
-    run.features("train") if config.extract is None else run.extract("train")
-    run.partition(folder / "train.h5")
-    head = run.first_head()
-    run.gather(folder / "train.h5", folder / "c.h5", head, 1, None)
-    run.solve(folder / "t.h5", None, head, 1)
-    run.evaluated([folder / "h.h5"], folder / "test.h5", folder / "train.h5")
-    return json.loads(json.dumps({**called, "head": str(head)}, default=str))
+def steps_of(config, folder):
+    """Every step of a run of one round, with its options and what it is made of."""
+    run, head = RunFolder(folder), folder / "head0.h5"
+    rounds = round_steps(config, run, 1, head, held_out=False)
+    return [*first_steps(config, run), *rounds, *last_steps(config, run, [head])]
 
 
 def run_with(name, part, f, value):
@@ -492,17 +459,17 @@ def run_with(name, part, f, value):
 
 
 @pytest.mark.parametrize(("part", "name", "f"), IN_RUN, ids=[name for _, name, _ in IN_RUN])
-def test_a_run_hands_the_option_to_its_stage_and_keeps_it(part, name, f, called, tmp_path):
+def test_a_run_hands_the_option_to_its_stage_and_keeps_it(part, name, f, tmp_path):
     head = {"head": "deepafl"} if name == "full_gram" else {}
     kept = {"keep_clients": True} if name == "law" else {}
     before = RunConfig(data="digits", backbone="resnet18", **head, **kept)
     after = run_with(name, part, f, another(f))
-    plain = calls_of(before, called, tmp_path)
-    told = calls_of(after, called, tmp_path)
+    plain, told = steps_of(before, tmp_path), steps_of(after, tmp_path)
     if name == "keep_clients":
-        assert plain["local_stats"]["sum"]
-        assert "sum" not in told["local_stats"] or not told["local_stats"]["sum"]
-    assert told != plain, f"{name} changes nothing that run calls"
+        assert [step.options.sum for step in (*plain, *told) if step.name == "local-stats"] == [
+            True, False,
+        ]  # fmt: skip
+    assert told != plain, f"{name} changes no step of a run"
     assert RunConfig(**after.given()) == after
     path = tmp_path / "run.toml"
     path.write_text(after.to_toml())

@@ -372,24 +372,21 @@ def test_the_last_round_alone_is_kept_and_says_all_that_was_measured(features, t
     assert len(after) == 3
 
 
-def test_a_finished_run_with_its_last_round_alone_is_up_to_date(
-    features, thin, tmp_path, monkeypatch
-):
+def test_a_finished_run_with_its_last_round_alone_is_up_to_date(features, thin, tmp_path):
     run = shutil.copytree(thin, tmp_path / "run")
     found = status(run)
     assert (found["state"], found["continue"]) == ("done", None)
     assert "--keep-rounds last" in str(found["parts"])
-    with monkeypatch.context() as refusing:
-        for name in ("local_stats", "solve", "evaluate"):
-            refusing.delattr(f"afltool.plans.here.{name}")
+    made = {path: path.stat().st_mtime_ns for path in run.glob("0[456]-*")}
+    afltool.run(config(features, keep_rounds="last", **DEEP), run)
+    more = {**DEEP, "each_round": False}
+    with pytest.raises(OutputExistsError, match=r"--each-round True; found False: .* 5 rounds"):
+        afltool.run(config(features, keep_rounds="last", **more), run)
+    assert {path: path.stat().st_mtime_ns for path in run.glob("0[456]-*")} == made
+    with h5py.File(run / "05-head-5.h5", "r+") as file:
+        file["arrays/weights-1"][0, 0] += 1
+    with pytest.raises(OutputExistsError, match="not usable"):
         afltool.run(config(features, keep_rounds="last", **DEEP), run)
-        more = {**DEEP, "each_round": False}
-        with pytest.raises(OutputExistsError, match=r"--each-round True; found False: .* 5 rounds"):
-            afltool.run(config(features, keep_rounds="last", **more), run)
-        with h5py.File(run / "05-head-5.h5", "r+") as file:
-            file["arrays/weights-1"][0, 0] += 1
-        with pytest.raises(OutputExistsError, match="not usable"):
-            afltool.run(config(features, keep_rounds="last", **DEEP), run)
 
 
 @pytest.mark.parametrize("lost", ["04-total-5.h5", "06-metrics.json", "summary.json"])

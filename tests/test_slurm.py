@@ -29,7 +29,7 @@ from afltool.plans.layout import RunFolder
 from afltool.plans.slurm import jobs as slurm
 from afltool.plans.slurm import quoting as shell
 from afltool.plans.slurm.site import Site, make_site
-from afltool.plans.slurm.steps import steps, tree
+from afltool.plans.slurm.steps import jobs, tree
 
 GOLDEN = Path(__file__).with_name("golden") / "slurm"
 SITE = """\
@@ -113,7 +113,7 @@ def test_the_tree_has_logarithmic_depth_and_every_task_at_most_fan_in_files(clie
         assert above * fan_in >= below > (above - 1) * fan_in
     assert sizes[-1] <= fan_in
     assert fan_in ** (len(sizes) - 1) <= max(1, sizes[0] * fan_in), "no level too many"
-    planned = steps(config, site)
+    planned = jobs(config, site)
     assert len({s.name for s in planned}) == len(planned)
 
 
@@ -342,7 +342,7 @@ def test_names_of_the_user_arrive_as_they_are(hostile, road, cli):
     assert hostile.told("afltool") == [[
         "--summary", "local-stats", str(run / "01-features-train.h5"),
         "--partition", str(run / "02-clients.h5"), "--head", str(at / f"{NAME}.h5"),
-        "--only", "1/2", "--cache", str(at / "c $(touch X5)"), "--sum", "-o", str(parts / "1.h5"),
+        "--sum", "--cache", str(at / "c $(touch X5)"), "--only", "1/2", "-o", str(parts / "1.h5"),
     ]]  # fmt: skip
     assert (hostile.stub / "activated").exists()
     assert (hostile.stub / "setup").read_text() == "2\n", "setup lines are meant to be shell"

@@ -277,7 +277,7 @@ def of_run(here: bool = True) -> list[inspect.Parameter]:
         if here or part != HERE
         for p in parameters(
             cls,
-            PANELS[part],
+            PANELS.get(part, part.capitalize()),
             rename=names,
             only=lambda f: bool(f.metadata["in_run"]),
             rare=True,

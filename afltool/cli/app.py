@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import _console, _summary, batch, data, look, privacy, road
+from . import _console, _summary, batch, data, look, outside, privacy, road
 from ._console import Commands
 from ._streams import say
 
@@ -61,3 +61,4 @@ road.add_to(app)
 look.add_to(app)
 batch.add_to(app)
 privacy.add_to(app)
+outside.add_to(app)

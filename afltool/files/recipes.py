@@ -43,13 +43,14 @@ def _filled(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, A
 
     They did not name the space and the classes of the features among the inputs. The header has
     those of the file itself, which are the same; of a converted file it has the number format that
-    was converted.
+    was converted. Nor did they name the clients that a head remembers: those are taken for equal.
     """
     made_by = header["recipe"]
     own = header.get("context", header)
     before = header["source"]["converted_from"] if made_by["stage"] == "convert" else {}
     space = {k: before.get(k, v) for k, v in (own.get("space") or {}).items()}
-    known = {"space": space, "classes": own.get("classes")}
+    clients = wanted["inputs"].get("clients")
+    known = {"space": space, "classes": own.get("classes"), "clients": clients}
     absent = {k: v for k, v in known.items() if k in wanted["inputs"] and v is not None}
     return {**made_by, "inputs": {**absent, **made_by["inputs"]}}
 

@@ -41,7 +41,7 @@ def typed(annotation: Any, name: str, value: Any) -> Any:
     elif isinstance(value, Integral) and "int" in kinds:
         return int(value)
     elif isinstance(value, (str, Path)) and "Path" in kinds and _may_be_a_path(str(value)):
-        return Path(value)
+        return value if isinstance(value, Path) else Path(value)
     elif isinstance(value, (str, Path)) and "str" in kinds:
         return str(value)
     words = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)

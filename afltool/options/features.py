@@ -134,7 +134,9 @@ class ExtractOptions(NetworkOptions, NumberFormat):
     data: str = option(
         "cifar10", _data, examples=SHOWN, absolute=absolute_dataset, path_in=data_in, common=True
     )
-    split: str = option("train", "which images", choices=("train", "test"), in_run=False)
+    split: str = option(
+        "train", "which images", choices=("train", "test"), in_run=False, always=True
+    )
     _node = (
         "where features are taken, NAME[:POOLING][*SCALE]: a layer or graph node, penultimate "
         "(what enters the classifier), or stages (that and the last stages); may be repeated: "

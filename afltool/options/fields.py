@@ -106,12 +106,10 @@ class Options:
 
     def told(self) -> dict[str, Any]:
         """What a script that calls the stage says: what is not default, or always to be said."""
-        values = {
-            f.name: text_form(getattr(self, f.name)) for f in fields(self) if f.metadata["in_run"]
-        }
-        always = {f.name for f in fields(self) if f.metadata["always"]}
-        chosen = self.chosen().keys() | {name for name in always if values[name] is not None}
-        return {name: value for name, value in values.items() if name in chosen}
+        always = {f.name for f in fields(self) if f.metadata.get("always")}
+        values = {f.name: text_form(getattr(self, f.name)) for f in fields(self)}
+        said = self.chosen().keys() | {name for name in always if values[name] is not None}
+        return {name: value for name, value in values.items() if name in said}
 
     def chosen(self) -> dict[str, Any]:
         """The options that are not their defaults, in the order of declaration."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from ..options import flag
 from ..options.features import ExtractOptions
 from ..options.partition import PartitionOptions
 from ..plans.config import FIELDS, KEEP_LAST, RunConfig, named_fields
+from ..plans.plan import SPLITS, features, partition
+from ..plans.steps import Step
 from ..sources.extraction.store import store_folder
 from ..values.digest import Digest, file_sha256, file_state
 from .baselines import made_settings, own_names, values
@@ -67,16 +69,13 @@ class Cell:
 
     def commands(self, folder: StudyFolder) -> tuple[list[list[str]], list[str]]:
         """Its command line, after those of the commands that it needs."""
-        own = folder.cell(self.key)
+        own = str(folder.cell(self.key))
         if self.method is None:
-            return [], ["run", *words(self.config.given()), "-o", str(own)]
+            return [], ["run", *words(self.config.given()), "-o", own]
         train, test, clients = self.files(folder)
-        before = [*self.extractions(folder), self._dealing(train, clients)]
-        files = {"partition": clients, "test": test}
-        told = words({**files, **self.settings})
-        return [one for one in before if one], [
-            "baseline", self.method, str(train), *told, "-o", str(own)
-        ]  # fmt: skip
+        told = words({"partition": clients, "test": test, **self.settings})
+        made = ["baseline", self.method, str(train), *told, "-o", own]
+        return [step.line() for step in self.shared(folder)], made
 
     @property
     def thinned(self) -> bool:
@@ -110,24 +109,21 @@ class Cell:
         dealt = {k: _meaning(k, v) for k, v in vars(self.config.partition).items()}
         return train, test, folder.clients(Digest().json("clients", [of_rows, dealt]).hex()[:_KEY])
 
-    def extractions(self, folder: StudyFolder) -> list[list[str]]:
-        """The commands that put its features into the store, where `run` finds them, too."""
-        extract = self.config.extract
-        if extract is None:
-            return []
-        told = {k: v for k, v in extract.chosen().items() if k != "split"}
-        told["store"] = store_folder(extract)
-        paths = dict(zip(("train", "test"), self.files(folder), strict=False))
-        return [
-            ["extract", *words({**told, "split": split}), "-o", str(path)]
-            for split, path in paths.items()
-        ]
+    def shared(self, folder: StudyFolder) -> list[Step]:
+        """The steps whose files it shares with other cells: features, and clients of a baseline.
 
-    def _dealing(self, train: Path, clients: Path) -> list[str]:
-        dealt = self.config.partition
-        if dealt is None:
-            return []
-        return ["partition", str(train), *words(dealt.told()), "-o", str(clients)]
+        Features go into the store, where `run` finds them, too.
+        """
+        *splits, clients = self.files(folder)
+        found: list[Step] = []
+        if self.config.extract is not None:
+            store = store_folder(self.config.extract)
+            extract = replace(self.config.extract, store=store)
+            found = [features(extract, *one) for one in zip(SPLITS, splits, strict=True)]
+        if self.method is not None and self.config.partition is not None:
+            train = found[0] if found else splits[0]
+            found.append(partition(self.config.partition, train, clients))
+        return found
 
 
 def features_of(config: RunConfig) -> Any:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,10 @@ from ..files.hdf5 import read_header
 from ..files.locks import marked
 from ..files.outputs import make_folder
 from ..inputs import distinct_files, read_json
-from ..options.features import ExtractOptions
-from ..plans.here import link_file, run
+from ..plans.here import run
 from ..plans.last_round import last_round, remove_rounds
 from ..plans.layout import RunFolder
-from ..plans.shared import Shared, extract_key, partition_key
-from ..stages.extract import extract
-from ..stages.partition import partition
+from ..plans.made import Made
 from ..stages.solve import solve
 from . import times
 from .baselines import baseline
@@ -107,7 +103,7 @@ def study(
 
 class _Execution:
     def __init__(self, folder: StudyFolder, total: int, names: Mapping[str, str]) -> None:
-        self.folder, self.total, self.names, self.shared = folder, total, names, Shared()
+        self.folder, self.total, self.names, self.made = folder, total, names, Made()
         self.took: list[tuple[Cell, float]] = []
         self.number = 0  # of the cell that is tried
         self.wants_ridge = False  # whether a cell failed for the lack of one
@@ -134,14 +130,10 @@ class _Execution:
             raise IncompleteError(f"what cells share could not be made: {told}")
 
     def shared_work(self, cell: Cell) -> None:
-        """What this cell shares with others."""
-        if cell.method is not None:
-            self.prepared(cell)
-        elif cell.config.extract is not None:
-            for split in ("train", "test"):
-                options = replace(cell.config.extract, split=split)
-                key = partial(extract_key, split, vars(cell.config.extract))
-                self.shared.value(key, partial(extract, options))
+        """Make what this cell shares with others; a run links its features itself."""
+        make_folder(self.folder.root / StudyFolder.SHARED)
+        for step in cell.shared(self.folder):
+            (self.made.stored if cell.method is None else self.made.carry_out)(step)
 
     def all(self, cells: list[Cell]) -> list[Failure]:
         """Carry out every cell; returns the failed ones.
@@ -153,7 +145,7 @@ class _Execution:
             together.setdefault(cell.together(), []).append(cell)
         failures: list[Failure] = []
         for group in together.values():
-            with self.shared.rounds_kept():
+            with self.made.rounds_kept():
                 failures += filter(None, map(self.tried, group))
         while self.busy:
             failures += self.again()
@@ -225,32 +217,12 @@ class _Execution:
         again = old is not None
         if cell.method is None:
             take_over(self.folder, cell)
-            run(cell.config, out, overwrite=again, shared=self.shared)
+            run(cell.config, out, overwrite=again, made=self.made)
         else:
-            baseline(cell.method, self.prepared(cell), out, cell.settings, again)
+            self.shared_work(cell)
+            baseline(cell.method, cell.files(self.folder), out, cell.settings, again)
         found: dict[str, Any] = read_json(out / SUMMARY, "a summary")
         return found
-
-    def prepared(self, cell: Cell) -> tuple[Path, Path, Path]:
-        """Features and partition of a baseline, made by what `--print` shows."""
-        train, test, clients = cell.files(self.folder)
-        if cell.config.extract is not None:
-            for split, place in (("train", train), ("test", test)):
-                options = replace(cell.config.extract, split=split)
-                key = ["features", str(place)]
-                self.shared.value(partial(list, key), partial(_features, options, place))
-        if cell.config.partition is not None:
-            dealing = cell.config.partition
-            self.shared.value(
-                lambda: ["clients", str(clients), partition_key(train, vars(dealing))],
-                lambda: str(partition(train, clients, dealing)),
-            )
-        return train, test, clients
-
-
-def _features(options: ExtractOptions, place: Path) -> str:
-    make_folder(place.parent)
-    return str(link_file(extract(options), place, "features"))
 
 
 @contextmanager

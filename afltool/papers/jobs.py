@@ -22,7 +22,7 @@ from ..plans.slurm import queue, scripts
 from ..plans.slurm import quoting as shell
 from ..plans.slurm.own_scripts import check_scripts, write_scripts
 from ..plans.slurm.site import Site
-from ..plans.slurm.steps import DONE, Step
+from ..plans.slurm.steps import DONE, Job
 from ..values.digest import Digest
 from .cells import Cell
 from .checks import check_cells, check_size
@@ -124,10 +124,10 @@ def _shared(cells: list[Cell]) -> dict[str, str]:
     return {f"shared-{name}": ",".join(found.values()) for name, found in groups.items()}
 
 
-def _steps(tasks: list[str], shared: Mapping[str, str], size: int) -> list[Step]:
+def _steps(tasks: list[str], shared: Mapping[str, str], size: int) -> list[Job]:
     one = f'stage study "$RUN" --most {size} --only "${{cells[SLURM_ARRAY_TASK_ID]}}"'
     found = [
-        Step(
+        Job(
             CELLS, "study", "Cells of the study; a task carries out those of its line.",
             f"{_list('cells', tasks)}{one}\n", StudyFolder.CELLS, len(tasks),
         )
@@ -136,7 +136,7 @@ def _steps(tasks: list[str], shared: Mapping[str, str], size: int) -> list[Step]
         place = f'"$RUN"/{PARTS}'
         body = _list("shared", shared) + _list("cells", shared.values()) + one + " --prepare\n"
         body += f'mkdir -p {place} && touch {place}/"${{shared[SLURM_ARRAY_TASK_ID]}}"{DONE}\n'
-        found.insert(0, Step(
+        found.insert(0, Job(
             PREPARE, "extract", "What cells share: features, and the partitions of baselines.",
             body, PARTS, len(shared),
         ))  # fmt: skip

@@ -24,9 +24,8 @@ def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None
     before: dict[str, None] = {}
     own: list[str] = []
     for cell in cells:
-        needed, command = cell.commands(folder)
-        before |= dict.fromkeys(map(_of_script, [*cell.extractions(folder), *needed]))
-        own.append(_of_script(command))
+        before |= dict.fromkeys(_of_script(step.line()) for step in cell.shared(folder))
+        own.append(_of_script(cell.commands(folder)[1]))
     text = ["# these first, in this order", *before] if before else []
     text += [f"# {len(own)} cells, in any order", *own]
     if last is not None:

@@ -23,6 +23,7 @@ from ..options.files import Given, of_field
 from ..options.partition import SCHEMES, PartitionOptions
 from ..options.solving import EvaluateOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
+from ..stages import from_outside
 from .toml import flat, known_key, toml_line
 
 HALF, MOST = parse_size("50%"), parse_size("90%")  # of the free memory, for what is kept
@@ -119,6 +120,11 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
     "solve": (SolveOptions, {}),
     "evaluate": (EvaluateOptions, {}),
 }
+#: Stages from outside that belong to every run; an option of one is named by its stage.
+OUTSIDE = {name: stage for name, stage in from_outside().items() if stage.in_run is not None}
+for _name, _stage in OUTSIDE.items():
+    _own = {f.name: f"{_name.replace('-', '_')}_{f.name}" for f in fields(_stage.options)}
+    PARTS[_name] = _stage.options, _own
 
 
 def named_fields() -> Iterator[tuple[str, str, Field[Any]]]:
@@ -154,6 +160,7 @@ class RunConfig:
     solve: SolveOptions
     evaluate: EvaluateOptions
     head_options: dict[str, Any]
+    outside: dict[str, Options]  # of stages from outside, by their names
 
     def __init__(self, *, head_options: Mapping[str, Any] | None = None, **given: Any) -> None:
         given = {k: v for k, v in given.items() if v is not None}
@@ -167,16 +174,23 @@ class RunConfig:
             values[_PART[name]][f.name] = checked(f, value, name)
         for name, part in _parts(values).items():
             object.__setattr__(self, name, part)
+        outside = {name: PARTS[name][0](**values[name]) for name in OUTSIDE}
+        object.__setattr__(self, "outside", outside)
         object.__setattr__(self, "head_options", theirs)
 
     def given(self) -> dict[str, Any]:
         """The options that are not their defaults, by flat name; they make an equal run again."""
         found: dict[str, Any] = {}
         for name, f in FIELDS.items():
-            part = getattr(self, _PART[name])
+            part = self.part(_PART[name])
             if part is not None and (name in NEEDED or getattr(part, f.name) != f.default):
                 found[name] = getattr(part, f.name)
         return {**found, **self.head_options}
+
+    def part(self, name: str) -> Options | None:
+        """The options of a part of `PARTS`; None for a stage that is left out."""
+        found: Options | None = self.outside.get(name) or getattr(self, name)
+        return found
 
     def with_absolute_paths(self) -> RunConfig:
         """The same run from any working directory: every path that it names is absolute."""

@@ -60,7 +60,7 @@ class RunFolder:
     }
 
     def __init__(self, root: str | Path) -> None:
-        self.root = Path(root)
+        self.root = root if isinstance(root, Path) else Path(root)
         self.options = self.root / self.OPTIONS
         self.clients = self.root / self.CLIENTS
         self.first_head = self.root / self.FIRST_HEAD

@@ -10,19 +10,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import AflError
 from ..files.features import open_features
 from ..files.hdf5 import read_header
 from ..files.outputs import partial_path
 from ..inputs import read_json
+from ..stages import STATISTICS as SUMS
+from ..stages.stage import Input
 from .config import RunConfig
 from .last_round import last_round
 from .layout import RunFolder
-
-TRAIN, TEST = (RunFolder.FEATURES.format(split=split) for split in ("train", "test"))
-CLIENTS = RunFolder.CLIENTS
+from .plan import first_steps, last_steps, round_steps
+from .steps import Step
 
 
 @dataclass(frozen=True)
@@ -39,68 +40,74 @@ class Parts:
 
     Args:
         folder: the run's folder.
-        config: its options; None where they are unknown.
+        config: its options; None where they are unknown, and only its files tell what it is.
     """
 
     def __init__(self, folder: RunFolder, config: RunConfig | None) -> None:
         self.folder = folder
         self.everybody = config is not None and config.local_stats.participation == 1
-        given = None if config is None else config.first_head
-        self.first_head = given or folder.first_head
-        self.headers: dict[str, Mapping[str, Any]] = {}
-        self.states: dict[str, str] = {}
-        self.of_held_out: set[str] = set()  # names of sums over held-out clients
+        self.config = config or _of_files(folder)
+        self.headers: dict[Path, Mapping[str, Any]] = {}
+        self.states: dict[Path, str] = {}
+        self.removed: Path | None = None  # a head of which only the summary says what it was
 
     def all(self) -> Iterator[Part]:
-        yield self.part(TRAIN, "features")
-        yield self.part(TEST, "features")
-        yield self.part(CLIENTS, "partition", rows=TRAIN)
-        head = str(self.first_head)
-        if self.first_head.parent == self.folder.root:
-            head = self.first_head.name
-        yield self.part(head, "head")
-        last = last_round(self.folder, self.first_head)
+        config, folder = self.config, self.folder
+        head = config.first_head or folder.first_head
+        for step in first_steps(config, folder):
+            yield from self.of(step)
+        last = last_round(folder, head)
         if last is not None:
             yield Part(f"rounds 1 to {last - 1}", "done", "files removed (--keep-rounds last)")
         for number in count(last or 1):
-            suffix = RunFolder.suffix(number)
-            total = RunFolder.TOTAL.format(suffix=suffix)
-            held = RunFolder.HELD_OUT.format(suffix=suffix)
-            self.of_held_out.add(held)
-            made_of = {"features": TRAIN, "partition": CLIENTS}
-            if number != last:  # the summary says what the head was that this one is made of
-                made_of["head"] = head
-            for name in [held, total] if self.holds_out() else [total]:
-                yield self.part(name, "statistics", **made_of)
-            head = RunFolder.HEAD.format(suffix=suffix)
-            yield self.part(head, "head", total=total)
-            if head not in self.headers or self.headers[head]["phase"] is None:
+            self.removed = head if number == last else None
+            made_of: dict[str, Input] = {}
+            for step in round_steps(config, folder, number, head, self.holds_out()):
+                made_of |= step.files()
+                if step.out != folder.stats(number):  # whose files the total has
+                    yield from self.of(step, made_of)
+            head = folder.head(number)
+            if self.headers.get(head, {}).get("phase") is None:
                 break
-        yield self.metrics(head)
+        for step in last_steps(config, folder, [head]):
+            yield from self.of(step)
 
-    def part(self, name: str, kind: str, **made_of: str) -> Part:
-        """One file, and what it was made of: names of parts by what they are to it."""
-        found = self.look(name, kind, made_of)
-        self.states[name] = found.state
-        return found
+    def of(self, step: Step, made_of: Mapping[str, Input] | None = None) -> Iterator[Part]:
+        """The files of a step; ``made_of``: what its round was made of until then."""
+        for path in step.results():
+            if step.stage.name == "evaluate":
+                found = self.metrics(step, path)
+            else:
+                found = self.look(path, step.stage.writes, made_of or step.files())
+            self.states[path] = found.state
+            yield found
 
-    def look(self, name: str, kind: str, made_of: Mapping[str, str]) -> Part:
-        path = self.folder / name
+    def name(self, path: Path) -> str:
+        """A file as people see it: by its name in the folder, or where it is."""
+        return path.name if path.parent == self.folder.root else str(path)
+
+    def look(self, path: Path, kind: str, made_of: Mapping[str, Input]) -> Part:
+        name = self.name(path)
         if not path.exists():
             return self.absent(name, path)
+        if not kind:
+            return Part(name, "done")
         try:
             header = read_header(path, kind)
             theirs = _made_of(header)
         except AflError as error:
             return Part(name, "damaged", str(error))
-        self.headers[name] = header
+        self.headers[path] = header
         for what, other in made_of.items():
-            if self.states[other] != "done":
-                return Part(name, "stale", f"{other}, which it was made of, is not done")
-            wanted = self.rows() if what == "rows" else self.digest(other)
-            if theirs.get(what) not in (None, wanted):
-                return Part(name, "stale", f"made of other {what} than {other}")
-        if kind == "statistics" and (lacking := self.lacking(name)):
+            if what not in theirs or not isinstance(other, Path) or other == self.removed:
+                continue
+            if self.states.get(other) != "done":
+                return Part(name, "stale", f"{self.name(other)}, which it was made of, is not done")
+            wanted = self.rows() if kind == "partition" else self.headers[other]["digest"]
+            if theirs[what] not in (None, wanted):
+                what = "rows" if kind == "partition" else what
+                return Part(name, "stale", f"made of other {what} than {self.name(other)}")
+        if kind == SUMS and (lacking := self.lacking(path)):
             return Part(name, "stale", f"clients of the partition that are not in it: {lacking}")
         return Part(name, "done", header["digest"])
 
@@ -115,57 +122,62 @@ class Parts:
 
     def holds_out(self) -> bool:
         """Whether the partition keeps clients for validation."""
-        return bool(self.headers.get(CLIENTS, {}).get("held_out"))
-
-    def digest(self, name: str) -> str:
-        return str(self.headers[name]["digest"])
+        return bool(self.headers.get(self.folder.clients, {}).get("held_out"))
 
     def rows(self) -> str | None:
         """Which rows the training features are."""
         try:
-            with open_features(self.folder / TRAIN) as features:
+            with open_features(self.folder.features("train")) as features:
                 return features.rows_digest()
         except AflError:
             return None
 
-    def lacking(self, name: str) -> int:
+    def lacking(self, path: Path) -> int:
         """Clients of the partition that a sum should have and has not."""
         if not self.everybody:
             return 0
-        clients, wants_held = self.headers[CLIENTS], name in self.of_held_out
+        clients = self.headers[self.folder.clients]
+        wants_held = path.name.startswith(RunFolder.HELD_OUT.partition("{")[0])
         held = set(clients["held_out"])
         wanted = {one for i, one in enumerate(clients["names"]) if (i in held) == wants_held}
-        return len(wanted - set(self.headers[name]["clients"]["names"]))
+        return len(wanted - set(self.headers[path]["clients"]["names"]))
 
-    def metrics(self, head: str) -> Part:
-        name = RunFolder.METRICS
-        if not (self.folder / name).exists():
-            return Part(name, "missing")
+    def metrics(self, step: Step, path: Path) -> Part:
+        if not path.exists():
+            return Part(path.name, "missing")
         try:
-            found = read_json(self.folder / name, "the metrics")
-            measured = found["head"]["digest"], found["features"]["digest"]
+            found = read_json(path, "the metrics")
+            measured = {"head": found["head"]["digest"], "features": found["features"]["digest"]}
             share = float(found["top1"])
         except (AflError, ValueError, KeyError, TypeError):
-            return Part(name, "damaged", "it is not what evaluate writes")
-        if any(self.states[one] != "done" for one in (head, TEST)):
-            return Part(name, "stale", f"{head} or {TEST} is not done")
-        if measured != (self.digest(head), self.digest(TEST)):
-            return Part(name, "stale", f"of another head than {head}, or other test features")
-        return Part(name, "done", f"top-1 {share:.2%}")
+            return Part(path.name, "damaged", "it is not what evaluate writes")
+        head, test = made_of = [cast(Path, step.inputs[role]) for role in measured]
+        if any(self.states[one] != "done" for one in made_of):
+            return Part(path.name, "stale", f"{head.name} or {test.name} is not done")
+        if [self.headers[one]["digest"] for one in made_of] != list(measured.values()):
+            what = f"of another head than {head.name}, or other test features"
+            return Part(path.name, "stale", what)
+        return Part(path.name, "done", f"top-1 {share:.2%}")
+
+
+def _of_files(folder: RunFolder) -> RunConfig:
+    """A run of the files in a folder, where nothing else says what it was."""
+    train, test = folder.features("train"), folder.features("test")
+    return RunConfig(train_features=train, test_features=test, partition=folder.clients)
 
 
 def _made_of(header: Mapping[str, Any]) -> dict[str, str | None]:
-    """Digests of the inputs, as a file tells them."""
+    """Digests of the inputs by role, as a file tells them."""
     if header["kind"] == "partition":
-        return {"rows": header["rows_digest"]}
-    if header["kind"] == "statistics":
+        return {"features": header["rows_digest"]}
+    if header["kind"] == SUMS:
         table = header["clients"]
         return {
-            "head": header["context"]["head"]["digest"],
             "features": _only(table["sources"]),
             "partition": _only([digest for digest, _ in table["partitions"]]),
+            "head": header["context"]["head"]["digest"],
         }
-    return {"total": header["recipe"]["inputs"].get("total")}
+    return {"total": header["recipe"]["inputs"].get("total")} if header["kind"] == "head" else {}
 
 
 def _only(values: list[str]) -> str | None:

@@ -27,7 +27,7 @@ def resolved(
     """
     found: dict[str, Any] = {}
     for part, (_, names) in PARTS.items():
-        options = getattr(config, part)
+        options = config.part(part)
         for f in () if options is None else fields(options):
             name = names.get(f.name, f.name)
             if name in FIELDS and f.metadata["in_run"]:

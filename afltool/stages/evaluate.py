@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,10 @@ from .. import progress
 from ..cache.cache import NO_CACHE, Cache
 from ..files.atomic import together
 from ..files.columns import column_by_row
-from ..files.features import Features, open_features
+from ..files.features import Features, meaning, open_features
+from ..files.hdf5 import read_header
 from ..files.heads import HeadFile, check_fits, load_head, load_solved_head, not_solved
+from ..files.recipes import recipe
 from ..files.tables import check_table, write_records
 from ..heads.base import Head
 from ..heads.checks import probabilities
@@ -99,6 +101,23 @@ def evaluate(
     if o.errors is not None:
         write_records(kept.wrong, o.errors, overwrite, o.formulas, WRONG)
     return found
+
+
+def recipe_of(
+    inputs: Mapping[str, Any], options: EvaluateOptions, _: Mapping[str, Any], cache: Cache
+) -> dict[str, Any]:
+    """What the figures depend on: every option that is given, heads and rows by their digests."""
+    found: dict[str, Any] = {}
+    for role, given in inputs.items():
+        files = given if isinstance(given, tuple) else (given,)
+        kind = "features" if role in ("features", "train") else "head"
+        headers = [read_header(file, kind, cache) for file in files]
+        found[role] = [
+            meaning(one) if kind == "features" else [one["digest"], one["classes"]]
+            for one in headers
+        ]
+    asked = {name: str(one) for name, one in options.chosen().items() if name not in inputs}
+    return recipe("evaluate", asked, found)
 
 
 def right_rows(head: Path, features: Path) -> tuple[NDArray[np.bool_], NDArray[np.bytes_]]:

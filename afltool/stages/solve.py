@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,14 @@ from ..files.heads import check_bound, load_head, save_head
 from ..files.recipes import recipe, up_to_date
 from ..files.statistics import load_statistics
 from ..heads import make_head
-from ..heads.base import Head, binding
+from ..heads.base import Head, binding, marks
 from ..heads.checks import absorbed, check_total, with_options
 from ..options.remedies import advised
 from ..options.solving import SolveOptions
 from ..progress import log
 from ..values.clients import same_source, sources_of
 from ..values.differences import difference
+from ..values.digest import Digest
 from ..values.statistics import Statistics
 from ._protection import ridge_of_noise
 
@@ -50,38 +52,61 @@ def solve(
     machine and one library. ``head``: the head file that the statistics were gathered for; needed
     after the first phase, when a head holds more than its options.
     """
-    head, validate, threads = options.head, options.validate, options.threads
-    statistics = load_statistics(total, cache=cache)
-    held = None if validate is None else _held_out(validate, statistics, cache)
-    with damage_as_error(total):
-        chosen = ridge_of_noise(statistics, head_options or {})
-        given, before = _head_of(statistics, total, head, cache)
-        start = with_options(given, **{**(head_options or {}), **chosen})
-        start = start.bind(statistics.context.space["dim"], len(statistics.context.classes))
-    _check_arrays(start, statistics, total)
-    if held is not None and validate is not None:
-        _check_arrays(start, held, validate)
-    made_by = recipe(
-        "solve",
-        {**start.options.as_dict(), "threads": threads},
-        {
-            "total": statistics.digest(),
-            "context": statistics.context.as_dict(),
-            "gammas": sorted(statistics.gammas.items()),
-            "validate": held.digest() if held else None,
-        },
-    )
+    task = _Task.of(total, options, head_options or {}, cache)
+    start, statistics, threads = task.start, task.total, options.threads
     _say_one_class(statistics, total)
-    if not up_to_date(out, made_by, overwrite):
+    if not up_to_date(out, task.made_by, overwrite):
         begun = time.perf_counter()
         with _pools(tuple(name in sys.modules for name in POOLED)).limit(limits=threads):
-            solved, done = absorbed(start, statistics, held)
-        seconds = time.perf_counter() - begun
-        report = done.taking(seconds).report(before) | ({"ridge_by": "AdaSSP"} if chosen else {})
+            solved, done = absorbed(start, statistics, task.held_out)
+        rounds = done.taking(time.perf_counter() - begun)
+        report = rounds.report(task.before) | ({"ridge_by": "AdaSSP"} if task.of_noise else {})
         told = {"threads": threads, "clients": len(statistics.clients)}
-        save_head(out, solved, made_by, statistics.context, cache, report, **told)
+        save_head(out, solved, task.made_by, statistics.context, cache, report, **told)
         _say(solved, out)
     return out
+
+
+def recipe_of(
+    inputs: Mapping[str, Any], options: SolveOptions, head_options: Mapping[str, Any], cache: Cache
+) -> dict[str, Any]:
+    """What makes the head that `solve` writes of these files and options."""
+    return _Task.of(inputs["total"], options, head_options, cache).made_by
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is solved: the sums, the head one phase before, and what makes the head after it."""
+
+    total: Statistics
+    held_out: Statistics | None
+    start: Head
+    before: dict[str, Any]  # the report of its file
+    of_noise: bool  # whether the ridge follows from the noise in the sums
+    made_by: dict[str, Any]
+
+    @classmethod
+    def of(cls, path: Path, o: SolveOptions, changed: Mapping[str, Any], cache: Cache) -> _Task:
+        total = load_statistics(path, cache=cache)
+        held = None if o.validate is None else _held_out(o.validate, total, cache)
+        with damage_as_error(path):
+            chosen = ridge_of_noise(total, changed)
+            given, before = _head_of(total, path, o.head, cache)
+            start = with_options(given, **{**changed, **chosen})
+            start = start.bind(total.context.space["dim"], len(total.context.classes))
+        _check_arrays(start, total, path)
+        if held is not None and o.validate is not None:
+            _check_arrays(start, held, o.validate)
+        inputs = {
+            "total": total.digest(),
+            "context": total.context.as_dict(),
+            "gammas": sorted(total.gammas.items()),
+            "validate": held.digest() if held else None,
+        }
+        if start.not_in_digest:  # it remembers who may take part in later rounds
+            inputs["clients"] = Digest().array("marks", marks(total), "<i8").hex()
+        made_by = recipe("solve", {**start.options.as_dict(), "threads": o.threads}, inputs)
+        return cls(total, held, start, before, bool(chosen), made_by)
 
 
 @lru_cache(maxsize=4)

@@ -26,16 +26,17 @@ from ...files.own_files import check_own, is_plan
 from ...files.tables import write_json
 from ...inputs import distinct_files
 from ...options import flag
-from ...stages.head import head as make_head_file
 from ..checks import check_before, check_own_files
 from ..config import RunConfig, is_of_run, read_config
-from ..here import link_file
 from ..layout import RunFolder
+from ..made import Alone
+from ..plan import first_steps
 from ..solve_options import EVALUATE, SOLVE, at_solve, difference_of, serves
+from ..steps import LINK
 from . import scripts
 from .own_scripts import check_scripts, write_scripts
 from .site import Site
-from .steps import Step, steps
+from .steps import Job, jobs
 
 
 def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
@@ -47,7 +48,7 @@ def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
     check_slurm(config)
     check_before(config, RunFolder(folder), here=False)
     config, folder, start = config.with_absolute_paths(), folder.absolute(), Path.cwd()
-    planned = steps(config, site, _at_solve(config, RunFolder(folder)))
+    planned = jobs(config, site, _at_solve(config, RunFolder(folder)))
     for step in planned:
         check_array(step, site)
     found = {"common.sh": scripts.common(folder, config.first_head, site)}
@@ -67,7 +68,7 @@ def check_slurm(config: RunConfig) -> None:
         )
 
 
-def check_array(step: Step, site: Site) -> None:
+def check_array(step: Job, site: Site) -> None:
     """Refuse an array of more tasks than Slurm takes."""
     if step.tasks > site.max_array:
         other = "smaller --shards" if step.stage == "extract" else "larger --clients-per-task"
@@ -89,18 +90,12 @@ def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
     check_scripts(place / RunFolder.SLURM, texts)
     make_folder(place / RunFolder.SLURM)
     _keep_options(config.with_absolute_paths(), place)
-    own = config.own
-    for kind, given, path in (
-        ("features", own.train_features, place.features("train")),
-        ("features", own.test_features, place.features("test")),
-        ("partition", own.partition, place.clients),
-    ):
-        if given is not None:
-            link_file(given, path, kind)
-    if config.first_head is None and not _is_there(config, place.first_head):
-        make_head_file(own.head, place.first_head, head_options=config.all_head_options())
+    for step in first_steps(config, place):
+        made = step.stage.name == "head" and not _is_there(config, place.first_head)
+        if made or step.stage.name == LINK:
+            Alone().carry_out(step)
     write_scripts(place / RunFolder.SLURM, texts)
-    _write_plan(steps(config, site), place / RunFolder.PLAN)
+    _write_plan(jobs(config, site), place / RunFolder.PLAN)
     return place / RunFolder.SUBMIT
 
 
@@ -172,6 +167,6 @@ def _is_there(config: RunConfig, start: Path) -> bool:
     return start.exists() and (config.first_head is not None or serves(config, start))
 
 
-def _write_plan(planned: list[Step], place: Path) -> None:
+def _write_plan(planned: list[Job], place: Path) -> None:
     found = [{k: v for k, v in asdict(s).items() if k not in ("about", "body")} for s in planned]
     write_json({"steps": found}, place, overwrite=True)

@@ -8,7 +8,7 @@ from ..layout import RunFolder
 from . import quoting as shell
 from .quoting import quoted
 from .site import Site
-from .steps import Step
+from .steps import Job, is_last
 
 NAMES = {
     "second": RunFolder.HEAD.format(suffix=""),
@@ -148,7 +148,7 @@ of_round 1
 while [ -e "$solved" ]; do of_round $((round + 1)); done
 if [ "$round" -gt 1 ] && [ "$(afltool info "$head" --field phase)" = null ]; then
     one 06-evaluate "$test" "$RUN/{names[metrics]}"
-    exit
+{last}    exit
 fi
 job=''
 if [ ! -e "$total" ]; then
@@ -179,13 +179,13 @@ def queue(folder: Path, after: str = "afterok") -> str:
     return _QUEUE.format(run=quoted(folder), after=after, names=NAMES)
 
 
-def script(step: Step, folder: Path, site: Site, start: Path) -> str:
+def script(step: Job, folder: Path, site: Site, start: Path) -> str:
     """The job script of a step of a run."""
     lines = [*header(step, folder, site, start), 'of_round "${1:-1}"', ""]
     return "\n".join([*lines, step.body]) + "\n"
 
 
-def header(step: Step, folder: Path, site: Site, start: Path) -> list[str]:
+def header(step: Job, folder: Path, site: Site, start: Path) -> list[str]:
     """The first lines of a job script: what it is, what it asks Slurm for, common.sh."""
     s = site.of(step.stage)
     one = "%A_%a" if step.tasks else "%j"
@@ -208,7 +208,7 @@ def header(step: Step, folder: Path, site: Site, start: Path) -> list[str]:
     return [*lines, f"source {quoted(folder / RunFolder.COMMON)}"]
 
 
-def submitting(steps: list[Step], folder: Path, site: Site) -> str:
+def submitting(steps: list[Job], folder: Path, site: Site) -> str:
     """submit.sh."""
     limit = f"%{site.at_once}" if site.at_once else ""
     lines = ["train='' test=''"]
@@ -231,13 +231,15 @@ def submitting(steps: list[Step], folder: Path, site: Site) -> str:
             after = '"$job"'
         elif step.stage == "aggregate":
             sums.append(f'    one {step.name} "$job" "$total"')
+    own = (step for step in steps if is_last(step) and step.stage != "evaluate")
+    last = "".join(f'    one {step.name} "$job" "$RUN/{step.output}"\n' for step in own)
     before, rest = "\n".join(lines), "\n".join(sums)
     return _SUBMIT.format(
-        run=quoted(folder), queue=queue(folder), before=before, sums=rest, names=NAMES
+        run=quoted(folder), queue=queue(folder), before=before, sums=rest, last=last, names=NAMES
     )
 
 
-def _many(step: Step, limit: str, after: str) -> str:
+def _many(step: Job, limit: str, after: str) -> str:
     place = step.output.replace(RunFolder.PARTS, "$parts")
     place = place if place.startswith("$") else f"$RUN/{place}"
     return f'many {step.name} {after} "{place}" {step.tasks} "{limit}" {step.ending}'

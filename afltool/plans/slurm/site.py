@@ -13,10 +13,11 @@ from ... import inputs
 from ...errors import UsageError
 from ...options import Options, flag, option
 from ...options.conversion import typed
+from ...stages import every
 from ..toml import known_key
 
 ENVIRONMENT = "AFLTOOL_SITE"
-STAGES = ("extract", "merge", "partition", "local-stats", "aggregate", "solve", "evaluate", "study")
+JOBS = (*(name for name in every() if name != "head"), "study")  # a head is made at once
 OF_A_STAGE = ("partition_name", "account", "qos", "time", "memory", "cpus", "gpus")
 _TIME = re.compile(r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}")
 _MEMORY = re.compile(r"\d+[KMGT]?")
@@ -77,7 +78,7 @@ def make_site(given: Mapping[str, Any], file: Path | None = None) -> Site:
     named = os.environ.get(ENVIRONMENT)
     path = file or (Path(named) if named else None)
     site = Site(**{**({} if path is None else _read(path)), **given})
-    for stage in STAGES:
+    for stage in JOBS:
         site.of(stage)  # refuses wrong values in the stage's table
     return site
 
@@ -86,8 +87,8 @@ def _read(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"stages": {}}
     for key, value in inputs.read_toml(path, "the site").items():
         if isinstance(value, dict):
-            if key not in STAGES:
-                raise UsageError(f"{path}: [{key}] is not a stage; they are {', '.join(STAGES)}")
+            if key not in JOBS:
+                raise UsageError(f"{path}: [{key}] is not a stage; they are {', '.join(JOBS)}")
             inner = [_entry(path, name, v, OF_A_STAGE) for name, v in value.items()]
             found["stages"][key] = dict(inner)
         else:

@@ -16,7 +16,7 @@ from ..config import RunConfig, read_config
 from ..layout import RunFolder
 from ..status import Part, Parts
 from . import queue
-from .steps import Step
+from .steps import Job, is_last
 
 PLAN, SUBMIT = RunFolder.PLAN, RunFolder.SUBMIT
 MOST_PLAN = 1 << 20  # bytes of a plan
@@ -101,11 +101,11 @@ def _works(folder: Path, answer: queue.Queue | None) -> Iterator[Work]:
         return
     number = _round(folder)
     for step in read_plan(folder / PLAN):
-        at = number if step.of_a_round or step.stage == "evaluate" else 1
+        at = number if step.of_a_round or is_last(step) else 1
         yield _work(folder, step, at, answer)
 
 
-def read_plan(path: Path) -> list[Step]:
+def read_plan(path: Path) -> list[Job]:
     """The steps that `slurm` wrote into plan.json.
 
     Raises:
@@ -119,7 +119,7 @@ def read_plan(path: Path) -> list[Step]:
             f"{path} is not what afltool slurm writes: run the same afltool slurm … again, which "
             "writes it again and keeps what is done"
         )
-    return [Step(**{**one, "about": "", "body": ""}) for one in steps]
+    return [Job(**{**one, "about": "", "body": ""}) for one in steps]
 
 
 def _is_step(one: Any) -> bool:
@@ -149,7 +149,7 @@ def _round(folder: Path) -> int:
     return number
 
 
-def _work(folder: Path, step: Step, number: int, answer: queue.Queue | None) -> Work:
+def _work(folder: Path, step: Job, number: int, answer: queue.Queue | None) -> Work:
     name, tasks = step.name, step.tasks
     suffix = RunFolder.suffix(number)
     output = folder / step.output.replace("{round}", str(number)).replace("{suffix}", suffix)
@@ -158,7 +158,7 @@ def _work(folder: Path, step: Step, number: int, answer: queue.Queue | None) -> 
     missing = [i for i, one in enumerate(names) if one not in there]
     total, count = len(names), len(names) - len(missing)
     # evaluate is submitted in the round after the one that solved the head
-    rounds = (number, number + 1) if step.stage == "evaluate" else (number,)
+    rounds = (number, number + 1) if is_last(step) else (number,)
     jobs = [(job, r) for r in rounds for job in queue.jobs_of(folder, name, r)]
     states = answer.of([job for job, _ in jobs]) if answer is not None else {}
     kinds = set(states.values())
@@ -188,7 +188,7 @@ def _names_in(folder: Path) -> frozenset[str]:
         return frozenset()
 
 
-def _is_past(folder: Path, step: Step, suffix: str) -> bool:
+def _is_past(folder: Path, step: Job, suffix: str) -> bool:
     """Whether the result of the step exists, so that its own files are no longer needed."""
     place = RunFolder(folder)
     if step.stage == "extract":

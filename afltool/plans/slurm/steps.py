@@ -1,31 +1,36 @@
-"""The steps of a run as jobs: which command each script calls, and which file it makes.
+"""A plan as jobs: which command each script calls, and which file it makes.
 
-Paths are those of `afltool.plans.layout`, as the scripts' variables name them (`_COMMON` in
-scripts.py); files that only jobs read lie in slurm/parts.
+The steps are those of `plans.plan`. What is Slurm's own is here: a step whose stage can be cut into
+parts is an array, and parts of sums are added up by a tree of arrays. Paths are those of
+`plans.layout`, as the scripts' variables name them (`_ROUNDS` in scripts.py); files that only jobs
+read lie in slurm/parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from ...options import Options, flag
+from ...options import flag
+from ...stages import STAGES
 from ..checks import checked_head, client_count, holds_clients_out
 from ..config import RunConfig
 from ..layout import RunFolder
+from ..plan import first_steps, last_steps, round_steps
+from ..steps import LINK, Step, Word
 from .quoting import quoted
 from .site import Site
 
 WIDTH = 96
 DONE = ".done"  # of a task that writes many files
+ME = "$SLURM_ARRAY_TASK_ID"
 _PARTS = RunFolder.PARTS + "/"
-TASK = '"$SLURM_ARRAY_TASK_ID'
-TRAIN, TEST = (RunFolder.FEATURES.format(split=split) for split in ("train", "test"))
 
 
 @dataclass(frozen=True)
-class Step:
+class Job:
     """One script: a job, or with ``tasks`` a job array whose task i makes ``output``/i``ending``.
 
     ``output`` is relative to the run's folder; {round} and {suffix} stand in those of a round.
@@ -42,6 +47,34 @@ class Step:
     @property
     def of_a_round(self) -> bool:
         return "{" in self.output
+
+
+class Bash(type(Path())):  # type: ignore[misc]  # the class of paths depends on the system
+    """A path with a variable of the scripts in it, which no quotes may hide."""
+
+
+class ScriptFolder(RunFolder):
+    """The folder of a run as its scripts name it; of its rounds the one that a job is of."""
+
+    def __init__(self) -> None:
+        super().__init__(Bash("$RUN"))
+
+    def stats(self, number: int) -> Path:
+        return self / self.STATS.format(suffix="$suffix")
+
+    def total(self, number: int) -> Path:
+        return Bash("$total")
+
+    def held_out(self, number: int) -> Path:
+        return Bash("$held_out")
+
+    def head(self, number: int) -> Path:
+        return Bash("$solved")
+
+
+def is_last(job: Job) -> bool:
+    """Whether a job follows the last round: that of `evaluate`, and of a stage from outside."""
+    return job.stage == "evaluate" or job.stage not in STAGES
 
 
 @dataclass(frozen=True)
@@ -61,173 +94,148 @@ def tree(config: RunConfig, site: Site) -> Tree:
     return Tree(tuple(sizes), holds_clients_out(config))
 
 
-def steps(config: RunConfig, site: Site, at_solve: Mapping[str, Any] | None = None) -> list[Step]:
+def jobs(config: RunConfig, site: Site, at_solve: Mapping[str, Any] | None = None) -> list[Job]:
     """Every script of a run, in order of the stages; ``at_solve``: see `plans.solve_options`."""
-    found: list[Step] = []
-    if config.extract is not None:
-        for split in ("train", "test"):
-            found += [_extract(config.extract, site, split), _merge(split, site)]
-    if config.partition is not None:
-        found.append(_partition(config.partition))
-    shape = tree(config, site)
-    last = [_solve(config, shape, at_solve or {}), _evaluate(config)]
-    if config.own.keep_clients:
-        return [*found, *_kept_clients(config, shape), *last]
-    found.append(_local_stats(config, site, shape))
-    found += [_aggregate(site, shape, level) for level in range(1, len(shape.sizes))]
-    return [*found, _total(site, shape), *last]
-
-
-def _call(stage: str, *words: str) -> str:
-    """``stage NAME WORDS…``, broken into lines."""
-    lines, line = [], f"stage {stage}"
-    for word in words:
-        if len(line) + len(word) > WIDTH:
-            lines.append(line)
-            line = "   "
-        line += f" {word}"
-    return " \\\n".join([*lines, line])
-
-
-def _options(options: Options) -> list[str]:
-    """``--name value`` for each option that a script has to give."""
-    return _words(options.told())
-
-
-def _words(values: Mapping[str, Any]) -> list[str]:
-    return [
-        flag(name) if one is True else f"{flag(name)} {quoted(one)}"
-        for name, value in values.items()
-        for one in (value if isinstance(value, tuple) else (value,))
+    folder, head, shape = ScriptFolder(), Bash("$head"), tree(config, site)
+    steps = [
+        *first_steps(config, folder),
+        *round_steps(config, folder, 1, head, shape.held_out, at_solve),
+        *last_steps(config, folder, [head]),
     ]
+    made = _Jobs(config, site, shape)
+    return [job for step in steps for job in made.of(step)]
 
 
-# ------------------------------------------------------------ features and clients
+class _Jobs:
+    """The jobs of single steps."""
+
+    def __init__(self, config: RunConfig, site: Site, shape: Tree) -> None:
+        self.config, self.site, self.shape = config, site, shape
+
+    def of(self, step: Step) -> list[Job]:
+        """The jobs of a step; none of one that is made when the scripts are written."""
+        own = {"extract": self.extract, "local-stats": self.sums, "solve": self.solve}
+        own |= {"evaluate": self.evaluate, LINK: _nothing, "head": _nothing}
+        return own.get(step.stage.name, self.one)(step)
+
+    def one(self, step: Step) -> list[Job]:
+        """A job as the step is."""
+        name = step.stage.name
+        output, about = OUTPUTS.get(name, (Path(str(step.out)).name, step.stage.about))
+        return [Job(f"{output[:2]}-{name}", name, about, _call(step), output)]
+
+    def extract(self, step: Step) -> list[Job]:
+        """An array over the shards of a split, and the job that merges them."""
+        split, shards = step.name.removeprefix("extract "), self.site.shards
+        place = RunFolder.SHARDS.format(split=split, shards=shards)
+        parts = Bash("$RUN") / place
+        body = _call(replace(step, out=parts / f"{ME}.h5"), _part(step, shards))
+        about = f"Images of the {split} split → features; task I is shard I of {shards}."
+        merged = RunFolder.FEATURES.format(split=split)
+        return [
+            Job(f"01-extract-{split}", "extract", about, body, place, shards),
+            Job(f"01-merge-{split}", "merge", MERGING, _call(step.joined(parts)), merged),
+        ]
+
+    # ------------------------------------------------------------ statistics and their sum
+
+    def sums(self, step: Step) -> list[Job]:
+        """An array over parts of the clients, and the tree of sums over it."""
+        if self.config.own.keep_clients:
+            return [self.each(step)]
+        tasks, place = self.shape.sizes[0], self.place(0)
+        held = Bash(f"$parts/held-{place}/{ME}.h5") if self.shape.held_out else None
+        options = replace(self.config.local_stats, sum=True, held_out=held)
+        part = replace(step, options=options, out=Bash(f"$parts/{place}/{ME}.h5"))
+        body = _call(part, _part(step, tasks))
+        about = f"Statistics of the clients' rows; task I sums part I of {tasks} of the clients."
+        first = Job("04-local-stats", "local-stats", about, body, _PARTS + place, tasks)
+        return [first, *map(self.level, range(1, len(self.shape.sizes))), self.total()]
+
+    def each(self, step: Step) -> Job:
+        """One file a client, which are added up one after another as `run --keep-clients` does."""
+        tasks = self.shape.sizes[0]
+        place = f"done-of-{tasks}"
+        body = _call(step, _part(step, tasks))
+        body += f'\nmkdir -p "$parts/{place}" && touch "$parts/{place}/{ME}{DONE}"'
+        about = (
+            f"Statistics of each client; task I makes those of part I of {tasks} of the clients."
+        )
+        return Job("04-local-stats", "local-stats", about, body, _PARTS + place, tasks, DONE)
+
+    def place(self, level: int) -> str:
+        """Folder of a level below $parts; it has the tree's shape, so that trees do not mix."""
+        by = f"-by-{self.site.fan_in}" if level else ""
+        return f"level-{level}-of-{self.shape.sizes[0]}{by}"
+
+    def level(self, level: int) -> Job:
+        """An array that adds up so many files of the level below a task."""
+        sizes, fan_in = self.shape.sizes, self.site.fan_in
+        below, last = sizes[level - 1], f"first + {fan_in - 1}"
+        body = (
+            f"first=$((SLURM_ARRAY_TASK_ID * {fan_in}))\n"
+            f"last=$(({last} < {below - 1} ? {last} : {below - 1}))\n"
+        )
+        outs = {kind: f"$parts/{kind}{self.place(level)}/{ME}.h5" for kind in self.kinds()}
+        body += self.added(level - 1, '"$first" "$last"', outs)
+        about = f"A level of the tree of sums: task I adds up {fan_in} of the {below} files below."
+        place = _PARTS + self.place(level)
+        return Job(f"04-aggregate-{level}", "aggregate", about, body, place, sizes[level])
+
+    def total(self) -> Job:
+        """The top of the tree."""
+        top = len(self.shape.sizes) - 1
+        outs = {kind: "$held_out" if kind else "$total" for kind in self.kinds()}
+        body = self.added(top, f"0 {self.shape.sizes[-1] - 1}", outs)
+        about = "The top of the tree: the sum over all clients."
+        return Job("04-aggregate", "aggregate", about, body, RunFolder.TOTAL)
+
+    def kinds(self) -> tuple[str, ...]:
+        """Held-out clients have a tree of their own, which is summed first."""
+        return ("held-", "") if self.shape.held_out else ("",)
+
+    def added(self, below: int, which: str, outs: Mapping[str, str]) -> str:
+        """Sums of files of a level, by the tree that they are of."""
+        files = {"files": (Bash("${files[@]}"),)}
+        return "\n".join(
+            f'files "$parts/{kind}{self.place(below)}" {which}\n'
+            + _call(Step(STAGES["aggregate"], inputs=files, out=Bash(out)))
+            for kind, out in outs.items()
+        )
+
+    # ------------------------------------------------------------ the head
+
+    def solve(self, step: Step) -> list[Job]:
+        body = _ADVICE if _takes_ridge(self.config) else ""
+        body += _call(step)
+        body += f'\nbash "$RUN/{RunFolder.SUBMIT}" || finish 3   # the next round, or evaluate'
+        about = "The head, one phase further."
+        return [Job("05-solve", "solve", about, body, RunFolder.HEAD)]
+
+    def evaluate(self, step: Step) -> list[Job]:
+        more = [f'--confusion "$RUN/{RunFolder.CONFUSION}"']
+        result = f'"$RUN/{RunFolder.FINAL}"'
+        before = f'ln -f "$head" {result} 2> /dev/null || cp -f "$head" {result} || finish 3\n'
+        if self.config.evaluate.each_round:
+            heads = '"$RUN"/' + RunFolder.HEAD.format(suffix="*")
+            before += f'earlier=()\nfor one in {heads}; do earlier+=(--earlier "$one"); done\n'
+            more += ['"${earlier[@]}"', f'--rounds "$RUN/{RunFolder.ROUNDS}"']
+        body = before + _call(step, after=more)
+        about = "How good the solved head is."
+        return [Job("06-evaluate", "evaluate", about, body, RunFolder.METRICS)]
 
 
-def _extract(options: Options, site: Site, split: str) -> Step:
-    parts = RunFolder.SHARDS.format(split=split, shards=site.shards)
-    body = _call(
-        "extract",
-        *_options(options),
-        f"--split {split}",
-        f'--shard {TASK}/{site.shards}"',
-        f'-o "$RUN/{parts}/$SLURM_ARRAY_TASK_ID.h5"',
-    )
-    about = f"Images of the {split} split → features; task I is shard I of {site.shards}."
-    return Step(f"01-extract-{split}", "extract", about, body, parts, site.shards)
+def _nothing(step: Step) -> list[Job]:
+    """No job: it is done when the scripts are written."""
+    return []
 
 
-def _merge(split: str, site: Site) -> Step:
-    out = RunFolder.FEATURES.format(split=split)
-    parts = RunFolder.SHARDS.format(split=split, shards=site.shards)
-    body = _call("merge", f'"$RUN/{parts}"', f'-o "$RUN/{out}"')
-    return Step(f"01-merge-{split}", "merge", "The shards → one file of features.", body, out)
-
-
-def _partition(options: Options) -> Step:
-    out = RunFolder.CLIENTS
-    body = _call("partition", f'"$RUN/{TRAIN}"', *_options(options), f'-o "$RUN/{out}"')
-    return Step("02-partition", "partition", "Who owns which row.", body, out)
-
-
-# ------------------------------------------------------------ statistics and their sum
-
-
-def _statistics(config: RunConfig, tasks: int, *words: str) -> str:
-    return _call(
-        "local-stats",
-        f'"$RUN/{TRAIN}"',
-        f'--partition "$RUN/{RunFolder.CLIENTS}"',
-        '--head "$head"',
-        f'--only {TASK}/{tasks}"',
-        *_options(config.local_stats),
-        *words,
-    )
-
-
-def _place(sizes: tuple[int, ...], site: Site, level: int) -> str:
-    """Folder of a level below $parts; the name has the tree's shape, so that trees do not mix."""
-    return f"level-{level}-of-{sizes[0]}" + (f"-by-{site.fan_in}" if level else "")
-
-
-def _local_stats(config: RunConfig, site: Site, shape: Tree) -> Step:
-    place, tasks = _place(shape.sizes, site, 0), shape.sizes[0]
-    held = [f'--held-out "$parts/held-{place}/$SLURM_ARRAY_TASK_ID.h5"']
-    out = f'-o "$parts/{place}/$SLURM_ARRAY_TASK_ID.h5"'
-    body = _statistics(config, tasks, "--sum", *(held if shape.held_out else []), out)
-    about = f"Statistics of the clients' rows; task I sums part I of {tasks} of the clients."
-    return Step("04-local-stats", "local-stats", about, body, _PARTS + place, tasks)
-
-
-def _aggregate(site: Site, shape: Tree, level: int) -> Step:
-    sizes = shape.sizes
-    below, place = sizes[level - 1], _place(sizes, site, level)
-    last = f"first + {site.fan_in - 1}"
-    body = (
-        f"first=$((SLURM_ARRAY_TASK_ID * {site.fan_in}))\n"
-        f"last=$(({last} < {below - 1} ? {last} : {below - 1}))\n"
-    ) + _sums(shape, _place(sizes, site, level - 1), '"$first" "$last"', place)
-    about = f"A level of the tree of sums: task I adds up {site.fan_in} of the {below} files below."
-    return Step(f"04-aggregate-{level}", "aggregate", about, body, _PARTS + place, sizes[level])
-
-
-def _sums(shape: Tree, below: str, which: str, place: str) -> str:
-    """Sum files of a level; held-out clients have a tree of their own, which is summed first."""
-    return "\n".join(
-        f'files "$parts/{kind}{below}" {which}\n'
-        + _call("aggregate", '"${files[@]}"', f'-o "$parts/{kind}{place}/$SLURM_ARRAY_TASK_ID.h5"')
-        for kind in (("held-", "") if shape.held_out else ("",))
-    )
-
-
-def _total(site: Site, shape: Tree) -> Step:
-    top = _place(shape.sizes, site, len(shape.sizes) - 1)
-    held = [("held-", "$held_out")] if shape.held_out else []
-    body = "\n".join(
-        f'files "$parts/{kind}{top}" 0 {shape.sizes[-1] - 1}\n'
-        + _call("aggregate", '"${files[@]}"', f'-o "{out}"')
-        for kind, out in [*held, ("", "$total")]
-    )
-    about = "The top of the tree: the sum over all clients."
-    return Step("04-aggregate", "aggregate", about, body, RunFolder.TOTAL)
-
-
-def _kept_clients(config: RunConfig, shape: Tree) -> list[Step]:
-    """One file a client, added up one after another as `run --keep-clients` does."""
-    tasks = shape.sizes[0]
-    place = f"done-of-{tasks}"
-    folder = RunFolder.STATS.format(suffix="$suffix")
-    each = _statistics(config, tasks, f'-o "$RUN/{folder}"')
-    each += f'\nmkdir -p "$parts/{place}" && touch "$parts/{place}/$SLURM_ARRAY_TASK_ID{DONE}"'
-    held = ['--held-out "$held_out"'] if shape.held_out else []
-    how = _options(config.aggregate)
-    total = _call("aggregate", f'"$RUN/{folder}"', *held, *how, '-o "$total"')
-    about = f"Statistics of each client; task I makes those of part I of {tasks} of the clients."
-    top = "The sum over all clients."
-    return [
-        Step("04-local-stats", "local-stats", about, each, _PARTS + place, tasks, DONE),
-        Step("04-aggregate", "aggregate", top, total, RunFolder.TOTAL),
-    ]
-
-
-# ------------------------------------------------------------ the head
-
-
-def _solve(config: RunConfig, shape: Tree, at_solve: Mapping[str, Any]) -> Step:
-    body = _ADVICE if _takes_ridge(config) else ""
-    body += _call(
-        "solve",
-        '"$total"',
-        '--head "$head"',
-        *(['--validate "$held_out"'] if shape.held_out else []),
-        *_options(config.solve),
-        *_words(at_solve),
-        '-o "$solved"',
-    )
-    body += f'\nbash "$RUN/{RunFolder.SUBMIT}" || finish 3   # the next round, or evaluate'
-    return Step("05-solve", "solve", "The head, one phase further.", body, RunFolder.HEAD)
-
+MERGING = "The shards → one file of features."
+#: What jobs of one file make, which begins with the number of the job, and what is said of them.
+OUTPUTS = {
+    "partition": (RunFolder.CLIENTS, "Who owns which row."),
+    "aggregate": (RunFolder.TOTAL, "The sum over all clients."),
+}
 
 _ADVICE = """\
 [ "$round" -gt 1 ] || \\
@@ -240,27 +248,28 @@ def _takes_ridge(config: RunConfig) -> bool:
     return config.first_head is None and "ridge" in checked_head(config).options.changeable()
 
 
-def _evaluate(config: RunConfig) -> Step:
-    rounds, before = [], ""
-    if config.evaluate.each_round:
-        rounds = ['"${earlier[@]}"', f'--rounds "$RUN/{RunFolder.ROUNDS}"']
-        heads = '"$RUN"/' + RunFolder.HEAD.format(suffix="*")
-        before = f'earlier=()\nfor one in {heads}; do earlier+=(--earlier "$one"); done\n'
-    result = f'"$RUN/{RunFolder.FINAL}"'
-    link = f'ln -f "$head" {result} 2> /dev/null || cp -f "$head" {result} || finish 3\n'
-    body = (
-        link
-        + before
-        + _call(
-            "evaluate",
-            '"$head"',
-            f'"$RUN/{TEST}"',
-            *_options(config.evaluate),
-            *([f'--train "$RUN/{TRAIN}"'] if config.own.train_accuracy else []),
-            f'-o "$RUN/{RunFolder.METRICS}"',
-            f'--confusion "$RUN/{RunFolder.CONFUSION}"',
-            *rounds,
-        )
-    )
-    about = "How good the solved head is."
-    return Step("06-evaluate", "evaluate", about, body, RunFolder.METRICS)
+def _call(step: Step, *before: str, after: Iterable[str] = ()) -> str:
+    """``stage NAME WORDS… -o OUT``, broken into lines; ``before``, ``after``: words beside -o."""
+    words = [*_said(step.words()), *before, f"-o {_text(step.out)}", *after]
+    lines, line = [], f"stage {step.stage.name}"
+    for word in words:
+        if len(line) + len(word) > WIDTH:
+            lines.append(line)
+            line = "   "
+        line += f" {word}"
+    return " \\\n".join([*lines, line])
+
+
+def _part(step: Step, tasks: int) -> str:
+    """The word that makes a task's part of a step."""
+    assert step.stage.parts is not None
+    return f'{flag(step.stage.parts.option)} "{ME}/{tasks}"'
+
+
+def _said(words: Iterable[Word]) -> Iterator[str]:
+    for name, value in words:
+        yield " ".join(filter(None, [name, _text(value) if value is not None else ""]))
+
+
+def _text(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, Bash) else quoted(value)

@@ -13,6 +13,6 @@ source /scratch/run/slurm/common.sh
 of_round "${1:-1}"
 
 stage local-stats "$RUN/01-features-train.h5" --partition "$RUN/02-clients.h5" --head "$head" \
-    --only "$SLURM_ARRAY_TASK_ID/2" --participation 0.5 --participation-seed 0 \
-    --cache /scratch/cache --sum --held-out "$parts/held-level-0-of-2/$SLURM_ARRAY_TASK_ID.h5" \
-    -o "$parts/level-0-of-2/$SLURM_ARRAY_TASK_ID.h5"
+    --participation 0.5 --participation-seed 0 --sum \
+    --held-out "$parts/held-level-0-of-2/$SLURM_ARRAY_TASK_ID.h5" --cache /scratch/cache \
+    --only "$SLURM_ARRAY_TASK_ID/2" -o "$parts/level-0-of-2/$SLURM_ARRAY_TASK_ID.h5"

@@ -1,0 +1,115 @@
+"""What runs of one process have made already: equal steps are carried out once, then linked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..cache.cache import NO_CACHE, Cache, Sums
+from ..errors import OutputExistsError
+from ..files.atomic import link_or_copy
+from ..values.digest import canonical_json
+from .checks import is_linked
+from .last_round import remove_rounds
+from .layout import RunFolder
+from .steps import LINK, Step
+
+
+class Made:
+    """Results of steps by what they are made of.
+
+    Before its inputs are there a step is known by its structure, then by its recipe, which is the
+    one that its file has: the same command on the same folder finds a linked file up to date.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, Any] = {}
+        self.sums: Sums | None = {}  # see `cache.cache.Cache`
+        self._keeping = False
+        self._kept: list[tuple[RunFolder, int]] = []
+
+    def carry_out(self, step: Step, overwrite: bool = False, cache: Cache = NO_CACHE) -> Path:
+        """The file of a step: linked where it is given or an equal one is there, else made."""
+        place = step.out
+        assert place is not None
+        if step.stage.name == LINK:
+            given = step.files()["file"]
+            assert isinstance(given, Path)
+            return place if given == place else _linked(given, step, overwrite)
+        if step.stage.name == "extract":
+            return place if _is_there(step) else _linked(self.stored(step), step, overwrite)
+        name = self._name(step, cache)
+        known: Path | None = self._found.get(name)
+        if known is not None and known.exists():
+            if known == place:
+                return known
+            if not place.exists():
+                return link_or_copy(known, place, step.stage.writes)
+        self._found[name] = step.make(overwrite=overwrite, cache=cache)
+        return place
+
+    def stored(self, step: Step) -> Path:
+        """The features of a step in their store, which has them or gets them."""
+        return self.value(step, lambda: replace(step, out=None).make())  # type: ignore[no-any-return]
+
+    def value(self, step: Step, make: Callable[[], Any], cache: Cache = NO_CACHE) -> Any:
+        """What a step finds that is no file of its own; found once."""
+        name = self._name(step, cache)
+        if name not in self._found:
+            self._found[name] = make()
+        return self._found[name]
+
+    def _name(self, step: Step, cache: Cache) -> str:
+        code = step.stage.module
+        if not hasattr(code, "recipe_of"):
+            return canonical_json(step.key())
+        options = step.stage.given(step.files(), step.options)
+        return canonical_json(code.recipe_of(step.files(), options, step.head_options, cache))
+
+    @contextmanager
+    def rounds_kept(self) -> Iterator[None]:
+        """In this block one run keeps its rounds to the end, so that others take over its sums."""
+        self._keeping = True
+        try:
+            yield
+        finally:
+            self._keeping = False
+            while self._kept:
+                remove_rounds(*self._kept.pop())
+
+    def remove_rounds(self, folder: RunFolder, last: int) -> None:
+        """What `--keep-rounds last` removes, now or at the end of `rounds_kept`."""
+        if self._keeping and not self._kept:
+            self._kept.append((folder, last))
+        else:
+            remove_rounds(folder, last)
+
+
+class Alone(Made):
+    """A run that shares nothing: no recipe is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums = None
+
+    def _name(self, step: Step, cache: Cache) -> str:
+        return str(len(self._found))
+
+
+def _linked(given: Path, step: Step, overwrite: bool) -> Path:
+    """A file from elsewhere under the name that a run has for it; see `is_linked`."""
+    assert step.out is not None
+    kind = step.stage.writes
+    there = is_linked(given, step.out, kind, overwrite)
+    return step.out if there else link_or_copy(given, step.out, kind)
+
+
+def _is_there(step: Step) -> bool:
+    """Whether features are in their place already, perhaps merged there by a batch system."""
+    assert step.out is not None
+    with suppress(OutputExistsError):
+        return step.out.exists() and step.make() == step.out
+    return False

@@ -1,0 +1,119 @@
+"""What a stage is: a value that says what it reads, what it writes, where it runs, what it takes.
+
+The command of a stage, a step of a plan, a job script and `status` are made of this value alone. It
+is light: the module that does the work is loaded when the work is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..options import Options
+
+Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
+Recipe = dict[str, Any]
+
+
+class Place(Enum):
+    """Where the data that a stage reads may lie."""
+
+    SITE = "where the rows are"
+    SERVER = "where sums meet"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How a stage is cut into parts: part i of n is made with ``option`` i/n.
+
+    The stage ``joined_by`` puts the parts together: it reads them in its role ``role``.
+    """
+
+    option: str
+    joined_by: str
+    role: str
+
+
+@dataclass(frozen=True)
+class InRun:
+    """A stage from outside that takes part in every run: it reads ``reads`` and writes ``out``.
+
+    ``reads``: by role a file of the run: train, test, clients or head (the solved one). ``out``: a
+    name in the run's folder.
+    """
+
+    reads: Mapping[str, str]
+    out: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage.
+
+    Attributes:
+        name: the command.
+        options: the class of its options.
+        reads: its inputs, each with the kind of file that it is. A role that is an option, too, is
+            given as this option; the others come first, in this order.
+        writes: the kind of its result; empty for a result that is no file of afltool.
+        place: where it runs.
+        cached: it uses the ``cache`` of a run.
+        named: inputs that are no options, and are given by name on the command line all the same.
+        parts: how it is cut into parts, if it can be.
+        code: MODULE:FUNCTION, called as ``function(*inputs, out=…, options=…, overwrite=…)``; of
+            afltool's own stages the module and the function of their name. ``recipe_of(
+            inputs, options, head_options, cache)`` of the module, if it is there, is what makes it.
+        about: what it does, in one sentence.
+        in_run: how it takes part in a run, if it comes from outside.
+    """
+
+    name: str
+    options: type[Options]
+    reads: Mapping[str, str]
+    writes: str
+    place: Place
+    cached: bool = False
+    named: tuple[str, ...] = ()
+    parts: Parts | None = None
+    code: str = ""
+    about: str = ""
+    in_run: InRun | None = None
+
+    @property
+    def module(self) -> ModuleType:
+        """Where the work is done; it is loaded now."""
+        own = f"{__package__}.{self.name.replace('-', '_')}"
+        return import_module(self.code.partition(":")[0] or own)
+
+    @property
+    def positional(self) -> tuple[str, ...]:
+        """The roles of its inputs that are no options."""
+        known = {f.name for f in fields(self.options)}
+        return tuple(role for role in self.reads if role not in known)
+
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """The roles of its inputs that have no name on the command line."""
+        return tuple(role for role in self.positional if role not in self.named)
+
+    def make(
+        self, inputs: Mapping[str, Input], options: Options, out: Path | None, **more: Any
+    ) -> Any:
+        """Carry it out; returns what its function returns: mostly the path of its result."""
+        function = getattr(self.module, self.code.partition(":")[2] or self.name.replace("-", "_"))
+        given = [inputs[role] for role in self.positional]
+        if self.options is not Options:
+            more["options"] = self.given(inputs, options)
+        if out is not None:
+            more["out"] = out
+        return function(*given, **more)
+
+    def given(self, inputs: Mapping[str, Input], options: Options) -> Options:
+        """The options, with the inputs that are options."""
+        named = {role: one for role, one in inputs.items() if role not in self.positional}
+        return replace(options, **named) if named else options
