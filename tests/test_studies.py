@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import installed
+from conftest import forget_stop, installed
 
 import afltool
-from afltool import study
+from afltool import progress, study
 from afltool.cache.cache import Cache
 from afltool.errors import (
     IncompleteError,
@@ -681,63 +681,69 @@ def test_equal_cells_of_two_descriptions_have_one_folder(done, road, tmp_path):
 # ------------------------------------------------------------ going on
 
 
-def test_an_interrupted_study_goes_on(described, tmp_path, monkeypatch):
-    wanted, made = read(described()), []
-    real = execution._Execution.one
+class When(logging.Handler):
+    """Acts once when a message begins with a text."""
 
-    def one(self, cell):
-        made.append(cell.key)
-        if len(made) == 3:
-            raise afltool.errors.StoppedError("stopped")
-        return real(self, cell)
+    def __init__(self, text, act):
+        super().__init__()
+        self.text, self.act, self.messages = text, act, []
 
-    monkeypatch.setattr(execution._Execution, "one", one)
-    with pytest.raises(afltool.errors.StoppedError):
-        study(wanted, tmp_path / "S")
-    assert status(tmp_path / "S")["counts"] == {"done": 2, "unfinished": 1, "missing": 5}
+    def emit(self, record):
+        self.messages.append(record.getMessage())
+        if self.act is not None and self.messages[-1].startswith(self.text):
+            act, self.act = self.act, None
+            act()
+
+
+@pytest.fixture
+def when(caplog):
+    """``when(text, act)``: ``act()`` is called once when a message begins with the text."""
+    caplog.set_level("INFO", logger="afltool")
+    log, added = logging.getLogger("afltool"), []
+
+    def add(text, act):
+        added.append(When(text, act))
+        log.addHandler(added[-1])
+        return added[-1].messages
+
+    yield add
+    for handler in added:
+        log.removeHandler(handler)
+
+
+def test_an_interrupted_study_goes_on(described, tmp_path, when):
+    wanted = read(described())
+    said = when("[2/8]", lambda: progress.request_stop("a test"))
+    try:
+        with pytest.raises(afltool.errors.StoppedError):
+            study(wanted, tmp_path / "S")
+    finally:
+        forget_stop()
+    found = status(tmp_path / "S")["counts"]
+    assert (found["done"], sum(found.values())) == (2, 8)
+    said.clear()
     study(wanted, tmp_path / "S")
-    assert made == [c.key for c in wanted.cells[:3]] + [c.key for c in wanted.cells[2:]]
+    told = [line.split("]")[0] for line in said if line.startswith("[")]
+    assert told == [f"[{n}/8" for n in range(3, 9)], "what is done is not done again"
     assert status(tmp_path / "S")["state"] == "done"
 
 
-@pytest.mark.parametrize("error", [MemoryError("4 GB"), OSError(28, "No space left"), ValueError])
-def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path, monkeypatch, error):
+def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path):
     wanted = read(described())
-    bad, real = wanted.cells[2].key, execution._Execution.one
-
-    def one(self, cell):
-        if cell.key == bad:
-            raise error
-        return real(self, cell)
-
-    monkeypatch.setattr(execution._Execution, "one", one)
-    if error is ValueError:  # a mistake of the program itself is not hidden
-        with pytest.raises(ValueError):
-            study(wanted, tmp_path / "S")
-        return
+    bad = RunFolder(StudyFolder(tmp_path / "S").cell(wanted.cells[2].key))
+    bad.total(1).mkdir(parents=True)  # no place for a file
     with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: linear, seed 0, .*iid") as got:
         study(wanted, tmp_path / "S")
     assert got.value.exit_code == 5
     found = status(tmp_path / "S")
     assert found["counts"] == {"done": 7, "failed": 1}
     assert all(c["why"] for c in found["cells"] if c["state"] == "failed")
-    monkeypatch.undo()
+    bad.total(1).rmdir()
     study(wanted, tmp_path / "S")
     assert status(tmp_path / "S")["counts"] == {"done": 8}
 
 
-def test_the_last_message_says_a_reason_once(described, tmp_path, monkeypatch):
-    def one(self, cell):
-        raise InputError(f"no {cell.label or cell.method} with {self.number * 1.5} GB")
-
-    monkeypatch.setattr(execution._Execution, "one", one)
-    wanted = read(described())
-    with pytest.raises(IncompleteError) as got:
-        study(wanted, tmp_path / "S")
-    told = str(got.value)
-    reasons = {cell.label for cell in wanted.cells}
-    assert told.startswith("8 of 8 cells failed: ")
-    assert told.count(" GB)") == len(reasons) < 8
+def test_the_last_message_says_a_reason_once():
     assert by_reason([("a", "x 1"), ("b", "y"), ("c", "x 2"), ("d", "x 3")], 2) == (
         "a, c and 1 more (x 1); b (y)"
     )
@@ -757,18 +763,14 @@ def test_given_features_that_are_missing_or_damaged_are_refused_before_the_first
     assert not (tmp_path / "S").exists()
 
 
-def test_a_cell_that_kills_its_process_twice_is_left_out_once(described, tmp_path, monkeypatch):
+def test_a_cell_that_kills_its_process_twice_is_left_out_once(described, tmp_path, watched):
     wanted, folder = read(described()), StudyFolder(tmp_path / "S")
     bad = wanted.cells[1].key
     mark = folder.cell(bad) / StudyFolder.BEGUN
     for killed in (1, 2):
         process = os.fork()
         if not process:
-            monkeypatch.setattr(execution._Execution, "one", lambda self, cell: os._exit(
-                9 if cell.key == bad else 8))  # fmt: skip
-            monkeypatch.setattr(
-                execution, "finished", lambda f, cell: None if cell.key == bad else {"seconds": 1}
-            )
+            progress.set_reporter(lambda *_: os._exit(9) if mark.exists() else watched)
             study(wanted, folder.root)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
