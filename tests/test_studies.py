@@ -9,13 +9,13 @@ import platform
 import re
 import shlex
 import shutil
-import sys
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import forget_stop, installed
+from conftest import calls, forget_stop, installed
 
 import afltool
 from afltool import progress, study
@@ -45,6 +45,7 @@ from afltool.plans.layout import RunFolder
 from afltool.rivals import METHODS, method_class
 from afltool.stages.local_stats import local_stats
 
+SUMS = "_Job.sum_of"  # called whenever sums are computed from rows
 GRID = """
 train-features = "{train}"
 test-features = "{test}"
@@ -482,14 +483,12 @@ SLOW = [pytest.param(head, marks=pytest.mark.slow) for head in OF_HEADS if head 
 
 
 @pytest.mark.parametrize("head", ["linear", *SLOW])
-def test_one_gather_serves_every_ridge_and_gamma(described, tmp_path, monkeypatch, head):
+def test_one_gather_serves_every_ridge_and_gamma(described, tmp_path, head):
     """Cells that differ in what only solves use have the sums of one gather, and equal digests."""
     text, sums = OF_HEADS[head]
     wanted = read(described(f'{SHARING}[[method]]\nhead = "{head}"\n{text}'))
-    made = count_sums(monkeypatch)
-    at = StudyFolder(study(wanted, tmp_path / "S"))
-    assert len(made) == sums
-    monkeypatch.undo()
+    at = StudyFolder(tmp_path / "S")
+    assert calls(lambda: study(wanted, at.root))[SUMS] == sums
     cell = wanted.cells[-1]
     here, alone = RunFolder(at.cell(cell.key)), RunFolder(tmp_path / "alone")
     afltool.run(cell.config, alone.root)
@@ -501,16 +500,8 @@ def test_one_gather_serves_every_ridge_and_gamma(described, tmp_path, monkeypatc
             assert found[0].get("clients") == found[1].get("clients")
 
 
-def count_sums(monkeypatch):
-    """A list that grows by one whenever sums are computed from rows."""
-    job = sys.modules["afltool.stages.local_stats"]._Job
-    real, made = job.sum_of, []
-    monkeypatch.setattr(job, "sum_of", lambda self, which: made.append(1) or real(self, which))
-    return made
-
-
-def test_sums_are_taken_over_for_the_same_rows_whoever_owns_them(road, tmp_path, monkeypatch):
-    made, cache = count_sums(monkeypatch), Cache(sums={})
+def test_sums_are_taken_over_for_the_same_rows_whoever_owns_them(road, tmp_path):
+    made, cache = Counter(), Cache(sums={})
     head = afltool.head("linear", tmp_path / "head0.h5", options={"ridge": 3})
 
     def total(name, **dealing):
@@ -518,20 +509,20 @@ def test_sums_are_taken_over_for_the_same_rows_whoever_owns_them(road, tmp_path,
         out = tmp_path / f"{name}.h5"
         held = tmp_path / f"h-{name}.h5" if "held_out" in dealing else None
         how = LocalStatsOptions(partition=dealt, sum=True, held_out=held)
-        local_stats(road.train, head, out, how, cache=cache)
+        made.update(calls(lambda: local_stats(road.train, head, out, how, cache=cache)))
         return read_header(out)
 
     first, second = total("a", alpha=0.1, clients=6), total("b", scheme="iid", clients=9)
-    assert len(made) == 1
+    assert made[SUMS] == 1
     assert first["digest"] == second["digest"]
     assert [len(one["clients"]["names"]) for one in (first, second)] == [6, 9]
     third = total("c", alpha=0.1, clients=6, held_out=0.5)
     fourth = total("d", alpha=0.1, clients=6, label_noise=0.2)
-    assert len(made) == 4
+    assert made[SUMS] == 4
     assert len({one["digest"] for one in (first, third, fourth)}) == 3
     (tmp_path / "a.h5").unlink()
     assert total("e", alpha=1, clients=6)["digest"] == first["digest"]
-    assert len(made) == 5
+    assert made[SUMS] == 5
 
 
 DEEP = """
@@ -547,11 +538,11 @@ each-round = true
 
 
 @pytest.mark.parametrize("kept", ["all", "last"])
-def test_partitions_of_a_deep_head_share_its_sums(described, tmp_path, monkeypatch, kept):
+def test_partitions_of_a_deep_head_share_its_sums(described, tmp_path, kept):
     """One gather in each round; the rounds that one cell keeps for the other are then removed."""
     wanted = read(described(f'{DEEP}keep-rounds = "{kept}"\n'))
-    made, at = count_sums(monkeypatch), StudyFolder(study(wanted, tmp_path / "S"))
-    assert len(made) == 3
+    at = StudyFolder(tmp_path / "S")
+    assert calls(lambda: study(wanted, at.root))[SUMS] == 3
     cells = [RunFolder(at.cell(cell.key)) for cell in wanted.cells]
     assert [one.total(1).exists() for one in cells] == [kept == "all"] * 2
     heads, totals = (

@@ -21,7 +21,6 @@ from afltool.papers.layout import StudyFolder
 from afltool.papers.listings import status
 from afltool.papers.options import parse_cells
 from afltool.plans.layout import RunFolder
-from afltool.plans.slurm import queue
 from afltool.plans.slurm.site import Site
 
 
@@ -122,36 +121,43 @@ def test_what_is_missing_is_submitted_and_status_asks_the_queue(wanted, tmp_path
     assert {"--array=0", "01-prepare.sh"} <= set(first)
     assert {"--array=2,5", "--dependency=afterany:1", "02-cells.sh"} <= set(second)
     folder = StudyFolder(at)
-    monkeypatch.setattr(queue, "ask", lambda: queue.Queue({(2, 2): "running"}))
+    monkeypatch.setenv("PATH", stand_in.env["PATH"])
+    (stand_in.at / "squeue").write_text("#!/bin/bash\necho '2|2|RUNNING|None'\n")
     logs = at / RunFolder.LOGS
     logs.mkdir(exist_ok=True)
     (logs / f"{jobs.CELLS}-1-2_5.log").write_text("slurmstepd: error: exceeded memory limit\n")
     states = jobs.states(folder, todo)
     assert states[todo[0]] == ("running", None)
     assert states[todo[1]] == ("failed", "slurmstepd: error: exceeded memory limit")
-    monkeypatch.setattr(queue, "ask", lambda: None)
+    (stand_in.at / "squeue").write_text("#!/bin/bash\nexit 1\n")
     assert {state for state, _ in jobs.states(folder, todo).values()} == {"unknown"}
-    monkeypatch.undo()
     (stand_in.at / "afltool").write_text("#!/bin/bash\necho '[]'\n")
     stand_in.submit(script)
     assert len(stand_in.jobs()) == 2, "nothing is missing"
 
 
 @pytest.mark.parametrize(
-    ("its", "shown"), [("running", "running"), ("unknown", "failed"), ("failed", "failed")]
+    ("squeue", "shown"),
+    [("echo '2|3|RUNNING|None'", "running"), ("exit 1", "failed"), ("true", "failed")],
 )
 def test_a_cell_that_failed_is_so_unless_it_is_in_the_queue_again(
-    wanted, tmp_path, monkeypatch, its, shown
+    wanted, tmp_path, monkeypatch, squeue, shown
 ):
     folder, cell = StudyFolder(tmp_path / "S"), wanted.cells[3]
+    stand_in = StandIn(tmp_path / "queue")
+    (stand_in.at / "afltool").write_text(f"#!/bin/bash\necho '{json.dumps([cell.key])}'\n")
+    (stand_in.at / "afltool").chmod(0o755)
+    stand_in.submit(jobs.prepare(wanted, Site(), folder.root))
+    (stand_in.at / "squeue").write_text(f"#!/bin/bash\n{squeue}\n")
+    monkeypatch.setenv("PATH", stand_in.env["PATH"])
     folder.cell(cell.key).mkdir(parents=True)
     wanted.keep(folder)
     (folder.cell(cell.key) / StudyFolder.FAILED).write_text("out of memory\n")
-    monkeypatch.setattr(jobs, "states", lambda folder, keys: {cell.key: (its, "a line of a log")})
-    found = status(folder.root)
-    assert found["counts"] == {"missing": 7, shown: 1}
-    whys = [one["why"] for one in found["cells"] if one["why"]]
-    assert whys == (["out of memory"] if shown == "failed" else [])
+    (found,) = (
+        c for c in status(folder.root)["cells"] if c["folder"] == str(folder.cell(cell.key))
+    )
+    assert found["state"] == shown
+    assert found["why"] == ("out of memory" if shown == "failed" else None)
 
 
 # ------------------------------------------------------------ text of the user in scripts
