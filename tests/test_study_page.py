@@ -16,10 +16,10 @@ from afltool.errors import UsageError
 from afltool.papers.description import find, read
 from afltool.papers.layout import StudyFolder
 from afltool.papers.options import PictureOptions
-from afltool.papers.page import text
+from afltool.papers.pages import text
 from afltool.papers.plots import lines_of, series_of, study_picture
 from afltool.papers.records import records
-from afltool.papers.results import finished
+from afltool.papers.results import finished, results_of
 
 pytest.importorskip("matplotlib")
 ALPHA = PictureOptions(x="alpha", width_mm=84.0)
@@ -182,7 +182,7 @@ def test_a_table_of_many_columns_is_whole_on_paper(done, tmp_path):
 
 
 def test_the_lines_of_a_picture_are_the_cells(done):
-    found = records(find(str(done)), StudyFolder(done))
+    found = records(results_of(done))
     assert lines_of(found, "alpha") == ["head"]
     series = {", ".join(one.name): one for one in series_of(found, "alpha", "top1", ["head"])}
     assert list(series) == ["AFL <i>", "fedavg"]

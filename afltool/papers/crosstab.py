@@ -201,9 +201,9 @@ def shown_entry(entry: Entry, value: str, stat: str, pm: str = " ± ") -> str:
         return told[0] if told else HOLE
     _, factor, digits = UNITS[value]
     middle, spread = statistic(entry, stat)
-    text = _digits(middle * factor, digits)
+    text = digits_of(middle * factor, digits)
     if spread is not None:
-        text += pm + _digits(spread * factor, digits)
+        text += pm + digits_of(spread * factor, digits)
     if entry.holes:
         total = len(entry.values) + len(entry.holes)
         why = ", failed" if "failed" in entry.holes else ""
@@ -211,7 +211,8 @@ def shown_entry(entry: Entry, value: str, stat: str, pm: str = " ± ") -> str:
     return text
 
 
-def _digits(value: float, digits: int) -> str:
+def digits_of(value: float, digits: int) -> str:
+    """A number with this many digits behind the point; -n: with n digits in all."""
     return f"{value:.{digits}f}" if digits >= 0 else f"{value:.{-digits}g}"
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from ..plans.slurm import quoting as shell
 from . import jobs, times
 from .cells import Cell, line
-from .description import SHIPPED, of_folder, read, shipped_names
+from .description import SHIPPED, read, shipped_names
 from .layout import StudyFolder
-from .results import failure, finished, names_of_cells
+from .results import results_of
 
 
 def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None) -> str:
@@ -57,28 +57,25 @@ def listed(
 
 def status(root: Path) -> dict[str, Any]:
     """The state of every cell, and the command that continues the study."""
-    folder, study = StudyFolder(root), of_folder(root)
-    names = names_of_cells(study.cells)
+    results = results_of(root)
+    folder = results.folder
+    of_jobs = jobs.states(folder, [one.cell.key for one in results.each])
     cells: list[dict[str, Any]] = []
-    of_jobs = jobs.states(folder, list(names))
-    for cell in study.cells:
-        found, why = finished(folder, cell), failure(folder, cell)
-        state = "done" if found is not None else "failed" if why else "missing"
-        if state == "missing" and folder.cell(cell.key).exists():
+    for one in results.each:
+        place, state, why = folder.cell(one.cell.key), one.state, one.why
+        if state == "missing" and place.exists():
             state = "unfinished"
-        if state != "done" and cell.key in of_jobs:
-            its, said = of_jobs[cell.key]
+        if state != "done" and place.name in of_jobs:
+            its, said = of_jobs[place.name]
             if state != "failed" or its not in ("failed", "unknown"):
                 state, why = its, said
-        cells.append({
-            "name": names[cell.key], "folder": str(folder.cell(cell.key)), "state": state,
-            "why": why if state == "failed" else None,
-            "top1": None if found is None else found["top1"],
-        })  # fmt: skip
+        top1 = None if one.found is None else one.found["top1"]
+        cell = {"name": one.name, "folder": str(place), "state": state}
+        cells.append({**cell, "why": why if state == "failed" else None, "top1": top1})
     counts = Counter(one["state"] for one in cells)
     done = counts["done"] == len(cells)
     return {
-        "folder": str(root), "study": study.name, "state": "done" if done else "unfinished",
+        "folder": str(root), "study": results.study.name, "state": "done" if done else "unfinished",
         "counts": dict(counts), "cells": cells,
         "todo": [Path(one["folder"]).name for one in cells if one["state"] != "done"],
         "continue": None if done else _continue(folder),

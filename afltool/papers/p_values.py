@@ -20,10 +20,8 @@ from ..stages.evaluate import right_rows
 from . import baselines
 from .cells import SEEDS
 from .crosstab import Crosstab, Entry, Key, Record
-from .description import Study
-from .layout import StudyFolder
 from .records import source_of
-from .results import finished
+from .results import Results
 
 Right = NDArray[np.bool_]
 Pair = tuple[Record, Record]
@@ -59,19 +57,16 @@ class Heads:
         return self._known[source]
 
 
-def heads_of(study: Study, folder: StudyFolder) -> Heads:
+def heads_of(results: Results) -> Heads:
     """The heads of the cells that are done."""
     found: dict[Key, tuple[Path, Path]] = {}
-    for cell in study.cells:
-        summary = finished(folder, cell)
-        if summary is None:
-            continue
-        place = folder.cell(cell.key)
+    for cell, summary in results.done:
+        place = results.folder.cell(cell.key)
         if cell.method is None:
             run = RunFolder(place)
             paths = run.head(len(summary["bytes_per_client"])), run.features("test")
         else:
-            paths = place / baselines.HEAD, cell.files(folder)[1]
+            paths = place / baselines.HEAD, cell.files(results.folder)[1]
         found[source_of(summary)] = paths
     return Heads(found)
 

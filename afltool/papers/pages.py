@@ -1,30 +1,38 @@
-"""The page of a study: collects its results for `papers.page`."""
+"""The page of a study: tables, pictures, commands, digests in one file that asks no network.
+
+The page's own rules (its content security policy) forbid every request. All text from outside is
+escaped here, in one place.
+"""
 
 from __future__ import annotations
 
+import base64
+import html
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from ..errors import UsageError
 from ..files.atomic import write_text
 from ..files.outputs import check_output
 from ..inputs import distinct_files
+from ..values.escaping import shown
 from . import records as found_by
-from .cells import Cell, line
-from .crosstab import UNITS, Crosstab
-from .description import Study, of_folder
+from .cells import line
+from .crosstab import UNITS, Crosstab, Entry, Record, digits_of, stat_words, statistic
 from .layout import StudyFolder
-from .options import TableOptions, names_of, parse_figures
-from .page import CellFacts, Page, page
+from .options import TableOptions, names_of, numbers_of, parse_figures
 from .plots import lines_of, series_of, words
 from .published import published
-from .results import failure, finished, names_of_cells
+from .results import Result, Results, results_of
 from .series import plot_series
-from .tables import SHARED, table, told
+from .tables import SHARED, of_results, told
 from .times import duration
+
+TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def report(
@@ -37,60 +45,126 @@ def report(
     if out.suffix not in (".html", ".htm"):
         raise UsageError(f"{out}: a page is an .html file; give such a name")
     check_output(out)
-    folder, study = StudyFolder(root), of_folder(root)
-    shown = told(study, options)
-    summaries = {cell.key: finished(folder, cell) for cell in study.cells}
-    done = [found for found in summaries.values() if found is not None]
-    seconds = sum(found["seconds"] for found in done)
-    counts = f"{len(done)} of {len(study.cells)} cells done, {duration(seconds)} in all"
-    paper = shown.published if shown.published not in (None, "none") else None
-    found = Page(
-        title=study.title,
-        shows=study.texts.get("shows", ""),
-        counts=counts,
-        tables=list(_tables(root, options, shown)),
-        pictures=_pictures(study, folder, shown) if done else {},
-        published=[] if paper is None else _published(paper),
-        published_name=paper or "",
-        commands=[line(["study", str(root)]), line(["table", str(root)])],
-        cells=list(_cells(study, folder, summaries)),
-        versions=done[0]["versions"] if done else {},
+    results = results_of(root)
+    study, each = results.study, {cell.key: found for cell, found in results.done}
+    seconds = duration(sum(found["seconds"] for found in each.values()))
+    page = Template(TEMPLATE.read_text("utf-8")).substitute(
+        title=text(study.title),
+        shows=text(study.texts.get("shows", "")),
+        counts=text(f"{len(results.done)} of {len(study.cells)} cells done, {seconds} in all"),
+        body="\n".join(_body(results, options)),
     )
-    return write_text(page(found), out, overwrite)
+    return write_text(page, out, overwrite)
 
 
-def _tables(root: Path, given: TableOptions, shown: TableOptions) -> Iterator[Crosstab]:
+def _body(results: Results, options: TableOptions) -> Iterator[str]:
+    shown, root = told(results.study, options), str(results.folder.root)
+    yield from (_crosstab(one) for one in _tables(results, options, shown))
+    if results.done:
+        yield from _pictures(results, shown)
+    if shown.published not in (None, "none"):
+        yield _published(str(shown.published))
+    yield "<h2>Commands</h2>"
+    yield from (_command(line([name, root])) for name in ("study", "table"))
+    yield "<h2>Cells</h2>"
+    yield from (_cell(one, results.folder) for one in results.each)
+    versions = results.done[0][1]["versions"] if results.done else {}
+    named = ", ".join(f"{text(k)} {text(v)}" for k, v in versions.items())
+    yield f'<h2>Versions</h2><p class="soft">{named}</p>'
+
+
+def text(value: Any) -> str:
+    """Anything as text of a page: what cannot be printed is written as Python writes it."""
+    return html.escape(shown(value))
+
+
+# ------------------------------------------------------------ tables
+
+
+def _tables(results: Results, given: TableOptions, shown: TableOptions) -> Iterator[Crosstab]:
     """The study's table, and one of costs."""
-    first = table(root, given)
+    first = of_results(results, given)
     first.title = "Results"
     yield first
     if not {"seconds", "upload_bytes"} & set(names_of(shown.value)):
         value = parse_figures("seconds,upload_bytes")
         costs = replace(given, value=value, stat="mean", published="none", test=None, also=())
-        second = table(root, costs)
-        second.title = "Costs"
-        second.notes = [SHARED]
+        second = of_results(results, costs)
+        second.title, second.notes = "Costs", [SHARED]
         yield second
 
 
-def _pictures(study: Study, folder: StudyFolder, shown: TableOptions) -> dict[str, bytes]:
+def _crosstab(made: Crosstab) -> str:
+    names = [made.corner, *(made.column_names[c] for c in made.columns)]
+    lines = []
+    for row in made.rows:
+        cells = [f'<th scope="row">{text(made.row_names[row])}</th>']
+        for column in made.columns:
+            entry = made.entries.get((row, column), Entry())
+            value = f"{statistic(entry, made.stat)[0]:.12g}" if entry.values else ""
+            cells.append(f'<td data-value="{value}">{text(made.text(row, column))}</td>')
+        kind = "published" if row[0] == "published" else ""
+        lines.append(f'<tr class="{kind}">{"".join(cells)}</tr>')
+    notes = "".join(f"<li>{text(note)}</li>" for note in made.notes)
+    notes = f'<ul class="notes">{notes}</ul>' if notes else ""
+    return f"<h2>{text(made.title)}</h2>{_table(names, lines, stat_words(made.stat))}{notes}"
+
+
+def _table(names: Sequence[str], lines: Iterable[str], caption: str) -> str:
+    heads = "".join(
+        f'<th scope="col"><button type="button">{text(name)}</button></th>' for name in names
+    )
+    return (
+        f'<div class="scroll"><table><caption>{text(caption)}</caption><thead><tr>{heads}</tr>'
+        f"</thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _published(name: str) -> str:
+    """The figures of a paper's table, all of them or those of the data set that is named."""
+    of = name.partition(":")[2]
+    rows = [row for one in published(name) if of in ("", one.axes["data"]) for row in _rows(one)]
+    texts = ("".join(f'<td class="text">{text(one)}</td>' for one in row) for row in rows)
+    lines = [f'<tr class="published">{row}</tr>' for row in texts]
+    return (
+        f"<h2>Published figures</h2><details><summary>{text(name)}: {len(rows)} figures as "
+        "published, with other backbone, weights or splits than ours</summary>"
+        f"{_table(('method', 'data', 'setting', 'figure', 'value'), lines, 'as published')}"
+        "</details>"
+    )
+
+
+def _rows(one: Record) -> Iterator[tuple[str, ...]]:
+    rest = {k: v for k, v in one.axes.items() if k not in ("head", "data")}
+    setting = ", ".join(f"{k.replace('_', '-')} = {v}" for k, v in rest.items())
+    start = (one.axes["head"], one.axes["data"], setting)
+    for figure, value in one.figures.items():
+        unit, factor, digits = UNITS[figure]
+        spread = f" ± {one.spread * factor:.2f}" if one.spread is not None else ""
+        yield (*start, unit, f"{digits_of(value * factor, digits)}{spread}")
+    if one.hole:
+        yield (*start, "", one.hole)
+
+
+# ------------------------------------------------------------ pictures
+
+
+def _pictures(results: Results, shown: TableOptions) -> list[str]:
     """Top-1 against every option of the table that is a number, and against bytes."""
-    layers = shown.layers.numbers if shown.layers else ()
-    found = found_by.chosen(found_by.records(study, folder, layers), shown.where)
-    names = [*names_of(shown.columns), *names_of(shown.rows), *found_by.varied(study)]
-    options = [one for one in dict.fromkeys(names) if one != "head"]
-    drawn: dict[str, bytes] = {}
-    for x in [*options, "upload_bytes"]:
+    found = found_by.chosen(found_by.records(results, numbers_of(shown.layers)), shown.where)
+    names = [*names_of(shown.columns), *names_of(shown.rows), *found_by.varied(results.study)]
+    drawn = []
+    for x in [*(one for one in dict.fromkeys(names) if one != "head"), "upload_bytes"]:
         if x not in UNITS and len(_numbers(found, x)) < 2:
             continue
         there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
         series = series_of(there, x, "top1", ["head"] if x in UNITS else lines_of(there, x))
         if any(one.x for one in series) and len(series) <= 12:
-            drawn[f"top-1 against {words(x)}"] = _svg(series, x)
-    return drawn
+            drawn.append(_picture(f"top-1 against {words(x)}", _svg(series, x)))
+    return [f'<h2>Pictures</h2><div class="pictures">{"".join(drawn)}</div>'] if drawn else []
 
 
-def _numbers(found: Any, x: str) -> set[float]:
+def _numbers(found: Iterable[Record], x: str) -> set[float]:
     values = (one.axes.get(x) for one in found if one.figures)
     return {v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)}
 
@@ -100,43 +174,43 @@ def _svg(series: Any, x: str) -> bytes:
         return plot_series(series, words(x), "top1", Path(scratch) / "p.svg").read_bytes()
 
 
-def _published(name: str) -> list[list[str]]:
-    rows = [["method", "data", "setting", "figure", "value"]]
-    of = name.partition(":")[2]  # the data set, where it is said
-    for one in (one for one in published(name) if of in ("", one.axes["data"])):
-        rest = {k: v for k, v in one.axes.items() if k not in ("head", "data")}
-        setting = ", ".join(f"{k.replace('_', '-')} = {v}" for k, v in rest.items())
-        for figure, value in one.figures.items() or [("", 0.0)]:
-            unit, factor, digits = UNITS.get(figure, (figure, 1.0, -3))
-            shown = f"{value * factor:.{abs(digits)}{'f' if digits >= 0 else 'g'}}"
-            spread = f" ± {one.spread * factor:.2f}" if one.spread is not None else ""
-            told_value = one.hole or shown + spread
-            rows.append([one.axes["head"], one.axes["data"], setting, unit, told_value])
-    return rows
+def _picture(caption: str, svg: bytes) -> str:
+    data = base64.b64encode(svg).decode("ascii")
+    return (
+        f'<figure><img alt="{text(caption)}" src="data:image/svg+xml;base64,{data}">'
+        f"<figcaption>{text(caption)}</figcaption></figure>"
+    )
 
 
-def _cells(study: Study, folder: StudyFolder, summaries: Mapping[str, Any]) -> Iterator[CellFacts]:
-    names = names_of_cells(study.cells)
-    for cell in study.cells:
-        found, why = summaries[cell.key], failure(folder, cell)
-        state = "done" if found is not None else "failed" if why else "missing"
-        facts = {} if found is None else _facts(found)
-        if why and found is None:
-            facts = {"why": why}
-        yield CellFacts(names[cell.key], state, _command(cell, folder), facts)
+# ------------------------------------------------------------ cells
 
 
-def _command(cell: Cell, folder: StudyFolder) -> str:
-    before, own = cell.commands(folder)
-    return " && ".join(line(one) for one in [*before, own])
+def _command(typed: str) -> str:
+    return (
+        f'<div class="command"><pre>{text(typed)}</pre>'
+        '<button class="copy" type="button">copy</button></div>'
+    )
+
+
+def _cell(one: Result, folder: StudyFolder) -> str:
+    """A cell: its name, its state, its command line, and what it found or why it failed."""
+    before, own = one.cell.commands(folder)
+    facts = {"why": one.why} if one.why else {}
+    told = facts if one.found is None else _facts(one.found)
+    listed = "".join(f"<dt>{text(k)}</dt><dd>{text(v)}</dd>" for k, v in told.items())
+    return (
+        f'<details class="cell"><summary><span class="state {one.state}">{one.state}</span> '
+        f"{text(one.name)}</summary>{_command(' && '.join(map(line, [*before, own])))}"
+        f"<dl>{listed}</dl></details>"
+    )
 
 
 def _facts(found: Mapping[str, Any]) -> dict[str, str]:
-    facts = {"top-1": f"{found['top1']:.2%} of {found['n']:,} rows"}
-    facts["seconds"] = f"{found['seconds']:.2f}"
-    facts["bytes"] = (
-        f"a client sends {found['upload_bytes']:,} and gets {found['download_bytes']:,}"
-    )
     names = {"train": "training features", "test": "test features", "first_head": "first head"}
-    facts |= {f"digest: {names.get(k, k)}": v for k, v in found["digests"].items()}
-    return facts
+    sent = f"a client sends {found['upload_bytes']:,} and gets {found['download_bytes']:,}"
+    return {
+        "top-1": f"{found['top1']:.2%} of {found['n']:,} rows",
+        "seconds": f"{found['seconds']:.2f}",
+        "bytes": sent,
+        **{f"digest: {names.get(k, k)}": v for k, v in found["digests"].items()},
+    }

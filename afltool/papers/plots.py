@@ -13,9 +13,9 @@ from ..show.picture import check_picture
 from . import records as found_by
 from .cells import SEEDS
 from .crosstab import UNITS, Entry, Record, statistic
-from .description import of_folder
 from .layout import StudyFolder
 from .options import PictureOptions, TableOptions, names_of, numbers_of
+from .results import results_of
 from .series import Series, plot_series
 from .tables import told
 
@@ -26,12 +26,12 @@ def study_picture(
     """Draw a figure of the study in ``root`` against an option, or against another figure."""
     o = options
     check_picture(out, o)
-    folder, study = StudyFolder(root), of_folder(root)
-    shown = told(study, TableOptions(layers=o.layers, where=o.where))
+    results = results_of(root)
+    shown = told(results.study, TableOptions(layers=o.layers, where=o.where))
     layers: Sequence[int] = numbers_of(shown.layers)
     if o.x.words == ("layers",) and o.layers is None:
         layers = range(1000)
-    found = found_by.chosen(found_by.records(study, folder, layers), o.where)
+    found = found_by.chosen(found_by.records(results, layers), o.where)
     x = o.x.words[0]
     there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
     by = names_of(o.by) or lines_of(there, x)
@@ -61,10 +61,10 @@ def runs_by_name(paths: Sequence[Path]) -> tuple[dict[Name, list[Path]], list[Pa
 
 
 def _cells_by_name(root: Path, paths: Sequence[Path]) -> dict[Name, list[Path]]:
-    folder, study = StudyFolder(root), of_folder(root)
+    results = results_of(root)
     asked = {path.resolve().name: path for path in paths}
-    every = zip(study.cells, found_by.records(study, folder), strict=True)
-    done = {cell.key: one for cell, one in every if cell.key in asked and not one.hole}
+    every = zip(results.each, found_by.records(results), strict=True)
+    done = {of.cell.key: one for of, one in every if of.cell.key in asked and not one.hole}
     if left := len(asked) - len(done):
         log.warning("%d of %d cells of %s have no result: left out", left, len(asked), root)
     by = lines_of(list(done.values()), "")

@@ -13,36 +13,34 @@ from .axes import axes_of
 from .cells import OF_PARTITION, SEED, SEEDS, Cell
 from .crosstab import Record
 from .description import Study, option_names
-from .layout import StudyFolder
 from .options import MEASURED, VALUES, Pair, parse_names
-from .results import failure, finished, varying
+from .results import Result, Results, varying
 from .times import own_seconds
 
 
-def records(study: Study, folder: StudyFolder, layers: Sequence[int] = ()) -> list[Record]:
+def records(results: Results, layers: Sequence[int] = ()) -> list[Record]:
     """A record for each cell, in the order of the study; with ``layers`` one for each of these.
 
     Cells without a result are records, too: holes, which a table marks.
     """
-    return [one for cell in study.cells for one in _of_cell(folder, cell, layers)]
+    return [record for one in results.each for record in _of_cell(one, layers)]
 
 
-def _of_cell(folder: StudyFolder, cell: Cell, layers: Sequence[int]) -> Iterator[Record]:
-    found, axes = finished(folder, cell), axes_of(cell)
+def _of_cell(one: Result, layers: Sequence[int]) -> Iterator[Record]:
+    found, axes = one.found, axes_of(one.cell)
+    deep = layers if _is_deep(one.cell) else ()
     if found is None:
-        hole = "failed" if failure(folder, cell) else "missing"
-        deep = layers if _is_deep(cell) else ()
-        yield from (Record({**axes, "layers": t}, {}, hole) for t in deep)
-        if not deep:
-            yield Record(axes, {}, hole)
+        each = [{**axes, "layers": number} for number in deep] or [axes]
+        yield from (Record(its, {}, one.state) for its in each)
         return
-    measured = after_layers(found) if layers and _is_deep(cell) else {}
+    source = source_of(found)
+    measured = after_layers(found) if deep else {}
     if not measured:
-        yield Record(axes, figures(found), source=source_of(found))
-    for number in layers if measured else ():
+        yield Record(axes, figures(found), source=source)
+    for number in deep:
         if number in measured:
-            source = (*source_of(found), number)
-            yield Record({**axes, "layers": number}, measured[number], source=source)
+            its = {**axes, "layers": number}
+            yield Record(its, measured[number], source=(*source, number))
 
 
 def _is_deep(cell: Cell) -> bool:
@@ -141,19 +139,17 @@ def _figure(file: str, line: int, name: str, text: str | None) -> float:
 # ------------------------------------------------------------ notes
 
 
-def equal_totals(study: Study, folder: StudyFolder) -> list[str]:
+def equal_totals(results: Results) -> list[str]:
     """Which methods have equal totals for all partitions, and what their deviations come from.
 
     Over partitions such a deviation is 0. Where seeds of features or heads differ, too, what a
     table shows is the deviation over these alone.
     """
     labels: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
-    for cell in study.cells:
-        found = finished(folder, cell)
-        if found is not None and cell.method is None:
-            given = {
-                k: v for k, v in cell.config.given().items() if k not in (*SEEDS, *OF_PARTITION)
-            }
+    for cell, found in results.done:
+        if cell.method is None:
+            options = cell.config.given().items()
+            given = {k: v for k, v in options if k not in (*SEEDS, *OF_PARTITION)}
             labels.setdefault(cell.label, {}).setdefault(str(given), []).append(found["digests"])
     equal: list[str] = []
     drawn: list[str] = []

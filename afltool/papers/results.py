@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import AflError
@@ -14,7 +16,46 @@ from ..plans.layout import RunFolder
 from . import baselines
 from .axes import changed_default
 from .cells import BASELINE, LABEL, Cell
+from .description import Study, of_folder
 from .layout import StudyFolder
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell, its name for people, and its summary, or why it failed; neither: it is missing."""
+
+    cell: Cell
+    name: str
+    found: dict[str, Any] | None
+    why: str | None
+
+    @property
+    def state(self) -> str:
+        return "done" if self.found is not None else "failed" if self.why else "missing"
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the cells of a study have brought, in its order."""
+
+    study: Study
+    folder: StudyFolder
+    each: list[Result]
+
+    @property
+    def done(self) -> list[tuple[Cell, dict[str, Any]]]:
+        return [(one.cell, one.found) for one in self.each if one.found is not None]
+
+
+def results_of(root: str | Path) -> Results:
+    """The results in the folder of a study."""
+    folder, study = StudyFolder(root), of_folder(Path(root))
+    names = names_of_cells(study.cells)
+    each = [
+        Result(cell, names[cell.key], finished(folder, cell), failure(folder, cell))
+        for cell in study.cells
+    ]
+    return Results(study, folder, each)
 
 
 def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:

@@ -12,12 +12,11 @@ from ..math.metrics.separability import MEASURES
 from . import records as found_by
 from .cells import SEEDS
 from .crosstab import Crosstab, Record, crosstab
-from .description import Study, of_folder
-from .layout import StudyFolder
+from .description import Study
 from .options import TableOptions, names_of, numbers_of
 from .p_values import heads_of, tests
 from .published import NOT_STATED, beside, published
-from .results import by_reason, failure, finished, names_of_cells
+from .results import Results, by_reason, results_of
 
 SHARED = (
     "Seconds were measured on this machine, without extraction. Work that cells share (sums of "
@@ -54,10 +53,15 @@ def table(root: Path, options: TableOptions = TableOptions()) -> Crosstab:
 
     Raises `UsageError` for names that no cell has, and where a cell would average unequal settings.
     """
-    folder, study = StudyFolder(root), of_folder(root)
-    o = told(study, options)
-    ours = found_by.chosen(found_by.records(study, folder, numbers_of(o.layers)), o.where)
-    rows, columns = axes(study, options, ours)
+    return of_results(results_of(root), options)
+
+
+def of_results(results: Results, given: TableOptions) -> Crosstab:
+    """The table that is asked for by ``given``."""
+    study = results.study
+    o = told(study, given)
+    ours = found_by.chosen(found_by.records(results, numbers_of(o.layers)), o.where)
+    rows, columns = axes(study, given, ours)
     others = [one for pair in o.also for one in found_by.also(pair)]
     papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
     values = names_of(o.value) or ["top1"]
@@ -68,9 +72,9 @@ def table(root: Path, options: TableOptions = TableOptions()) -> Crosstab:
     found = crosstab([*ours, *others, *papers], rows, columns, values, stat, SEEDS, study.title)
     found.notes += [f"No cell has the figure {_whence(lacking)}."] if lacking else []
     found.notes += [SHARED] if "seconds" in values else []
-    found.notes += notes(study, folder, o, papers)
+    found.notes += notes(results, o, papers)
     if o.test is not None:
-        found.notes += tests(found, o.test, heads_of(study, folder))
+        found.notes += tests(found, o.test, heads_of(results))
     return found
 
 
@@ -102,23 +106,15 @@ def _of_papers(name: str) -> set[str]:
     return {axis for one in published(name) for axis in one.axes} if ":" in name else set()
 
 
-def notes(
-    study: Study, folder: StudyFolder, o: TableOptions, papers: Sequence[Record]
-) -> list[str]:
+def notes(results: Results, o: TableOptions, papers: Sequence[Record]) -> list[str]:
     """Notes for the reader: equal totals, missing results, the source of published figures."""
-    found = found_by.equal_totals(study, folder)
-    names = names_of_cells(study.cells)
-    whys = [
-        (names[cell.key], failure(folder, cell))
-        for cell in study.cells
-        if finished(folder, cell) is None
-    ]
-    failed = [(name, why) for name, why in whys if why is not None]
-    missing = len(whys) - len(failed)
+    found, of = found_by.equal_totals(results), f"of {len(results.each)} cells"
+    failed = [(one.name, str(one.why)) for one in results.each if one.state == "failed"]
+    missing = len(results.each) - len(results.done) - len(failed)
     if failed:
-        found.append(f"{len(failed)} of {len(study.cells)} cells failed: {by_reason(failed)}.")
+        found.append(f"{len(failed)} {of} failed: {by_reason(failed)}.")
     if missing:
-        found.append(f"{missing} of {len(study.cells)} cells have not been run.")
+        found.append(f"{missing} {of} have not been run.")
     if papers:
         unknown = any(one.axes["data"] == NOT_STATED for one in papers)
         which = ", on data that the paper does not name" if unknown else ""
