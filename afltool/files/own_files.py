@@ -22,7 +22,6 @@ from .outputs import check_output, writer_errors
 
 SUMMARY = {"head_digest": str, "digests": dict, "versions": dict}
 PLAN = {"steps": [dict]}
-RATES = {"recipe": str, "rates": list}
 IsOwn = Callable[[bytes], bool]
 
 
@@ -46,7 +45,9 @@ def check_own(folder: Path, names: Mapping[str, IsOwn], overwrite: bool = False)
         )
 
 
-def _of_json(pattern: Any) -> IsOwn:
+def of_json(pattern: Any) -> IsOwn:
+    """The test of a JSON file by the entries that it must have."""
+
     def is_own(data: bytes) -> bool:
         try:
             return not mismatch(parsed_json(data, ""), pattern)
@@ -77,5 +78,5 @@ def is_rounds(data: bytes) -> bool:
     return not data.strip() or {"phase", "upload_bytes"} <= set(header)
 
 
-is_summary, is_evaluation = _of_json(SUMMARY), _of_json(OF_HEAD)
-is_rates, is_plan = _of_json(RATES), _of_json(PLAN)
+is_summary, is_evaluation = of_json(SUMMARY), of_json(OF_HEAD)
+is_plan = of_json(PLAN)

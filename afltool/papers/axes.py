@@ -48,10 +48,8 @@ def _of_head(cell: Cell) -> dict[str, Any]:
 
 
 #: Paths, and how a run uses its machine.
-NO_AXES = {
-    "train_features", "test_features", "data_root", "store", "cache",
-    *(f.name for f in fields(HereOptions)),
-}  # fmt: skip
+NO_AXES = {"train_features", "test_features", "data_root", "store", "cache"}
+NO_AXES |= {f.name for f in fields(HereOptions)}
 
 
 # ------------------------------------------------------------ changed defaults

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from statistics import fmean, median, stdev
 from typing import Any
 
@@ -18,34 +18,9 @@ from ..options import flag
 from ..options.csv_files import KEEP
 from ..values.escaping import in_markdown, shown
 from ..values.json_text import json_text
+from .figures import FIGURES, STATISTICS
 
 Key = tuple[Any, ...]
-#: Figure → its name in a table, the factor to its unit, digits behind the point.
-UNITS: dict[str, tuple[str, float, int]] = {
-    "top1": ("top-1, %", 100, 2),
-    "top5": ("top-5, %", 100, 2),
-    "train_top1": ("training top-1, %", 100, 2),
-    "csr": ("CSR", 1, 3),
-    "ifs": ("IFS", 1, 3),
-    "dm": ("DM", 1, 3),
-    "train_csr": ("training CSR", 1, 3),
-    "train_ifs": ("training IFS", 1, 3),
-    "train_dm": ("training DM", 1, 3),
-    "seconds": ("seconds", 1, 1),
-    "upload_bytes": ("MB sent by a client, at most", 1e-6, -3),
-    "download_bytes": ("MB sent to a client", 1e-6, -3),
-    "file_bytes": ("MB in a client's files", 1e-6, -3),
-    "exchanges": ("rounds of communication", 1, 0),
-    "density": ("entries of the sums that are not 0, %", 100, 2),
-    "n": ("test rows", 1, 0),
-    "deviation": ("sum of absolute deviations", 1, -3),
-}
-#: Units of the figures in CSV and JSON, where they are as the program measures them.
-PLAIN_UNITS = {
-    **dict.fromkeys(("top1", "top5", "train_top1", "density"), "fraction"),
-    **dict.fromkeys(("upload_bytes", "download_bytes", "file_bytes"), "bytes"),
-    "seconds": "seconds", "n": "rows", "exchanges": "rounds",
-}  # fmt: skip
 _EXACT = 12  # digits of a number in CSV, which keep bytes and fractions whole
 HOLE = "–"
 
@@ -129,19 +104,16 @@ def crosstab(
             row_keys.setdefault(row, _row_name(record, rows))
             told = [_named(name, record.axes.get(name)) for name in columns]
             settings.setdefault(column, ", ".join(filter(None, told)))
-            figure = [UNITS[value][0]] if len(values) > 1 or not settings[column] else []
+            figure = [FIGURES[value].label] if len(values) > 1 or not settings[column] else []
             column_keys.setdefault(column, ", ".join(filter(None, [settings[column], *figure])))
             _enter(entries.setdefault((row, column), Entry()), record, value)
     for entry in entries.values():
         _check_alike(entry.records, {*rows, *columns, *seeds})
     order = {"ours": 0, "also": 1, "published": 2}
     ranked = sorted(row_keys, key=lambda key: order[key[0]])
-    used = [
-        column
-        for column in column_keys
-        if any(e.values or e.holes for (_, c), e in entries.items() if c == column)
-    ]
-    corner = UNITS[values[0]][0] if len(values) == 1 else ", ".join(rows)
+    filled = {column for (_, column), one in entries.items() if one.values or one.holes}
+    used = [column for column in column_keys if column in filled]
+    corner = FIGURES[values[0]].label if len(values) == 1 else ", ".join(rows)
     return Crosstab(title, corner, ranked, used, row_keys, column_keys, settings, entries, stat, [])
 
 
@@ -199,21 +171,15 @@ def shown_entry(entry: Entry, value: str, stat: str, pm: str = " ± ") -> str:
     if not entry.values:
         told = [one for one in entry.holes if one != "missing"]  # failed, or a published "<5"
         return told[0] if told else HOLE
-    _, factor, digits = UNITS[value]
     middle, spread = statistic(entry, stat)
-    text = digits_of(middle * factor, digits)
+    text = FIGURES[value].text(middle)
     if spread is not None:
-        text += pm + digits_of(spread * factor, digits)
+        text += pm + FIGURES[value].text(spread)
     if entry.holes:
         total = len(entry.values) + len(entry.holes)
         why = ", failed" if "failed" in entry.holes else ""
         text += f" ({len(entry.values)} of {total}{why})"
     return text
-
-
-def digits_of(value: float, digits: int) -> str:
-    """A number with this many digits behind the point; -n: with n digits in all."""
-    return f"{value:.{digits}f}" if digits >= 0 else f"{value:.{-digits}g}"
 
 
 def statistic(entry: Entry, stat: str) -> tuple[float, float | None]:
@@ -245,11 +211,10 @@ def as_markdown(table: Crosstab) -> str:
     grid = [[in_markdown(cell) for cell in line] for line in grid]
     wide = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
     lines = [_line(line, wide) for line in grid]
-    rule = "| " + " | ".join("-" * wide[0] if i == 0 else "-" * (w - 1) + ":"
-                             for i, w in enumerate(wide)) + " |"  # fmt: skip
+    rule = _line(["-" * wide[0], *("-" * (width - 1) + ":" for width in wide[1:])], wide)
     notes = [f"\n{in_markdown(note)}" for note in table.notes]
     title = (
-        [f"**{in_markdown(table.title)}** ({stat_words(table.stat)})", ""] if table.title else []
+        [f"**{in_markdown(table.title)}** ({STATISTICS[table.stat]})", ""] if table.title else []
     )
     return "\n".join([*title, lines[0], rule, *lines[1:], *notes]) + "\n"
 
@@ -258,17 +223,6 @@ def _line(cells: Sequence[str], wide: Sequence[int]) -> str:
     told = [cell.rjust(width) for cell, width in zip(cells, wide, strict=True)]
     told[0] = cells[0].ljust(wide[0])  # names to the left, figures to the right
     return "| " + " | ".join(told) + " |"
-
-
-def stat_words(stat: str) -> str:
-    """What the numbers of a table are, in words."""
-    return {
-        "mean±sd": "mean ± standard deviation over seeds",
-        "mean±se": "mean ± standard error over seeds",
-        "mean": "mean over seeds",
-        "median": "median over seeds",
-        "max": "largest over seeds",
-    }[stat]
 
 
 def as_latex(table: Crosstab) -> str:
@@ -284,11 +238,10 @@ def as_latex(table: Crosstab) -> str:
     return "\n".join(lines) + "\n"
 
 
-_TEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
-    "–": "--", "χ": r"$\chi$", "²": r"$^2$", "α": r"$\alpha$", "γ": r"$\gamma$", "λ": r"$\lambda$",
-}  # fmt: skip
+_TEX = {c: f"\\{c}" for c in "&%$#_{}"}
+_TEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_TEX |= {"±": r"$\pm$", "–": "--", "χ": r"$\chi$", "²": r"$^2$"}
+_TEX |= {"α": r"$\alpha$", "γ": r"$\gamma$", "λ": r"$\lambda$"}
 
 
 def _tex(text: str) -> str:
@@ -299,25 +252,37 @@ def as_csv(table: Crosstab, formulas: str = KEEP) -> str:
     """One line per entry: row, column, figure, unit, middle, deviation, how many seeds."""
     import pandas as pd
 
-    columns = ["kind", "row", "column", "figure", "unit", "statistic", "value", "spread", "count",
-               "lacking"]  # fmt: skip
-    frame = pd.DataFrame(as_records(table), columns=columns)
+    frame = pd.DataFrame(as_records(table), columns=[f.name for f in fields(Line)])
     return csv_of_frame(frame, formulas, index=False, float_format=f"%.{_EXACT}g")
 
 
+@dataclass(frozen=True)
+class Line:
+    """An entry as CSV and JSON have it; ``column``: its options, without the figure."""
+
+    kind: str
+    row: str
+    column: str
+    figure: str
+    unit: str
+    statistic: str
+    value: float | None
+    spread: float | None
+    count: int
+    lacking: int
+
+
 def as_records(table: Crosstab) -> list[dict[str, Any]]:
-    """Every entry with its numbers, in `PLAIN_UNITS`; ``column``: its options alone."""
+    """Every entry with its numbers, as the program measures them."""
     found = []
     for row in table.rows:
         for column in table.columns:
             entry = table.entries.get((row, column), Entry())
             middle, spread = statistic(entry, table.stat) if entry.values else (None, None)
-            found.append({
-                "kind": row[0], "row": table.row_names[row], "column": table.settings[column],
-                "figure": column[0], "unit": PLAIN_UNITS.get(column[0], ""),
-                "statistic": table.stat, "value": middle, "spread": spread,
-                "count": len(entry.values), "lacking": len(entry.holes),
-            })  # fmt: skip
+            names = row[0], table.row_names[row], table.settings[column], column[0]
+            units = FIGURES[column[0]].unit, table.stat
+            counts = len(entry.values), len(entry.holes)
+            found.append(vars(Line(*names, *units, middle, spread, *counts)))
     return found
 
 

@@ -27,8 +27,7 @@ from .published import published
 SECTION = "study"  # the TOML table that does not hold options
 TEXTS = ("title", "shows", "needs")
 LIKE = "like"  # in the section: another study, whose keys stand where this one has none
-SHOWN = [f.name for f in fields(TableOptions) if f.name in (
-    "rows", "columns", "value", "stat", "layers", "published")]  # fmt: skip
+SHOWN = ("rows", "columns", "value", "stat", "layers", "published")  # options of its table
 SHIPPED = Path(__file__).parent / "shipped"
 MOST_CELLS = 10**6  # largest number of cells of a study
 EXPANDED = 10**4  # settings of a grid that is expanded to count its cells
@@ -38,6 +37,12 @@ IMAGES, DEALING = (
     frozenset(PARTS[part][1].get(f.name, f.name) for f in fields(PARTS[part][0]))
     for part in ("extract", "partition")
 )
+#: Options that a given one puts out of use.
+INSTEAD = {
+    "train_features": IMAGES,
+    "data": {"train_features", "test_features"},
+    "partition": DEALING | {SEED},
+}
 
 
 @dataclass(frozen=True)
@@ -103,12 +108,8 @@ class Study:
             data = given.get("data")
             tree = grid.divided(tree, "data", data if isinstance(data, list) else [data])
             rest = {name: value for name, value in given.items() if name != "data"}
-        for names, instead in (
-            (IMAGES, "train_features"),
-            ({"train_features", "test_features"}, "data"),
-            (DEALING | {SEED}, "partition"),
-        ):
-            if instead in given:
+        for name, names in INSTEAD.items():
+            if name in given:
                 tree = grid.without(tree, names)
         return Study(self.name, self.texts, self.shown, grid.replaced(tree, rest))
 
@@ -150,10 +151,8 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
 
 def vars_of(study: Study) -> dict[str, Any]:
     """A study as JSON, without its expanded cells."""
-    return {
-        "name": study.name, "texts": dict(study.texts), "shown": study.shown.chosen(),
-        "tree": study.tree,
-    }  # fmt: skip
+    own = {f.name: getattr(study, f.name) for f in fields(Study)}
+    return {**own, "shown": study.shown.chosen()}
 
 
 def asked_for(

@@ -73,13 +73,16 @@ def status(root: Path) -> dict[str, Any]:
         cell = {"name": one.name, "folder": str(place), "state": state}
         cells.append({**cell, "why": why if state == "failed" else None, "top1": top1})
     counts = Counter(one["state"] for one in cells)
-    done = counts["done"] == len(cells)
+    todo = [Path(one["folder"]).name for one in cells if one["state"] != "done"]
     return {
-        "folder": str(root), "study": results.study.name, "state": "done" if done else "unfinished",
-        "counts": dict(counts), "cells": cells,
-        "todo": [Path(one["folder"]).name for one in cells if one["state"] != "done"],
-        "continue": None if done else _continue(folder),
-    }  # fmt: skip
+        "folder": str(root),
+        "study": results.study.name,
+        "state": "unfinished" if todo else "done",
+        "counts": dict(counts),
+        "cells": cells,
+        "todo": todo,
+        "continue": _continue(folder) if todo else None,
+    }
 
 
 def print_status(found: dict[str, Any]) -> None:

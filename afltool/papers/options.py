@@ -11,15 +11,7 @@ from ..options.files import file_in
 from ..options.plot import SizeOptions
 from ..options.shards import Part, parse_part
 from ..values.parsed import Parsed, Written
-
-STATISTICS = ("mean±sd", "mean±se", "mean", "median", "max")
-MEASURED = (  # what `evaluate` measures of a head, and of a deep one after every layer
-    "top1", "top5", "train_top1", "csr", "ifs", "dm", "train_csr", "train_ifs", "train_dm",
-)  # fmt: skip
-VALUES = (
-    *MEASURED, "seconds", "upload_bytes", "download_bytes", "file_bytes", "exchanges", "density",
-    "n",
-)  # fmt: skip
+from .figures import STATISTICS, VALUES
 
 
 @dataclass(frozen=True)
@@ -156,10 +148,10 @@ class TableOptions(Options):
     )
     _value = "figures, separated by commas"
     value: Words | None = option(
-        None, _value, unset="the study's, else top1", examples=VALUES, parse=parse_figures
+        None, _value, unset="the study's, else top1", examples=tuple(VALUES), parse=parse_figures
     )
     stat: str | None = option(
-        None, "statistic over seeds", choices=STATISTICS, unset="the study's, else mean±sd"
+        None, "statistic over seeds", choices=tuple(STATISTICS), unset="the study's, else mean±sd"
     )
     _layers = "numbers of layers to show, such as 5,10,20, of heads evaluated after each round"
     layers: Layers | None = option(
@@ -194,7 +186,7 @@ class PictureOptions(SizeOptions):
         examples=("alpha", "layers"),
         parse=parse_names,
     )
-    y: str = option("top1", "a figure", examples=VALUES)
+    y: str = option("top1", "a figure", examples=tuple(VALUES))
     _by = "options that tell the lines apart"
     by: Words | None = option(
         None, _by, unset="head, and what differs within a head", parse=parse_names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -77,9 +78,8 @@ def tests(made: Crosstab, name: str, heads: Heads) -> list[str]:
     if len(rows) < 2:
         raise UsageError("--test compares every row with the first; the table has one row")
     first, lines = rows[0], []
-    ask: dict[str, Callable[[list[Pair]], tuple[str, float | str]]] = {
-        "chi2": _chi2, "t": _paired_t, "mcnemar": lambda pairs: _mcnemar(pairs, heads),
-    }  # fmt: skip
+    ask: dict[str, Callable[[list[Pair]], tuple[str, float | str]]]
+    ask = {"chi2": _chi2, "t": _paired_t, "mcnemar": partial(_mcnemar, heads)}
     for column in made.columns:
         if column[0] != "top1":
             raise UsageError("--test compares top1")
@@ -163,7 +163,7 @@ def _paired_t(pairs: list[Pair]) -> tuple[str, float | str]:
     return words, float(ttest_rel(x, y).pvalue)
 
 
-def _mcnemar(pairs: list[Pair], heads: Heads) -> tuple[str, float | str]:
+def _mcnemar(heads: Heads, pairs: list[Pair]) -> tuple[str, float | str]:
     """McNemar's exact test of two heads; of several seeds a bootstrap of rows and seeds."""
     words = "McNemar"
     if not pairs:

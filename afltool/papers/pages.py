@@ -22,7 +22,8 @@ from ..inputs import distinct_files
 from ..values.escaping import shown
 from . import records as found_by
 from .cells import line
-from .crosstab import UNITS, Crosstab, Entry, Record, digits_of, stat_words, statistic
+from .crosstab import Crosstab, Entry, Record, statistic
+from .figures import FIGURES, STATISTICS
 from .layout import StudyFolder
 from .options import TableOptions, names_of, numbers_of, parse_figures
 from .plots import lines_of, series_of, words
@@ -107,7 +108,7 @@ def _crosstab(made: Crosstab) -> str:
         lines.append(f'<tr class="{kind}">{"".join(cells)}</tr>')
     notes = "".join(f"<li>{text(note)}</li>" for note in made.notes)
     notes = f'<ul class="notes">{notes}</ul>' if notes else ""
-    return f"<h2>{text(made.title)}</h2>{_table(names, lines, stat_words(made.stat))}{notes}"
+    return f"<h2>{text(made.title)}</h2>{_table(names, lines, STATISTICS[made.stat])}{notes}"
 
 
 def _table(names: Sequence[str], lines: Iterable[str], caption: str) -> str:
@@ -139,9 +140,9 @@ def _rows(one: Record) -> Iterator[tuple[str, ...]]:
     setting = ", ".join(f"{k.replace('_', '-')} = {v}" for k, v in rest.items())
     start = (one.axes["head"], one.axes["data"], setting)
     for figure, value in one.figures.items():
-        unit, factor, digits = UNITS[figure]
-        spread = f" ± {one.spread * factor:.2f}" if one.spread is not None else ""
-        yield (*start, unit, f"{digits_of(value * factor, digits)}{spread}")
+        its = FIGURES[figure]
+        spread = f" ± {one.spread * its.factor:.2f}" if one.spread is not None else ""
+        yield (*start, its.label, f"{its.text(value)}{spread}")
     if one.hole:
         yield (*start, "", one.hole)
 
@@ -155,10 +156,10 @@ def _pictures(results: Results, shown: TableOptions) -> list[str]:
     names = [*names_of(shown.columns), *names_of(shown.rows), *found_by.varied(results.study)]
     drawn = []
     for x in [*(one for one in dict.fromkeys(names) if one != "head"), "upload_bytes"]:
-        if x not in UNITS and len(_numbers(found, x)) < 2:
+        if x not in FIGURES and len(_numbers(found, x)) < 2:
             continue
-        there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
-        series = series_of(there, x, "top1", ["head"] if x in UNITS else lines_of(there, x))
+        there = [one for one in found if x in FIGURES or one.axes.get(x) is not None]
+        series = series_of(there, x, "top1", ["head"] if x in FIGURES else lines_of(there, x))
         if any(one.x for one in series) and len(series) <= 12:
             drawn.append(_picture(f"top-1 against {words(x)}", _svg(series, x)))
     return [f'<h2>Pictures</h2><div class="pictures">{"".join(drawn)}</div>'] if drawn else []

@@ -12,7 +12,8 @@ from ..show.lines import Name
 from ..show.picture import check_picture
 from . import records as found_by
 from .cells import SEEDS
-from .crosstab import UNITS, Entry, Record, statistic
+from .crosstab import Entry, Record, statistic
+from .figures import FIGURES
 from .layout import StudyFolder
 from .options import PictureOptions, TableOptions, names_of, numbers_of
 from .results import results_of
@@ -33,7 +34,7 @@ def study_picture(
         layers = range(1000)
     found = found_by.chosen(found_by.records(results, layers), o.where)
     x = o.x.words[0]
-    there = [one for one in found if x in UNITS or one.axes.get(x) is not None]
+    there = [one for one in found if x in FIGURES or one.axes.get(x) is not None]
     by = names_of(o.by) or lines_of(there, x)
     series = series_of(there or found, x, o.y, by)
     return plot_series(series, words(x), o.y, out, overwrite, o)
@@ -76,7 +77,7 @@ def _cells_by_name(root: Path, paths: Sequence[Path]) -> dict[Name, list[Path]]:
 
 def words(name: str) -> str:
     """An option or a figure as people call it."""
-    return UNITS[name][0] if name in UNITS else name.replace("_", "-")
+    return FIGURES[name].label if name in FIGURES else name.replace("_", "-")
 
 
 def lines_of(found: Sequence[Record], x: str) -> list[str]:
@@ -97,9 +98,9 @@ def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> lis
     ``x`` may be a figure: a point is then at its mean over seeds. Cells without a result are left
     out.
     """
-    if y not in UNITS:
-        raise UsageError(f"--y is of {', '.join(UNITS)}; found {y!r}")
-    figure = x in UNITS
+    if y not in FIGURES:
+        raise UsageError(f"--y is of {', '.join(FIGURES)}; found {y!r}")
+    figure = x in FIGURES
     if not figure and not any(x in one.axes for one in found):
         raise UsageError(f"no cell has the option {x.replace('_', '-')!r}, and it is no figure")
     groups: dict[tuple[Any, ...], list[Record]] = {}
@@ -114,7 +115,7 @@ def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> lis
         middle, spread = statistic(Entry([one.figures[y] for one in alike]), "mean±sd")
         at = alike[0].axes.get(x)
         if figure:
-            at = UNITS[x][1] * statistic(Entry([one.figures[x] for one in alike]), "mean")[0]
+            at = FIGURES[x].factor * statistic(Entry([one.figures[x] for one in alike]), "mean")[0]
         lines.setdefault(line, []).append((at, middle, spread))
     return [_series(line, points) for line, points in lines.items()]
 
@@ -122,8 +123,7 @@ def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> lis
 def _series(line: tuple[str, ...], points: list[tuple[Any, float, float | None]]) -> Series:
     if all(isinstance(x, (int, float)) for x, _, _ in points):
         points = sorted(points, key=lambda point: point[0])
-    return Series(line, [x for x, _, _ in points], [y for _, y, _ in points],
-                  [spread for _, _, spread in points])  # fmt: skip
+    return Series(line, *map(list, zip(*points, strict=True)))
 
 
 def _line(one: Record, by: Sequence[str]) -> Name:

@@ -14,7 +14,8 @@ from typing import Any
 
 from ..errors import UsageError
 from ..files.columns import read_columns
-from .crosstab import UNITS, Record, plain
+from .crosstab import Record, plain
+from .figures import FIGURES
 
 TABLE = Path(__file__).with_name("published.csv")
 COLUMNS = ("paper", "table", "data", "head", "options", "figure", "value", "spread")
@@ -47,7 +48,7 @@ def published(name: str) -> list[Record]:
 
 def _record(one: dict[str, str]) -> Record:
     axes = {"data": one["data"], **dict(_options(one["options"])), "head": one["head"]}
-    factor = UNITS[one["figure"]][1]
+    factor = FIGURES[one["figure"]].factor
     try:
         figures = {one["figure"]: float(one["value"]) / factor}
     except ValueError:  # such as "<5"

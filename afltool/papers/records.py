@@ -13,7 +13,8 @@ from .axes import axes_of
 from .cells import OF_PARTITION, SEED, SEEDS, Cell
 from .crosstab import Record
 from .description import Study, option_names
-from .options import MEASURED, VALUES, Pair, parse_names
+from .figures import MEASURED, VALUES
+from .options import Pair, parse_names
 from .results import Result, Results, varying
 from .times import own_seconds
 

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..options.plot import AS_NEEDED, SizeOptions
 from ..show.lines import Look, Name, logarithmic, looks, named_below
 from ..show.picture import figure, plain, width_of
-from .crosstab import UNITS
+from .figures import FIGURES
 
 FEW = 8  # values that are all named below the axis
 
@@ -54,7 +54,7 @@ def plot_series(
         for one, style in zip(series, styles, strict=True):
             _line(axes, one, places, style, y)
         _x_axis(axes, places, x_name, wide)
-        axes.set_ylabel(UNITS[y][0])
+        axes.set_ylabel(FIGURES[y].label)
         if len(series) > 1:
             named_below(drawn, entries)
     return path
@@ -73,12 +73,10 @@ def _are_numbers(values: Iterable[Any]) -> bool:
 
 
 def _line(axes: Any, one: Series, places: Mapping[Any, float], style: Look, y: str) -> None:
-    factor = UNITS[y][1]
+    factor = FIGURES[y].factor
+    across, up = [places[x] for x in one.x], [factor * value for value in one.y]
     bars = [0.0 if s is None else factor * s for s in one.spread]
-    axes.errorbar(
-        [places[x] for x in one.x], [factor * value for value in one.y],
-        yerr=bars if any(bars) else None, capsize=2, **style,
-    )  # fmt: skip
+    axes.errorbar(across, up, yerr=bars if any(bars) else None, capsize=2, **style)
 
 
 def _x_axis(axes: Any, places: Mapping[Any, float], x_name: str, wide: float) -> None:
@@ -86,7 +84,7 @@ def _x_axis(axes: Any, places: Mapping[Any, float], x_name: str, wide: float) ->
     axes.set_xlabel(plain(x_name))
     if by_factors := numbers and spans_factors(at):
         logarithmic(axes)
-    if numbers and (len(places) > FEW or x_name in {name for name, _, _ in UNITS.values()}):
+    if numbers and (len(places) > FEW or x_name in {one.label for one in FIGURES.values()}):
         return
     from matplotlib.ticker import NullLocator
 

@@ -18,10 +18,18 @@ class BaselineOptions(Options):
         None, "a paper's settings; options given beside it win", choices=("afl", "deepafl")
     )
     threads: int | None = option(
-        None, "clients trained at the same time", at_least=1, at_most=4096, unset="one per core",
+        None,
+        "clients trained at the same time",
+        at_least=1,
+        at_most=4096,
+        unset="one per core",
         in_result=False,
-    )  # fmt: skip
+    )
     stack: int | None = option(
-        None, "clients trained in one product by each thread", at_least=1, at_most=4096,
-        unset="as many as a cache of 1 MB holds, at most 16", in_result=False,
-    )  # fmt: skip
+        None,
+        "clients trained in one product by each thread",
+        at_least=1,
+        at_most=4096,
+        unset="as many as a cache of 1 MB holds, at most 16",
+        in_result=False,
+    )

@@ -23,13 +23,18 @@ class Settings(Options):
 
     rounds: int = option(500, "rounds of communication R", at_least=1, at_most=MOST)
     lr: str | float = option(
-        0.05, "learning rate η of the clients; auto: chosen by the partition's held-out clients",
-        above=0, examples=("auto", "0.05"),
-    )  # fmt: skip
+        0.05,
+        "learning rate η of the clients; auto: chosen by the partition's held-out clients",
+        above=0,
+        examples=("auto", "0.05"),
+    )
     lr_rounds: int | None = option(
-        None, "rounds that --lr auto tries each rate for", at_least=1, at_most=MOST,
+        None,
+        "rounds that --lr auto tries each rate for",
+        at_least=1,
+        at_most=MOST,
         unset="a fifth of --rounds, at least 10",
-    )  # fmt: skip
+    )
     lr_decay: float = option(1.0, "factor of η from round to round", above=0, at_most=1)
     epochs: int = option(1, "local epochs of a round", at_least=1, at_most=MOST)
     batch_size: int = option(
@@ -61,9 +66,11 @@ class Settings(Options):
         1, "rounds from one measurement of the accuracy to the next", at_least=1, at_most=MOST
     )
     seed: int = option(
-        0, "seed of batches, participants, starts and generated features",
-        at_least=0, at_most=2**32 - 1,
-    )  # fmt: skip
+        0,
+        "seed of batches, participants, starts and generated features",
+        at_least=0,
+        at_most=2**32 - 1,
+    )
 
     def check(self) -> None:
         if self.layers == 1 and self.hidden is not None:

@@ -26,7 +26,7 @@ from ..files.checkpoints import load_checkpoint, save_checkpoint
 from ..files.features import Features, check_alike, open_features
 from ..files.heads import save_head
 from ..files.outputs import check_output
-from ..files.own_files import check_own, is_rates, is_rounds, is_summary
+from ..files.own_files import check_own, is_rounds, is_summary, of_json
 from ..files.partitions import partition_of
 from ..files.provenance import versions
 from ..files.recipes import recipe, up_to_date
@@ -54,7 +54,7 @@ CHECKPOINT, RATES = BaselineFolder.CHECKPOINT, BaselineFolder.RATES
 OWN = {
     BaselineFolder.SUMMARY: is_summary,
     BaselineFolder.ROUNDS: is_rounds,
-    BaselineFolder.RATES: is_rates,
+    BaselineFolder.RATES: of_json({"recipe": str, "rates": list}),
 }
 
 
@@ -133,13 +133,16 @@ class _Job:
         if self.settings.lr == "auto":
             rate, rates = self.rate(clients, held_out, top)
             chosen = replace(self.settings, lr=rate)
-        run = Run(
-            self.method, chosen, clients, test, held_out,
-            threads=self.threads, stack=self.options.stack,
-        )  # fmt: skip
+        run = self.begin(chosen, clients, test, held_out)
         facts = self.facts(run, top)
         self.train(run)
         self.write(run, {**facts, "rates_tried": rates})
+
+    def begin(
+        self, settings: Settings, clients: Clients, test: Measured | None, held_out: Measured | None
+    ) -> Run:
+        name, stack = self.method, self.options.stack
+        return Run(name, settings, clients, test, held_out, threads=self.threads, stack=stack)
 
     # ------------------------------------------------------------ rows
 
@@ -167,10 +170,7 @@ class _Job:
         known = _kept_rates(place, made_by)
 
         def begin(settings: Settings) -> Run:
-            return Run(
-                self.method, settings, clients, None, held_out,
-                threads=self.threads, stack=self.options.stack,
-            )  # fmt: skip
+            return self.begin(settings, clients, None, held_out)
 
         rates = candidates(top, clients.classes)
         with progress.task("learning rate", len(rates), "rates", len(known)) as task:
@@ -190,14 +190,14 @@ class _Job:
         """What is known before the first round, said on the way."""
         for note in run.method.notes():
             log.info("baseline: %s", note)
-        edge = stability(run.settings.rate(1), top, run.clients.classes)
-        if run.network.linear:
-            log.info(
-                "baseline: η λ_max / C = %g · %.4g / %d = %.3g%s", run.settings.rate(1), top,
-                run.clients.classes, edge,
-                "" if edge <= 2 else ", above 2: full gradient steps would oscillate",
-            )  # fmt: skip
-        return {"largest_curvature": top, "stability": edge if run.network.linear else None}
+        if not run.network.linear:
+            return {"largest_curvature": top, "stability": None}
+        rate, classes = run.settings.rate(1), run.clients.classes
+        edge = stability(rate, top, classes)
+        note = "" if edge <= 2 else ", above 2: full gradient steps would oscillate"
+        said = "baseline: η λ_max / C = %g · %.4g / %d = %.3g%s"
+        log.info(said, rate, top, classes, edge, note)
+        return {"largest_curvature": top, "stability": edge}
 
     def train(self, run: Run) -> None:
         place, made_by = self.out / CHECKPOINT, self.recipe()
