@@ -20,7 +20,7 @@ from torchvision.models.feature_extraction import create_feature_extractor
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
 from afltool.options.features import ExtractOptions
 from afltool.options.nodes import Node
-from afltool.sources.backbones import families, from_torchvision, sources
+from afltool.sources.backbones import families, from_torchvision
 from afltool.sources.backbones.families import preprocessing_for
 from afltool.sources.backbones.inference import (
     default_batch_size,
@@ -254,7 +254,7 @@ def fake(monkeypatch):
     """``fake(build)`` adds the family ``fake``, whose network is ``build()``, as one is added."""
 
     def added(build):
-        class Fake(sources.Source):
+        class Fake(families.Source):
             def __init__(self, name):
                 self.name = name
 

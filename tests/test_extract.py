@@ -29,7 +29,7 @@ from afltool.files.features import open_features
 from afltool.files.recipes import up_to_date
 from afltool.options.shards import Part, shard_of_job
 from afltool.sources.backbones.models import load_backbone
-from afltool.sources.extraction import answers
+from afltool.sources.extraction import store as stores
 from afltool.sources.extraction.decoding import Decoder
 from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
@@ -277,7 +277,7 @@ def test_a_batch_size_of_nothing_is_refused(images, tmp_path):
 def settle(folder):
     """Wait until no file in the folder was changed a moment ago."""
     newest = max(path.stat().st_ctime_ns for path in folder.rglob("*"))
-    time.sleep(max(0.0, (newest + answers.SETTLED_NS - time.time_ns()) / 1e9 + 0.05))
+    time.sleep(max(0.0, (newest + stores.SETTLED_NS - time.time_ns()) / 1e9 + 0.05))
 
 
 def test_the_second_answer_needs_no_pytorch(images, tmp_path):
@@ -333,8 +333,8 @@ def test_a_remembered_answer_is_of_the_same_weights_images_and_options(tmp_path,
 def test_files_changed_a_moment_ago_are_not_trusted(tmp_path):
     states = [["x.gz", [1, 2, 3, 4, 10**18]]]
     for begun, kept in ((10**18 + 10**9, False), (10**18 + 3 * 10**9, True)):
-        answers.remember(tmp_path, "key", {"stage": "s", "options": {}}, states, begun)
-        assert (answers.recall(tmp_path, "key") is not None) == kept
+        stores.remember(tmp_path, "key", {"stage": "s", "options": {}}, states, begun)
+        assert (stores.recall(tmp_path, "key") is not None) == kept
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"{}", b"\xff"])

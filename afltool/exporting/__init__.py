@@ -30,11 +30,9 @@ class Format(Protocol):
 
     def pack(self, model: Model) -> bytes:
         """The file."""
-        ...
 
     def run(self, data: bytes, model: Model, given: Array) -> dict[str, Array]:
         """What the packed file makes of a batch, by the names of `Model.outputs`."""
-        ...
 
 
 def format_of(path: Path) -> Format:

@@ -33,11 +33,9 @@ class Design(Protocol):
 
     def forward(self, V: F64) -> F64:
         """Φ̂ V (n, C) of V (D, C)."""
-        ...
 
     def backward(self, R: F64, total: F64) -> None:
         """total += Φ̂ᵀ R (D, C) of R (n, C)."""
-        ...
 
 
 class Buffers:

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from ...errors import InputError, UsageError
+from .families import State, sha256_of_file, triple, unknown_weights
 from .preprocessing import Preprocessing
-from .sources import State, sha256_of_file, triple, unknown_weights
 
 if TYPE_CHECKING:
     from torch import nn

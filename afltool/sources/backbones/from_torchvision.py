@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, UsageError
 from ...inputs import downloading
+from .families import State, sha256_of_file, triple, unknown_weights
 from .preprocessing import Preprocessing
-from .sources import State, sha256_of_file, triple, unknown_weights
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from ...errors import InputError, UsageError
 from ...inputs import meant
 from ...options.nodes import PENULTIMATE, STAGES, Node, one_plain_place
-from .families import source_of
+from .families import Source, sha256_of_file, source_of, unknown_weights
 from .nodes import check_features, cut_at, cut_classifier, refused
 from .slices import Slice
-from .sources import Source, sha256_of_file, unknown_weights
 from .weights_files import digest_of_state, load_state, read_state
 
 if TYPE_CHECKING:

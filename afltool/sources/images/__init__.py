@@ -17,7 +17,6 @@ from ...errors import InvalidDataError, UsageError
 from ...options.datasets import DATASETS, DatasetName, named
 from ...values.digest import file_state
 from .base import SPLITS, DatasetRequest, ImageDataset
-from .files import default_data_root
 
 MOST_CLASSES = 1_000_000  # in a class list
 
@@ -67,11 +66,9 @@ def open_dataset(
             raise UsageError(f"--{option}-column is for table:FILE; {spec} does not use it.")
     asked = DatasetRequest(
         spec,
-        found.name,
         path,
         split,
-        default_data_root() if data_root is None else Path(data_root),
-        None if data_root is None else Path(data_root),
+        data_root,
         None if classes is None else _checked_classes(classes),
         checksums,
         unlabelled,

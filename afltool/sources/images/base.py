@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidDataError, UsageError
 from ...values import names
+from .files import default_data_root
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,23 +26,25 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DatasetRequest:
-    """Which rows of which data set are asked for; see `datasets.open_dataset`.
+    """Which rows of which data set are asked for; see `open_dataset`.
 
-    ``name`` and ``path`` are the parts of ``spec``; ``given_root`` is None where nobody gave one.
-    ``unlabelled``: labels are not needed, and may be absent. The columns are those of a table.
+    ``path``: what stands behind the colon of ``spec``. ``classes``: those that the caller wants.
     """
 
     spec: str
-    name: str
     path: str
     split: str
-    root: Path
-    given_root: Path | None = None
-    classes: tuple[str, ...] | None = None
-    checksums: Mapping[str, str] | None = None
-    unlabelled: bool = False
-    path_column: str = "path"
-    label_column: str = "label"
+    data_root: Path | None
+    classes: tuple[str, ...] | None
+    checksums: Mapping[str, str] | None
+    unlabelled: bool
+    path_column: str
+    label_column: str
+
+    @property
+    def root(self) -> Path:
+        """Where downloaded data lie and go to."""
+        return self.data_root or default_data_root()
 
 
 class CorruptImageError(InvalidDataError):
@@ -68,11 +71,9 @@ class Pictures(Protocol):
 
     def load(self, i: int) -> Image:
         """The picture in mode RGB. Safe to call from several threads."""
-        ...
 
     def describe(self, i: int) -> str:
         """Where a person finds picture ``i``: a path, or ``row 17 of FILE``."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,21 +155,20 @@ class ImageDataset:
 
 
 def make_dataset(
-    name: str,
-    split: str,
+    asked: DatasetRequest,
     classes: Sequence[str],
     row_ids: NDArray[np.bytes_],
     labels: NDArray[np.integer[Any]],
     source: str,
     pictures: Pictures,
-    wanted: Sequence[str] | None = None,
 ) -> ImageDataset:
-    """Check and assemble a data set; ``wanted`` is the caller's class list, if there is one.
+    """Check and assemble a data set; ``source``: a digest of what it is read from.
 
     Raises:
         InvalidDataError: no rows, fewer than two classes, a label out of range, a class that is
-            not in ``wanted``.
+            not in ``asked.classes``.
     """
+    name, split = asked.spec, asked.split
     names.check_text("data set", name)
     for label in classes:
         names.check_text("class name", label)
@@ -182,9 +182,9 @@ def make_dataset(
             f"{name}: expected labels from 0 to {len(classes) - 1} ({len(classes)} classes), "
             f"found {numbers.min()} to {numbers.max()}."
         )
-    if wanted is not None:
-        numbers = relabel(name, numbers, classes, wanted)
-        classes = wanted
+    if asked.classes is not None:
+        numbers = relabel(name, numbers, classes, asked.classes)
+        classes = asked.classes
     if len(classes) < 2:
         raise InvalidDataError(
             f"{name}: expected at least two classes, found {len(classes)} ({', '.join(classes)}). "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import CorruptFileError, InputError, InvalidDataError
 from .base import DatasetRequest, ImageDataset, digest
-from .files import RawFile, fetch, files_below, stated_md5
+from .files import RawFile, fetch, files_below
 from .pixels import ArrayPictures, array_dataset
 
 #: Where the files lie below the data root; the key of the labels in them.
@@ -29,17 +29,15 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     """
     from torchvision import datasets
 
-    name, root, checksums = asked.name, asked.root, asked.checksums
+    name, root, checksums = asked.spec, asked.root, asked.checksums
     about: Any = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
     batches = about.train_list if asked.split == "train" else about.test_list
     published = {**dict(batches), about.meta["filename"]: about.meta["md5"]}
     folder = root / FOLDERS[name]
-    missing = [file for file in published if not (folder / file).is_file()]
-    if missing and checksums is None:
+    if checksums is None and (missing := _missing(folder, published)):
         what = f"{name}: expected {', '.join(missing)} in {folder}"
         fetch(about.url, root, about.filename, about.tgz_md5, what)
-        missing = [file for file in published if not (folder / file).is_file()]
-    if missing:
+    if missing := _missing(folder, published):
         raise InputError(
             f"{name}: expected {', '.join(published)} in {folder}, found no {missing[0]}."
         )
@@ -48,7 +46,7 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
         if checksums is None:
             raw.check(published[file], "published")
         else:
-            raw.check(stated_md5(checksums, raw.path), "stated by --checksums")
+            raw.check_stated(checksums)
     names = _entries(files[about.meta["filename"]], {about.meta["key"]: list})[0]
     read = [_cifar_batch(files[file], LABELS[name]) for file, _ in batches]
     parts = [(str(folder / file), len(y)) for (file, _), (_, y) in zip(batches, read, strict=True)]
@@ -59,6 +57,10 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
         np.concatenate([labels for _, labels in read]),
         digest(name, *(raw.sha256 for raw in files.values())),
     )
+
+
+def _missing(folder: Path, names: Iterable[str]) -> list[str]:
+    return [name for name in names if not (folder / name).is_file()]
 
 
 def _cifar_batch(file: RawFile, labels_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

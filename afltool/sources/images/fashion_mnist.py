@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...errors import CorruptFileError, InputError, InvalidDataError
 from .base import DatasetRequest, ImageDataset, digest
-from .files import DEBIAN_FASHION_MNIST, RawFile, fetch, files_below, stated_md5
+from .files import DEBIAN_FASHION_MNIST, RawFile, fetch, files_below
 from .pixels import ArrayPictures, array_dataset
 
 #: MD5 of Fashion-MNIST's files without gzip: Debian packs the same bytes itself, so its packed
@@ -23,8 +23,6 @@ FASHION_MNIST_MD5 = {
 }
 
 FOLDER = "FashionMNIST/raw"  # below the data root
-
-Checksums = Mapping[str, str] | None
 
 
 def open_rows(asked: DatasetRequest) -> ImageDataset:
@@ -77,10 +75,10 @@ def _plain_or_packed(path: Path) -> Path | None:
     return path if path.is_file() else packed if packed.is_file() else None
 
 
-def _checked_idx(path: Path, checksums: Checksums) -> RawFile:
+def _checked_idx(path: Path, checksums: Mapping[str, str] | None) -> RawFile:
     raw = RawFile.read(path)
     if checksums is not None:
-        raw.check(stated_md5(checksums, path), "stated by --checksums")
+        raw.check_stated(checksums)
         return raw.unpacked()
     content = raw.unpacked()
     content.check(FASHION_MNIST_MD5[path.name.removesuffix(".gz")], "published, unpacked")

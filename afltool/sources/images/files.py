@@ -97,18 +97,18 @@ class RawFile:
                 "meant to be others, state their MD5s with --checksums FILE."
             )
 
-
-def stated_md5(checksums: Mapping[str, str], path: Path) -> str:
-    """The caller's MD5 for ``path``: by the longest stated name that ends its path."""
-    names = ["/".join(path.parts[-n:]) for n in range(len(path.parts), 0, -1)]
-    stated = {name.removeprefix("./"): md5 for name, md5 in checksums.items()}
-    for name in names:
-        if name in stated:
-            return stated[name]
-    raise UsageError(
-        f"the given checksums have no line for {path.name}; they name {len(checksums)} file(s). "
-        f"Write them with md5sum in {path.parent}."
-    )
+    def check_stated(self, checksums: Mapping[str, str]) -> None:
+        """`check` against the caller's MD5: that of the longest name that ends the path."""
+        parts = self.path.parts
+        stated = {name.removeprefix("./"): md5 for name, md5 in checksums.items()}
+        names = ["/".join(parts[-n:]) for n in range(len(parts), 0, -1)]
+        name = next((name for name in names if name in stated), None)
+        if name is None:
+            raise UsageError(
+                f"the given checksums have no line for {self.path.name}; they name "
+                f"{len(checksums)} file(s). Write them with md5sum in {self.path.parent}."
+            )
+        self.check(stated[name], "stated by --checksums")
 
 
 def fetch(url: str, root: Path, archive: str, md5: str, what: str, unpack: bool = True) -> None:

@@ -35,33 +35,26 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
 
     Rows are sorted by the bytes of their relative POSIX path, so the order is the same everywhere.
     Names that start with a dot and files that are no images by their extension are passed over.
-    With ``wanted``, which fixes the classes and their order, a class may lack its folder. Without
-    labels these are all images below folder/SPLIT, at any depth, or below a folder that is not cut.
+    With ``asked.classes``, which fixes the classes and their order, a class may lack its folder.
+    Without labels these are all images below folder/SPLIT, at any depth, or below a folder that is
+    not cut.
     """
     if asked.unlabelled:
         return _unlabelled(asked)
-    name, split, wanted = asked.spec, asked.split, asked.classes
     folder = Path(asked.path)
-    root, prefix = (folder / split, f"{split}/")
+    root, prefix = (folder / asked.split, f"{asked.split}/")
     if not _is_cut(folder) and _has_folders(folder):
         root, prefix = _whole(asked), ""
-    classes = _subfolders(root, name)
-    if wanted is not None:
-        unknown = [label for label in classes if label not in set(wanted)]
-        if unknown:
-            raise InvalidDataError(
-                f"{root}: {len(unknown)} folder(s) are not in the given list of {len(wanted)} "
-                f"classes: {shorten(unknown)}. Add them to the list, or remove the folders."
-            )
+    classes = _subfolders(root, asked.spec)
     listings = [list_images(root / label, f"{prefix}{label}/") for label in classes]
     empty = [label for label, files in zip(classes, listings, strict=True) if not files]
-    if empty and wanted is None:
+    if empty and asked.classes is None:
         raise InvalidDataError(
             f"{root}: {len(empty)} of {len(classes)} class folders hold no images: "
             f"{shorten(empty)}. Images end in {' '.join(EXTENSIONS)}. Remove these folders, or "
             "name the classes with --classes FILE, which allows a class without images."
         )
-    return from_listings(name, split, classes, listings, folder, wanted)
+    return from_listings(asked, classes, listings, folder)
 
 
 def _unlabelled(asked: DatasetRequest) -> ImageDataset:
@@ -69,7 +62,7 @@ def _unlabelled(asked: DatasetRequest) -> ImageDataset:
     below, prefix = (folder, "")
     if _is_cut(folder):
         below, prefix = (folder / asked.split, f"{asked.split}/")
-    return from_files(asked.spec, asked.split, list_images(below, prefix), folder)
+    return from_files(asked, list_images(below, prefix), folder)
 
 
 def _is_cut(folder: Path) -> bool:
@@ -160,30 +153,25 @@ def list_images(folder: Path, prefix: str) -> list[Listed]:
 
 
 def from_listings(
-    name: str,
-    split: str,
-    classes: Sequence[str],
-    listings: Iterable[list[Listed]],
-    root: Path,
-    wanted: Sequence[str] | None,
+    asked: DatasetRequest, classes: Sequence[str], listings: Iterable[list[Listed]], root: Path
 ) -> ImageDataset:
     """A data set of the listed files; ``listings`` has one list per class."""
     rows = sorted((file, label) for label, files in enumerate(listings) for file in files)
     labels = np.array([label for _, label in rows], dtype=np.int64)
     source, pictures = _pictures([file for file, _ in rows], root)
-    return make_dataset(name, split, classes, pictures.paths, labels, source, pictures, wanted)
+    return make_dataset(asked, classes, pictures.paths, labels, source, pictures)
 
 
-def from_files(name: str, split: str, files: list[Listed], root: Path) -> ImageDataset:
+def from_files(asked: DatasetRequest, files: list[Listed], root: Path) -> ImageDataset:
     """A data set of the listed files without labels; `InvalidDataError` where there are none."""
     if not files:
         raise InvalidDataError(
-            f"{name}: expected images, found none. Images end in {' '.join(EXTENSIONS)}."
+            f"{asked.spec}: expected images, found none. Images end in {' '.join(EXTENSIONS)}."
         )
-    check_text("data set", name)
+    check_text("data set", asked.spec)
     source, pictures = _pictures(sorted(files), root)
-    places, sha = np.arange(len(files), dtype=np.int64), digest("unlabelled", split, source)
-    return ImageDataset(name, split, (), pictures.paths, None, sha, pictures, places)
+    places, sha = np.arange(len(files), dtype=np.int64), digest("unlabelled", asked.split, source)
+    return ImageDataset(asked.spec, asked.split, (), pictures.paths, None, sha, pictures, places)
 
 
 def _pictures(files: list[Listed], root: Path) -> tuple[str, FilePictures]:

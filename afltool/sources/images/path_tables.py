@@ -37,17 +37,17 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     paths = _filled(table, path, columns[path])
     chosen = _rows_of_split(table, columns, split)
     _check_paths(table, paths)
-    base = asked.given_root or table.parent
+    base = asked.data_root or table.parent
     if asked.unlabelled:
         files = [_stat(base, paths[i], table) for i in chosen]
-        return from_files(asked.spec, split, files, base)
+        return from_files(asked, files, base)
     labels = _filled(table, label, columns[label])
     classes = _class_names(labels)
     number = {label: i for i, label in enumerate(classes)}
     listings: list[list[Listed]] = [[] for _ in classes]
     for i in chosen:
         listings[number[labels[i]]].append(_stat(base, paths[i], table))
-    return from_listings(asked.spec, split, classes, listings, base, asked.classes)
+    return from_listings(asked, classes, listings, base)
 
 
 def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:

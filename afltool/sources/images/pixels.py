@@ -78,16 +78,10 @@ def array_dataset(
     labels: NDArray[np.integer[Any]],
     source: str,
 ) -> ImageDataset:
-    """Pixels in memory as a data set; row ids are padded numbers, such as ``train/00017``.
-
-    ``source``: a digest of what they were read from.
-    """
+    """Pixels in memory as a data set; row ids are padded numbers, such as ``train/00017``."""
     n = len(labels)
     ids = [f"{asked.split}/{i:0{len(str(n))}d}".encode() for i in range(n)]
-    return make_dataset(
-        asked.name, asked.split, classes, np.array(ids, np.bytes_), labels, source, pictures,
-        asked.classes,
-    )  # fmt: skip
+    return make_dataset(asked, classes, np.array(ids, np.bytes_), labels, source, pictures)
 
 
 def read_bytes(path: str) -> bytes:

@@ -43,7 +43,7 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
             f"{folder}: {len(empty)} of {len(wnids)} classes have no images in the split {split}: "
             f"{shorten(empty)}. Unpack {TINY_IMAGENET}.zip again."
         )
-    return from_listings("tiny-imagenet", split, wnids, listings, folder, asked.classes)
+    return from_listings(asked, wnids, listings, folder)
 
 
 def _unpack_tiny_imagenet(root: Path) -> None:
