@@ -55,8 +55,8 @@ class Federation:
         body = {
             "kind": "seal",
             "member": name,
-            "roster": self.roster.digest(),
-            "offers": offered.digest(),
+            "roster": self.roster.digest,
+            "offers": offered.digest,
             "header": header,
         }
         return self.me[name].sign(body)

@@ -273,7 +273,7 @@ def test_a_roster_comes_back_and_two_rounds_differ(tmp_path):
     members = Federation(tmp_path, 4).roster.members
     a, b = (new_roster(members) for _ in range(2))
     assert roster.load(roster.save(tmp_path / "r.json", a)) == a
-    assert a.digest() != b.digest()
+    assert a.digest != b.digest
     assert a.threshold == 3
 
 
@@ -562,7 +562,7 @@ def offers_from(tmp_path, federation, made):
 def test_altered_strange_and_double_offers_are_refused_by_name(tmp_path):
     federation, other = Federation(tmp_path, 3), Federation(tmp_path / "other", 3)
     made = list(federation.offers().by_member.values())
-    assert offers_from(tmp_path, federation, made).digest() == federation.offers().digest()
+    assert offers_from(tmp_path, federation, made).digest == federation.offers().digest
     with pytest.raises(CorruptFileError, match="not signed by 'site-1'"):
         offers_from(tmp_path, federation, [made[0], altered(made[1], mask_key="00" * 32), made[2]])
     with pytest.raises(MismatchError, match="'site-1' belongs to the roster"):

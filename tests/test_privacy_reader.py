@@ -50,7 +50,7 @@ def reader(one: Round) -> tuple[Offers, Request]:
 
 
 def answered(one: Round, name: str) -> bool:
-    rounds = one.folder / "keys" / f"{name}.rounds" / load(one.roster).digest()[:32]
+    rounds = one.folder / "keys" / f"{name}.rounds" / load(one.roster).digest[:32]
     return (rounds / "answered").exists()
 
 
@@ -70,7 +70,7 @@ def test_members_answer_only_what_the_server_has_signed(first, tmp_path, who):
         signature = Identity.new("server").sign(body).signature
     elif who == "the server, elsewhere":  # what it signed in another round
         first.new_roster(f"{tmp_path.name}.json", 3)
-        other = {**body, "roster": load(first.roster).digest()}
+        other = {**body, "roster": load(first.roster).digest}
         server = identity.load(first.server.with_suffix(".key"))
         signature = server.sign(other).signature
         first.roster, first.where = first.folder / "roster.json", first.folder / "round-roster.json"
@@ -205,7 +205,7 @@ def test_a_step_that_was_killed_between_its_two_records_goes_on(first, tmp_path)
     options["mask"] = (first.where / "offers",)
     sent = afltool.local_stats(fewer, first.head, tmp_path / "out", **options)
     before = sent.read_bytes()
-    rounds = first.folder / "keys" / f"{name}.rounds" / load(first.roster).digest()[:32]
+    rounds = first.folder / "keys" / f"{name}.rounds" / load(first.roster).digest[:32]
     (rounds / "used").unlink()
     sent.unlink()
     assert afltool.local_stats(fewer, first.head, tmp_path / "out", **options) == sent
@@ -285,7 +285,7 @@ def test_the_ledger_tells_others_nothing(first, whole):
         ledger = first.folder / "keys" / f"{name}.rounds" / "masked"
         files = list(ledger.iterdir())
         assert files
-        rosters = {load(p).digest() for p in first.folder.glob("*.json") if p.is_file()}
+        rosters = {load(p).digest for p in first.folder.glob("*.json") if p.is_file()}
         for path in files:
             assert messages.SHA256(path.name)
             assert path.read_text() in rosters

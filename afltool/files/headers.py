@@ -43,19 +43,15 @@ class _Absent:
 ABSENT = _Absent()
 
 
+def described(words: str, test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """A predicate as a pattern, with the ``words`` in which a message says what was expected."""
+    test.__doc__ = words
+    return test
+
+
 def whole(value: Any) -> bool:
     """a whole number from 0 on"""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def at_least_one(value: Any) -> bool:
-    """a whole number from 1 on"""
-    return whole(value) and value >= 1
-
-
-def bits(value: Any) -> bool:
-    """a number of bits from 0 to 15"""
-    return whole(value) and value <= 15
 
 
 def size(value: Any) -> bool:
@@ -64,16 +60,15 @@ def size(value: Any) -> bool:
     return number and 0 <= value < math.inf
 
 
-def number_format(value: Any) -> bool:
-    """int16 or float32"""
-    return isinstance(value, str) and value in FEATURE_TYPES
-
-
 def different_texts(value: Any) -> bool:
     """a list of different texts"""
     texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
     return texts and len(set(value)) == len(value)
 
+
+at_least_one = described("a whole number from 1 on", lambda v: whole(v) and v >= 1)
+bits = described("a number of bits from 0 to 15", lambda v: whole(v) and v <= 15)
+number_format = described("int16 or float32", lambda v: isinstance(v, str) and v in FEATURE_TYPES)
 
 SPACE = {"dim": at_least_one, "dtype": number_format, "fraction_bits": (bits, None)}
 ADDABLE_SPACE = {  # of statistics and heads, which may be made of other rows than feature files

@@ -17,6 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from ..files.headers import described
 from ..values.digest import canonical_json
 from . import messages as msg
 
@@ -26,20 +27,12 @@ SECRETS = {"sign": msg.hexadecimal(32), "agree": msg.hexadecimal(32)}
 SEALED_BYTES = len(canonical_json(dict.fromkeys(SECRETS, "00" * 32))) + 16  # and the tag
 
 
-def memory(value: Any) -> bool:
-    """a power of two from 2^14 to 2^18: 16 to 256 MiB"""
-    return type(value) is int and value in {1 << bits for bits in range(14, 19)}
-
-
-def eight(value: Any) -> bool:
-    """8, the block size"""
-    return type(value) is int and value == 8
-
-
-def passes(value: Any) -> bool:
-    """a whole number from 1 to 4"""
-    return type(value) is int and 1 <= value <= 4
-
+memory = described(
+    "a power of two from 2^14 to 2^18: 16 to 256 MiB",
+    lambda v: type(v) is int and v in {1 << bits for bits in range(14, 19)},
+)
+eight = described("8, the block size", lambda v: type(v) is int and v == 8)
+passes = described("a whole number from 1 to 4", lambda v: type(v) is int and 1 <= v <= 4)
 
 # A forged file may not ask for more: whoever opens it would wait, or run out of memory.
 PATTERN = {

@@ -27,12 +27,12 @@ Masked = dict[str, NDArray[np.uint64]]
 def pair_key(roster: Roster, mine: X25519PrivateKey, me: str, theirs: str, other: str) -> bytes:
     """The key of the mask of two members; both derive the same one."""
     names = sorted((me, other))
-    return derive(agree(mine, theirs, other), bytes.fromhex(roster.digest()), "pair", *names)
+    return derive(agree(mine, theirs, other), bytes.fromhex(roster.digest), "pair", *names)
 
 
 def self_key(roster: Roster, secret: bytes, name: str) -> bytes:
     """The key of a member's own mask."""
-    return derive(secret, bytes.fromhex(roster.digest()), "self", name)
+    return derive(secret, bytes.fromhex(roster.digest), "self", name)
 
 
 def flat(arrays: Mapping[str, NDArray[np.uint64]]) -> list[Words]:

@@ -19,6 +19,7 @@ from .. import inputs
 from ..errors import CorruptFileError, UsageError
 from ..files import headers
 from ..files.atomic import write_text
+from ..files.headers import described
 from ..values.digest import Digest, canonical_json
 from ..values.json_text import json_text
 
@@ -34,12 +35,9 @@ class Message:
     body: Body
     signature: str = ""
 
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the body."""
-        return self._digest
-
-    @cached_property
-    def _digest(self) -> str:
         return digest_of(self.body)
 
     def signed(self) -> bytes:
@@ -48,7 +46,7 @@ class Message:
         The digest, which is of the same text, is computed with it.
         """
         text = canonical_json(self.body)
-        vars(self)["_digest"] = _digest_of(text)  # the cached property: offers are long
+        vars(self)["digest"] = _digest_of(text)  # the cached property: offers are long
         return b"afltool message 1\n" + text.encode()
 
     def as_dict(self) -> dict[str, Any]:
@@ -67,23 +65,19 @@ def _digest_of(text: str) -> str:
 # ---------------------------------------------------------------- patterns of bodies
 
 
-def name(value: Any) -> bool:
-    """a name: 1 to 200 printable characters"""
-    return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
+name = described(
+    "a name: 1 to 200 printable characters",
+    lambda v: isinstance(v, str) and 0 < len(v) <= 200 and v.isprintable(),
+)
 
 
 def hexadecimal(size: int, most: int | None = None) -> Any:
     """A pattern for ``size`` bytes (up to ``most``) as lower-case hexadecimal digits."""
-
     digits = re.compile(rf"(?:[0-9a-f]{{2}}){{{size},{size if most is None else most}}}")
-
-    def check(value: Any) -> bool:
-        return isinstance(value, str) and digits.fullmatch(value) is not None
-
-    check.__doc__ = f"{size} bytes as {2 * size} hexadecimal digits"
+    words = f"{size} bytes as {2 * size} hexadecimal digits"
     if most is not None:
-        check.__doc__ = f"{size} to {most} bytes as hexadecimal digits"
-    return check
+        words = f"{size} to {most} bytes as hexadecimal digits"
+    return described(words, lambda v: isinstance(v, str) and digits.fullmatch(v) is not None)
 
 
 def real(value: Any) -> bool:
@@ -114,11 +108,7 @@ def without_reals(value: Any) -> Any:
     return real_text(value) if isinstance(value, float) else value
 
 
-def unsigned(value: Any) -> bool:
-    """empty, because nobody signs it"""
-    return isinstance(value, str) and not value
-
-
+unsigned = described("empty, because nobody signs it", lambda v: isinstance(v, str) and not v)
 SHA256 = hexadecimal(32)
 SIGNATURE = hexadecimal(64)
 SEALED = {"afltool": headers.whole, "body": dict, "signature": (SIGNATURE, unsigned)}

@@ -81,7 +81,7 @@ class Secrets:
 
 def commitment(roster: Roster, purpose: str, *about: object, secret: bytes) -> str:
     """SHA-256 commitment to 32 or 33 random bytes; it does not reveal them."""
-    said = canonical_json(["afltool commitment", roster.digest(), purpose, *about])
+    said = canonical_json(["afltool commitment", roster.digest, purpose, *about])
     return hashlib.sha256(said.encode() + b"\n" + secret).hexdigest()
 
 
@@ -106,7 +106,7 @@ def draw(roster: Roster, me: Identity) -> Secrets:
     body = {
         "kind": "offer",
         "member": me.name,
-        "roster": roster.digest(),
+        "roster": roster.digest,
         "mask_key": _public(X25519PrivateKey.from_private_bytes(mask)),
         "share_key": _public(ephemeral),
         "self_commitment": commitment(roster, "self-mask", me.name, secret=own),
@@ -121,7 +121,7 @@ def _public(key: X25519PrivateKey) -> str:
 
 def _between(roster: Roster, giver: str, holder: str) -> tuple[bytes, str, str, str]:
     """Salt and purpose of the key that a share is encrypted with."""
-    return bytes.fromhex(roster.digest()), "share", giver, holder
+    return bytes.fromhex(roster.digest), "share", giver, holder
 
 
 # ---------------------------------------------------------------- a set of offers
@@ -141,14 +141,11 @@ class Offers:
         roster.check_enough(found, roster.names(), "made an offer")
         return cls(roster, dict(sorted(found.items())))
 
+    @cached_property
     def digest(self) -> str:
         """A digest of the set: equal if two members mask with the same offers."""
-        return self._digest
-
-    @cached_property
-    def _digest(self) -> str:
-        each = {name: offer.digest() for name, offer in self.by_member.items()}
-        return msg.digest_of({"kind": "offers", "roster": self.roster.digest(), "offers": each})
+        each = {name: offer.digest for name, offer in self.by_member.items()}
+        return msg.digest_of({"kind": "offers", "roster": self.roster.digest, "offers": each})
 
     def mask_key(self, name: str) -> str:
         found: str = self.by_member[name].body["mask_key"]
@@ -244,7 +241,7 @@ class RoundFolder:
                 "another public file"
             )
         beside = rounds_of(me)
-        folder = beside / roster.digest()[:32]
+        folder = beside / roster.digest[:32]
         for private in (beside, folder):
             close_to_others(private)
         return cls(folder, roster, me)
@@ -267,7 +264,7 @@ class RoundFolder:
         path = self.folder / "secrets"
         if not path.exists():
             raise MismatchError(
-                f"{self.me.name!r} has made no offer for the roster {self.roster.digest()[:12]} "
+                f"{self.me.name!r} has made no offer for the roster {self.roster.digest[:12]} "
                 f"(there is no {path}): afltool mask offer comes first"
             )
         found = self.me.unlock(path, path.read_bytes(), "secrets")
@@ -284,7 +281,7 @@ class RoundFolder:
             path = self.folder / record
             if path.exists():
                 raise MismatchError(
-                    f"the round of the roster {self.roster.digest()[:12]} is over for "
+                    f"the round of the roster {self.roster.digest[:12]} is over for "
                     f"{self.me.name!r}, who has {what}: its secrets are deleted (recorded in "
                     f"{path}); another round needs a new roster"
                 )
@@ -299,7 +296,7 @@ class RoundFolder:
     def forget(self) -> None:
         """Give the round up, unless it is over: no step of it is possible from now on."""
         if not (self.folder / ANSWERED).exists():
-            self.once(FORGOTTEN, {"roster": self.roster.digest()}, "another round was given up")
+            self.once(FORGOTTEN, {"roster": self.roster.digest}, "another round was given up")
         self._delete()
 
     def close(self) -> None:
@@ -320,7 +317,7 @@ class RoundFolder:
         """Refuse unless this member has masked with these offers."""
         path = self.folder / "used"
         used = msg.parse(path) if path.exists() else {}
-        if used.get("offers") != offers.digest():
+        if used.get("offers") != offers.digest:
             raise MismatchError(
                 f"{self.me.name!r} has not masked anything with these offers"
                 + (f" but with others ({path})" if used else "")

@@ -61,7 +61,7 @@ class Protected(Protection):
         if o.roster is not None:
             roster = load_roster(o.roster)
             if not o.mask:  # masks are bound to the roster whose digest `mask offer` has shown
-                log.info("local-stats: the roster's digest is %s", roster.digest())
+                log.info("local-stats: the roster's digest is %s", roster.digest)
             roster.check_head(f"the head {head}", told)
             budget = roster.terms.noise_for(budget, bool(o.mask), o.roster)
             roster.terms.check_rows(rows.path, o.roster, rows.header)
@@ -148,12 +148,12 @@ class Protected(Protection):
         me = self.identity(made_by["options"]["clients"][0])
         options, inputs = dict(made_by["options"]), dict(made_by["inputs"])
         inputs["key"] = me.member.sign
-        inputs["roster"] = None if self.roster is None else self.roster.digest()
+        inputs["roster"] = None if self.roster is None else self.roster.digest
         if self.hides:
             inputs["features"] = self.mark(me, made_by)
         if self.offers is not None:
             made_by = {**made_by, "stage": "mask"}
-            inputs["offers"] = self.offers.digest()
+            inputs["offers"] = self.offers.digest
         if self.noise is not None:
             options["noise"] = [self.noise.epsilon, self.noise.delta, self.noise.clip]
         return {**made_by, "options": options, "inputs": inputs}
@@ -165,7 +165,7 @@ class Protected(Protection):
         changed; without a roster for each release.
         """
         release = self.release(me, made_by) if self.roster is None else None
-        about = [made_by, self.roster and self.roster.digest(), release and release.nonce.hex()]
+        about = [made_by, self.roster and self.roster.digest, release and release.nonce.hex()]
         return derive(me.private_key("recipe"), _sha(canonical_json(about)), "recipe").hex()
 
     def release(self, me: Identity, made_by: Mapping[str, Any]) -> Release | None:
@@ -177,8 +177,8 @@ class Protected(Protection):
             "algorithm": ALGORITHM,
             "recipe": made_by,
             "key": me.member.sign,
-            "roster": self.roster and self.roster.digest(),
-            "offers": self.offers and self.offers.digest(),
+            "roster": self.roster and self.roster.digest,
+            "offers": self.offers and self.offers.digest,
         }
         folder = rounds_of(me)
         if self.offers is not None:  # there it is deleted with the other secrets of the round
@@ -239,7 +239,7 @@ class Protected(Protection):
         arrays = masking.plain(offers.roster, me.name, statistics)
         masking.mask(offers, me.name, drawn, arrays)
         digest = masked_digest(statistics.phase, arrays)
-        used = {"offers": offers.digest(), "made_of": self.mark(me, made_by), "message": digest}
+        used = {"offers": offers.digest, "made_of": self.mark(me, made_by), "message": digest}
         folder = RoundFolder.of(offers.roster, me)
         Ledger.of(me).claim(content, folder, self.again)
         folder.once(
@@ -251,7 +251,7 @@ class Protected(Protection):
         )
         header = statistics_header(_hidden(statistics), self.recipe(made_by), digest)
         header["provenance"] = {"afltool": __version__}
-        return save_masked(path, sealing(me, offers.roster, offers.digest())(header), arrays)
+        return save_masked(path, sealing(me, offers.roster, offers.digest)(header), arrays)
 
 
 def _hidden(statistics: Statistics) -> Statistics:

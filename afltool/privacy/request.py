@@ -32,7 +32,7 @@ class Request:
         for name, seal in seals.items():
             where = f"the masked file of {name!r}"
             roster.check_message(where, seal)
-            if seal.body["offers"] != offers.digest():
+            if seal.body["offers"] != offers.digest:
                 raise MismatchError(
                     f"{where} was masked with another set of offers: all members must use the "
                     "same; give them the same folder of offers, and make a new round"
@@ -62,8 +62,8 @@ class Request:
         return {
             "kind": "request",
             "server": "" if server is None else server.name,
-            "roster": self.offers.roster.digest(),
-            "offers": self.offers.digest(),
+            "roster": self.offers.roster.digest,
+            "offers": self.offers.digest,
             "seals": [seal.as_dict() for seal in self.seals.values()],
         }
 
@@ -96,8 +96,8 @@ class Request:
 def check_round(where: str, body: Mapping[str, Any], offers: Offers) -> None:
     """Refuse a message that is for another roster, or for other offers."""
     for key, what, ours in (
-        ("roster", "roster", offers.roster.digest()),
-        ("offers", "set of offers", offers.digest()),
+        ("roster", "roster", offers.roster.digest),
+        ("offers", "set of offers", offers.digest),
     ):
         if body[key] != ours:
             raise MismatchError(

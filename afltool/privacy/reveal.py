@@ -96,8 +96,8 @@ def sealed(request: Request, me: Identity, shares: bytes) -> msg.Message:
         {
             "kind": "reveal",
             "member": me.name,
-            "roster": roster.digest(),
-            "offers": request.offers.digest(),
+            "roster": roster.digest,
+            "offers": request.offers.digest,
             "request": request.digest,
             "key": once.public_key().public_bytes_raw().hex(),
             "sealed": ChaCha20Poly1305(key).encrypt(NONCE, shares, None).hex(),
@@ -113,7 +113,7 @@ def _server(roster: Roster) -> Member:
 
 def _key(request: Request, member: str, secret: bytes) -> bytes:
     """The key of one answer: of this round, of this member, to this request."""
-    salt = bytes.fromhex(request.offers.roster.digest())
+    salt = bytes.fromhex(request.offers.roster.digest)
     return derive(secret, salt, "reveal", member, request.digest)
 
 

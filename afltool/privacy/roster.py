@@ -119,13 +119,10 @@ class Roster:
             **self.terms.as_dict(),
         }
 
+    @cached_property
     def digest(self) -> str:
         """The digest that members compare over another channel; it is in every message of the
         round."""
-        return self._digest
-
-    @cached_property
-    def _digest(self) -> str:
         return msg.digest_of(self.as_dict())
 
     def names(self) -> list[str]:
@@ -142,17 +139,17 @@ class Roster:
                 return member
         raise MismatchError(
             f"{where} is of {name!r}, who is not among the {len(self.members)} members of the "
-            f"roster {self.digest()[:12]}"
+            f"roster {self.digest[:12]}"
         )
 
     def check_message(self, where: str, message: msg.Message) -> msg.Message:
         """The message; refused unless it is for this round and signed by the member it names."""
         body = message.body
         member = self.member(body["member"], where)
-        if body["roster"] != self.digest():
+        if body["roster"] != self.digest:
             raise MismatchError(
                 f"{where} of {member.name!r} belongs to the roster {body['roster'][:12]}, not to "
-                f"{self.digest()[:12]}: it is of another round, or its maker holds another roster"
+                f"{self.digest[:12]}: it is of another round, or its maker holds another roster"
             )
         return member.check(where, message)
 

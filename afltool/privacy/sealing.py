@@ -39,7 +39,7 @@ def sealing(
         body = {
             "kind": "seal",
             "member": me.name,
-            "roster": None if roster is None else roster.digest(),
+            "roster": None if roster is None else roster.digest,
             "offers": offers,
             "header": header_digest(header),
         }
@@ -59,7 +59,7 @@ def check_seal(roster: Roster, path: Path, header: Mapping[str, Any]) -> msg.Mes
     roster.member(names[0], str(path))
     if "seal" not in header:
         raise MismatchError(
-            f"{where} is not signed: expected a seal for the roster {roster.digest()[:12]}; make "
+            f"{where} is not signed: expected a seal for the roster {roster.digest[:12]}; make "
             "it again with local-stats --sign KEY --roster FILE"
         )
     seal = msg.message_of(f"the seal of {where}", header["seal"], "seal", SEAL)

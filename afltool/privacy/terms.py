@@ -15,12 +15,7 @@ from . import messages as msg
 
 LOCAL, DISTRIBUTED = "local", "distributed"  # noise at each client, or shared under masks
 
-
-def mode(value: Any) -> bool:
-    """signed or masked"""
-    return value in MODES
-
-
+mode = headers.described("signed or masked", lambda v: v in MODES)
 BUDGET = {"epsilon": msg.real, "delta": msg.real, "clip": msg.real}
 PATTERN = {
     "protection": {"mode": mode, "noise": (BUDGET, None)},

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import CorruptFileError, naming
 from ..files import headers
+from ..files.headers import described, size, whole
 from ..values.statistics import Context
 from . import accountant
 from .differential import OFF, WIDE, Noise
@@ -21,35 +22,14 @@ MOST = 1 << 20  # members of a round
 SAME = 1e-6  # relative: an ε that was calibrated, and the one that its σ gives
 
 
-def form(value: Any) -> bool:
-    """local or distributed"""
-    return value in (LOCAL, DISTRIBUTED)
-
-
-def amount(value: Any) -> bool:
-    """a number from 1e-30 to 1e30"""
-    return headers.size(value) and 1e-30 <= value <= 1e30
-
-
-def budget(value: Any) -> bool:
-    """a number from 1e-30 on"""
-    return headers.size(value) and value >= 1e-30
-
-
-def share(value: Any) -> bool:
-    """a number above 0 and below 1"""
-    return headers.size(value) and 0 < value < 1
-
-
-def members(value: Any) -> bool:
-    """a whole number from 1 to 2^20"""
-    return headers.whole(value) and 1 <= value <= MOST
-
-
-def deviation(value: Any) -> bool:
-    """a standard deviation from 1e-150 to 2^48"""
-    return headers.size(value) and 1e-150 <= value <= LARGEST_SIGMA  # its square is no 0
-
+form = described("local or distributed", lambda v: v in (LOCAL, DISTRIBUTED))
+amount = described("a number from 1e-30 to 1e30", lambda v: size(v) and 1e-30 <= v <= 1e30)
+budget = described("a number from 1e-30 on", lambda v: size(v) and v >= 1e-30)
+share = described("a number above 0 and below 1", lambda v: size(v) and 0 < v < 1)
+members = described("a whole number from 1 to 2^20", lambda v: whole(v) and 1 <= v <= MOST)
+deviation = described(  # its square is no 0
+    "a standard deviation from 1e-150 to 2^48", lambda v: size(v) and 1e-150 <= v <= LARGEST_SIGMA
+)
 
 # Whoever writes a header may write any number there: of others the sums below would overflow, or
 # take for ever.
@@ -59,7 +39,7 @@ PATTERN = {
     "delta": share,
     "clip": amount,
     "members": members,
-    "colluding": (headers.whole, headers.ABSENT),
+    "colluding": (whole, headers.ABSENT),
     "sigma": {
         "gram": deviation,
         OFF: (deviation, headers.ABSENT),

@@ -116,7 +116,7 @@ def _terms(o: RosterOptions, head: Mapping[str, Any], header: Mapping[str, Any] 
 def _tell(roster: Roster) -> None:
     """What is agreed, and what that means for members."""
     n, t, terms = len(roster.members), roster.threshold, roster.terms
-    log.info("roster: %s; every member compares this digest over another channel", roster.digest())
+    log.info("roster: %s; every member compares this digest over another channel", roster.digest)
     log.info(
         "roster: statistics leave their members %s%s; %s",
         terms.mode,

@@ -29,7 +29,7 @@ def mask_offer(
     o = options
     agreed = load_roster(roster)
     agreed.terms.check_mode(True, "mask offer", agreed.path)
-    log.info("mask offer: the roster's digest is %s", agreed.digest())
+    log.info("mask offer: the roster's digest is %s", agreed.digest)
     paths = []
     for me in keys_in(o.key, passphrase(o.passphrase_file)):
         offer = RoundFolder.of(agreed, me).offer()
@@ -85,7 +85,7 @@ def mask_forget(roster: Path, options: MemberOptions) -> list[Path]:
         folder.forget()
         log.info(
             "mask forget: the round %s is over for %r; a masked file that was sent may still be in "
-            "the sum, if enough others answer", agreed.digest()[:12], me.name,
+            "the sum, if enough others answer", agreed.digest[:12], me.name,
         )  # fmt: skip
         folders.append(folder.folder)
     return folders
