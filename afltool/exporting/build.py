@@ -113,11 +113,7 @@ def _metadata(head: Head, header: Mapping[str, Any], given: dict[str, Any]) -> d
         outputs["probabilities"] = "(n, C) float64, softmax of the scores"
     return {
         "made_by": f"afltool {__version__}",
-        "head": {
-            "name": head.name,
-            "digest": header["digest"],
-            "options": header["options"],
-        },
+        "head": {"name": head.name, "digest": header["digest"], "options": header["options"]},
         "classes": list(header["classes"]),
         "space": space,
         "input": given,

@@ -21,7 +21,7 @@ from ..math.fixedpoint import LARGEST, FixedPoint, Rows, encode
 from ..sources.backbones.graph import as_extracted
 from ..sources.backbones.inference import infer
 from ..sources.extraction.network import Network
-from ..values.arrays import Array
+from ..values.arrays import F64, Array
 
 #: Largest difference of a score, relative to the largest score of its row: of heads whose products
 #: are float32, whose sums depend on their order in the last bits, and of all others.
@@ -93,7 +93,7 @@ def compare(head: Head, bits: int | None, x: Array, found: dict[str, Array], wha
     return Trial(len(x), tolerance, largest)
 
 
-def own_scores(head: Head, bits: int | None, x: Array) -> NDArray[np.float64]:
+def own_scores(head: Head, bits: int | None, x: Array) -> F64:
     """The head's scores of features (n, d); NaN for rows that afltool refuses."""
     out = np.full((len(x), head._bound()[1]), np.nan)
     for i in range(len(x)):

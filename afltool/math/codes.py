@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
-from ..values.arrays import F64
+from ..values.arrays import F64, I64
 from .fixedpoint import LARGEST, FixedPoint, Rows, check_finite, real
 
 Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
@@ -48,7 +48,7 @@ def even_thresholds(low: float, high: float, bucketing: str, buckets: int, dim: 
     return np.tile(low + (high - low) * shares, (dim, 1))
 
 
-def deal(digits: int, groups: int, group_size: int, seed: int) -> NDArray[np.int64]:
+def deal(digits: int, groups: int, group_size: int, seed: int) -> I64:
     """Which digits make up which code: (E, G) numbers below ``digits``.
 
     All digits are shuffled, as often as needed, and the first E·G are taken: if E·G is the number
@@ -70,7 +70,7 @@ class Coder:
     thresholds and how they count; ``radix`` k.
     """
 
-    features: NDArray[np.int64]
+    features: I64
     cuts: F64
     signs: tuple[int, ...]
     radix: int
@@ -97,7 +97,7 @@ class Coder:
         return out
 
 
-def coder(thresholds: F64, bucketing: str, buckets: int, dealt: NDArray[np.int64]) -> Coder:
+def coder(thresholds: F64, bucketing: str, buckets: int, dealt: I64) -> Coder:
     """A `Coder` from thresholds (d, T) and dealt digits (E, G); digit feature·L + l."""
     each = digits_per_feature(bucketing, buckets)
     feature, level = dealt // each, dealt % each
@@ -159,7 +159,7 @@ def grid(bits: int | None) -> F64:
     return edges
 
 
-def histogram(X: Rows) -> NDArray[np.int64]:
+def histogram(X: Rows) -> I64:
     """Counts (d, bins) of each feature on the grid; additive over rows.
 
     Raises `InvalidDataError` for real features that are not finite or beyond the grid.
@@ -188,7 +188,7 @@ def _check_range(values: NDArray[np.floating], largest: float) -> None:
         )
 
 
-def quantiles(counts: NDArray[np.int64], shares: F64, edges: F64) -> F64:
+def quantiles(counts: I64, shares: F64, edges: F64) -> F64:
     """Per-feature quantiles (d, T) on the grid from counts (d, bins).
 
     The smallest edge that at least the share q of the rows does not exceed: NumPy's quantile of

@@ -23,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix
 
+from ..values.arrays import F64, I64, Array
+
 Codes = NDArray[np.unsignedinteger[Any]]  # (E, n)
 Counts = NDArray[np.int64]
 
@@ -39,7 +41,7 @@ def pair_count(groups: int) -> int:
     return groups * (groups - 1) // 2
 
 
-def add_labels(codes: Codes, y: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+def add_labels(codes: Codes, y: I64, counts: I64) -> None:
     """counts[j, a, c] += rows of class c with code a in group j (ΦᵀY); counts (E, V, C)."""
     _, size, classes = counts.shape
     for row, total in zip(codes, counts, strict=True):
@@ -127,7 +129,7 @@ class _Histogram:
         # A histogram is of the rows of one call, which have codes in memory: fewer than 2^31.
         self._total = np.empty(0, dtype=np.int64 if torch is None else np.int32)
 
-    def __call__(self, key: NDArray[np.intp], codes: Codes, cells: int) -> NDArray[Any]:
+    def __call__(self, key: NDArray[np.intp], codes: Codes, cells: int) -> Array:
         """Rows for each group l and key + code, (groups l · cells,), valid until the next call.
 
         PyTorch's scatter is three times as fast as ``np.bincount``, and lets other threads work.
@@ -146,7 +148,7 @@ class _Histogram:
             self._count(places.ravel(), total)
         return total
 
-    def _count(self, places: NDArray[np.intp], total: NDArray[Any]) -> None:
+    def _count(self, places: NDArray[np.intp], total: Array) -> None:
         if self._ones is None:
             total += np.bincount(places, minlength=len(total))
         else:
@@ -154,7 +156,7 @@ class _Histogram:
             here.scatter_add_(0, at, self._ones[: len(places)])
 
 
-def _add_marginals(table: NDArray[Any], js: range, ls: range, size: int, counts: Counts) -> None:
+def _add_marginals(table: Array, js: range, ls: range, size: int, counts: Counts) -> None:
     """Counts of each group j from a histogram of several: sums over the codes of the others."""
     for place, j in enumerate(js):
         before, after = size**place, size ** (len(js) - place - 1)
@@ -169,7 +171,7 @@ def _add_marginals(table: NDArray[Any], js: range, ls: range, size: int, counts:
 # ---------------------------------------------------------------- hybrid: real features and codes
 
 
-def add_sums(codes: Codes, values: NDArray[Any], sums: NDArray[Any]) -> None:
+def add_sums(codes: Codes, values: Array, sums: Array) -> None:
     """sums[j, a−1] += sum of the rows with code a ≥ 1 in group j (Φᵀx); (E, V−1, d), in place.
 
     ``values`` (n, d), n·d additions a group: float64, or integers, whose sums of n rows must fit
@@ -210,7 +212,7 @@ def _rows_of(labels: Counts, pairs: Counts, j: int) -> Counts:
     return with_margins(labels, pairs, j).transpose(1, 0, 2).reshape(labels.shape[1], -1)
 
 
-def fill_lower(labels: Counts, pairs: Counts, out: NDArray[np.float64]) -> None:
+def fill_lower(labels: Counts, pairs: Counts, out: F64) -> None:
     """ΦᵀΦ into the lower triangle of ``out`` (D, D), which is 0; the upper one is not touched.
 
     ``labels`` (E, V, C) of `add_labels`; its sums over classes are the diagonal.
@@ -230,7 +232,7 @@ def density(labels: Counts, pairs: Counts) -> float:
     return float(found / (groups * size) ** 2)
 
 
-def quadratic(labels: Counts, pairs: Counts, W: NDArray[np.float64]) -> float:
+def quadratic(labels: Counts, pairs: Counts, W: F64) -> float:
     """tr(Wᵀ ΦᵀΦ W) for W (D, C), without the matrix."""
     groups, size, _ = labels.shape
     total = float((labels.sum(axis=2).reshape(-1, 1) * W**2).sum())

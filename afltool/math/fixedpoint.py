@@ -8,12 +8,12 @@ integers for every library, thread count and blocking; block results are added a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, NumericalError, Remedy
+from ..values.arrays import F64, Array
 
 LARGEST = 2**15 - 1  # −32768 is kept free: it marks a row that was never written
 EXACT_FLOAT64 = 2**53
@@ -38,18 +38,18 @@ class FixedPoint:
         return int(self.values.shape[1])
 
 
-Rows = FixedPoint | NDArray[np.float32] | NDArray[np.float64]
+Rows = FixedPoint | NDArray[np.float32] | F64
 
 
-def real(X: Rows) -> NDArray[np.float64]:
+def real(X: Rows) -> F64:
     """The rows as float64 (n, d), exactly."""
     return rows_as(X, "float64")
 
 
-def rows_as(X: Rows, kind: str) -> NDArray[Any]:
+def rows_as(X: Rows, kind: str) -> Array:
     """The rows as 'float32' or 'float64' (n, d); exact for fixed point, which has 16 bits."""
     if isinstance(X, FixedPoint):
-        scaled: NDArray[Any] = np.multiply(X.values, 2.0**-X.bits, dtype=kind)
+        scaled: Array = np.multiply(X.values, 2.0**-X.bits, dtype=kind)
         return scaled
     return np.asarray(X, dtype=kind)
 

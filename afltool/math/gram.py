@@ -7,14 +7,13 @@ rows they are exact integers, see `afltool.math.fixedpoint`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm, dsyrk, sgemm, ssyrk
 from scipy.sparse import csc_matrix
 
 from ..errors import InvalidDataError
+from ..values.arrays import F64, I64, Array
 from .fixedpoint import FixedPoint, Rows, check_int64, dim, exact_rows
 from .triangle import length, pack
 
@@ -53,8 +52,8 @@ class Products:
 
     @classmethod
     def over(
-        cls, blocks: Iterable[tuple[Rows, NDArray[np.int64]]], classes: int, intercept: bool = False
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        cls, blocks: Iterable[tuple[Rows, I64]], classes: int, intercept: bool = False
+    ) -> tuple[Array, Array]:
         """`result` of all blocks, of which there is at least one."""
         stream = iter(blocks)
         X, y = next(stream)
@@ -63,7 +62,7 @@ class Products:
             products.add(X, y)
         return products.result()
 
-    def add(self, X: Rows, y: NDArray[np.int64]) -> Products:
+    def add(self, X: Rows, y: I64) -> Products:
         """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""
         check_labels(y, self.classes)
         values = X.values if isinstance(X, FixedPoint) else X
@@ -75,7 +74,7 @@ class Products:
             self._add(values[start : start + step], y[start : start + step])
         return self
 
-    def result(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def result(self) -> tuple[Array, Array]:
         """gram as a packed triangle and cross (d, C); int64 for fixed point, else float64.
 
         They equal ``np.tril(X.T @ X)`` row by row and ``X.T @ np.eye(classes)[y]``, in units of
@@ -90,7 +89,7 @@ class Products:
     def _largest_step(self) -> int:
         return max(PIECE, BUFFER_BYTES // (8 * self._buffer.shape[1]))
 
-    def _add(self, values: NDArray[Any], y: NDArray[np.int64]) -> None:
+    def _add(self, values: Array, y: I64) -> None:
         n, d = values.shape
         if len(self._buffer) < n:
             self._buffer = np.empty((n, self._buffer.shape[1]))
@@ -112,14 +111,12 @@ class Products:
         self._room = exact_rows(LARGEST_ENTRY)
 
 
-def gram_and_cross(
-    X: Rows, y: NDArray[np.int64], classes: int
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def gram_and_cross(X: Rows, y: I64, classes: int) -> tuple[Array, Array]:
     """XᵀX as a packed triangle and XᵀY (d, C) of rows with labels, see `Products.result`."""
     return Products.like(X, classes).add(X, y).result()
 
 
-def real_gram(X: NDArray[Any]) -> NDArray[np.float64]:
+def real_gram(X: Array) -> F64:
     """XᵀX as a packed float64 triangle, the product itself in the type of X, float32 or float64.
 
     For features that are real numbers. A float32 product rounds within its block of rows; add the
@@ -132,13 +129,13 @@ def real_gram(X: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(pack(syrk(1.0, X.T, c=room, overwrite_c=1).T), dtype=np.float64)
 
 
-def real_cross(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+def real_cross(X: Array, y: I64, classes: int) -> F64:
     """XᵀY (d, C) of float32 or float64 rows, as float64; the sums as in `real_gram`."""
     check_labels(y, classes)
     return np.ascontiguousarray(_class_sums(X, y, classes).T, dtype=np.float64)
 
 
-def product(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
+def product(A: Array, B: Array) -> Array:
     """A B in C order, float32 or float64, by SciPy's BLAS, as the other products here.
 
     NumPy and SciPy each bring an OpenBLAS, whose waiting threads keep the processor busy. A product
@@ -149,18 +146,16 @@ def product(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
     (a, turned_a), (b, turned_b) = _fortran(B.T), _fortran(A.T)
     gemm = sgemm if A.dtype == np.float32 else dgemm
     room = np.empty((B.shape[1], len(A)), A.dtype, order="F")  # SciPy's own would be zeroed first
-    found: NDArray[Any] = gemm(
-        1.0, a, b, c=room, trans_a=turned_a, trans_b=turned_b, overwrite_c=1
-    ).T
+    found: Array = gemm(1.0, a, b, c=room, trans_a=turned_a, trans_b=turned_b, overwrite_c=1).T
     return found
 
 
-def _fortran(M: NDArray[Any]) -> tuple[NDArray[Any], int]:
+def _fortran(M: Array) -> tuple[Array, int]:
     """(M, 0), or (Mᵀ, 1) where BLAS would copy M."""
     return (M, 0) if M.flags.f_contiguous else (M.T, 1)
 
 
-def add_product(target: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
+def add_product(target: Array, A: Array, B: Array) -> None:
     """target += A Bᵀ in place, by one BLAS call: target (n, d), A (n, r), B (d, r), one type.
 
     A contiguous target is written where it lies; NumPy would make the product first and then add.
@@ -173,7 +168,7 @@ def add_product(target: NDArray[Any], A: NDArray[Any], B: NDArray[Any]) -> None:
         target[:] = found.T
 
 
-def check_labels(y: NDArray[np.int64], classes: int) -> None:
+def check_labels(y: I64, classes: int) -> None:
     """Raise `InvalidDataError` for a label outside 0 … classes−1."""
     bad = (y < 0) | (y >= classes)
     if bad.any():
@@ -184,7 +179,7 @@ def check_labels(y: NDArray[np.int64], classes: int) -> None:
         )
 
 
-def _class_sums(X: NDArray[Any], y: NDArray[np.int64], classes: int) -> NDArray[Any]:
+def _class_sums(X: Array, y: I64, classes: int) -> Array:
     """YᵀX (C, d): each row added to the sum of its class, n·d additions."""
     n = len(y)
     one_hot = csc_matrix((np.ones(n, X.dtype), y, np.arange(n + 1)), shape=(classes, n))

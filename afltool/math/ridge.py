@@ -9,14 +9,12 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from ..errors import Remedy, RidgeNeededError
-from ..values.arrays import F64
+from ..values.arrays import F64, Array
 from .triangle import unpack
 
 
@@ -205,7 +203,7 @@ def not_determined(c: Conditioning, rows: int) -> RidgeNeededError:
     )
 
 
-def gram_matrix(packed: NDArray[Any], bits: int | None) -> F64:
+def gram_matrix(packed: Array, bits: int | None) -> F64:
     """The gram matrix as float64 (d, d) from its triangle, scaled by 2^(−2 bits) (exactly)."""
     G: F64 = unpack(packed, np.float64)
     if bits is not None:
@@ -213,7 +211,7 @@ def gram_matrix(packed: NDArray[Any], bits: int | None) -> F64:
     return G
 
 
-def cross_matrix(cross: NDArray[Any], bits: int | None) -> F64:
+def cross_matrix(cross: Array, bits: int | None) -> F64:
     """The cross-correlation as float64 (d, C), scaled by 2^−bits (exactly)."""
     H: F64 = np.asarray(cross, dtype=np.float64)
     return H if bits is None else H * 2.0**-bits

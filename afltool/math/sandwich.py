@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.linalg import lapack
 
 from ..errors import NumericalError, Remedy
-from ..values.arrays import F64
+from ..values.arrays import F64, Array
 from .gram import product
 
 EPS = float(np.finfo(np.float64).eps)
@@ -35,7 +34,7 @@ class LowRank:
         """Ω W (d_F, C)."""
         return product(self.Z, W if self.U is None else product(self.U.T, W))
 
-    def astype(self, dtype: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    def astype(self, dtype: Any) -> tuple[Array, Array | None]:
         """Z and U as rows of a compute type take them."""
         return self.Z.astype(dtype), None if self.U is None else self.U.astype(dtype)
 

@@ -8,14 +8,12 @@ and losses to multiples of 2^−24, and the gradient Φ̂ᵀ(P̂ − Ŷ) is an e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from ..errors import NumericalError, Remedy
-from ..values.arrays import F64
+from ..values.arrays import F64, I64, Array
 from ..values.frozen import Once
 from .cholesky import cholesky_in_place
 from .designs import Design
@@ -75,9 +73,7 @@ def softmax_in_place(S: F64, unit: float = 1.0) -> tuple[F64, F64]:
     return S, (np.log(Z) + top)[:, 0]
 
 
-def residual_and_loss(
-    S: F64, y: NDArray[np.int64], smoothing: float = 0.0, unit: float = 1.0
-) -> tuple[F64, F64]:
+def residual_and_loss(S: F64, y: I64, smoothing: float = 0.0, unit: float = 1.0) -> tuple[F64, F64]:
     """softmax(S) − Y (n, C) and each row's loss −Σ_c Y_c log P_c (n,), both times ``unit``.
 
     Y is one-hot, or (1 − ε) one-hot + ε/C with ``smoothing`` ε. S, C-ordered, is overwritten.
@@ -94,8 +90,8 @@ def residual_and_loss(
 
 
 def gradients_and_losses(
-    blocks: Iterable[Iterable[tuple[Design, NDArray[np.int64]]]], V: F64, smoothing: float = 0.0
-) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    blocks: Iterable[Iterable[tuple[Design, I64]]], V: F64, smoothing: float = 0.0
+) -> Iterator[tuple[Array, Array]]:
     """Summands of Φᵀ(softmax(ΦV) − Y) (D, C) and of the loss (1,), without the penalty.
 
     For fixed-point rows int64 in units of 2^−(bits + 24) and 2^−24: one for as many rows as float64

@@ -10,9 +10,9 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
+from ..values.arrays import Array
 
 MIRRORED = 256  # columns that are mirrored together: they stay in the cache
 
@@ -36,7 +36,7 @@ def side(length_: int) -> int:
     return d
 
 
-def pack(G: NDArray[Any]) -> NDArray[Any]:
+def pack(G: Array) -> Array:
     """Lower triangle of G (d, d), row by row, as (d(d+1)/2,); the upper one is not looked at."""
     d = G.shape[0]
     out = np.empty(length(d), dtype=G.dtype)
@@ -47,14 +47,14 @@ def pack(G: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def unpack(t: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+def unpack(t: Array, dtype: Any = None) -> Array:
     """The symmetric matrix (d, d) whose lower triangle is ``t``; Fortran order, like LAPACK's."""
     G = unpack_transposed(t, dtype)
     _mirror_upper(G)
     return G
 
 
-def unpack_transposed(t: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+def unpack_transposed(t: Array, dtype: Any = None) -> Array:
     """The upper triangle of a new (d, d), the transpose of ``t``'s; below it are any numbers.
 
     For LAPACK, which reads one triangle: a third of the time of `unpack`.
@@ -68,7 +68,7 @@ def unpack_transposed(t: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
     return G
 
 
-def _mirror_upper(G: NDArray[Any]) -> None:
+def _mirror_upper(G: Array) -> None:
     """Copy the upper triangle of G onto its lower one, block by block."""
     d = G.shape[0]
     for a in range(0, d, MIRRORED):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..values.arrays import I64
 from ..values.digest import Digest
 
 
@@ -24,13 +25,13 @@ class Assignment:
     client: NDArray[np.int32]
     names: tuple[str, ...]
     held_out: NDArray[np.bool_]
-    effective_labels: NDArray[np.int64]
+    effective_labels: I64
 
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> I64:
         """Rows of each client (K,)."""
         return np.bincount(self.client, minlength=len(self.names))
 
-    def moved(self, order: NDArray[np.int64]) -> Assignment:
+    def moved(self, order: I64) -> Assignment:
         """The same for rows in another order: row i is number ``order[i]`` there."""
         client, labels = np.empty_like(self.client), np.empty_like(self.effective_labels)
         client[order], labels[order] = self.client, self.effective_labels
@@ -47,7 +48,7 @@ class Partition(Assignment):
     """
 
     row_ids: NDArray[np.bytes_]
-    labels: NDArray[np.int64]
+    labels: I64
     classes: tuple[str, ...]
     scheme: Mapping[str, Any]
 
@@ -62,7 +63,7 @@ class Partition(Assignment):
         return digest.json("held_out", np.flatnonzero(self.held_out).tolist()).hex()
 
 
-def rows_digest(sorted_ids: NDArray[np.bytes_], labels: NDArray[np.int64]) -> str:
+def rows_digest(sorted_ids: NDArray[np.bytes_], labels: I64) -> str:
     """SHA-256 of row ids in byte order and their labels: which rows, whatever the backbone."""
     ids = b"\n".join(sorted_ids.tolist())
     return Digest().text("row_ids", ids).array("labels", labels, "<i8").hex()

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, NumericalError
+from ..values.arrays import I64
 from ..values.statistics import Statistics
 from .identity import agree, derive
 from .offers import Offers, Secrets
@@ -115,7 +116,7 @@ def unmask(
     add_streams(streams, flat(total))
 
 
-def as_integers(total: Masked, most: int) -> tuple[dict[str, Any], NDArray[np.int64]]:
+def as_integers(total: Masked, most: int) -> tuple[dict[str, Any], I64]:
     """Arrays and class counts of an unmasked sum, int64.
 
     Refuses an entry beyond ``most``: sums of honest members stay within it, so some member broke

@@ -96,11 +96,7 @@ def _check_complete(roster: Roster, stay: int) -> None:
 
 
 def masked_total(
-    paths: Sequence[Path],
-    out: Path,
-    o: SummingOptions,
-    overwrite: bool,
-    complete: bool,
+    paths: Sequence[Path], out: Path, o: SummingOptions, overwrite: bool, complete: bool
 ) -> Path:
     """The request for the survivors of a round; with their reveals, the total."""
     assert o.roster is not None  # offers need it
@@ -157,11 +153,7 @@ def _check_alike(sealed: Mapping[str, _Sealed]) -> None:
 
 
 def _request(
-    where: Path,
-    offers: Offers,
-    sealed: Mapping[str, _Sealed],
-    server: Identity,
-    overwrite: bool,
+    where: Path, offers: Offers, sealed: Mapping[str, _Sealed], server: Identity, overwrite: bool
 ) -> Request:
     """The existing request, whose survivors are fixed, or a new one."""
     if overwrite or not where.exists():

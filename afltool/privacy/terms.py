@@ -123,10 +123,7 @@ class Terms:
         """Refuse a member's file whose noise is not that of the roster."""
         told = context.get("noise")
         found = told and {k: told.get(k) for k in ("form", *BUDGET)}
-        wanted = self.noise and {
-            "form": DISTRIBUTED if self.masked else LOCAL,
-            **vars(self.noise),
-        }
+        wanted = self.noise and {"form": DISTRIBUTED if self.masked else LOCAL, **vars(self.noise)}
         ours, theirs = {"noise": wanted}, {"noise": found}
         if wrong := difference(ours, theirs, f"in {whose}", f"in {where}"):
             raise MismatchError(f"{where} is not protected as the roster {whose} says: {wrong}")

@@ -33,10 +33,7 @@ class Panel:
 
 
 def plot_partitions(
-    panels: Sequence[Panel],
-    path: Path,
-    overwrite: bool = False,
-    size: SizeOptions = AS_NEEDED,
+    panels: Sequence[Panel], path: Path, overwrite: bool = False, size: SizeOptions = AS_NEEDED
 ) -> Path:
     """Draw rows by client and class of each partition, and below them rows per client.
 

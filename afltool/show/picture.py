@@ -70,11 +70,7 @@ def check_picture(path: Path, size: SizeOptions | None = None) -> None:
 
 @contextlib.contextmanager
 def figure(
-    path: Path,
-    width: float,
-    height: float,
-    overwrite: bool = False,
-    dpi: int | None = None,
+    path: Path, width: float, height: float, overwrite: bool = False, dpi: int | None = None
 ) -> Iterator[Figure]:
     """A figure to draw on, in inches; written to ``path`` when the block ends without an error.
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ...values.arrays import F64, I64
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Metrics:
     """Counts over scored rows: ``confusion`` int64 (C, C), rows are true classes, columns the
     predicted ones; ``top5_hits`` rows whose class is among the five highest scores."""
 
-    confusion: NDArray[np.int64]
+    confusion: I64
     top5_hits: int
 
     @property
@@ -31,7 +32,7 @@ class Metrics:
         """Share of rows whose class is among the five highest (1 with five classes or fewer)."""
         return self.top5_hits / self.n
 
-    def per_class(self) -> NDArray[np.float64]:
+    def per_class(self) -> F64:
         """For each class the share of its rows that are predicted right, (C,); NaN without rows."""
         rows = self.confusion.sum(axis=1)
         shares = np.full(len(rows), np.nan)
@@ -56,7 +57,7 @@ class Metrics:
         }
 
 
-def score_metrics(scores: NDArray[np.float64], y: NDArray[np.int64]) -> Metrics:
+def score_metrics(scores: F64, y: I64) -> Metrics:
     """Metrics of one block: scores (n, C) against labels (n,).
 
     >>> score_metrics(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1])).top1

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import UsageError
+from ...values.arrays import F64, I64, Array
 Weights = NDArray[np.float64]
 Of = Callable[["Scored", Weights], float]  # of rows, weighted
 BINS = 15  # of the expected calibration error
@@ -29,21 +31,17 @@ class Scored:
     requested figure needs them. ``positive``: the class that figures of one class are of.
     """
 
-    y: NDArray[np.int64]
-    predicted: NDArray[np.int64]
+    y: I64
+    predicted: I64
     classes: int
-    own: NDArray[np.float64] | None = None
-    confidence: NDArray[np.float64] | None = None
-    scores: NDArray[np.float64] | None = None
+    own: F64 | None = None
+    confidence: F64 | None = None
+    scores: F64 | None = None
     positive: int | None = None
 
     @classmethod
     def of(
-        cls,
-        scores: NDArray[np.float64],
-        y: NDArray[np.int64],
-        probabilities: NDArray[np.float64] | None = None,
-        keep_scores: bool = True,
+        cls, scores: F64, y: I64, probabilities: F64 | None = None, keep_scores: bool = True
     ) -> Scored:
         """Rows with scores (n, C); the first of equal highest scores is predicted."""
         rows, predicted = np.arange(len(y)), scores.argmax(axis=1)
@@ -67,14 +65,14 @@ class Scored:
         arrays = {name: column(name) for name in ("y", "predicted", "own", "confidence", "scores")}
         return cls(classes=parts[0].classes, **arrays)
 
-    def confusion(self, w: Weights) -> NDArray[np.float64]:
+    def confusion(self, w: Weights) -> F64:
         """Weight of the rows of each true class (row) and predicted class (column), (C, C)."""
         cells = self.y * self.classes + self.predicted
         found = np.bincount(cells, w, minlength=self.classes**2).astype(np.float64)
         return found.reshape(self.classes, self.classes)
 
     @cached_property
-    def margins(self) -> NDArray[np.float64]:
+    def margins(self) -> F64:
         """The margins that rank rows by each class, (C, n): scores; of two classes the
         difference."""
         if self.scores is None:
@@ -96,38 +94,38 @@ class Scored:
         return found
 
 
-def _shares(over: NDArray[Any], under: NDArray[Any]) -> NDArray[np.float64]:
+def _shares(over: Array, under: Array) -> F64:
     """over / under; NaN where ``under`` is 0."""
     found = np.full(len(under), np.nan)
     np.divide(over, under, out=found, where=under > 0)
     return found
 
 
-def _mean(values: NDArray[np.float64]) -> float:
+def _mean(values: F64) -> float:
     """The mean without NaN; NaN if all are NaN."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else float("nan")
 
 
-def _known(probability: NDArray[np.float64] | None) -> NDArray[np.float64]:
+def _known(probability: F64 | None) -> F64:
     if probability is None:
         raise ValueError("the head defines no probabilities")
     return probability
 
 
-def sensitivities(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
+def sensitivities(confusion: F64) -> F64:
     """TP / (TP + FN) of each class, (C,): the recall."""
     return _shares(np.diag(confusion), confusion.sum(axis=1))
 
 
-def specificities(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
+def specificities(confusion: F64) -> F64:
     """TN / (TN + FP) of each class, (C,): the recall of all other classes together."""
     others = confusion.sum() - confusion.sum(axis=1)
     false_positive = confusion.sum(axis=0) - np.diag(confusion)
     return _shares(others - false_positive, others)
 
 
-def f1_scores(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
+def f1_scores(confusion: F64) -> F64:
     """2 TP / (2 TP + FP + FN) of each class, (C,); NaN for a class that has no rows and is never
     predicted."""
     return _shares(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
@@ -143,7 +141,7 @@ def balanced_accuracy(rows: Scored, w: Weights) -> float:
     return _mean(sensitivities(rows.confusion(w)))
 
 
-def of_positive(each: Callable[[Scored, Weights], NDArray[np.float64]]) -> Of:
+def of_positive(each: Callable[[Scored, Weights], F64]) -> Of:
     """A figure of each class as that of the positive one; without a positive class the mean."""
 
     def figure(rows: Scored, w: Weights) -> float:
@@ -153,12 +151,12 @@ def of_positive(each: Callable[[Scored, Weights], NDArray[np.float64]]) -> Of:
     return figure
 
 
-def of_mean(each: Callable[[Scored, Weights], NDArray[np.float64]]) -> Of:
+def of_mean(each: Callable[[Scored, Weights], F64]) -> Of:
     """A figure of each class as the mean over classes (macro)."""
     return lambda rows, w: _mean(each(rows, w))
 
 
-def areas(rows: Scored, w: Weights) -> NDArray[np.float64]:
+def areas(rows: Scored, w: Weights) -> F64:
     """Area under the ROC curve of each class against the rest, (C,).
 
     The chance that a row of the class has a larger margin than one of the rest; equal margins
@@ -184,7 +182,7 @@ def log_loss(rows: Scored, w: Weights) -> float:
     return float(-(w * np.log(own)).sum() / w.sum())
 
 
-def reliability(rows: Scored, w: Weights) -> dict[str, NDArray[np.float64]]:
+def reliability(rows: Scored, w: Weights) -> dict[str, F64]:
     """Per bin of confidence ((0, 1] in `BINS` equal ones): its weight, confidence and accuracy.
 
     Guo et al., On Calibration of Modern Neural Networks, ICML 2017, section 2.
@@ -241,15 +239,15 @@ class Figure:
     mean: bool = False
 
 
-def _f1(rows: Scored, w: Weights) -> NDArray[np.float64]:
+def _f1(rows: Scored, w: Weights) -> F64:
     return f1_scores(rows.confusion(w))
 
 
-def _sensitivity(rows: Scored, w: Weights) -> NDArray[np.float64]:
+def _sensitivity(rows: Scored, w: Weights) -> F64:
     return sensitivities(rows.confusion(w))
 
 
-def _specificity(rows: Scored, w: Weights) -> NDArray[np.float64]:
+def _specificity(rows: Scored, w: Weights) -> F64:
     return specificities(rows.confusion(w))
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...values.arrays import I64
+
 Weights = NDArray[np.float64]
 
 
-def resampled(
-    rows: int, samples: int, seed: int, groups: NDArray[np.int64] | None = None
-) -> Iterator[Weights]:
+def resampled(rows: int, samples: int, seed: int, groups: I64 | None = None) -> Iterator[Weights]:
     """How often each row is in each of ``samples`` samples, float64 (n,).
 
     A sample draws n rows with replacement. With ``groups`` (n,) int64, numbered from 0, it draws

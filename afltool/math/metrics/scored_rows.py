@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...values.arrays import I64
 from .figures import Scored
 
 WRONG = ["row", "true", "predicted", "score", "score_of_true"]  # of a row that is wrong
@@ -28,12 +29,7 @@ class Kept:
         self.wrong: list[dict[str, Any]] = []
 
     def add(
-        self,
-        S: Numbers,
-        P: Numbers | None,
-        y: NDArray[np.int64],
-        ids: NDArray[np.bytes_],
-        classes: Sequence[str],
+        self, S: Numbers, P: Numbers | None, y: I64, ids: NDArray[np.bytes_], classes: Sequence[str]
     ) -> None:
         """Add a block: scores and, if the head has them, probabilities (n, C); labels and ids (n,).
 

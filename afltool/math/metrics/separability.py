@@ -6,12 +6,9 @@ sentence; docs/decisions/deepafl.md says how these sentences are read here.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from ...values.arrays import F64
+from ...values.arrays import F64, I64, Array
 
 MEASURES = ("csr", "ifs", "dm")
 
@@ -39,7 +36,7 @@ class Separability:
         """The number of features m."""
         return int(self.means.shape[1])
 
-    def add(self, X: NDArray[Any], y: NDArray[np.int64]) -> None:
+    def add(self, X: Array, y: I64) -> None:
         """Add rows X (n, m), float32 or float64, of the classes y (n,).
 
         Means and scatters of two parts are joined by Chan, Golub and LeVeque's formula ("Updating

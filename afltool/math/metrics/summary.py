@@ -8,18 +8,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...values.arrays import I64
 from .figures import FIGURES, Scored, Weights, areas, reliability, roc
 from .intervals import intervals, resampled
 
 
 def summary(
-    rows: Scored,
-    names: Sequence[str],
-    samples: int,
-    seed: int,
-    groups: NDArray[np.int64] | None = None,
+    rows: Scored, names: Sequence[str], samples: int, seed: int, groups: I64 | None = None
 ) -> dict[str, dict[str, float | None]]:
     """Value and ends of the 95 % interval of each figure; None if the rows do not determine it.
 

@@ -106,12 +106,7 @@ class TimmSource:
             )
         resize = int(height / own["crop_pct"])
         return Preprocessing(
-            "weights",
-            resize,
-            height,
-            triple(own["mean"]),
-            triple(own["std"]),
-            own["interpolation"],
+            "weights", resize, height, triple(own["mean"]), triple(own["std"]), own["interpolation"]
         )
 
     def versions(self) -> str:

@@ -66,11 +66,7 @@ def default_batch_size(device: str) -> int:
 
 
 def prepare_for_inference(
-    module: nn.Module,
-    device: str = "cpu",
-    *,
-    image_size: int = 224,
-    optimise: bool = True,
+    module: nn.Module, device: str = "cpu", *, image_size: int = 224, optimise: bool = True
 ) -> nn.Module:
     """``module`` frozen, on ``device``; with ``optimise`` channels-last and with folded batch norm.
 

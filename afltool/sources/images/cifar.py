@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CorruptFileError, InputError, InvalidDataError
+from ...values.arrays import I64
 from .base import DatasetRequest, ImageDataset, digest
 from .files import RawFile, fetch, files_below
 from .pixels import ArrayPictures, array_dataset
@@ -63,7 +64,7 @@ def _missing(folder: Path, names: Iterable[str]) -> list[str]:
     return [name for name in names if not (folder / name).is_file()]
 
 
-def _cifar_batch(file: RawFile, labels_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _cifar_batch(file: RawFile, labels_key: str) -> tuple[NDArray[np.uint8], I64]:
     """``(n, 32, 32, 3)`` pixels and ``(n,)`` labels of one batch file."""
     data, listed = _entries(file, {"data": np.ndarray, labels_key: list})
     labels = np.asarray(listed)

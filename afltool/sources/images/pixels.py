@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ... import inputs
 from ...errors import InputError
+from ...values.arrays import Array
 from .base import CorruptImageError, DatasetRequest, ImageDataset, make_dataset
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _from_16_bits(image: Image) -> Image:
     """v ↦ round(v / 257), so that 0 and 65535 become 0 and 255; Pillow's convert would clip."""
     from PIL import Image as pil
 
-    values: NDArray[Any] = np.asarray(image)
+    values: Array = np.asarray(image)
     if values.min() < 0 or values.max() > 65535:
         raise ValueError(
             f"integers from {values.min()} to {values.max()}, expected 0 to 65535; "
