@@ -148,7 +148,7 @@ def test_a_stolen_key_opens_no_round_that_is_over(fresh, tmp_path):
     reveals = fresh.reveal(fresh.sites, request)
     with pytest.raises(MismatchError, match="secrets are deleted"):
         stolen()
-    folder = tmp_path / "site-0.rounds" / roster.load(fresh.roster).digest()[:32]
+    folder = tmp_path / "site-0.rounds" / roster.load(fresh.roster).digest[:32]
     assert {p.name for p in folder.iterdir()} == {"offer", "used", "answered"}
     assert digest(fresh.aggregate(files, (reveals,))) == fresh.wanted(fresh.sites)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...values.arrays import F64, I64
+from .figures import sensitivities
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,7 @@ class Metrics:
 
     def per_class(self) -> F64:
         """For each class the share of its rows that are predicted right, (C,); NaN without rows."""
-        rows = self.confusion.sum(axis=1)
-        shares = np.full(len(rows), np.nan)
-        np.divide(np.diag(self.confusion), rows, out=shares, where=rows > 0)
-        return shares
+        return sensitivities(self.confusion)
 
     def __add__(self, other: Metrics) -> Metrics:
         return Metrics(self.confusion + other.confusion, self.top5_hits + other.top5_hits)

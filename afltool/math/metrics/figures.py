@@ -113,7 +113,7 @@ def _known(probability: F64 | None) -> F64:
     return probability
 
 
-def sensitivities(confusion: F64) -> F64:
+def sensitivities(confusion: Array) -> F64:
     """TP / (TP + FN) of each class, (C,): the recall."""
     return _shares(np.diag(confusion), confusion.sum(axis=1))
 
@@ -136,9 +136,9 @@ def accuracy(rows: Scored, w: Weights) -> float:
     return float(w[rows.y == rows.predicted].sum() / w.sum()) if w.any() else float("nan")
 
 
-def balanced_accuracy(rows: Scored, w: Weights) -> float:
-    """Mean of the sensitivities of the classes that have rows."""
-    return _mean(sensitivities(rows.confusion(w)))
+def counted(each: Callable[[F64], F64]) -> Callable[[Scored, Weights], F64]:
+    """A figure of each class that the confusion matrix gives."""
+    return lambda rows, w: each(rows.confusion(w))
 
 
 def of_positive(each: Callable[[Scored, Weights], F64]) -> Of:
@@ -239,22 +239,11 @@ class Figure:
     mean: bool = False
 
 
-def _f1(rows: Scored, w: Weights) -> F64:
-    return f1_scores(rows.confusion(w))
-
-
-def _sensitivity(rows: Scored, w: Weights) -> F64:
-    return sensitivities(rows.confusion(w))
-
-
-def _specificity(rows: Scored, w: Weights) -> F64:
-    return specificities(rows.confusion(w))
-
-
+_sensitivity, _specificity = counted(sensitivities), counted(specificities)
 FIGURES: dict[str, Figure] = {
     "accuracy": Figure(accuracy),
-    "balanced-accuracy": Figure(balanced_accuracy),
-    "f1": Figure(of_mean(_f1), mean=True),
+    "balanced-accuracy": Figure(of_mean(_sensitivity)),
+    "f1": Figure(of_mean(counted(f1_scores)), mean=True),
     "auc": Figure(of_positive(areas), "scores", one_class=True, mean=True),
     "sensitivity": Figure(of_positive(_sensitivity), one_class=True),
     "specificity": Figure(of_positive(_specificity), one_class=True),

@@ -23,7 +23,7 @@ State = Mapping[str, "Tensor"]
 
 
 class Source(Protocol):
-    """One architecture and the weights published for it."""
+    """One architecture and the weights published for it; it is asked only for those it knows."""
 
     name: str
 
@@ -53,13 +53,6 @@ class Source(Protocol):
 
     def versions(self) -> str:
         """The versions of the packages that a random initialisation depends on."""
-
-
-def unknown_weights(backbone: str, weights: str, names: list[str]) -> UsageError:
-    return UsageError(
-        f"{weights!r} is neither a file nor weights of {backbone}: known are default, random"
-        f"{''.join(f', {name}' for name in names)}."
-    )
 
 
 def sha256_of_file(path: Path) -> str:

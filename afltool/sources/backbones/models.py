@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError, UsageError
 from ...inputs import meant
 from ...options.nodes import PENULTIMATE, STAGES, Node, one_plain_place
-from .families import Source, sha256_of_file, source_of, unknown_weights
+from .families import Source, sha256_of_file, source_of
 from .nodes import check_features, cut_at, cut_classifier, refused
 from .slices import Slice
 from .weights_files import digest_of_state, load_state, read_state
@@ -128,18 +128,13 @@ def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
     return hashlib.sha256(what.encode()).hexdigest()
 
 
-def check_backbone(name: str, weights: str) -> None:
-    """Refuse a backbone or weights that do not exist; the network is not built.
+def kind_of_weights(source: Source, weights: str) -> str:
+    """``random``, ``published`` or ``file``.
 
     Raises:
-        UsageError: unknown names, or a package that they need is missing.
+        UsageError: weights that nobody has published.
         InputError: there is no such file of weights.
     """
-    kind_of_weights(source_of(name), weights)
-
-
-def kind_of_weights(source: Source, weights: str) -> str:
-    """``random``, ``published`` or ``file``."""
     if weights == "random":
         return "random"
     if source.knows(weights):
@@ -152,4 +147,7 @@ def kind_of_weights(source: Source, weights: str) -> str:
             f"expected weights of {source.name} in {path}: there is no such file; "
             f"{meant(path, 'check the path.')}"
         )
-    raise unknown_weights(source.name, weights, source.weight_names())
+    raise UsageError(
+        f"{weights!r} is neither a file nor weights of {source.name}: known are default, random"
+        f"{''.join(f', {name}' for name in source.weight_names())}."
+    )

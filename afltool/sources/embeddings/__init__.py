@@ -8,6 +8,7 @@ off. A format is one module and one line of ``READERS``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,4 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:  # noqa: B00
     )
     with readable(path):
         found = reader(path, keys)
-    return Embeddings(
-        found.shape, found.dtype, guarded(path, found.blocks), found.labels, found.row_ids
-    )
+    return replace(found, blocks=guarded(path, found.blocks))

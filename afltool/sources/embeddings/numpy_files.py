@@ -88,9 +88,10 @@ def open_npz(path: Path, keys: Keys) -> Embeddings:
         with archive.open(f"{key}.npy") as file:
             header = _header(file, key)
         _check_size(key, header, archive.getinfo(f"{key}.npy").file_size)
-        y = None if labels is None else _member(path, archive, labels)
-        ids = keys.ids(path, names)
-        row_ids = None if ids is None else _member(path, archive, ids)
+        y, row_ids = (
+            None if name is None else _member(path, archive, name)
+            for name in (labels, keys.ids(path, names))
+        )
     columns = header.fortran and len(header.shape) == 2
     if columns and header.size > MOST_COLUMNS:
         raise ValueError(

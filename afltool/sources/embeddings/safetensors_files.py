@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,13 +28,10 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
             if kind == "BF16":
                 raise InvalidDataError(f"{path}: {key} is in bf16; save it as float32 or float16")
             dtype = x[:1].dtype if len(shape) == 2 and shape[0] else np.dtype("f4")
-            if labels is not None:
-                check_label_bytes(path, labels, 8 * prod(file.get_slice(labels).get_shape()))
-            y = None if labels is None else file.get_tensor(labels)
-            ids = keys.ids(path, list(file.keys()))
-            if ids is not None:
-                check_label_bytes(path, ids, 8 * prod(file.get_slice(ids).get_shape()))
-            row_ids = None if ids is None else file.get_tensor(ids)
+            y, row_ids = (
+                None if name is None else _column(path, file, name)
+                for name in (labels, keys.ids(path, list(file.keys())))
+            )
     except SafetensorError as error:
         raise ValueError(str(error)) from error
 
@@ -44,3 +42,9 @@ def open_safetensors(path: Path, keys: Keys) -> Embeddings:
                 yield rows[part]
 
     return Embeddings(shape, dtype, blocks, y, row_ids)
+
+
+def _column(path: Path, file: Any, name: str) -> Array:
+    check_label_bytes(path, name, 8 * prod(file.get_slice(name).get_shape()))
+    found: Array = file.get_tensor(name)
+    return found

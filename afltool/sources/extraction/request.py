@@ -99,12 +99,13 @@ class Asked:
         ``here``: the data set and the device are on this machine, so they are checked, too.
         """
         from ...options.datasets import check_dataset_name
+        from ..backbones.families import source_of
         from ..backbones.inference import resolve_device
-        from ..backbones.models import check_backbone, load_backbone
+        from ..backbones.models import kind_of_weights, load_backbone
 
         o = self.given
         check_dataset_name(o.data)
-        check_backbone(o.backbone, o.weights)
+        kind_of_weights(source_of(o.backbone), o.weights)
         side = o.seen.inner(self.preprocessing().crop)
         if o.nodes:  # whether the network has these nodes is only known once it is built
             load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
