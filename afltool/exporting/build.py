@@ -82,9 +82,8 @@ def outputs_of(head: Head) -> tuple[str, ...]:
 def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: int) -> Network:
     """The network that makes the head's features, on the CPU; its whole space is compared.
 
-    Raises:
-        UsageError: the features were imported, or made in an arithmetic that a graph has not.
-        MismatchError: the network that is built makes another space; the field is named.
+    Raises `UsageError`: the features were imported, or made in an arithmetic that a graph has not;
+    `MismatchError`: the network that is built makes another space; the field is named.
     """
     space = header["space"]
     if space["preprocessing"] is None:

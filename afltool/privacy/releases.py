@@ -38,8 +38,7 @@ class Release:
         The record lies below ``folder``, and is on the disk before the number is used. Its name and
         its bytes tell nothing without the private key.
 
-        Raises:
-            CorruptFileError: a record that is damaged, or of another release or key.
+        Raises `CorruptFileError`: a record that is damaged, or of another release or key.
         """
         text = canonical_json(context)
         name = derive(me.private_key(WHAT), text.encode(), "name").hex()[:32]

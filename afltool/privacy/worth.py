@@ -55,8 +55,7 @@ def account(facts: Mapping[str, Any], clients: int, bits: int, sizes: Mapping[st
     ``facts``: the entry of the noise in a header; ``sizes``: how many numbers each array has;
     ``bits``: fraction bits of the features.
 
-    Raises:
-        CorruptFileError: the entry is damaged, or has another ε than its σ gives.
+    Raises `CorruptFileError`: the entry is damaged, or has another ε than its σ gives.
     """
     if wrong := headers.mismatch(facts, PATTERN):
         raise CorruptFileError(f"its header is damaged: in context.noise {wrong}")

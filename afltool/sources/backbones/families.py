@@ -56,11 +56,7 @@ class Source(Protocol):
 
 
 def sha256_of_file(path: Path) -> str:
-    """SHA-256 (hex) of the file's bytes, read in pieces.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """SHA-256 (hex) of the file's bytes, read in pieces. Raises `InputError`: it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -88,8 +84,7 @@ _OTHERS = "from_torchvision:TorchvisionSource"
 def source_of(name: str) -> Source:
     """The source of the backbone called ``name``.
 
-    Raises:
-        UsageError: unknown name, or a package that it needs is missing.
+    Raises `UsageError`: unknown name, or a package that it needs is missing.
     """
     kind, colon, _ = name.partition(":")
     module, cls = FAMILIES.get(kind + colon, _OTHERS).split(":")
@@ -120,8 +115,7 @@ def preprocessing_for(
     otherwise the size of the weights. Another size keeps the ratio of the resized to the cropped
     side.
 
-    Raises:
-        UsageError: unknown ``kind`` or ``backbone``, or transforms of another form.
+    Raises `UsageError`: unknown ``kind`` or ``backbone``, or transforms of another form.
     """
     if kind == "paper":
         return paper_preprocessing(224 if image_size is None else image_size)

@@ -45,8 +45,7 @@ FOLDING_TOLERANCE = 1e-4
 def resolve_device(name: str = "auto") -> str:
     """``auto`` is ``cuda`` where there is one, else ``cpu``.
 
-    Raises:
-        UsageError: no such device here.
+    Raises `UsageError`: no such device here.
     """
     import torch
 

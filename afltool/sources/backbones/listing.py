@@ -14,8 +14,7 @@ from .stages import Ran, layers_run, prefix_tokens
 def nodes_of(name: str, image_size: int) -> list[dict[str, Any]]:
     """Each layer that gives features, in the order they run, then `PENULTIMATE`.
 
-    Raises:
-        UsageError: an unknown backbone, or one that refuses the size.
+    Raises `UsageError`: an unknown backbone, or one that refuses the size.
     """
     whole = load_backbone(name, weights="random", image_size=image_size)
     taken = _taken(name, image_size)

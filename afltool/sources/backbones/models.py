@@ -64,9 +64,8 @@ def load_backbone(
         image_size: side of the square images; vision transformers are built for it.
         nodes: where the features come out, if not at the input of the classifier; see `cut_at`.
 
-    Raises:
-        UsageError: unknown names, an image size that the network refuses, a missing package.
-        InputError: weights that are not here and cannot be downloaded, or do not fit.
+    Raises `UsageError`: unknown names, an image size that the network refuses, a missing package;
+    `InputError`: weights that are not here and cannot be downloaded, or do not fit.
     """
     import torch
 
@@ -131,9 +130,8 @@ def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
 def kind_of_weights(source: Source, weights: str) -> str:
     """``random``, ``published`` or ``file``.
 
-    Raises:
-        UsageError: weights that nobody has published.
-        InputError: there is no such file of weights.
+    Raises `UsageError`: weights that nobody has published; `InputError`: there is no such file of
+    weights.
     """
     if weights == "random":
         return "random"

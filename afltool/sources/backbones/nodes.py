@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def cut_classifier(module: nn.Module, name: str) -> tuple[str, int]:
     """Replace the last linear layer (in module order) by the identity; its name and inputs.
 
-    Raises:
-        UsageError: there is none.
+    Raises `UsageError`: there is none.
     """
     from torch import nn
 
@@ -108,9 +107,8 @@ def cut_at(
     traced graph, as torchvision's `get_graph_node_names` prints them. Maps are averaged over
     positions unless the node says otherwise. ``classifier`` is the layer that was cut off, if any.
 
-    Raises:
-        UsageError: no such node (near ones are listed), one that lies behind the classifier, or
-            one whose output is no row of numbers per image.
+    Raises `UsageError`: no such node (near ones are listed), one that lies behind the classifier,
+    or one whose output is no row of numbers per image.
     """
     nodes = _spelled_out(module, nodes, name, image_size)
     names = list(dict.fromkeys(node.name for node in nodes))

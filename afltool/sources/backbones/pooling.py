@@ -33,8 +33,7 @@ def form_of(x: Tensor, what: str, layer: nn.Module | None = None, prefix: int = 
 
     ``layer``: its convolutions decide which axis has the channels if the shape does not.
 
-    Raises:
-        UsageError: a shape that is none of these.
+    Raises `UsageError`: a shape that is none of these.
     """
     shape = tuple(x.shape)
     if x.ndim == 2:
@@ -61,8 +60,7 @@ def _convolves(layer: nn.Module | None) -> bool:
 def poolings_of(form: Form, pooling: str | None, what: str, shape: tuple[int, ...]) -> list[str]:
     """The poolings of an output, in order: some of ``mean``, ``max``, ``token``; [] for rows.
 
-    Raises:
-        UsageError: a pooling that the form does not have.
+    Raises `UsageError`: a pooling that the form does not have.
     """
     sizes = ", ".join(map(str, shape[1:]))
     if form.kind == ROWS:

@@ -47,8 +47,7 @@ class Preprocessing:
     def apply(self, image: Image) -> Tensor:
         """An RGB picture as a uint8 tensor ``(3, crop, crop)``; thread safe.
 
-        Raises:
-            ValueError: so long and narrow that it would be a decompression bomb once resized.
+        Raises `ValueError`: so long and narrow that it would be a decompression bomb once resized.
         """
         from PIL import Image as pil
         from torchvision.transforms import InterpolationMode, functional

@@ -60,8 +60,7 @@ def layers_run(module: nn.Module, image_size: int) -> list[Ran]:
 def stage_ends(module: nn.Module, image_size: int, what: str) -> list[Ran]:
     """The layers that end the stages of a network, from its input to its classifier.
 
-    Raises:
-        UsageError: fewer than two.
+    Raises `UsageError`: fewer than two.
     """
     by_parent: dict[str, list[Ran]] = {}
     for ran in layers_run(module, image_size):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def read_state(path: Path) -> State:
     """The tensors of a weights file: plain, or below ``state_dict`` or ``model``.
 
-    Raises: InputError, CorruptFileError: unreadable, or more than tensors.
-        UsageError: .safetensors without that package.
+    Raises `InputError`, `CorruptFileError`: unreadable, or more than tensors; `UsageError`:
+    .safetensors without that package.
     """
     if not path.is_file():
         raise InputError(
@@ -113,8 +113,7 @@ def load_state(module: nn.Module, state: State, classifier: str | None, what: st
     A classifier in ``state`` is ignored, and so is a missing count of batches, which old files
     lack and which changes nothing.
 
-    Raises:
-        InvalidDataError: names or shapes differ; the first few are listed.
+    Raises `InvalidDataError`: names or shapes differ; the first few are listed.
     """
     own = module.state_dict()
     given = {

@@ -36,9 +36,8 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:  # noqa: B00
 
     ``keys``: what its features and labels are called.
 
-    Raises:
-        UsageError: another suffix, or a package that is missing.
-        InputError, CorruptFileError, InvalidDataError: missing, unreadable, or without x.
+    Raises `UsageError`: another suffix, or a package that is missing; `InputError`,
+    `CorruptFileError`, `InvalidDataError`: missing, unreadable, or without x.
     """
     if path.suffix not in READERS:
         raise UsageError(

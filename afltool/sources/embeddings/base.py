@@ -95,8 +95,7 @@ def guarded(path: Path, blocks: Callable[[], Iterator[Array]]) -> Callable[[], I
 def readable(path: Path) -> Iterator[None]:
     """Inside, what a reader raises over a damaged file becomes a `CorruptFileError`.
 
-    Raises:
-        InputError: no regular file is there.
+    Raises `InputError`: no regular file is there.
     """
     inputs.given_path(path)
     if not path.exists():

@@ -23,8 +23,7 @@ MOST_NAMES = 1_000_000  # different labels in a text
 def read_labels(path: Path) -> Array:
     """Labels from a .npy file, or a text file with one a line (numbers if all are).
 
-    Raises:
-        InputError, CorruptFileError, InvalidDataError: missing, unreadable, or too large.
+    Raises `InputError`, `CorruptFileError`, `InvalidDataError`: missing, unreadable, or too large.
     """
     if path.suffix == ".npy":
         labels = map_npy(path)

@@ -113,8 +113,7 @@ class Scorer:
 def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSource:
     """The rows of a feature file, with labels or without.
 
-    Raises:
-        MismatchError: another space, or other classes, than the head's.
+    Raises `MismatchError`: another space, or other classes, than the head's.
     """
     with open_features(path, labelled=False) as rows:
         check_fits(head, header, rows)
@@ -137,9 +136,8 @@ def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSo
 def network_of(head: Path, header: Mapping[str, Any], o: NetworkOptions) -> Network:
     """The network that makes features for a head; its whole feature space is compared.
 
-    Raises:
-        UsageError: the head's features were imported.
-        MismatchError: the network makes another space; the message names the field.
+    Raises `UsageError`: the head's features were imported; `MismatchError`: the network makes
+    another space; the message names the field.
     """
     space = header["space"]
     if space is None:

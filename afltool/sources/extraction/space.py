@@ -46,9 +46,8 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
 def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
     """The options of an extraction into ``space``; ``how``: options that no space has.
 
-    Raises:
-        UsageError: a space of imported features, whose network is not known.
-        CorruptFileError: a space that no extraction has.
+    Raises `UsageError`: a space of imported features, whose network is not known;
+    `CorruptFileError`: a space that no extraction has.
     """
     if space.get("preprocessing", ...) is None:
         raise UsageError(
@@ -88,8 +87,7 @@ def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:
 def preprocessing_of(space: Mapping[str, Any]) -> Preprocessing:
     """How images are prepared in ``space``.
 
-    Raises:
-        CorruptFileError: the entry is not a possible preprocessing.
+    Raises `CorruptFileError`: the entry is not a possible preprocessing.
     """
     from ..backbones.preprocessing import Preprocessing
 

@@ -48,12 +48,10 @@ def open_dataset(
         unlabelled: without labels, which folders and tables need not have then.
         path_column, label_column: of a table; default ``path`` and ``label``.
 
-    Raises:
-        UsageError: unknown names, or options that the data set does not know.
-        InputError: missing files; the message names them and where to put them.
-        CorruptFileError: a file with another checksum, or damaged.
-        InvalidDataError: no rows, an empty class, fewer than two classes, a class not in
-            ``classes``.
+    Raises `UsageError`: unknown names, or options that the data set does not know; `InputError`:
+    missing files; the message names them and where to put them; `CorruptFileError`: a file with
+    another checksum, or damaged; `InvalidDataError`: no rows, an empty class, fewer than two
+    classes, a class not in ``classes``.
     """
     if split not in SPLITS:
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
@@ -100,9 +98,7 @@ def _module(found: DatasetName) -> Any:
 def read_classes(path: Path) -> tuple[str, ...]:
     """Class names from a text file, one a line, in the order that labels count.
 
-    Raises:
-        InputError: the file cannot be read.
-        UsageError: no name, or one twice.
+    Raises `InputError`: the file cannot be read; `UsageError`: no name, or one twice.
     """
     lines = inputs.read_text(path, "the class names").splitlines()
     names = [line.strip() for line in lines if line.strip()]

@@ -108,9 +108,8 @@ class ImageDataset:
     def load(self, i: int) -> Image:
         """Row ``i`` as a PIL image in mode RGB; thread safe.
 
-        Raises:
-            CorruptImageError: this image cannot be used; others may.
-            InputError: the file is gone, or the disk does not answer.
+        Raises `CorruptImageError`: this image cannot be used; others may; `InputError`: the file is
+        gone, or the disk does not answer.
         """
         return self.pictures.load(int(self.positions[i]))
 
@@ -164,9 +163,8 @@ def make_dataset(
 ) -> ImageDataset:
     """Check and assemble a data set; ``source``: a digest of what it is read from.
 
-    Raises:
-        InvalidDataError: no rows, fewer than two classes, a label out of range, a class that is
-            not in ``asked.classes``.
+    Raises `InvalidDataError`: no rows, fewer than two classes, a label out of range, a class that
+    is not in ``asked.classes``.
     """
     name, split = asked.spec, asked.split
     names.check_text("data set", name)

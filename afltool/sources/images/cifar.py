@@ -97,8 +97,7 @@ def _text(value: Any) -> str:
 def load_pickle(file: RawFile) -> Any:
     """Unpickle built-in containers and NumPy arrays; anything else is refused.
 
-    Raises:
-        CorruptFileError: not such a pickle.
+    Raises `CorruptFileError`: not such a pickle.
     """
     try:
         return _ArrayUnpickler(io.BytesIO(file.data), encoding="latin1").load()

@@ -35,8 +35,7 @@ def files_below(folder: Path) -> list[Path]:
 def read_checksums(path: Path) -> dict[str, str]:
     """``{name: MD5}`` from lines as ``md5sum`` prints them.
 
-    Raises:
-        InputError: the file cannot be read, or a line is something else.
+    Raises `InputError`: the file cannot be read, or a line is something else.
     """
     sums = {}
     for number, line in enumerate(inputs.read_text(path, "the checksums").splitlines(), start=1):

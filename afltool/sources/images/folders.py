@@ -125,8 +125,7 @@ def _what_is_in(folder: Path) -> str:
 def list_images(folder: Path, prefix: str) -> list[Listed]:
     """Every image file below ``folder``, unsorted, with ``prefix`` before its relative path.
 
-    Raises:
-        InputError: a folder or file cannot be listed.
+    Raises `InputError`: a folder or file cannot be listed.
     """
     files: list[Listed] = []
     todo = [(os.fsencode(folder), os.fsencode(prefix), 0)]

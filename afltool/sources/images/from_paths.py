@@ -77,11 +77,9 @@ def read_named(
     its own folder; ``-`` for what the lines of ``stdin`` name. Any other file is taken for an
     image, unless it is one that afltool wrote.
 
-    Raises:
-        UsageError: an empty path, or '-' twice.
-        InputError: nothing is there; only of images that a table or stdin names this is noted
-            instead, as `NamedImages.absent`.
-        InvalidDataError: a folder or a table without images.
+    Raises `UsageError`: an empty path, or '-' twice; `InputError`: nothing is there; only of images
+    that a table or stdin names this is noted instead, as `NamedImages.absent`; `InvalidDataError`:
+    a folder or a table without images.
     """
     found: list[Named] = []
     for one in given:

@@ -24,11 +24,9 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     Other columns, such as one of clients (see `partition`), are not read, and without labels not
     ``label`` either.
 
-    Raises:
-        UsageError: neither CSV nor parquet.
-        InputError: the table or an image is missing.
-        InvalidDataError: a column is missing, a cell is empty, a path is absolute or named twice,
-            or no row belongs to the split.
+    Raises `UsageError`: neither CSV nor parquet; `InputError`: the table or an image is missing;
+    `InvalidDataError`: a column is missing, a cell is empty, a path is absolute or named twice, or
+    no row belongs to the split.
     """
     table, split = Path(asked.path), asked.split
     path, label = asked.path_column, asked.label_column

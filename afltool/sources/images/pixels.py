@@ -108,8 +108,7 @@ def read_bytes(path: str) -> bytes:
 def decode(data: bytes, where: str) -> Image:
     """The picture in mode RGB; only `FORMATS` are decoded, by what the bytes are.
 
-    Raises:
-        CorruptImageError: with ``where`` and the reason.
+    Raises `CorruptImageError`: with ``where`` and the reason.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -150,8 +149,7 @@ def _refuse_bomb(image: Image, where: str) -> None:
 def to_rgb(image: Image) -> Image:
     """``image`` in mode RGB: palettes resolved, alpha dropped, 16 bits scaled to 8.
 
-    Raises:
-        ValueError: pixels of unknown scale (floats, integers above 65535).
+    Raises `ValueError`: pixels of unknown scale (floats, integers above 65535).
     """
     if image.mode == "RGB":
         return image
