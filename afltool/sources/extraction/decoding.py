@@ -8,9 +8,10 @@ further copy.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...errors import AflError, InputError
@@ -46,65 +47,52 @@ class Batch:
         return Batch(indices, self.pixels[start:stop], bad)
 
 
-class Decoder:
-    """Decodes with ``decode(index)`` → (3, side, side) uint8, in ``workers`` threads."""
+def batches(
+    decode: Callable[[int], torch.Tensor],
+    indices: range,
+    shape: Sequence[int],
+    workers: int,
+    pinned: bool,
+) -> Iterator[Batch]:
+    """Batches of the images ``indices``, in order, of the ``shape`` (size, 3, side, side).
 
-    def __init__(
-        self,
-        decode: Callable[[int], torch.Tensor],
-        side: int,
-        size: int,
-        workers: int,
-        pinned: bool,
-    ) -> None:
-        self.decode, self.size, self.workers = decode, size, workers
-        self.shape, self.pinned = (size, 3, side, side), pinned
-        self.piece = min(PIECE, max(1, size // workers))
+    ``decode(index)`` → (3, side, side) uint8 runs in ``workers`` threads.
+    """
+    import torch
 
-    def batches(self, indices: range) -> Iterator[Batch]:
-        """Batches of the images ``indices``, in order."""
-        starts = range(0, len(indices), self.size)
-        todo = iter([indices[start : start + self.size] for start in starts])
-        waiting: deque[tuple[Batch, list[Future[None]]]] = deque()
-        with ThreadPoolExecutor(self.workers) as pool:
-            try:
-                for _ in range(AHEAD):
-                    self._submit(pool, next(todo, None), waiting)
-                while waiting:
-                    batch, parts = waiting.popleft()
-                    for part in parts:
-                        part.result()
-                    yield batch
-                    self._submit(pool, next(todo, None), waiting)
-            finally:
-                pool.shutdown(cancel_futures=True)
+    size = shape[0]
+    piece = min(PIECE, max(1, size // workers))
+    todo = (indices[start : start + size] for start in range(0, len(indices), size))
 
-    def _submit(
-        self,
-        pool: ThreadPoolExecutor,
-        indices: range | None,
-        waiting: deque[tuple[Batch, list[Future[None]]]],
-    ) -> None:
-        import torch
+    def begun(part: range) -> tuple[Batch, list[Future[None]]]:
+        batch = Batch(part, torch.zeros(*shape, dtype=torch.uint8, pin_memory=pinned), {})
+        places = (range(len(part))[start : start + piece] for start in range(0, len(part), piece))
+        return batch, [pool.submit(_fill, batch, one, decode) for one in places]
 
-        if indices is None:
-            return
-        pixels = torch.zeros(self.shape, dtype=torch.uint8, pin_memory=self.pinned)
-        batch = Batch(indices, pixels, {})
-        starts = range(0, len(indices), self.piece)
-        waiting.append((batch, [pool.submit(self._fill, batch, start) for start in starts]))
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            waiting = deque(begun(part) for part in islice(todo, AHEAD))
+            while waiting:
+                batch, parts = waiting.popleft()
+                for part in parts:
+                    part.result()
+                yield batch
+                waiting.extend(begun(part) for part in islice(todo, 1))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def _fill(self, batch: Batch, start: int) -> None:
-        for k in range(start, min(start + self.piece, len(batch.indices))):
-            try:
-                batch.pixels[k] = self.decode(batch.indices[k])
-            except CorruptImageError as error:
-                batch.bad[batch.indices[k]] = error
-            except (AflError, MemoryError):
-                raise
-            except Exception as error:
-                raise InputError(
-                    f"a thread that decodes images failed at image {batch.indices[k]} "
-                    f"({type(error).__name__}: {error}); what is done is kept: run the same "
-                    "command again, or with --workers 1"
-                ) from error
+
+def _fill(batch: Batch, places: range, decode: Callable[[int], torch.Tensor]) -> None:
+    for k in places:
+        try:
+            batch.pixels[k] = decode(batch.indices[k])
+        except CorruptImageError as error:
+            batch.bad[batch.indices[k]] = error
+        except (AflError, MemoryError):
+            raise
+        except Exception as error:
+            raise InputError(
+                f"a thread that decodes images failed at image {batch.indices[k]} "
+                f"({type(error).__name__}: {error}); what is done is kept: run the same "
+                "command again, or with --workers 1"
+            ) from error

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import InputError
 from ...options.features import ExtractOptions
 from ...progress import log
-from .decoding import Batch, Decoder
+from .decoding import Batch, batches
 
 if TYPE_CHECKING:
     import torch
@@ -105,9 +105,9 @@ class Network:
         batches before it are yielded first.
         """
         side, pinned = self.preprocessing.crop, self.device.startswith("cuda")
-        decoder = Decoder(decode, side, self.batch, self.workers, pinned)
+        shape = self.batch, 3, side, side
         before: tuple[Batch, Callable[[], NDArray[np.float32]]] | None = None
-        for batch in decoder.batches(indices):
+        for batch in batches(decode, indices, shape, self.workers, pinned):
             if batch.bad and not skip_corrupt:
                 if before:
                     yield before[0], before[1]()
