@@ -28,7 +28,6 @@ from ..values.names import ROUNDS, file_stem
 from . import messages as msg
 from . import shamir
 from .identity import Identity, agree, derive
-from .releases import FOLDER
 from .roster import Roster
 
 SHARE_BYTES = 33  # a number below shamir.PRIME
@@ -205,6 +204,7 @@ def missing(roster: Roster, found: Iterable[str]) -> list[str]:
 # ---------------------------------------------------------------- a member's round folder
 
 ANSWERED, FORGOTTEN = "answered", "forgotten"  # records of the end of a round
+NOISE = "noise"  # the folder of releases: in that of a round under masks, or beside those of rounds
 
 
 def rounds_of(me: Identity) -> Path:
@@ -309,7 +309,7 @@ class RoundFolder:
 
     def _delete(self) -> None:
         """Delete what opens this member's file: the noise in it, and its masks."""
-        for path in sorted((self.folder / FOLDER).glob("*")):
+        for path in sorted((self.folder / NOISE).glob("*")):
             delete(path)
         delete(self.folder / "secrets")
 

@@ -23,10 +23,9 @@ from ..values.names import KEY, file_stem
 from ..values.statistics import Statistics
 from . import identity, masking
 from .identity import Identity, derive
-from .ledger import Ledger
 from .noise import ALGORITHM
 from .offers import Offers, RoundFolder, Secrets, open_rounds, rounds_of
-from .releases import Release
+from .records import Ledger, Release
 from .roster import Roster
 from .roster import load as load_roster
 from .sealing import sealing

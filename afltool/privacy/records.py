@@ -1,15 +1,28 @@
-"""What a member has masked in all its rounds: the same rows twice are two sums to subtract."""
+"""What a member keeps beside its key over all its rounds: what it has masked, and drawn as noise.
+
+The same rows masked twice are two sums to subtract. Two releases with the same noise reveal their
+difference exactly, and the same release with other noise halves what protects it. So each release
+has a random number of its own, which is kept together with everything that the release depends on.
+"""
 
 from __future__ import annotations
 
+import json
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import CorruptFileError, MismatchError
 from ..files.atomic import write_once
+from ..values.differences import difference
+from ..values.digest import canonical_json
 from . import messages as msg
 from .identity import Identity, derive
-from .offers import ANSWERED, FORGOTTEN, RoundFolder, rounds_of
+from .offers import ANSWERED, FORGOTTEN, NOISE, RoundFolder, rounds_of
+
+WHAT = "release"
 
 
 @dataclass(frozen=True)
@@ -65,3 +78,40 @@ class Ledger:
 
     def _place(self, content: str) -> Path:
         return self.folder / derive(self.me.private_key("ledger"), b"", "masked", content).hex()
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release: ``context`` is everything that it depends on, ``nonce`` its 32 random bytes."""
+
+    context: Mapping[str, Any]
+    nonce: bytes
+
+    @classmethod
+    def of(cls, me: Identity, folder: Path, context: Mapping[str, Any]) -> Release:
+        """The release of a context: its number is drawn at the first call, the same one later.
+
+        The record lies below ``folder``, and is on the disk before the number is used. Its name and
+        its bytes tell nothing without the private key.
+
+        Raises `CorruptFileError`: a record that is damaged, or of another release or key.
+        """
+        text = canonical_json(context)
+        name = derive(me.private_key(WHAT), text.encode(), "name").hex()[:32]
+        path = folder / NOISE / name
+        drawn = {"context": json.loads(text), "nonce": secrets.token_hex(32)}
+        data = path.read_bytes() if path.exists() else write_once(path, me.lock(drawn, WHAT))
+        return cls._checked(path, drawn["context"], me.unlock(path, data, WHAT))
+
+    @classmethod
+    def _checked(cls, path: Path, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Release:
+        if where := difference(found["context"], wanted, "in the file", "now"):
+            raise CorruptFileError(
+                f"{path} records the noise of another release, which is used for nothing else: "
+                f"{where}; bring the file back to where it was"
+            )
+        return cls(wanted, bytes.fromhex(found["nonce"]))
+
+    def key(self) -> bytes:
+        """The key of the noise."""
+        return derive(self.nonce, canonical_json(self.context).encode(), "noise")
