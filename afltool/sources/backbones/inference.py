@@ -254,23 +254,13 @@ def _conv_norm_pairs(module: nn.Module, probe: Tensor) -> list[tuple[str, str]]:
 
 def _fold(module: nn.Module, conv_name: str, norm_name: str) -> None:
     """y = s (w∗x + b − μ) + β with s = γ / √(σ² + ε), computed in float64."""
-    import torch
     from torch import nn
+    from torch.nn.utils import fuse_conv_bn_eval
 
     conv: Any = module.get_submodule(conv_name)
     norm: Any = module.get_submodule(norm_name)
-    scale = (norm.running_var.double() + norm.eps).rsqrt()
-    if norm.weight is not None:
-        scale = scale * norm.weight.double()
-    bias = (
-        -norm.running_mean.double() if conv.bias is None else conv.bias - norm.running_mean.double()
-    )
-    bias = bias * scale
-    if norm.bias is not None:
-        bias = bias + norm.bias.double()
-    weight = conv.weight.double() * scale.view(-1, 1, 1, 1)
-    conv.weight = nn.Parameter(weight.to(conv.weight.dtype), requires_grad=False)
-    conv.bias = nn.Parameter(bias.to(torch.float32), requires_grad=False)
+    fused = fuse_conv_bn_eval(copy.deepcopy(conv).double(), copy.deepcopy(norm).double()).float()
+    conv.weight, conv.bias = fused.weight, fused.bias
     parent, _, attribute = norm_name.rpartition(".")
     # timm's batch norm has its activation inside.
     rest = [getattr(norm, part) for part in ("drop", "act") if hasattr(norm, part)]
