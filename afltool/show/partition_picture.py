@@ -10,19 +10,8 @@ import numpy as np
 
 from ..partitions.summaries import mean_total_variation
 from ..values.arrays import F64
-from .picture import (
-    BLUE,
-    GREY,
-    ORANGE,
-    PALE,
-    Counts,
-    checked_counts,
-    class_ticks,
-    figure,
-    heading,
-    pale_to_dark,
-    picture_frame,
-)
+from .by_class import Counts, checked_counts, class_ticks, pale_to_dark, picture_frame
+from .picture import BLUE, GREY, ORANGE, PALE, figure, heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..errors import UsageError
 from ..options.plot import AS_NEEDED, MM, SizeOptions
+from .by_class import Counts, checked_counts, class_ticks, room_for
 from .partition_picture import binned, client_order, coloured
-from .picture import BLUE, Counts, add_lines, checked_counts, class_ticks, figure, room_for, wrapped
+from .picture import BLUE, add_lines, figure, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,8 +3,7 @@
 Every picture is as wide as it is asked to be, and its text has 8 points whatever the width. Equal
 pictures are equal bytes: no date is written, and the names inside an SVG come from a fixed seed.
 Fonts in a PDF are TrueType, which publishers take. Colours begin with those of Okabe and Ito,
-"Color universal design"; those of counts, in one hue, read the same with any colour vision. No
-picture changes matplotlib's global state.
+"Color universal design".
 """
 
 from __future__ import annotations
@@ -12,24 +11,18 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
-from ..errors import InvalidDataError, UsageError
+from ..errors import UsageError
 from ..files.atomic import write_bytes
 from ..files.outputs import check_output
 from ..options.plot import SizeOptions
 from ..values.escaping import shown
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Counts = npt.NDArray[np.integer[Any]]
 
 POINT = 8  # of the text: readable in a column of a paper
 LINE = 1.4 * POINT / 72  # inches of a line of text
@@ -40,7 +33,6 @@ NO_DATE: dict[str, dict[str, Any]] = {
     ".svg": {"Date": None},
     ".pdf": {"CreationDate": None},
 }
-_SMALLEST = 6  # points from a name to the next
 _DPI = 150
 _RULES: dict[str, Any] = {
     "svg.hashsalt": "afltool",
@@ -152,52 +144,3 @@ def _dollars(text: str) -> str:
 def shortened(name: str) -> str:
     """A class name with at most 24 characters."""
     return name if len(name) <= 24 else name[:23] + "…"
-
-
-# ---------------------------------------------------------------- classes and counts
-
-
-def checked_counts(counts: Counts, class_names: Sequence[str], name: str) -> Counts:
-    counts = np.asarray(counts)
-    if counts.ndim != 2 or not counts.size or counts.shape[1] != len(class_names):
-        raise InvalidDataError(
-            f"{name}: expected a matrix with {len(class_names)} columns, one per class name, found "
-            f"shape {counts.shape}"
-        )
-    if counts.dtype.kind not in "iu" or counts.min() < 0:
-        raise InvalidDataError(
-            f"{name}: expected counts, found {counts.dtype} with minimum {counts.min()}"
-        )
-    return counts.astype(np.int64)
-
-
-def class_ticks(axes: Axes, class_names: Sequence[str], which: str, inches: float) -> None:
-    """Every name where ``inches`` of an axis have room for it, else every n-th one."""
-    pitch = 72 * inches / len(class_names)
-    step = max(1, int(np.ceil(_SMALLEST / pitch)))
-    places = np.arange(0, len(class_names), step)
-    names = [plain(shortened(name)) for name in class_names[::step]]
-    size = min(POINT, 0.9 * pitch * step)
-    if "y" in which:
-        axes.set_yticks(places, names, fontsize=size)
-    if "x" in which:
-        axes.set_xticks(places, names, fontsize=size, rotation=90)
-
-
-def room_for(class_names: Sequence[str]) -> float:
-    """Inches of the longest name."""
-    return max(width_of(plain(shortened(name))) for name in class_names)
-
-
-def picture_frame(axes: Axes) -> None:
-    """A frame round coloured cells, and no lines across them."""
-    axes.grid(False)
-    axes.spines[:].set_visible(True)
-
-
-def pale_to_dark(start: float = 0.0) -> Any:
-    """One hue from white (or, from ``start``, from pale) to dark: more is darker in grey too."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    whole = LinearSegmentedColormap.from_list("whole", ["#FFFFFF", "#A9CCE8", "#3A87BF", "#06203F"])
-    return LinearSegmentedColormap.from_list("paper", whole(np.linspace(start, 1, 256)))

@@ -11,23 +11,9 @@ import numpy as np
 from ..errors import InvalidDataError
 from ..options.plot import AS_NEEDED, MM, SizeOptions
 from ..values.arrays import F64
+from .by_class import Counts, checked_counts, class_ticks, pale_to_dark, picture_frame, room_for
 from .lines import legend_below
-from .picture import (
-    BLUE,
-    GREY,
-    ORANGE,
-    POINT,
-    Counts,
-    checked_counts,
-    class_ticks,
-    figure,
-    heading,
-    pale_to_dark,
-    picture_frame,
-    room_for,
-    width_of,
-    wrapped,
-)
+from .picture import BLUE, GREY, ORANGE, POINT, figure, heading, width_of, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
