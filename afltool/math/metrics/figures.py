@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UsageError
 from ...values.arrays import F64, I64, Array
+
 Weights = NDArray[np.float64]
 Of = Callable[["Scored", Weights], float]  # of rows, weighted
 BINS = 15  # of the expected calibration error
