@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,8 @@ def of_features(head: Head, header: Mapping[str, Any]) -> Model:
     dim, _ = head._bound()
     given = {"name": "features", "type": "float32", "shape": ["n", dim]}
     arrays = {f"head.{name}": array for name, array in head.arrays().items()}
-    return Model(
-        module, "features", torch.zeros(2, dim), {0: "n"}, outputs_of(head),
-        _metadata(head, header, given), arrays,
-    )  # fmt: skip
+    metadata, example = _metadata(head, header, given), torch.zeros(2, dim)
+    return Model(module, "features", example, {0: "n"}, outputs_of(head), metadata, arrays)
 
 
 def of_pictures(head: Head, header: Mapping[str, Any], network: Network) -> Model:
@@ -68,11 +67,16 @@ def of_pictures(head: Head, header: Mapping[str, Any], network: Network) -> Mode
     }
     crop = network.preprocessing.crop
     state = {f"backbone.{k}": v.numpy() for k, v in network.backbone.module.state_dict().items()}
-    return Model(
-        Pipeline(front, alone.module).eval(), "images",
-        torch.zeros(2, crop + 1, crop + 3, 3, dtype=torch.uint8), {0: "n", 1: "h", 2: "w"},
-        ("features", *alone.outputs), _metadata(head, header, given), {**alone.arrays, **state},
-    )  # fmt: skip
+    return replace(
+        alone,
+        module=Pipeline(front, alone.module).eval(),
+        input="images",
+        example=torch.zeros(2, crop + 1, crop + 3, 3, dtype=torch.uint8),
+        free={0: "n", 1: "h", 2: "w"},
+        outputs=("features", *alone.outputs),
+        metadata=_metadata(head, header, given),
+        arrays={**alone.arrays, **state},
+    )
 
 
 def outputs_of(head: Head) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from itertools import chain
 from typing import Any
 
 from ..errors import UsageError
@@ -50,10 +51,8 @@ def pack(model: Model) -> bytes:
 def _forget(proto: Any) -> None:
     """Take out what the exporter notes of every node: names and lines of this machine's files."""
     graph = proto.graph
-    for part in (
-        proto, graph, *graph.node, *graph.value_info, *graph.input, *graph.output,
-        *graph.initializer,
-    ):  # fmt: skip
+    parts = graph.node, graph.value_info, graph.input, graph.output, graph.initializer
+    for part in chain((proto, graph), *parts):
         del part.metadata_props[:]
         part.doc_string = ""
 

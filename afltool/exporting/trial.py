@@ -12,7 +12,6 @@ from typing import Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, NumericalError
 from ..heads.base import Head
@@ -21,7 +20,7 @@ from ..math.fixedpoint import LARGEST, FixedPoint, Rows, encode
 from ..sources.backbones.graph import as_extracted
 from ..sources.backbones.inference import infer
 from ..sources.extraction.network import Network
-from ..values.arrays import F64, Array
+from ..values.arrays import F32, F64, Array
 
 #: Largest difference of a score, relative to the largest score of its row: of heads whose products
 #: are float32, whose sums depend on their order in the last bits, and of all others.
@@ -45,7 +44,7 @@ class Trial:
         return cls(sum(part.rows for part in parts), parts[0].tolerance, largest)
 
 
-def sample_rows(head: Head, bits: int | None) -> NDArray[np.float32]:
+def sample_rows(head: Head, bits: int | None) -> F32:
     """Rows (n, d) for a trial; the last two are refused by afltool."""
     dim, _ = head._bound()
     rng = np.random.default_rng(0)
@@ -72,9 +71,8 @@ def compare(head: Head, bits: int | None, x: Array, found: dict[str, Array], wha
     wanted = own_scores(head, bits, x)
     refused = np.isnan(wanted).any(axis=1)
     if not np.array_equal(refused, predicted == NOBODY):
-        raise _differs(
-            what, f"refuses {(predicted == NOBODY).sum()} rows of {len(x)}, afltool {refused.sum()}"
-        )
+        theirs = (predicted == NOBODY).sum()
+        raise _differs(what, f"refuses {theirs} rows of {len(x)}, afltool {refused.sum()}")
     good, tolerance = ~refused, tolerance_of(head)
     scores, wanted, predicted = scores[good], wanted[good], predicted[good]
     finite = np.isfinite(wanted)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, NumericalError, Remedy
-from ..values.arrays import F64, Array
+from ..values.arrays import F32, F64, Array
 
 LARGEST = 2**15 - 1  # −32768 is kept free: it marks a row that was never written
 EXACT_FLOAT64 = 2**53
@@ -38,7 +38,7 @@ class FixedPoint:
         return int(self.values.shape[1])
 
 
-Rows = FixedPoint | NDArray[np.float32] | F64
+Rows = FixedPoint | F32 | F64
 
 
 def real(X: Rows) -> F64:

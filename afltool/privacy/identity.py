@@ -194,11 +194,10 @@ def load(path: Path, passphrase: bytes | None = None) -> Identity:
         raise CorruptFileError(f"{path} holds keys of another kind than Ed25519 and X25519")
     if passphrase is not None and not locked:
         log.warning(
-            "%s: its passphrase is easy to guess for anyone who has the file (PBKDF2 with few "
-            "rounds, as "
-            "earlier versions wrote it): afltool keys lock %s --passphrase-file OLD "
-            "--new-passphrase-file NEW -o FOLDER writes it anew", path, path,
-        )  # fmt: skip
+            f"{path}: its passphrase is easy to guess for anyone who has the file (PBKDF2 with few "
+            f"rounds, as earlier versions wrote it): afltool keys lock {path} --passphrase-file "
+            "OLD --new-passphrase-file NEW -o FOLDER writes it anew"
+        )
     return Identity.of(found["name"], signing, agreeing, path)
 
 

@@ -43,10 +43,8 @@ def check_members(
     roster = _roster(where, len(paths) - len(leaving) if complete else None, masked=False)
     seals = _seals(roster, [*paths, *leaving], "statistics")
     absent = missing(roster, seals)
-    log.info(
-        "aggregate: %d of %d members of the roster%s",
-        len(seals), len(roster.members), f"; missing: {', '.join(absent)}" if absent else "",
-    )  # fmt: skip
+    gone = f"; missing: {', '.join(absent)}" if absent else ""
+    log.info(f"aggregate: {len(seals)} of {len(roster.members)} members of the roster{gone}")
     return {one.path: one.header for one in seals.values()}
 
 
@@ -110,17 +108,17 @@ def masked_total(
     if complete:  # files that came after the request are not in the sum
         _check_complete(roster, len(request.seals))
     gone = ", ".join(map(repr, request.missing)) or "nobody"
+    sent = len(request.seals)
     log.info(
-        "aggregate: %d of %d members have sent a masked file; missing: %s",
-        len(request.seals), len(offers.by_member), gone,
-    )  # fmt: skip
+        f"aggregate: {sent} of {len(offers.by_member)} members have sent a masked file; missing: "
+        f"{gone}"
+    )
     if not o.reveal:
         log.info(
-            "aggregate: next, send %s to these %d; at least %d must answer: afltool mask reveal %s "
-            "--roster %s --offers OFFERS --key NAME.key -o reveals/; then the same command again "
-            "with --reveal reveals/",
-            where, len(request.seals), roster.threshold, where.name, roster.path.name,
-        )  # fmt: skip
+            f"aggregate: next, send {where} to these {sent}; at least {roster.threshold} must "
+            f"answer: afltool mask reveal {where.name} --roster {roster.path.name} --offers OFFERS "
+            "--key NAME.key -o reveals/; then the same command again with --reveal reveals/"
+        )
         return where
     made_by = recipe("aggregate", {"law": "masked"}, {"request": request.digest})
     if not up_to_date(out, made_by, overwrite):
@@ -170,10 +168,9 @@ def _request(
             )
     late = sorted(sealed.keys() - request.seals.keys())
     if late:
+        names = ", ".join(map(repr, late))
         log.warning(
-            "aggregate: %s came after the request %s; left out, and it stays hidden",
-            ", ".join(map(repr, late)),
-            where,
+            f"aggregate: {names} came after the request {where}; left out, and it stays hidden"
         )
     return request
 

@@ -125,14 +125,12 @@ class Protected(Protection):
 
     def say_next(self, written: Sequence[Path]) -> None:
         """What is to be done with masked files."""
-        if self.offers is not None and self.offers.roster.server is not None:
+        if self.offers is not None and (server := self.offers.roster.server):
+            files = written[0] if len(written) == 1 else f"the {len(written)} files"
             log.info(
-                "local-stats: next, send %s to %r, which adds up: afltool aggregate FILES --roster "
-                "%s --offers OFFERS --key %s.key -o total.h5; then answer what it asks",
-                written[0] if len(written) == 1 else f"the {len(written)} files",
-                self.offers.roster.server.name,
-                self.offers.roster.path.name,
-                file_stem(self.offers.roster.server.name),
+                f"local-stats: next, send {files} to {server.name!r}, which adds up: afltool "
+                f"aggregate FILES --roster {self.offers.roster.path.name} --offers OFFERS --key "
+                f"{file_stem(server.name)}.key -o total.h5; then answer what it asks"
             )
 
     # ------------------------------------------------------------ recipes

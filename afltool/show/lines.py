@@ -78,10 +78,9 @@ def legend_below(
     texts = [wrapped(one, room - 3 * em) for one in names]
     entry = 3 * em + max(width_of(line) for one in texts for line in one.split("\n"))
     columns = max(1, min(len(texts), int((room + em) / (entry + em))))
-    drawn.legend(
-        handles, texts, loc="outside lower center", ncols=columns, title=title or None,
-        handlelength=2, handletextpad=0.6, columnspacing=1,
-    )  # fmt: skip
+    how: dict[str, Any] = {"handlelength": 2, "handletextpad": 0.6, "columnspacing": 1}
+    how |= {"ncols": columns, "title": title or None}
+    drawn.legend(handles, texts, loc="outside lower center", **how)
     most = 1 + max(one.count("\n") for one in texts)
     add_lines(drawn, most * -(-len(texts) // columns) + 1 + bool(title))
 

@@ -109,10 +109,9 @@ def _heat_map(axes: Axes, legend: Axes, counts: Counts) -> None:
 def coloured(axes: Axes, means: F64, shape: tuple[int, ...], norm: Any) -> Any:
     """``means`` as colours over as many clients and classes as ``shape`` says; white is 0."""
     picture_frame(axes)
-    return axes.imshow(
-        np.ma.masked_equal(means.T, 0), cmap=pale_to_dark(0.2), norm=norm, aspect="auto",
-        interpolation="nearest", extent=(-0.5, shape[0] - 0.5, shape[1] - 0.5, -0.5),
-    )  # fmt: skip
+    seen, edges = np.ma.masked_equal(means.T, 0), (-0.5, shape[0] - 0.5, shape[1] - 0.5, -0.5)
+    look: dict[str, Any] = {"cmap": pale_to_dark(0.2), "aspect": "auto", "interpolation": "nearest"}
+    return axes.imshow(seen, norm=norm, extent=edges, **look)
 
 
 def binned(counts: Counts) -> tuple[F64, int, int]:

@@ -8,5 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]

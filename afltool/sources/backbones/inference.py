@@ -27,10 +27,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...values.arrays import F32
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from torch import Tensor, nn
 
     from .preprocessing import Preprocessing
@@ -87,7 +86,7 @@ def infer(
     preprocessing: Preprocessing,
     device: str = "cpu",
     precision: str = "fp32",
-) -> NDArray[np.float32]:
+) -> F32:
     """Features of uint8 images ``(n, 3, s, s)`` as float32 ``(n, dim)``.
 
     fp32 is IEEE single precision throughout (no TF32); bf16 and fp16 are autocast. The batch stays
@@ -102,7 +101,7 @@ def start_inference(
     preprocessing: Preprocessing,
     device: str = "cpu",
     precision: str = "fp32",
-) -> Callable[[], NDArray[np.float32]]:
+) -> Callable[[], F32]:
     """Begin `infer`; calling the result waits for the features.
 
     A GPU works while the caller prepares the next batch and writes the last one, provided that
@@ -123,7 +122,7 @@ def start_inference(
     copied: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's
     copied.record(torch.cuda.current_stream(torch.device(device)))
 
-    def wait() -> NDArray[np.float32]:
+    def wait() -> F32:
         copied.synchronize()
         return host.numpy()
 

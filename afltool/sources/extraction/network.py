@@ -19,11 +19,11 @@ import numpy as np
 from ...errors import InputError
 from ...options.features import ExtractOptions
 from ...progress import log
+from ...values.arrays import F32
 from .decoding import Batch, batches
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
     from torch import nn
 
     from ..backbones.models import Backbone
@@ -96,7 +96,7 @@ class Network:
 
     def features(
         self, decode: Callable[[int], torch.Tensor], indices: range, skip_corrupt: bool = False
-    ) -> Iterator[tuple[Batch, NDArray[np.float32]]]:
+    ) -> Iterator[tuple[Batch, F32]]:
         """Batches of the images ``indices`` with the features of their good ones, float32 (n, d).
 
         ``decode(index)`` gives an image as (3, side, side) uint8; `CorruptImageError` where it
@@ -106,7 +106,7 @@ class Network:
         """
         side, pinned = self.preprocessing.crop, self.device.startswith("cuda")
         shape = self.batch, 3, side, side
-        before: tuple[Batch, Callable[[], NDArray[np.float32]]] | None = None
+        before: tuple[Batch, Callable[[], F32]] | None = None
         for batch in batches(decode, indices, shape, self.workers, pinned):
             if batch.bad and not skip_corrupt:
                 if before:
@@ -119,7 +119,7 @@ class Network:
         if before:
             yield before[0], before[1]()
 
-    def _through(self, batch: Batch) -> Callable[[], NDArray[np.float32]]:
+    def _through(self, batch: Batch) -> Callable[[], F32]:
         """Begin a batch, in steps of the network; calling the result waits for the rows.
 
         When the device's memory is full, the step size is halved for the rest of the run.
@@ -139,7 +139,7 @@ class Network:
         self._note_step(batch)
         return lambda: np.concatenate([part() for part in parts])[: self.batch][batch.good]
 
-    def _begun(self, batch: Batch) -> list[Callable[[], NDArray[np.float32]]]:
+    def _begun(self, batch: Batch) -> list[Callable[[], F32]]:
         """Begin the steps of a batch.
 
         The number of threads that share a step can change its last bits. Where a feature may not
@@ -164,7 +164,7 @@ class Network:
         finally:
             torch.set_num_threads(before)
 
-    def _one_step(self, batch: Batch, start: int) -> Callable[[], NDArray[np.float32]]:
+    def _one_step(self, batch: Batch, start: int) -> Callable[[], F32]:
         import torch
 
         from ..backbones.inference import start_inference

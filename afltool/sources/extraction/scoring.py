@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import progress
 from ...errors import InvalidDataError, MismatchError, UsageError
@@ -21,6 +20,7 @@ from ...heads.base import Head
 from ...heads.checks import probabilities
 from ...math.fixedpoint import FixedPoint, Rows, encode
 from ...options.features import NetworkOptions
+from ...values.arrays import F32
 from ...values.differences import difference
 from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
@@ -167,7 +167,7 @@ def image_source(
     def blocks(at: int) -> Iterator[ItemBlock]:
         names: list[str] = []
         why: dict[int, str] = {}
-        rows: list[NDArray[np.float32]] = []
+        rows: list[F32] = []
         for index, row in _one_by_one(images, network, at, skip):
             if isinstance(row, str):
                 why[len(names)] = row
@@ -183,7 +183,7 @@ def image_source(
 
 def _one_by_one(
     images: NamedImages, network: Network, at: int, skip: bool
-) -> Iterator[tuple[int, NDArray[np.float32] | str]]:
+) -> Iterator[tuple[int, F32 | str]]:
     """Each image from ``at`` on with its features (d,), or why it has none."""
     todo = range(at, len(images))
     try:
@@ -200,9 +200,8 @@ def _one_by_one(
 
 
 def _block(
-    names: list[str], why: dict[int, str], rows: list[NDArray[np.float32]], bits: int | None,
-    skip: bool,
-) -> ItemBlock:  # fmt: skip
+    names: list[str], why: dict[int, str], rows: list[F32], bits: int | None, skip: bool
+) -> ItemBlock:
     """A block with its rows in the head's number format; an item beyond its range has no row."""
     try:
         return ItemBlock(names, why, _stored(np.stack(rows), bits) if rows else None)
@@ -220,6 +219,6 @@ def _block(
         return ItemBlock(names, left, _stored(np.stack(held), bits) if held else None)
 
 
-def _stored(x: NDArray[np.float32], bits: int | None) -> Rows:
+def _stored(x: F32, bits: int | None) -> Rows:
     """Features (n, d) as a feature file would hold them: int16 fixed point, or float32."""
     return as_float32(x) if bits is None else FixedPoint(encode(x, bits), bits)
