@@ -31,7 +31,7 @@ def plot_compared(
 
     A last round without ``top1`` gets the final accuracy. ``upload_bytes`` of a round are those of
     one client; runs that send nothing have no line in the second panel. A line has the rounds that
-    all its runs tell. Returns ``path``.
+    all its runs tell.
     """
     if not all(rounds for alike in runs.values() for rounds, _ in alike):
         raise UsageError("a run without rounds cannot be drawn beside others")

@@ -34,8 +34,7 @@ def plot_reliability(
 
     ``bins`` as `math.metrics.figures.reliability` gives them; None stands for a bin without rows. A
     head whose probabilities can be taken at their word has its bars on the diagonal. ``note``
-    stands below the title. Returns ``path``; raises `InputError` where the picture cannot be
-    written, `UsageError` without matplotlib.
+    stands below the title. Raises as `figure` does.
     """
     weight, confidence, accuracy = (
         np.array([np.nan if v is None else v for v in bins[name]], np.float64)
@@ -70,7 +69,7 @@ def plot_roc(
 
     A curve has ``false_positive`` and ``true_positive`` rates, and ``auc``, the area under the
     whole curve (None where rows do not determine it). Of more than 7 curves those with the smallest
-    areas are named and the others pale. Returns ``path``; raises as `plot_reliability` does.
+    areas are named and the others pale. Raises as `figure` does.
     """
     area = {name: np.nan if one["auc"] is None else one["auc"] for name, one in curves.items()}
     worst = sorted((name for name in curves if area[name] == area[name]), key=area.__getitem__)
@@ -87,7 +86,8 @@ def plot_roc(
             _curve(axes, curves[name], **pale)
         for i, name in enumerate(named):
             _curve(axes, curves[name], markevery=(0.04 * i, 0.2), **look(i))
-            entries.append((f"{shortened(name)}: {_area(area[name])}", look(i)))
+            size_of = "undetermined" if np.isnan(area[name]) else f"{area[name]:.4f}"
+            entries.append((f"{shortened(name)}: {size_of}", look(i)))
         if others:
             entries.append((f"{len(others)} others", pale))
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
@@ -99,7 +99,3 @@ def plot_roc(
 
 def _curve(axes: Axes, one: Curve, **style: Any) -> None:
     axes.plot(one["false_positive"], one["true_positive"], clip_on=False, **style)
-
-
-def _area(area: float) -> str:
-    return "undetermined" if np.isnan(area) else f"{area:.4f}"

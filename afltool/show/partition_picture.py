@@ -34,7 +34,7 @@ def plot_partition(
     Bubbles (area = rows) up to 30 clients and classes, a heat map on a logarithmic scale beyond;
     white is exactly no row. Beyond 120 clients they stand in the order of their largest class and
     of their size, beyond 1,500 a column is the mean of neighbours, and the picture says both.
-    Returns ``path``; raises as `plot_confusion` does.
+    Raises as `plot_confusion` does.
     """
     counts = checked_counts(counts, class_names, "counts")
     high = float(np.clip(0.13 * counts.shape[1], 2.8, 13.0))

@@ -75,7 +75,8 @@ def figure(
     """A figure to draw on, in inches; written to ``path`` when the block ends without an error.
 
     Texts beside the panels (`heading`, `lines.legend_below`) add to the height. An existing
-    other picture is replaced only with ``overwrite``; see `write_bytes`.
+    other picture is replaced only with ``overwrite``; see `write_bytes`. Raises `InputError` where
+    it cannot be written, `UsageError` for another suffix and without matplotlib.
     """
     check_picture(path)
     try:

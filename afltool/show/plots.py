@@ -35,9 +35,8 @@ def plot_confusion(
     """Draw ``confusion`` (C × C, rows = true class) as shares of each true class.
 
     The colour scale is the square root of the share, so that rare mistakes show; cells carry the
-    counts up to 20 classes. Returns ``path``. Raises `InvalidDataError` for arrays of the wrong
-    shape or with negative counts, `InputError` where the picture cannot be written, `UsageError`
-    without matplotlib.
+    counts up to 20 classes. Raises `InvalidDataError` for arrays of the wrong shape or with
+    negative counts, and as `figure` does.
     """
     confusion = checked_counts(confusion, class_names, "confusion")
     if confusion.shape[0] != confusion.shape[1]:
