@@ -60,7 +60,7 @@ def test_every_field_comes_back_and_is_in_the_digest(tmp_path):
         {"terms": replace(full, mode="signed")}, {"terms": replace(full, classes=("b", "a"))},
         {"terms": replace(full, space={**space, "mean": ["0.25"]})},
     ]  # fmt: skip
-    digests = {replace(made, **one).digest() for one in [{}, *changed]}
+    digests = {replace(made, **one).digest for one in [{}, *changed]}
     assert len(digests) == 1 + len(changed)
 
 
@@ -268,7 +268,7 @@ def test_the_server_takes_only_what_the_roster_says(fresh, tmp_path):
     ):
         path = tmp_path / f"{k}-site-1.h5"
         seal = sealing(identity.load(one.key("site-1")), load(one.roster))
-        save_statistics(path, statistics, header["recipe"], seal=seal, kept=False)
+        save_statistics(path, statistics, header["recipe"], seal=seal)
         with pytest.raises(MismatchError, match=what):
             afltool.aggregate([good[0], path], tmp_path / "t.h5", roster=one.roster)
     assert not (tmp_path / "t.h5").exists()
