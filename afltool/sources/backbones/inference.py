@@ -258,7 +258,8 @@ def _fold(module: nn.Module, conv_name: str, norm_name: str) -> None:
 
     conv: Any = module.get_submodule(conv_name)
     norm: Any = module.get_submodule(norm_name)
-    fused = fuse_conv_bn_eval(copy.deepcopy(conv).double(), copy.deepcopy(norm).double()).float()
+    wide = (copy.deepcopy(layer).double().eval() for layer in (conv, norm))
+    fused = fuse_conv_bn_eval(*wide).float()
     conv.weight, conv.bias = fused.weight, fused.bias
     parent, _, attribute = norm_name.rpartition(".")
     # timm's batch norm has its activation inside.
