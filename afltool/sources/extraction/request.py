@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...files.recipes import recipe
 from ...options.features import ExtractOptions
 from ...options.shards import WHOLE, Part
-from ...values.parsed import text_form
 from ...values.digest import Digest, file_state
+from ...values.parsed import text_form
 
 if TYPE_CHECKING:
     from ..images.base import ImageDataset
