@@ -30,7 +30,7 @@ from afltool.files.recipes import up_to_date
 from afltool.options.shards import Part, shard_of_job
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction import store as stores
-from afltool.sources.extraction.decoding import Decoder
+from afltool.sources.extraction.decoding import batches
 from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
 
@@ -459,10 +459,10 @@ def test_a_thread_that_fails_is_told_with_its_image():
             raise RuntimeError("the codec's arena is gone")
         return torch.zeros(3, 4, 4)
 
-    batches = Decoder(decode, 4, 8, 2, pinned=False).batches(range(45))
-    assert [next(batches).indices.stop for _ in range(3)] == [8, 16, 24]
+    decoded = batches(decode, range(45), (8, 3, 4, 4), 2, pinned=False)
+    assert [next(decoded).indices.stop for _ in range(3)] == [8, 16, 24]
     with pytest.raises(InputError, match=r"failed at image 30 \(RuntimeError: .*run the same"):
-        next(batches)
+        next(decoded)
 
 
 def test_an_image_that_is_gone_under_way_loses_nothing_that_was_done(tmp_path, watched):
