@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unicodedata import category
 
 from ..errors import UsageError
@@ -29,7 +29,10 @@ from ..values.digest import Digest, file_sha256, file_state
 from .baselines import made_settings, own_names, values
 from .layout import StudyFolder
 
-LABEL, BASELINE, SEED = "label", "baseline", "seed"  # keys of a study that are not options
+# Keys of a study that are not options.
+LABEL: Final = "label"
+BASELINE: Final = "baseline"
+SEED: Final = "seed"
 #: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
 OF_PARTITION = {"partition", *(name for part, name, _ in named_fields() if part == "partition")}
