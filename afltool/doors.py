@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from .progress import log
 
+STAGES = "afltool.stages"  # the group of entry points by which stages come from outside
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..doors import STAGES, doors
 from ..options import Options
-from ..stages import from_outside
-from ..stages.stage import Stage
 from ._options import KEYWORD_ONLY, add
 from ._streams import say
 from ._types import Out, Overwrite
 
+if TYPE_CHECKING:
+    from ..stages.stage import Stage
+
 
 def add_to(app: typer.Typer) -> None:
+    """Add the commands; nothing is loaded where no package has a stage."""
+    if not doors(STAGES):
+        return
+    from ..stages import from_outside
+
     for stage in from_outside().values():
         _add(app, stage)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from ..doors import STAGES as DOOR
 from ..doors import opened
 from ..options import Options
 from ..options.features import ExtractOptions, SpaceOptions
@@ -15,7 +16,6 @@ from .stage import Parts, Place, Stage
 
 SITE, SERVER = Place.SITE, Place.SERVER
 FEATURES, PARTITION, STATISTICS, HEAD = "features", "partition", "statistics", "head"
-DOOR = "afltool.stages"  # the group of entry points by which stages come from outside
 
 _SHARDS = Parts("shard", "merge", "shards")
 _CLIENTS = Parts("only", "aggregate", "files")
