@@ -136,7 +136,7 @@ def steps(head: str, image: str) -> None:
     lap("fold batch norms, compare")
     ready = network.Network.load(asked, space.preprocessing_of(header["space"]))
     begun = time.process_time()
-    from afltool.sources.images.named import read_named
+    from afltool.sources.images.from_paths import read_named
 
     images = read_named([image], sys.stdin)[0]
     list(ready.features(lambda i: ready.decode(images, i), range(1)))  # type: ignore[arg-type]

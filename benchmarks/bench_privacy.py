@@ -24,7 +24,7 @@ from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.checks import with_options
 from afltool.math.fixedpoint import FixedPoint, real
-from afltool.privacy.adassp import with_ridge
+from afltool.privacy.adassp import ridge_of
 from afltool.privacy.differential import Noise, clip_rows
 from afltool.values.clients import Client, ClientId
 from afltool.values.statistics import Context, Statistics
@@ -58,7 +58,7 @@ def noisy_total(parts: list[Statistics], made: Noise, seed: int) -> Statistics:
 
 def accuracy(head, summed: Statistics, X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Top-1 on the test rows, and the ridge."""
-    ridge = with_ridge(summed, {}).get("ridge", 0.0)
+    ridge = ridge_of(summed) if summed.context.noise else 0.0
     solved, _ = with_options(head, ridge=ridge).absorb(summed)
     return float((solved.scores(X).argmax(axis=1) == y).mean()), ridge
 

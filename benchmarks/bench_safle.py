@@ -78,11 +78,12 @@ def started(train: Features, options: dict[str, Any]) -> Head:
     blocks = (X for _, X in train.blocks())
     source = Source("features", train.header["digest"], blocks)
     sources = {"thresholds": source} if where in ("file", "exact") else {}
-    head = head_class("safle")(made, sources)
+    head = head_class("safle").begin(made, sources)
     if where == "exact":
         x = np.concatenate([real(X).astype(np.float32) for _, X in train.blocks()])
         shares = levels(head.options.bucketing, head.options.buckets)
-        head.thresholds = np.quantile(x, shares, axis=0).T.astype(np.float64)
+        cuts = np.quantile(x, shares, axis=0).T.astype(np.float64)
+        head = replace(head, thresholds=cuts)
     return head.bind(train.dim, len(train.classes))
 
 

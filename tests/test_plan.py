@@ -1,0 +1,118 @@
+"""The plan of a run: its steps are commands, parts make the whole, equal steps are made once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+from conftest import embeddings
+
+import afltool
+from afltool.files.hdf5 import read_header
+from afltool.files.heads import load_head
+from afltool.plans.config import RunConfig
+from afltool.plans.layout import RunFolder
+from afltool.plans.made import Made
+from afltool.plans.plan import features, next_steps, partition
+from afltool.plans.steps import LINK, Step
+from afltool.stages import STAGES
+from afltool.stages.stage import Place
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    at = tmp_path_factory.mktemp("rows")
+    made = [
+        (split, embeddings(at / f"{split}.npz", n)) for split, n in (("train", 300), ("test", 90))
+    ]
+    return {
+        f"{split}_features": afltool.import_embeddings(x, at / f"{split}.h5") for split, x in made
+    }
+
+
+CONFIGS = {
+    "linear": {"ridge": 0.5, "held_out": 0.3},
+    "kept": {"keep_clients": True, "train_accuracy": True},
+    "rounds": {"head": "softmax", "rounds": 2, "each_round": True},
+    "drawn": {"head": "deepafl", "layers": 1, "width": 8, "participation": 0.5},
+}
+
+
+def of_run(folder):
+    """Digests of the files of a run, and its figures without the paths."""
+    run = {p.name: read_header(p)["digest"] for p in sorted(folder.glob("0[2-5]-*.h5"))}
+    return run, json.loads((folder / "06-metrics.json").read_text())["top1"]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_commands_of_its_steps_one_after_another_make_what_run_makes(rows, cli, tmp_path, name):
+    config = RunConfig(**rows, clients=4, scheme="iid", **CONFIGS[name])
+    folder = RunFolder(tmp_path / "steps")
+    folder.root.mkdir()
+    for steps in next_steps(config, folder, lambda head: load_head(head).head.phase()):
+        for step in steps:
+            if step.stage.name == LINK:
+                Made().carry_out(step)
+            else:
+                done = cli(*step.line())
+                assert done.exit_code == 0, done.stderr
+    afltool.run(config, tmp_path / "run")
+    ours, theirs = of_run(folder.root), of_run(tmp_path / "run")
+    assert ours == theirs
+    assert len(ours[0]) >= 4
+
+
+def test_parts_of_statistics_are_joined_to_the_whole(road, tmp_path):
+    inputs = {"features": road.train, "partition": road.clients, "head": road.head0}
+    stage = STAGES["local-stats"]
+    whole = Step(stage, stage.options(sum=True), inputs, tmp_path / "whole.h5")
+    for part in (parts := whole.parts(4, tmp_path / "parts")):
+        part.make()
+    assert len(parts) == 4
+    joined = replace(whole.joined(tmp_path / "parts"), out=tmp_path / "joined.h5")
+    one, other = (read_header(step.make()) for step in (whole, joined))
+    assert one["digest"] == other["digest"]
+    assert one["recipe"] == other["recipe"], "so the one is up to date where the other is wanted"
+
+
+def test_parts_of_features_are_joined_to_the_whole(tmp_path):
+    config = RunConfig(data="digits", backbone="resnet18", weights="random", limit=12)
+    whole = features(replace(config.extract, image_size=32), "test", tmp_path / "whole.h5")
+    for part in whole.parts(3, tmp_path / "parts"):
+        part.make()
+    joined = replace(whole.joined(tmp_path / "parts"), out=tmp_path / "joined.h5")
+    one, other = (read_header(step.make()) for step in (whole, joined))
+    assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"])
+
+
+def test_steps_are_equal_by_what_they_make_and_not_by_where_it_goes(tmp_path):
+    config = RunConfig(data="digits", backbone="resnet18", clients=4)
+    train, again = (features(config.extract, "train", tmp_path / name) for name in "ab")
+    test = features(config.extract, "test", tmp_path / "a")
+    assert train.key() == again.key() != test.key()
+    dealt, anew = (partition(config.partition, one, one.out) for one in (train, again))
+    other = partition(replace(config.partition, seed=1), train, tmp_path / "c")
+    assert dealt.key() == anew.key() != other.key()
+    assert partition(config.partition, test, tmp_path / "c").key() != dealt.key()
+
+
+def test_an_equal_step_is_made_once_and_linked(road, tmp_path):
+    stage, made = STAGES["partition"], Made()
+    options = stage.options(clients=5, scheme="iid")
+    steps = [Step(stage, options, {"features": road.train}, tmp_path / f"{n}.h5") for n in (1, 2)]
+    first, second = map(made.carry_out, steps)
+    assert first.samefile(second)
+    other = Step(stage, replace(options, seed=3), {"features": road.train}, tmp_path / "3.h5")
+    assert read_header(made.carry_out(other))["digest"] != read_header(first)["digest"]
+
+
+def test_a_stage_says_where_it_runs_and_its_inputs_are_parameters_or_options():
+    assert {name for name, stage in STAGES.items() if stage.place is Place.SERVER} == {
+        "head", "aggregate", "solve",
+    }  # fmt: skip
+    for stage in STAGES.values():
+        own = {f.name for f in fields(stage.options)}
+        assert set(stage.positional) | (own & set(stage.reads)) == set(stage.reads)
+        assert set(stage.named) <= set(stage.positional)
+        assert callable(getattr(stage.module, stage.name.replace("-", "_")))
