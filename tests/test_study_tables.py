@@ -446,3 +446,30 @@ def test_equal_heads_of_many_seeds_give_the_p_of_one_seed(road, tmp_path):
         )
         assert every == one
         assert 0 < float(every[0].rpartition("p = ")[2]) < 1, "the premise: some rows differ"
+
+
+@pytest.mark.parametrize(("paper", "apart"), [
+    ("deepafl-24", {"FedAWA": (58.94, 50.48), "FedLPA": (40.04, 22.55)}),
+    ("deepafl-30", {"DeepAFL": (64.62, 65.11)}),
+])  # fmt: skip
+def test_two_published_figures_are_two_rows_and_never_a_mean(paper, apart):
+    """The paper's table has both; their mean is in no paper."""
+    found = [one for one in published(paper) if one.axes["data"] == "cifar100"]
+    of_layers = [one for one in found if one.axes.get("layers") in (None, 5)]
+    made = crosstab(of_layers, ["head"], ["alpha", "layers"], ["top1"], "mean", [])
+    for head, values in apart.items():
+        rows = [row for row in made.rows if row[1] == head]
+        assert len(rows) == 2
+        of_rows = (e.values for (row, _), e in made.entries.items() if row in rows)
+        assert sorted(v for one in of_rows for v in one) == pytest.approx(
+            sorted(v / 100 for v in values)
+        )
+
+
+def test_a_table_with_every_paper_has_one_published_figure_a_cell():
+    for name in names():
+        found = published(name)
+        axes = sorted({axis for one in found for axis in one.axes})
+        figures = sorted({figure for one in found for figure in one.figures})
+        made = crosstab(found, axes, [], figures, "mean", [])
+        assert all(len(entry.values) <= 1 for entry in made.entries.values()), name

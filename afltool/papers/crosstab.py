@@ -23,6 +23,7 @@ from .figures import FIGURES, STATISTICS
 Key = tuple[Any, ...]
 _EXACT = 12  # digits of a number in CSV, which keep bytes and fractions whole
 HOLE = "–"
+SETTING = "setting"  # what a paper says of a figure that no option of ours has
 
 
 @dataclass(frozen=True)
@@ -99,16 +100,22 @@ def crosstab(
     settings: dict[Key, str] = {}
     for value in values:
         for record in records:
-            row = (record.kind, *(plain(record.axes.get(name)) for name in rows))
+            own = (*rows, SETTING) if record.kind == "published" else rows
+            row = (record.kind, *(plain(record.axes.get(name)) for name in own))
             column = (value, *(plain(record.axes.get(name)) for name in columns))
-            row_keys.setdefault(row, _row_name(record, rows))
+            row_keys.setdefault(row, _row_name(record, own))
             told = [_named(name, record.axes.get(name)) for name in columns]
             settings.setdefault(column, ", ".join(filter(None, told)))
             figure = [FIGURES[value].label] if len(values) > 1 or not settings[column] else []
             column_keys.setdefault(column, ", ".join(filter(None, [settings[column], *figure])))
             _enter(entries.setdefault((row, column), Entry()), record, value)
-    for entry in entries.values():
-        _check_alike(entry.records, {*rows, *columns, *seeds})
+    for (row, _), entry in entries.items():
+        if row[0] == "published" and len(entry.values) > 1:
+            raise UsageError(
+                f"a cell of the table would average {len(entry.values)} published figures of "
+                f"{row_keys[row]}: add an option that differs to --rows or --columns"
+            )
+        _check_alike(entry.records, {*rows, *columns, *seeds, SETTING})
     order = {"ours": 0, "also": 1, "published": 2}
     ranked = sorted(row_keys, key=lambda key: order[key[0]])
     filled = {column for (_, column), one in entries.items() if one.values or one.holes}
@@ -155,7 +162,7 @@ def _named(name: str, value: Any) -> str:
     """An option and its value; those whose value tells enough are named by it alone."""
     if value is None or value is False:
         return ""
-    if name in ("head", "data", "backbone", "scheme"):
+    if name in ("head", "data", "backbone", "scheme", SETTING):
         return str(value)
     shown = plain(value)
     return flag(name)[2:] if value is True else f"{flag(name)[2:]} = {shown}"
