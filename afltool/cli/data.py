@@ -21,21 +21,29 @@ from ._types import Json, Overwrite, passing, print_json, show, show_all
 def add_to(app: typer.Typer) -> None:
     add(app, "extract", extract, options=_extracting)
     passing(
-        app, "import", "imports:import_embeddings",
+        app,
+        "import",
+        "imports:import_embeddings",
         ("embeddings", Path, ".npz, .parquet or .safetensors with x and y, or .npy with --labels"),
-        "Make a feature file of embeddings that another program made.", ImportOptions,
-    )  # fmt: skip
+        "Make a feature file of embeddings that another program made.",
+        ImportOptions,
+    )
     passing(
-        app, "convert", "convert:convert", ("features", Path, "a feature file"),
+        app,
+        "convert",
+        "convert:convert",
+        ("features", Path, "a feature file"),
         "Write a feature file in another number format; fewer bits make smaller statistics.",
         ConvertOptions,
-    )  # fmt: skip
+    )
     add(app, "split", split)
     passing(
-        app, "merge", "merge:merge",
+        app,
+        "merge",
+        "merge:merge",
         ("shards", list[Path], "files, folders, globs, or - for stdin"),
         "Put the shards of one extraction together; the file equals one made without shards.",
-    )  # fmt: skip
+    )
     add(app, "partition", partition, options=_dealing)
 
 

@@ -21,12 +21,15 @@ def add_to(app: typer.Typer) -> None:
     add(keys, "lock", keys_lock)
     app.add_typer(keys, name="keys")
     passing(
-        app, "roster", "keys:roster",
+        app,
+        "roster",
+        "keys:roster",
         ("public", list[Path], "public files NAME.pub, or their folder"),
         "Write the roster of a round, on which all agree: members, threshold, head, protection. "
         "Under masks all but the threshold may drop out, and nobody leaves the sum later.",
-        RosterOptions, has_json=False,
-    )  # fmt: skip
+        RosterOptions,
+        has_json=False,
+    )
     mask = typer.Typer(
         no_args_is_help=True,
         help="Steps of a round under masks, in which the server learns only the sum.",

@@ -31,11 +31,13 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(heads, name="head")
     add(app, "local-stats", local_stats, head_options=of_heads)
     passing(
-        app, "aggregate", "aggregate:aggregate",
+        app,
+        "aggregate",
+        "aggregate:aggregate",
         ("files", list[Path], "files, folders, quoted globs, - for stdin"),
         "Add statistics up, in any order and grouping; totals can be added, too.",
         AggregateOptions,
-    )  # fmt: skip
+    )
     add(app, "solve", solve, head_options=partial(of_heads, at_solve=True))
     add(app, "evaluate", evaluate, options=EvaluateOptions)
     add(app, "export", export)

@@ -30,8 +30,11 @@ def tell_disk(out: Path, files: int, shapes: Iterable[Shape], header: Mapping[st
     least = files * (LEAST_BYTES + sum(8 * prod(s) for s, kind in each if kind == "f"))
     log.info(
         "local-stats: %d files of at most %s, %s in all, into %s",
-        files, byte_text(size / files), byte_text(size), out,
-    )  # fmt: skip
+        files,
+        byte_text(size / files),
+        byte_text(size),
+        out,
+    )
     try:
         need_space(out, least, f"{files} client files, at the least")
     except InputError as error:

@@ -60,9 +60,11 @@ class ClientRows:
             )
         check_name(client)
         all_of_it = Assignment(
-            client=np.zeros(len(rows), np.int32), names=(client,), held_out=np.zeros(1, bool),
+            client=np.zeros(len(rows), np.int32),
+            names=(client,),
+            held_out=np.zeros(1, bool),
             effective_labels=rows.labels,
-        )  # fmt: skip
+        )
         return cls(rows, all_of_it)
 
     @cached_property

@@ -222,9 +222,12 @@ def _arrow_texts(table: Path, name: str, column: Any) -> Column:
 def _read_json(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
     try:
         records = json.loads(
-            read_bytes(table, MOST_TABLE), object_pairs_hook=keys_once,
-            parse_int=str, parse_float=str, parse_constant=lambda _: None,
-        )  # fmt: skip
+            read_bytes(table, MOST_TABLE),
+            object_pairs_hook=keys_once,
+            parse_int=str,
+            parse_float=str,
+            parse_constant=lambda _: None,
+        )
     except (OSError, ValueError, RecursionError) as error:
         raise CorruptFileError(f"{table} cannot be read as JSON: {error}") from error
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):

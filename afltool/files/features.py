@@ -113,9 +113,12 @@ class Features:
         return meaning(self.header)
 
     def derived(
-        self, made_by: Mapping[str, Any], was: Mapping[str, Any],
-        space: Mapping[str, Any] | None = None, **source: Any,
-    ) -> Header:  # fmt: skip
+        self,
+        made_by: Mapping[str, Any],
+        was: Mapping[str, Any],
+        space: Mapping[str, Any] | None = None,
+        **source: Any,
+    ) -> Header:
         """The header of a file that is made of these rows; ``was``: the provenance before it.
 
         ``space``: another one than theirs; ``source``: what was done to the rows.

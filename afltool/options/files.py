@@ -99,9 +99,11 @@ def refuse_shared(given: Iterable[Given]) -> None:
     every = [(name, path, told.writes) for name, told, value in given for path in told.paths(value)]
     writes = [(name, path) for name, path, written in every if written]
     there = [(name, path, _identity(path)) for name, path in writes]
-    read = {} if not any(found for *_, found in there) else {
-        _identity(path): name for name, path, written in every if not written
-    }  # fmt: skip
+    read = (
+        {}
+        if not any(found for *_, found in there)
+        else {_identity(path): name for name, path, written in every if not written}
+    )
     for name, path, found in there:
         if found and found in read:
             raise UsageError(

@@ -120,8 +120,10 @@ class _Run:
         if last > 1:
             log.info(
                 "the heads and totals of rounds 1 to %d are removed (--keep-rounds last); what was "
-                "measured after each of them is in %s", last - 1, RunFolder.SUMMARY,
-            )  # fmt: skip
+                "measured after each of them is in %s",
+                last - 1,
+                RunFolder.SUMMARY,
+            )
 
     def keep_options(self) -> None:
         """Write run.toml, unless it says this run already, be it with comments of its owner."""

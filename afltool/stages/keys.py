@@ -128,8 +128,10 @@ def _tell(roster: Roster) -> None:
     log.info(
         "roster: %d of %d members must stay until the end, so %s may drop out; whoever has masked "
         "cannot leave the sum later",
-        t, n, n - t or "nobody",
-    )  # fmt: skip
+        t,
+        n,
+        n - t or "nobody",
+    )
     if t == 2:
         log.warning(
             "roster: with a threshold of 2 the sum may be of two members, each of whom then knows "

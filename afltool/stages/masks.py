@@ -85,8 +85,10 @@ def mask_forget(roster: Path, options: MemberOptions) -> list[Path]:
         folder.forget()
         log.info(
             "mask forget: the round %s is over for %r; a masked file that was sent may still be in "
-            "the sum, if enough others answer", agreed.digest[:12], me.name,
-        )  # fmt: skip
+            "the sum, if enough others answer",
+            agreed.digest[:12],
+            me.name,
+        )
         folders.append(folder.folder)
     return folders
 

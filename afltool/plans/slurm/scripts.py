@@ -219,11 +219,13 @@ def submitting(steps: list[Job], folder: Path, site: Site) -> str:
         if step.name.startswith("01-extract"):
             split = step.name.removeprefix("01-extract-")
             place = f'"$RUN/{RunFolder.FEATURES.format(split=split)}"'
-            lines += [f"if [ ! -e {place} ]; then",
-                      f"    {_many(step, limit, chr(34) * 2)}",
-                      f'    one 01-merge-{split} "$job" {place}',
-                      f"    {split}=$job",
-                      "fi"]  # fmt: skip
+            lines += [
+                f"if [ ! -e {place} ]; then",
+                f"    {_many(step, limit, chr(34) * 2)}",
+                f'    one 01-merge-{split} "$job" {place}',
+                f"    {split}=$job",
+                "fi",
+            ]
         elif step.stage == "partition":
             lines += [f'one {step.name} "$train" "$RUN/{step.output}"', "clients=$job"]
         elif step.tasks:
