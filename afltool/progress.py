@@ -71,3 +71,18 @@ def stop_point() -> None:
         raise StoppedError(
             f"stopped on {_stop_reason}; finished work is kept: run the same command to go on"
         )
+
+
+@contextmanager
+def quiet(but: logging.Logger | None = None) -> Iterator[None]:
+    """Inside, only warnings are said, and with -v all; the logger ``but`` says what it did."""
+    own = log if but is None else but
+    levels = log.level, own.level
+    own.setLevel(own.getEffectiveLevel())
+    if log.level > logging.DEBUG:
+        log.setLevel(max(log.level, logging.WARNING))
+    try:
+        yield
+    finally:
+        log.setLevel(levels[0])
+        own.setLevel(levels[1])

@@ -35,6 +35,7 @@ from ..plans.here import run
 from ..plans.last_round import last_round, remove_rounds
 from ..plans.layout import RunFolder
 from ..plans.made import Made
+from ..progress import quiet
 from ..stages.solve import solve
 from . import times
 from .baselines import baseline
@@ -180,7 +181,7 @@ class _Execution:
         name, begun = self.names[cell.key], time.perf_counter()
         place = self.folder.cell(cell.key) / StudyFolder.FAILED
         try:
-            with distinct_files(), _quiet(), _begun(place.with_name(StudyFolder.BEGUN)):
+            with distinct_files(), quiet(log), _begun(place.with_name(StudyFolder.BEGUN)):
                 found = self.one(cell)
         except StoppedError:
             raise
@@ -241,21 +242,6 @@ def _begun(mark: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """A study logs one line per cell, not one per stage; with -v it logs all lines."""
-    parent = logging.getLogger("afltool")
-    before, own = parent.level, log.level
-    log.setLevel(parent.getEffectiveLevel())
-    if before > logging.DEBUG:
-        parent.setLevel(max(before, logging.WARNING))
-    try:
-        yield
-    finally:
-        parent.setLevel(before)
-        log.setLevel(own)
-
-
 def _why(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"out of memory ({error})" if str(error) else "out of memory"
@@ -289,7 +275,7 @@ def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:
             with (
                 tempfile.TemporaryDirectory(dir=folder.root) as scratch,
                 distinct_files(),
-                _quiet(),
+                quiet(log),
             ):
                 how = replace(cell.config.solve, head=start, validate=held)
                 alone = solve(place.total(number), Path(scratch) / "head.h5", how)

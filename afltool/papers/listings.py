@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..plans.slurm import quoting as shell
+from ..progress import quiet
 from . import jobs, times
 from .cells import Cell, line
 from .description import SHIPPED, read, shipped_names
@@ -37,6 +38,7 @@ def _of_script(command: list[str]) -> str:
     return shell.line(["afltool", *command])
 
 
+@quiet()
 def listed(
     given: Mapping[str, Any] | None = None, seeds: int | None = None
 ) -> list[dict[str, Any]]:
