@@ -473,3 +473,14 @@ def test_a_table_with_every_paper_has_one_published_figure_a_cell():
         figures = sorted({figure for one in found for figure in one.figures})
         made = crosstab(found, axes, [], figures, "mean", [])
         assert all(len(entry.values) <= 1 for entry in made.entries.values()), name
+
+
+def test_a_table_says_what_a_paper_has_behind_its_plus_and_minus():
+    """AFL and SAFLe print standard deviations, DeepAFL standard errors."""
+    kinds = {name.split("-")[0]: set() for name in names()}
+    for name in names():
+        kinds[name.split("-")[0]] |= {one.spread_of for one in published(name) if one.spread}
+    assert kinds == {
+        "afl": {"standard deviation"}, "deepafl": {"standard error"},
+        "safle": {"standard deviation"},
+    }  # fmt: skip

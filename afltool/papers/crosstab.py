@@ -30,7 +30,8 @@ SETTING = "setting"  # what a paper says of a figure that no option of ours has
 class Record:
     """One result. ``figures`` is empty for a hole, and ``hole`` says why: missing, failed, "<5".
 
-    ``spread``: a deviation that was published with the figure. ``kind``: ours, also or published.
+    ``spread``: what was published behind ±, and ``spread_of`` what that is. ``kind``: ours, also or
+    published.
     ``source``: what was measured, by digests; equal sources are one measurement, () is unknown.
     """
 
@@ -38,6 +39,7 @@ class Record:
     figures: Mapping[str, float]
     hole: str = ""
     spread: float | None = None
+    spread_of: str = ""
     kind: str = "ours"
     source: Key = ()
 

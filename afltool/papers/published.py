@@ -18,7 +18,7 @@ from .crosstab import Record, plain
 from .figures import FIGURES
 
 TABLE = Path(__file__).with_name("published.csv")
-COLUMNS = ("paper", "table", "data", "head", "options", "figure", "value", "spread")
+COLUMNS = ("paper", "table", "data", "head", "options", "figure", "value", "spread", "spread_of")
 NOT_STATED = "not stated"  # the data set of a table whose paper does not name it
 
 
@@ -54,7 +54,7 @@ def _record(one: dict[str, str]) -> Record:
     except ValueError:  # such as "<5"
         return Record(axes, {}, one["value"], kind="published")
     spread = float(one["spread"]) / factor if one["spread"] else None
-    return Record(axes, figures, spread=spread, kind="published")
+    return Record(axes, figures, spread=spread, spread_of=one["spread_of"], kind="published")
 
 
 def _options(text: str) -> Iterator[tuple[str, Any]]:
