@@ -153,6 +153,21 @@ def test_jobs_are_as_the_queue_says(name, road, tmp_path, monkeypatch):
         assert work["failed"] == (0, 1, 2)
 
 
+def test_a_held_job_is_released_by_its_own_number(road, tmp_path, monkeypatch):
+    """A controller that came back from an older state knows the job before the last one."""
+    stub, run = tmp_path / "bin", tmp_path / "run"
+    stub.mkdir()
+    (stub / "squeue").write_text(
+        "#!/bin/bash\nprintf '3|1|PENDING|launch failed requeued held\\n'\n"
+    )
+    (stub / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stub}:{os.environ['PATH']}")
+    slurm.prepare(config(road), Site(clients_per_task=2), run)
+    (run / "slurm/jobs").mkdir()
+    (run / "slurm/jobs/04-local-stats-1").write_text("3\n7\n")
+    assert status(run)["continue"] == "scontrol release 3"
+
+
 def test_without_slurm_jobs_are_unknown_and_files_are_not(road, tmp_path, monkeypatch):
     run = tmp_path / "run"
     slurm.prepare(config(road), Site(), run)
