@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import pytest
+from conftest import embeddings
 
 import afltool
 from afltool.errors import InputError
@@ -84,6 +85,19 @@ def test_what_was_made_of_something_else_is_stale(road, run, tmp_path):
     other = afltool.import_embeddings(road.embeddings, tmp_path / "o.h5", fraction_bits=8)
     os.replace(other, run / "01-features-train.h5")
     assert states(run)["04-total.h5"] == "stale"
+
+
+def test_a_given_partition_of_other_rows_is_stale(road, tmp_path):
+    """Whether the run was given the partition, or nothing says what run it is."""
+    files = {"train_features": road.train, "test_features": road.test, "partition": road.clients}
+    run = afltool.run(RunConfig(**files), tmp_path / "run")
+    assert status(run)["state"] == "done"
+    other = afltool.import_embeddings(embeddings(tmp_path / "o.npz", 50), tmp_path / "o.h5")
+    os.replace(other, run / "01-features-train.h5")
+    for _ in range(2):
+        parts = {p["name"]: p for p in status(run)["parts"]}
+        assert parts["02-clients.h5"]["why"] == "made of other rows than 01-features-train.h5"
+        (run / "run.toml").unlink(missing_ok=True)
 
 
 def test_a_total_that_lacks_clients_is_stale(road, run):

@@ -53,7 +53,8 @@ class Made:
 
     def stored(self, step: Step) -> Path:
         """The features of a step in their store, which has them or gets them."""
-        return self.value(step, lambda: replace(step, out=None).make())  # type: ignore[no-any-return]
+        kept: Path = self.value(step, replace(step, out=None).make)
+        return kept
 
     def value(self, step: Step, make: Callable[[], Any], cache: Cache = NO_CACHE) -> Any:
         """What a step finds that is no file of its own; found once."""

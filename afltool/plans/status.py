@@ -54,8 +54,9 @@ class Parts:
     def all(self) -> Iterator[Part]:
         config, folder = self.config, self.folder
         head = config.first_head or folder.first_head
+        rows = {"features": folder.features("train")}  # of a given partition, too
         for step in first_steps(config, folder):
-            yield from self.of(step)
+            yield from self.of(step, rows)
         last = last_round(folder, head)
         if last is not None:
             yield Part(f"rounds 1 to {last - 1}", "done", "files removed (--keep-rounds last)")

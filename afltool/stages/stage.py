@@ -17,7 +17,6 @@ from typing import Any
 from ..options import Options
 
 Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
-Recipe = dict[str, Any]
 
 
 class Place(Enum):

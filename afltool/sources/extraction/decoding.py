@@ -90,7 +90,7 @@ def _fill(batch: Batch, places: range, decode: Callable[[int], torch.Tensor]) ->
             batch.bad[batch.indices[k]] = error
         except (AflError, MemoryError):
             raise
-        except Exception as error:
+        except Exception as error:  # of whatever library: a thread must not end without a word
             raise InputError(
                 f"a thread that decodes images failed at image {batch.indices[k]} "
                 f"({type(error).__name__}: {error}); what is done is kept: run the same "
