@@ -108,7 +108,7 @@ def _gathered(
     config: RunConfig, folder: RunFolder, number: int, head: Path, held: Path | None
 ) -> list[Step]:
     """`local-stats` of all clients; with --keep-clients a file of each, which `aggregate` adds."""
-    inputs = {"features": folder.features("train"), "head": head, "partition": folder.clients}
+    inputs = {"features": folder.features("train"), "partition": folder.clients, "head": head}
     stage, options = STAGES["local-stats"], config.local_stats
     total = folder.total(number)
     if not config.own.keep_clients:
