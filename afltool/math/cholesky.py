@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scipy import linalg
+import scipy
 
 from ..values.arrays import F64
 
@@ -21,9 +21,11 @@ def cholesky_in_place(A: F64) -> None:
     for a in range(0, side, BLOCK):
         b = min(a + BLOCK, side)
         A[a:, a:b] -= A[a:, :a] @ A[a:b, :a].T
-        corner = linalg.cholesky(A[a:b, a:b], lower=True, check_finite=False)
+        corner = scipy.linalg.cholesky(A[a:b, a:b], lower=True, check_finite=False)
         A[a:b, a:b] = corner
-        A[b:, a:b] = linalg.solve_triangular(corner, A[b:, a:b].T, lower=True, check_finite=False).T
+        A[b:, a:b] = scipy.linalg.solve_triangular(
+            corner, A[b:, a:b].T, lower=True, check_finite=False
+        ).T
 
 
 class Cholesky:
@@ -35,10 +37,10 @@ class Cholesky:
 
     def solve(self, B: F64) -> F64:
         """A⁻¹B (D, C)."""
-        found: F64 = linalg.cho_solve((self._upper, False), B, check_finite=False)
+        found: F64 = scipy.linalg.cho_solve((self._upper, False), B, check_finite=False)
         return found
 
     def half(self, B: F64) -> F64:
         """L⁻¹B (D, C), whose squares add up to tr(BᵀA⁻¹B)."""
-        found: F64 = linalg.solve_triangular(self._upper, B, trans="T", check_finite=False)
+        found: F64 = scipy.linalg.solve_triangular(self._upper, B, trans="T", check_finite=False)
         return found

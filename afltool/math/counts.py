@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csc_matrix
 
 from ..values.arrays import F64, I64, Array
 
@@ -185,7 +185,9 @@ def add_sums(codes: Codes, values: Array, sums: Array) -> None:
         places = part.T + np.arange(len(part), dtype=np.int32) * size
         starts = np.arange(rows + 1, dtype=np.int32) * len(part)
         ones = np.ones(part.size, dtype=values.dtype)
-        turned = csc_matrix((ones, places.ravel(), starts), shape=(len(part) * size, rows))
+        turned = scipy.sparse.csc_matrix(
+            (ones, places.ravel(), starts), shape=(len(part) * size, rows)
+        )
         sums[first : first + together] += (turned @ values).reshape(-1, size, dim)[:, 1:]
 
 

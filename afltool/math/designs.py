@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg.blas import dgemm
-from scipy.sparse import csr_matrix
+import scipy
 
 from ..values.arrays import F64
 from .codes import Codes
@@ -72,14 +71,16 @@ class Dense:
         out = self._buffers("scores", len(self.values), V.shape[1])
         for at in range(0, len(out), FEW):
             few = slice(at, at + FEW)
-            dgemm(1.0, V[:-1].T, self.values[few].T, c=out[few].T, overwrite_c=True)
+            scipy.linalg.blas.dgemm(
+                1.0, V[:-1].T, self.values[few].T, c=out[few].T, overwrite_c=True
+            )
         out += self._one * V[-1]
         return out
 
     def backward(self, R: F64, total: F64) -> None:
         for at in range(0, len(R), FEW):
             few = slice(at, at + FEW)
-            dgemm(
+            scipy.linalg.blas.dgemm(
                 1.0, R[few].T, self.values[few].T, 1.0, total[:-1].T, trans_b=True, overwrite_c=True
             )
         total[-1] += self._one * (np.ones(len(R)) @ R)
@@ -101,7 +102,9 @@ class Coded:
         places = codes.T + np.arange(groups, dtype=np.int32) * np.int32(size)
         starts = np.arange(rows + 1, dtype=np.int32) * groups
         ones = np.full(places.size, self._one)
-        self._hot = csr_matrix((ones, places.ravel(), starts), shape=(rows, groups * size))
+        self._hot = scipy.sparse.csr_matrix(
+            (ones, places.ravel(), starts), shape=(rows, groups * size)
+        )
 
     def forward(self, V: F64) -> F64:
         out: F64 = self._hot @ V[self._raw :]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.linalg.blas import dgemm, dsyrk, sgemm, ssyrk
-from scipy.sparse import csc_matrix
+import scipy
 
 from ..errors import InvalidDataError
 from ..values.arrays import F64, I64, Array
@@ -103,7 +102,7 @@ class Products:
             self._move()
         self._room -= n
         # C-contiguous rows go to Fortran's BLAS uncopied, as a transpose.
-        dsyrk(1.0, real.T, beta=1.0, c=self._upper, overwrite_c=1)
+        scipy.linalg.blas.dsyrk(1.0, real.T, beta=1.0, c=self._upper, overwrite_c=1)
 
     def _move(self) -> None:
         self._moved += pack(self._upper.T).astype(np.int64)
@@ -124,7 +123,8 @@ def real_gram(X: Array) -> F64:
     """
     if not len(X):
         return np.zeros(length(X.shape[1]))
-    syrk = ssyrk if X.dtype == np.float32 else dsyrk
+    blas = scipy.linalg.blas
+    syrk = blas.ssyrk if X.dtype == np.float32 else blas.dsyrk
     room = np.empty((X.shape[1], X.shape[1]), X.dtype, order="F")
     return np.asarray(pack(syrk(1.0, X.T, c=room, overwrite_c=1).T), dtype=np.float64)
 
@@ -144,7 +144,8 @@ def product(A: Array, B: Array) -> Array:
     if not A.size or not B.size:
         return np.asarray(A @ B)
     (a, turned_a), (b, turned_b) = _fortran(B.T), _fortran(A.T)
-    gemm = sgemm if A.dtype == np.float32 else dgemm
+    blas = scipy.linalg.blas
+    gemm = blas.sgemm if A.dtype == np.float32 else blas.dgemm
     room = np.empty((B.shape[1], len(A)), A.dtype, order="F")  # SciPy's own would be zeroed first
     found: Array = gemm(1.0, a, b, c=room, trans_a=turned_a, trans_b=turned_b, overwrite_c=1).T
     return found
@@ -162,7 +163,8 @@ def add_product(target: Array, A: Array, B: Array) -> None:
     """
     if not target.size or not A.size:
         return
-    gemm = sgemm if target.dtype == np.float32 else dgemm
+    blas = scipy.linalg.blas
+    gemm = blas.sgemm if target.dtype == np.float32 else blas.dgemm
     found = gemm(1.0, B.T, A.T, beta=1.0, c=target.T, trans_a=1, overwrite_c=1)
     if not np.shares_memory(found, target):
         target[:] = found.T
@@ -182,5 +184,7 @@ def check_labels(y: I64, classes: int) -> None:
 def _class_sums(X: Array, y: I64, classes: int) -> Array:
     """YᵀX (C, d): each row added to the sum of its class, n·d additions."""
     n = len(y)
-    one_hot = csc_matrix((np.ones(n, X.dtype), y, np.arange(n + 1)), shape=(classes, n))
+    one_hot = scipy.sparse.csc_matrix(
+        (np.ones(n, X.dtype), y, np.arange(n + 1)), shape=(classes, n)
+    )
     return np.asarray(one_hot @ X)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 
-from scipy import linalg
+import scipy
 
 from ..errors import NumericalError, Remedy
 from ..values.arrays import F64
@@ -66,7 +66,7 @@ def without_gamma(total: Party) -> tuple[F64, F64]:
 def _solve(C: F64, H: F64, what: str) -> F64:
     try:
         return definite_solve(C, H)
-    except linalg.LinAlgError:
+    except scipy.linalg.LinAlgError:
         raise NumericalError(
             f"{what} ({len(C)} × {len(C)}) cannot be inverted: the pairwise law needs at least as "
             "many rows as features at each client",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from ..errors import Remedy, RidgeNeededError
 from ..values.arrays import F64, Array
@@ -58,7 +58,7 @@ def conditioning(eigenvalues: F64) -> Conditioning:
 
 def eigenvalues(G: F64) -> F64:
     """Ascending eigenvalues of a symmetric matrix; as ``scipy.linalg.eigvalsh``, 4/3 d³."""
-    return np.asarray(linalg.eigvalsh(G, check_finite=False), dtype=np.float64)
+    return np.asarray(scipy.linalg.eigvalsh(G, check_finite=False), dtype=np.float64)
 
 
 def cholesky_solve(G: F64, H: F64, ridge: float) -> F64:
@@ -70,10 +70,10 @@ def cholesky_solve(G: F64, H: F64, ridge: float) -> F64:
     A = G.copy(order="F")
     A.flat[:: A.shape[0] + 1] += ridge
     try:
-        factor = linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
-    except linalg.LinAlgError as error:
+        factor = scipy.linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+    except scipy.linalg.LinAlgError as error:
         raise not_definite(ridge, len(A), error) from None
-    W: F64 = linalg.cho_solve(factor, H, check_finite=False)
+    W: F64 = scipy.linalg.cho_solve(factor, H, check_finite=False)
     return W
 
 
@@ -85,17 +85,19 @@ def definite_solve(A: F64, B: F64) -> F64:
     Raises ``LinAlgError`` when that, too, is singular to working precision.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("error", linalg.LinAlgWarning)
+        warnings.simplefilter("error", scipy.linalg.LinAlgWarning)
         try:
-            return np.asarray(linalg.solve(A, B, assume_a="pos", check_finite=False))
-        except linalg.LinAlgWarning:
+            return np.asarray(scipy.linalg.solve(A, B, assume_a="pos", check_finite=False))
+        except scipy.linalg.LinAlgWarning:
             pass
     D = 1.0 / np.sqrt(np.diag(A))
     scaled = D[:, None] * A * D
     if not conditioning(eigenvalues(scaled)).full:
-        raise linalg.LinAlgError("singular to working precision")
-    factor = linalg.cho_factor(scaled, lower=True, check_finite=False)
-    return np.asarray(D[:, None] * linalg.cho_solve(factor, D[:, None] * B, check_finite=False))
+        raise scipy.linalg.LinAlgError("singular to working precision")
+    factor = scipy.linalg.cho_factor(scaled, lower=True, check_finite=False)
+    return np.asarray(
+        D[:, None] * scipy.linalg.cho_solve(factor, D[:, None] * B, check_finite=False)
+    )
 
 
 def not_definite(ridge: float, side: int, why: object) -> RidgeNeededError:
@@ -123,7 +125,7 @@ class Spectral:
     @classmethod
     def of(cls, G: F64, H: F64) -> Spectral:
         """Factor once: about 9 d³ operations, then each solve is a product with Q."""
-        s, Q = linalg.eigh(G, driver="evd", check_finite=False)
+        s, Q = scipy.linalg.eigh(G, driver="evd", check_finite=False)
         A = Q.T @ H
         return cls(s, Q, A, (A**2).sum(axis=1), G)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from ..errors import NumericalError, Remedy
 from ..values.arrays import F64
@@ -223,7 +223,7 @@ def _factor(A: F64, penalty: F64, ridge: float) -> Cholesky:
     A.flat[:: len(A) + 1] += penalty
     try:
         return Cholesky(A)
-    except linalg.LinAlgError as error:
+    except scipy.linalg.LinAlgError as error:
         raise not_definite(ridge, len(A), error) from None
 
 

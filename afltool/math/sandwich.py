@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import linalg
-from scipy.linalg import lapack
+import scipy
 
 from ..errors import NumericalError, Remedy
 from ..values.arrays import F64, Array
@@ -49,13 +48,13 @@ def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> LowRank:
     where 0/0 = 0, which gives Ω = F⁺ R W⁺. Raises `NumericalError` when Π + γ/s² I is not positive
     definite to working precision.
     """
-    U, s, Qt = linalg.svd(W, full_matrices=False)
+    U, s, Qt = scipy.linalg.svd(W, full_matrices=False)
     s = np.where(s > max(W.shape) * EPS * s.max(initial=0.0), s, 0.0)
     B = product(Upsilon, Qt.T) * s
     if gamma > 0:
         Z = _shifted(Pi, s**2, gamma, B)
     else:
-        lam, V = linalg.eigh(Pi, driver="evd")
+        lam, V = scipy.linalg.eigh(Pi, driver="evd")
         Z = product(V, _divided(product(V.T, B), _positive(lam), s**2, 0.0))
     return LowRank(Z, U) if len(s) < len(W) else LowRank(product(Z, U.T))
 
@@ -103,12 +102,12 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
     if n == 1:  # nothing to reduce, and LAPACK takes no empty subdiagonal
         single: F64 = B / (scales * Pi[0, 0] + gamma)
         return single
-    reduced, d, e, tau, _ = lapack.dsytrd(Pi, lower=1, lwork=64 * n)
+    reduced, d, e, tau, _ = scipy.linalg.lapack.dsytrd(Pi, lower=1, lwork=64 * n)
     reflectors = np.asfortranarray(reduced[1:, :-1])
     Z = np.array(B, order="F")
     Z[1:] = _reflected(reflectors, tau, Z[1:], "T")
     for j, scale in enumerate(scales):
-        _, _, x, info = lapack.dptsv(scale * d + gamma, scale * e, Z[:, j])
+        _, _, x, info = scipy.linalg.lapack.dptsv(scale * d + gamma, scale * e, Z[:, j])
         if info:
             raise NumericalError(
                 f"the layer's system Π + {gamma:g}/s² I ({n} × {n}) is not positive definite to "
@@ -122,5 +121,5 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
 
 def _reflected(reflectors: F64, tau: F64, B: F64, trans: str) -> F64:
     """Q B or Qᵀ B for the reflectors that `dsytrd` leaves below the subdiagonal."""
-    found: F64 = lapack.dormqr("L", trans, reflectors, tau, B, 64 * B.shape[1])[0]
+    found: F64 = scipy.linalg.lapack.dormqr("L", trans, reflectors, tau, B, 64 * B.shape[1])[0]
     return found

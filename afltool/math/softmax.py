@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from ..errors import NumericalError, Remedy
 from ..values.arrays import F64, I64, Array
@@ -146,7 +146,7 @@ class Bound:
         G.flat[:: len(G) + 1] += penalty
         try:
             cholesky_in_place(G)
-        except linalg.LinAlgError:
+        except scipy.linalg.LinAlgError:
             raise NumericalError(
                 f"½ gram + penalty ({len(G)} × {len(G)}) is not positive definite to working "
                 "precision",
@@ -157,7 +157,7 @@ class Bound:
     def solve(self, H: F64) -> F64:
         """B⁻¹ H (D, C); 2 D² C operations."""
         upper = (_upper_once if len(H) <= KEPT_SIDE else unpack_transposed)(self.factor)
-        W: F64 = linalg.cho_solve((upper, False), H, check_finite=False)
+        W: F64 = scipy.linalg.cho_solve((upper, False), H, check_finite=False)
         return W
 
     def step(self, V: F64, gradient: F64) -> F64:

@@ -7,7 +7,7 @@ A class without rows gets means of 0 here; the head sets its score to −∞.
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from ...errors import NumericalError, Remedy
 from ...math.moments import FARTHEST, Moments
@@ -68,7 +68,7 @@ def linear(covariance: F64, H: F64, counts: F64, shrinkage: float) -> F64:
     solver='lsqr', shrinkage=s) of scikit-learn; d³/3.
     """
     M = means_of(H, counts)
-    W = linalg.cho_solve((factor(shrunk(covariance, shrinkage)), True), M)
+    W = scipy.linalg.cho_solve((factor(shrunk(covariance, shrinkage)), True), M)
     return np.vstack([W, -0.5 * (M * W).sum(axis=0) + log_shares(counts)])
 
 
@@ -84,10 +84,10 @@ def factor(covariance: F64) -> F64:
     Raises `NumericalError` where Σ is not positive definite to working precision.
     """
     try:
-        L: F64 = np.tril(linalg.cholesky(covariance, lower=True))
+        L: F64 = np.tril(scipy.linalg.cholesky(covariance, lower=True))
         diagonal = np.diag(L) ** 2 / np.maximum(np.diag(covariance), np.finfo(float).tiny)
         weak = int((diagonal < len(L) * np.finfo(float).eps).sum())
-    except linalg.LinAlgError:
+    except scipy.linalg.LinAlgError:
         weak, L = 1, covariance
     if weak:
         raise NumericalError(
@@ -109,7 +109,7 @@ def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
     B = np.vstack([H, counts])
     try:
         W = definite_solve(A, B)
-    except linalg.LinAlgError:
+    except scipy.linalg.LinAlgError:
         raise NumericalError(
             f"gram + {ridge:g} I of {len(A)} columns is singular to working precision",
             remedy=Remedy.LARGER_FIXED_RIDGE,
@@ -153,5 +153,5 @@ def quadratic_factor(G_c: F64, mean: F64, rows: float, shrinkage: float) -> F64:
 
 def quadratic_score(X: F64, mean: F64, L: F64, log_share: float) -> F64:
     """−½ (‖L⁻¹(x − μ)‖² + log det Σ) + log π (n,)."""
-    z = linalg.solve_triangular(L, (X - mean).T, lower=True)
+    z = scipy.linalg.solve_triangular(L, (X - mean).T, lower=True)
     return np.asarray(log_share - np.log(np.diag(L)).sum() - 0.5 * (z * z).sum(axis=0))
