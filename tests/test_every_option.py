@@ -235,14 +235,13 @@ def _any_of(cls, name):
     return f"({'|'.join(map(flag, [name, *satisfied(cls, name)]))})"
 
 
-def own_conditions(found=app, path=()):
+def own_conditions(found, path=()):
     """What options of commands that are in no class are used with: path, command, name, only."""
-    for one in found.registered_commands:
-        parameters = inspect.signature(one.callback).parameters.values()
-        for name, only in only_with(parameters).items():
-            yield pytest.param((*path, one.name), name, only, id="-".join([*path, one.name, name]))
-    for group in found.registered_groups:
-        yield from own_conditions(group.typer_instance, (*path, group.name))
+    for key, one in found.items():
+        yield from own_conditions(getattr(one, "known", dict)(), (*path, key))
+        parameters = inspect.signature(one.make()).parameters if hasattr(one, "make") else {}
+        for name, only in only_with(parameters.values()).items():
+            yield pytest.param((*path, key), name, only, id="-".join([*path, key, name]))
 
 
 def word_of(command, name):
@@ -253,7 +252,7 @@ def word_of(command, name):
     return [flag(name)] if one.is_flag else [flag(name), {int: "1", float: "0.5"}.get(kind, "x")]
 
 
-@pytest.mark.parametrize(("path", "name", "only"), list(own_conditions()))
+@pytest.mark.parametrize(("path", "name", "only"), list(own_conditions(command_of(app).known())))
 def test_an_option_that_a_command_does_not_use_is_refused(path, name, only, cli):
     """Before anything is read: the files here are not there."""
     command = command_of(app)

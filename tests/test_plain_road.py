@@ -74,6 +74,18 @@ def test_a_plain_command_loads_few_modules(road, tmp_path, name):
     }
     [modules] = loaded([name, *words[name], "-o", tmp_path / "out.h5"]).values()
     assert len([m for m in modules if m.split(".")[0] == "afltool"]) <= MOST[name]
+    assert not SLOW & {*modules}
+
+
+# What takes long to load: for converting words of a command line, finding packages, and by NumPy
+# where all of it is imported; of SciPy and of tables.
+SLOW = {"pydantic", "importlib.metadata", "numpy.f2py.f2py2e", "numpy.testing.overrides", "pandas"}
+
+
+def test_what_solves_nothing_loads_no_linear_algebra(road):
+    for words in (["info", road.total], ["info", road.head], ["evaluate", road.head, road.test]):
+        [modules] = loaded(words).values()
+        assert not {*SLOW, "scipy.linalg", "scipy.sparse", "scipy.special"} & {*modules}
 
 
 def test_help_of_a_command_loads_no_options_of_other_stages():

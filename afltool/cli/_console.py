@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -17,8 +17,8 @@ from .. import progress
 from ..errors import AflError
 from ..inputs import distinct_files
 from ..values.escaping import shown
-from . import _help
-from ._parts import Group, added
+from . import _help, _parts
+from ._later import postpone
 from ._signals import leave
 from ._streams import BROKEN_PIPE, say_lines, tell
 
@@ -63,6 +63,7 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
             if signal.getsignal(signal.SIGINT) is leave:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             progress.stop_point()  # a signal may have come while modules were loaded
+            postpone("numpy.f2py", "numpy.testing")
             with distinct_files():
                 return function(*args, **options)
         except AflError as error:
@@ -85,7 +86,7 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
 
 
-class Commands(Group):
+class Commands(_parts.Commands):
     """All commands; Typer's messages about a wrong command line are escaped like all others."""
 
     def parse_args(self, context: Any, words: list[str]) -> list[str]:
@@ -97,9 +98,6 @@ class Commands(Group):
             say_lines(text)
             context.exit(0 if _help.is_asked(words) else 2)
         return super().parse_args(context, words)
-
-    def added(self) -> Mapping[str, Any]:
-        return added()
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _usage_errors():

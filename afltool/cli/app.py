@@ -1,4 +1,4 @@
-"""The command `afltool` and its global options; the commands are beside it and behind doors."""
+"""The command `afltool` and its global options; `_parts` finds its commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import _console, _summary, batch, data, look, outside, privacy, road
+from . import _console, _summary
 from ._console import Commands
 from ._streams import say
 
@@ -54,11 +54,3 @@ def afltool(
     _console.set_up(quiet, verbose)
     if summary:
         _summary.begin(str(context.invoked_subcommand))
-
-
-data.add_to(app)
-road.add_to(app)
-look.add_to(app)
-batch.add_to(app)
-privacy.add_to(app)
-outside.add_to(app)

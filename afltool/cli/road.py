@@ -8,27 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from ..heads import OPTIONS
 from ..options import made
 from ..options.csv_files import check_formulas, is_csv
-from ..options.features import SpaceOptions
 from ..options.files import WRITES
 from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
 from ..options.used_with import GIVEN, OnlyWith
-from ._options import add, of_heads, of_run, parameters
+from ._options import add, of_heads, of_run
 from ._streams import say
 from ._types import HeadSpec, Json, Out, Overwrite, passing, print_json, show, show_folder
 
 
 def add_to(app: typer.Typer) -> None:
-    heads = typer.Typer(
-        no_args_is_help=True,
-        help="Write a head file: a head and its options, on which a federation agrees first.",
-    )
-    for name, cls in OPTIONS.items():
-        add(heads, name, _head_command(name), head_options=partial(parameters, cls, "Head"))
-    app.add_typer(heads, name="head")
     add(app, "local-stats", local_stats, head_options=of_heads)
     passing(
         app,
@@ -43,22 +34,6 @@ def add_to(app: typer.Typer) -> None:
     add(app, "export", export)
     add(app, "run", run, options=of_run)
     add(app, "predict", predict)
-
-
-def _head_command(name: str) -> Any:
-    def head(
-        out: Out,
-        options: SpaceOptions,
-        head_options: dict[str, Any],
-        overwrite: Overwrite = False,
-        as_json: Json = False,
-    ) -> None:
-        from ..stages.head import head as stage
-
-        show(stage(name, out, options, head_options=head_options, overwrite=overwrite), as_json)
-
-    head.__doc__ = OPTIONS[name].__doc__
-    return head
 
 
 def local_stats(

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import scipy.linalg  # noqa: F401 - here, so that its pool is there when the threads are limited
 from threadpoolctl import ThreadpoolController
 
 from ..cache.cache import NO_CACHE, Cache
