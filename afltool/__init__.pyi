@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from .estimator import AnalyticClassifier as AnalyticClassifier
+from .files.counts import Counts as Counts
+from .files.heads import HeadFile as HeadFile
 from .papers.crosstab import Crosstab as Crosstab
 from .papers.description import Study as Study
 from .plans.config import RunConfig as RunConfig
@@ -154,7 +156,7 @@ def head(
 ) -> Path: ...
 def local_stats(
     features: str | Path,
-    head: str | Path,
+    head: str | Path | HeadFile,
     out: str | Path,
     *,
     dp_epsilon: float | None = ...,
@@ -173,6 +175,7 @@ def local_stats(
     participation_seed: int | None = ...,
     sum: bool = ...,
     held_out: str | Path | None = ...,
+    by: str | None = ...,
     min_rows: int = ...,
     cache: str | Path | None = ...,
     head_options: Mapping[str, Any] | None = ...,
@@ -329,6 +332,48 @@ def evaluate(
     errors: str | Path | None = ...,
     overwrite: bool = ...,
 ) -> dict[str, Any]: ...
+def counts(
+    head: str | Path,
+    features: str | Path,
+    out: str | Path,
+    *,
+    dp_epsilon: float | None = ...,
+    dp_delta: float | None = ...,
+    clip: float | None = ...,
+    sign: str | Path | None = ...,
+    roster: str | Path | None = ...,
+    mask: str | Path | Sequence[str | Path] = ...,
+    again: bool = ...,
+    passphrase_file: str | Path | None = ...,
+    partition: str | Path | None = ...,
+    client: str | None = ...,
+    only: str | None = ...,
+    participation: float = ...,
+    participation_kind: str = ...,
+    participation_seed: int | None = ...,
+    sum: bool = ...,
+    held_out: str | Path | None = ...,
+    by: str | None = ...,
+    min_rows: int = ...,
+    cache: str | Path | None = ...,
+    bins: str | None = ...,
+    groups: str | Sequence[str] = ...,
+    min_group: int = ...,
+    beside: str | Path | Sequence[str | Path] = ...,
+    overwrite: bool = ...,
+) -> Path: ...
+def read_counts(
+    path: str | Path,
+) -> Counts: ...
+def evaluation(
+    heads: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    bins: str | None = ...,
+    groups: str | Sequence[str] = ...,
+    min_group: int = ...,
+    overwrite: bool = ...,
+) -> Path: ...
 def predict(
     head: str | Path,
     named: str | Path | Sequence[str | Path],

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from ..heads import OPTIONS
+from ..options import made
 from ..options.features import SpaceOptions
 from ._options import add, parameters
 from ._types import Json, Out, Overwrite, show
@@ -20,6 +23,7 @@ def add_to(app: typer.Typer) -> None:
     )
     for name, cls in OPTIONS.items():
         add(heads, name, _head_command(name), head_options=partial(parameters, cls, "Head"))
+    add(heads, "evaluation", evaluation, agreed=_agreed)
     app.add_typer(heads, name="head")
 
 
@@ -37,3 +41,25 @@ def _head_command(name: str) -> Any:
 
     head.__doc__ = OPTIONS[name].__doc__
     return head
+
+
+def _agreed() -> list[Parameter]:
+    from ..options.counting import RoundOptions
+
+    return parameters(RoundOptions)
+
+
+def evaluation(
+    heads: Annotated[
+        list[Path], typer.Argument(help="solved heads, of one feature space and list of classes")
+    ],
+    out: Out,
+    agreed: dict[str, Any],
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Write a round of evaluation, on which sites agree before they count (evaluate --counts)."""
+    from ..options.counting import RoundOptions
+    from ..stages.counts import evaluation as stage
+
+    show(stage(heads, out, made(RoundOptions, agreed), overwrite=overwrite), as_json)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import partial
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +15,8 @@ from ..options.csv_files import check_formulas, is_csv
 from ..options.files import WRITES
 from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
-from ..options.used_with import GIVEN, OnlyWith
-from ._options import add, of_heads, of_run
+from ..options.used_with import ABSENT, GIVEN, OnlyWith
+from ._options import add, of_heads, of_run, parameters, used_with
 from ._streams import say
 from ._types import HeadSpec, Json, Out, Overwrite, passing, print_json, show, show_folder
 
@@ -30,7 +32,7 @@ def add_to(app: typer.Typer) -> None:
         AggregateOptions,
     )
     add(app, "solve", solve, head_options=partial(of_heads, at_solve=True))
-    add(app, "evaluate", evaluate, options=EvaluateOptions)
+    add(app, "evaluate", evaluate, options=EvaluateOptions, counting=_counting)
     add(app, "export", export)
     add(app, "run", run, options=of_run)
     add(app, "predict", predict)
@@ -71,23 +73,48 @@ def solve(
     show(path, as_json)
 
 
+#: Options of counting that `evaluate` has anyhow, or that no solved head has a use for.
+_NOT_OF_COUNTS = ("by", "participation", "participation_kind", "participation_seed", "cache")
+
+
+def _counting() -> list[Parameter]:
+    from ..options.counting import CountOptions
+
+    found = parameters(CountOptions, "Counts", skip=_NOT_OF_COUNTS, rare=True)
+    return used_with(found, {"counts": GIVEN})
+
+
 def evaluate(
     head: Annotated[Path, typer.Argument(help="a solved head")],
     features: Annotated[Path, typer.Argument(help="features with labels, such as the test split")],
     options: dict[str, Any],
+    counting: dict[str, Any],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="also write the JSON to this file; - is stdout"),
+        typer.Option(
+            "--out",
+            "-o",
+            help="also write the JSON to this file; - is stdout; with --counts a folder",
+        ),
     ] = None,
+    counts: Annotated[
+        bool,
+        typer.Option(
+            "--counts", help="write counts, which sites add up with aggregate, and no figures"
+        ),
+        OnlyWith({"out": GIVEN}),
+    ] = False,
     confusion: Annotated[
         Path | None,
         typer.Option("--confusion", help="also write the confusion matrix as CSV"),
         WRITES,
+        OnlyWith({"counts": ABSENT}),
     ] = None,
     rounds: Annotated[
         Path | None,
         typer.Option("--rounds", help="also write the table of rounds, .csv or .parquet"),
         WRITES,
+        OnlyWith({"counts": ABSENT}),
     ] = None,
     overwrite: Annotated[Overwrite, OnlyWith({"out|confusion|rounds|errors": GIVEN})] = False,
     as_json: Json = False,
@@ -98,6 +125,9 @@ def evaluate(
     from ..show.tables import print_metrics
     from ..stages.evaluate import evaluate as stage
 
+    if counts and out is not None:
+        _count(head, features, out, {**options, **counting}, overwrite, as_json)
+        return
     if rounds is not None:
         check_table(rounds)
         options = {**options, "each_round": True}
@@ -116,6 +146,24 @@ def evaluate(
         print_json(found)
     elif not streamed:
         print_metrics(found)
+
+
+def _count(
+    head: Path, features: Path, out: Path, given: dict[str, Any], overwrite: bool, as_json: bool
+) -> None:
+    """`evaluate --counts`."""
+    from ..errors import UsageError
+    from ..options import flag
+    from ..options.counting import CountOptions
+    from ..stages.counts import counts as stage
+
+    known = {f.name for f in fields(CountOptions)}
+    if others := sorted(given.keys() - known):
+        raise UsageError(
+            f"{flag(others[0])} is not used with --counts: the total of the counts has the figures"
+        )
+    options = made(CountOptions, given)
+    show(stage(head, features, out, options, overwrite=overwrite), as_json)
 
 
 def _check_outputs(

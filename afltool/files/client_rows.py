@@ -7,7 +7,7 @@ group, so memory depends neither on the number of clients nor on the number of r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..cache.cache import NO_CACHE, Cache
-from ..errors import UsageError
+from ..errors import InvalidDataError, UsageError
 from ..heads.base import Block
 from ..partitions.rows import Assignment
+from ..values.digest import Digest
 from ..values.names import check_name
+from .columns import column_by_row
 from .features import Features
 from .partitions import partition_of
 
@@ -32,12 +34,14 @@ class ClientRows:
     """The rows of a feature file and whose they are, ``dealt`` in the order of the rows.
 
     ``partition`` and ``rows_digest`` are digests of the partition file; empty for a silo.
+    ``groups``: a digest of the groups that the labels tell, too, as class + classes · group.
     """
 
     rows: Features
     dealt: Assignment
     partition: str = ""
     rows_digest: str = ""
+    groups: str = ""
 
     @classmethod
     def by(cls, rows: Features, path: Path, cache: Cache = NO_CACHE) -> ClientRows:
@@ -66,6 +70,40 @@ class ClientRows:
             effective_labels=rows.labels,
         )
         return cls(rows, all_of_it)
+
+    def grouped(self, names: Sequence[str], by: str) -> ClientRows:
+        """The same rows with the group of each in its label, by a table: TABLE:COLUMN.
+
+        Raises:
+            InvalidDataError: a group that is not among ``names``.
+            others as `columns.column_by_row`.
+        """
+        values = column_by_row("--by", by, self.rows.row_ids)
+        if unknown := sorted(set(values) - set(names)):
+            raise InvalidDataError(
+                f"{by} has the group {unknown[0]!r}, which is not one of {', '.join(names)}: every "
+                "site counts the same groups"
+            )
+        at = np.array([list(names).index(value) for value in values], dtype=np.int64)
+        labels = self.dealt.effective_labels + at * len(self.rows.classes)
+        digest = Digest().array("groups", at, "<i8").hex()
+        return replace(self, dealt=replace(self.dealt, effective_labels=labels), groups=digest)
+
+    def check_groups(self, names: Sequence[str], least: int, pooled: bool) -> None:
+        """Refuse clients with few rows of a group, whose counts tell nearly all about these rows.
+
+        ``pooled``: only their sum is written.
+        """
+        at = self.dealt.effective_labels // len(self.rows.classes)
+        owner = np.zeros_like(self.dealt.client) if pooled else self.dealt.client
+        sizes = np.zeros((len(self.dealt.names), len(names)), np.int64)
+        np.add.at(sizes, (owner, at), 1)
+        for client, group in np.argwhere((sizes > 0) & (sizes < least)):
+            who = "the sum" if pooled else f"client {self.dealt.names[client]!r}"
+            raise InvalidDataError(
+                f"{who} has {sizes[client, group]} rows of the group {names[group]!r}; expected "
+                f"none or at least {least}: join groups, or agree on another --min-group"
+            )
 
     @cached_property
     def sizes(self) -> list[int]:

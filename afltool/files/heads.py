@@ -38,6 +38,9 @@ class HeadFile(NamedTuple):
     head: Head
     header: dict[str, Any]
 
+    def __str__(self) -> str:
+        return f"{self.head.name!r}"
+
     @property
     def report(self) -> dict[str, Any]:
         """Figures of the head, such as its rank, and as ``phases`` its rounds."""
@@ -175,7 +178,7 @@ def not_solved(head: Head, path: str | Path) -> UsageError:
     )
 
 
-def check_fits(head: str | Path, header: Mapping[str, Any], rows: Features) -> None:
+def check_fits(head: str | Path | HeadFile, header: Mapping[str, Any], rows: Features) -> None:
     """Refuse with `MismatchError` features of another space, or other classes, than the head's.
 
     A head that was made of no features, and is bound to none, fits all, one whose space has no
@@ -186,7 +189,10 @@ def check_fits(head: str | Path, header: Mapping[str, Any], rows: Features) -> N
 
 
 def check_bound(
-    head: str | Path, header: Mapping[str, Any], path: str | Path, found: Mapping[str, Any]
+    head: str | Path | HeadFile,
+    header: Mapping[str, Any],
+    path: str | Path,
+    found: Mapping[str, Any],
 ) -> None:
     """`check_fits` of a file whose header or context says ``found`` of its rows."""
     known = [key for key in found if header[key]]
@@ -253,9 +259,11 @@ def _source(path: Path, files: ExitStack, cache: Cache) -> tuple[Source, Mapping
 
 
 def head_from(
-    spec: str | Path, options: Mapping[str, Any] | None = None, cache: Cache = NO_CACHE
+    spec: str | Path | HeadFile, options: Mapping[str, Any] | None = None, cache: Cache = NO_CACHE
 ) -> tuple[Head, dict[str, Any] | None]:
     """A head and its header from a file, or one from a name with its options (None)."""
+    if isinstance(spec, HeadFile):
+        return spec
     path = Path(spec)
     if str(spec) in OPTIONS or (path.suffix != ".h5" and not path.exists()):
         if str(spec) not in OPTIONS and (near := nearest(path)) is not None:

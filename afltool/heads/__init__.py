@@ -30,6 +30,8 @@ HEADS: dict[str, str] = {
 }
 #: Heads that no federation can begin with: something else has trained them.
 TRAINED = {"network": ".network"}
+#: What sites gather for as for a head, and nobody solves.
+MEASURED = {"evaluation": ".evaluation"}
 
 
 class _OptionClasses(Mapping[str, type[HeadOptions]]):
@@ -53,8 +55,13 @@ OPTIONS: Mapping[str, type[HeadOptions]] = _OptionClasses()
 
 def _module(name: str, part: str) -> Any:
     """The part of a head's folder, or the module that is the whole head; `KeyError` for no head."""
-    found = import_module((HEADS | TRAINED)[name], __name__)
+    found = import_module(known()[name], __name__)
     return import_module(f".{part}", found.__name__) if hasattr(found, "__path__") else found
+
+
+def known() -> dict[str, str]:
+    """Every name that a head's file may have."""
+    return HEADS | TRAINED | MEASURED
 
 
 def head_class(name: str) -> type[Head]:
@@ -77,5 +84,5 @@ def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:
 
 
 def _check_name(name: str) -> None:
-    if name not in HEADS | TRAINED:
+    if name not in known():
         raise UsageError(f"there is no head {name!r}; the heads are {', '.join(HEADS)}")

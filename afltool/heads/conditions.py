@@ -7,6 +7,7 @@ cannot come from any rows. docs/reliability.md derives them. With n rows, n_c of
     int16 rows    g_jj ≤ n 2³⁰    |h_jc| ≤ n_c 2¹⁵    g_jj and Σ_c h_jc even or odd alike
     class sums    as gram and cross, class by class
     counts        ≥ 0, and every feature's, code's and pair's counts add up to what they are of
+    scored rows   counts ≥ 0, and all that is counted of a head adds up to the rows of each class
     gradient      |Σ_i φ_i (p_ic − y_ic)| ≤ n 2³⁹ units, and next to 0 when added over the classes
 
 Integers satisfy them exactly. Reals are rounded, and carry residues of clients that were taken out:
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
 from ..values.statistics import Statistics
-from .count_conditions import PROBABILITY, codes, gradient, histogram
+from .count_conditions import PROBABILITY, codes, gradient, histogram, scored_rows
 from .product_conditions import (
     REACH,
     class_sums,
@@ -91,6 +92,8 @@ CONDITIONS: dict[str, tuple[Condition, ...]] = {  # by the kind of a phase
     "histogram": (histogram,),
     "codes": (codes, gram_of_rows, cross_of_labels),
     "gradient": (gradient,),
+    "counts": (scored_rows,),
     "class-sums": (class_sums, gram_of_rows, cross_of_labels),
 }
-BOUNDING = ("gram", "histogram", "codes")  # phases whose conditions already bound every integer
+#: Phases whose conditions already bound every integer.
+BOUNDING = ("gram", "histogram", "codes", "counts")

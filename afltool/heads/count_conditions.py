@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +80,43 @@ def _sums(s: Statistics, rows: NDArray[np.int64]) -> Iterator[str]:
         if (explained > limit).any():
             yield f"sums over the codes of group {group} exceed what the sums of squares allow"
             return
+
+
+def scored_rows(s: Statistics) -> Iterator[str]:
+    """Counts of scored rows are from 0 on; a row is in one cell of all that is counted of a head.
+
+    Arrays of other shapes are left to those who read them.
+    """
+    for name, counts in sorted(s.arrays.items()):
+        yield from _negative(name, counts)
+    for kind, (shape, adds_up) in _SCORED.items():
+        wanted = tuple(len(s.class_counts) if n is None else n for n in shape)
+        for name, counts in sorted(s.arrays.items()):
+            M = s.arrays.get(f"confusion-{name.rpartition('-')[2]}", np.zeros(0))
+            alike = counts.size and _alike(wanted, counts) and _alike((len(s.class_counts),) * 2, M)
+            if name.startswith(kind) and alike and not np.all(adds_up(counts, M, s.class_counts)):
+                yield (
+                    f"the counts of {name!r} do not add up to the rows of each class, or not to "
+                    "the confusion matrix"
+                )
+
+
+def _alike(shape: tuple[int, ...], a: NDArray[np.generic]) -> bool:
+    """Whether an array has this shape; 0 stands for any number."""
+    return len(shape) == a.ndim and all(n in (0, m) for n, m in zip(shape, a.shape, strict=True))
+
+
+# Shapes, with None for the number of classes and 0 for any number, and what has to be equal.
+_SCORED: dict[str, tuple[tuple[int | None, ...], Any]] = {
+    "confusion": ((None, None), lambda a, M, n: a.sum(axis=1) == n),
+    "ranks": ((0,), lambda a, M, n: a[0] == M.trace() and a.sum() <= M.sum()),
+    "scores": (
+        (None, 2, 0),
+        lambda a, M, n: (a[:, 1].sum(axis=1) == n) & (a.sum(axis=(1, 2)) == n.sum()),
+    ),
+    "confidence": ((2, 0), lambda a, M, n: a[1].sum() == M.trace() and a.sum() == n.sum()),
+    "groups": ((0, None, None), lambda a, M, n: a.sum(axis=0) == M),
+}
 
 
 def _negative(name: str, counts: NDArray[np.generic]) -> Iterator[str]:

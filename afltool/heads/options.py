@@ -35,10 +35,11 @@ class HeadOptions(Options):
     """What every head takes.
 
     ``lends``: the options that decide the head's features; heads fitted on these features take them
-    over.
+    over. ``shows_rows``: sums of few rows show the space of the rows.
     """
 
     lends: ClassVar[tuple[str, ...]] = ()
+    shows_rows: ClassVar[bool] = True
 
     def as_dict(self) -> dict[str, Any]:
         """Values by name; of a ``newer`` option only another one than its default."""
@@ -56,6 +57,14 @@ class HeadOptions(Options):
     def facts(self) -> dict[str, bool]:
         """What is known of the head once its defaults are in; see `options.used_with.FACTS`."""
         return {}
+
+    def row_groups(self) -> tuple[str, ...]:
+        """Groups, one of which each row is in, if its sums are counts of rows by group."""
+        return ()
+
+    def least_of_group(self) -> int:
+        """The fewest rows of a group, if there are any, in sums that can be read."""
+        return 1
 
     def files(self) -> tuple[str, ...]:
         """Names of the options that name a file; see `heads.base.Source`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .features import SEED
 from .fields import option
+from .files import table_in
 from .privacy import NO_LEAVING, ProtectionOptions, SummingOptions
 from .shards import Numbers, Part, parse_clients
 from .used_with import ABSENT, GIVEN
@@ -56,6 +57,8 @@ class LocalStatsOptions(ProtectionOptions):
     sum: bool = option(False, "write one file: the sum of these clients", in_run=False)
     _held_out = "with --sum: file for the sum of the held-out clients"
     held_out: Path | None = option(None, _held_out, in_run=False, writes=True, only={"sum": True})
+    _by = "TABLE:COLUMN: the group of each row, for a round of evaluation that counts groups"
+    by: str | None = option(None, _by, in_run=False, path_in=table_in)
     min_rows: int = option(
         0, "refuse statistics of a client with fewer rows", at_least=0, in_result=False
     )

@@ -52,7 +52,7 @@ class Protected(Protection):
 
     @classmethod
     def of(
-        cls, o: ProtectionOptions, sign: Path, head: str | Path, bound: Head, rows: Features
+        cls, o: ProtectionOptions, sign: Path, head: object, bound: Head, rows: Features
     ) -> Protected:
         """Read the files of the options; refuse options that do not fit the head, the features or
         the roster. ``head`` is the file or the name of the ``bound`` one."""

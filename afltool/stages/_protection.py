@@ -17,9 +17,7 @@ from ..options.statistics import AggregateOptions, LocalStatsOptions
 from ..values.statistics import Context, Statistics
 
 
-def protection_of(
-    o: LocalStatsOptions, head: str | Path, bound: Head, rows: Features
-) -> Protection:
+def protection_of(o: LocalStatsOptions, head: object, bound: Head, rows: Features) -> Protection:
     """What is done to the statistics that `local-stats` writes."""
     if o.sign is None:  # every other protection needs it
         return Protection()

@@ -22,7 +22,7 @@ from ..files.client_files import tell_disk
 from ..files.client_rows import ClientRows
 from ..files.features import Features, open_features
 from ..files.hdf5 import read_header
-from ..files.heads import check_fits, head_from
+from ..files.heads import HeadFile, check_fits, head_from
 from ..files.outputs import make_folder
 from ..files.protection import Protection
 from ..files.recipes import recipe, up_to_date
@@ -46,7 +46,7 @@ log = logging.getLogger("afltool")
 @advised()
 def local_stats(
     features: Path,
-    head: str | Path,
+    head: str | Path | HeadFile,
     out: Path,
     options: LocalStatsOptions = LocalStatsOptions(),
     *,
@@ -59,10 +59,10 @@ def local_stats(
     Writes one file a client into the folder ``out``; with ``sum`` one file, their sum. Clients
     that the partition holds out are then summed into ``held_out`` instead. ``only`` names clients
     ('0-9,12') or a part of them ('I/N'); ``participation`` is the share of them that takes part.
-    ``head`` is a head file or a head's name with ``head_options``. Files that are there and were
-    made of the same inputs are kept. ``cache`` among the options: a folder for what rows become in
-    a head of many rounds, so that the next round starts there and not from the features; otherwise
-    the run's ``cache`` keeps that. Its ``sums``, with ``sum``: where a file is of the same rows,
+    ``head`` is a head file, one that is read, or a head's name with ``head_options``. Files that
+    are there and were made of the same inputs are kept. ``cache`` among the options: a folder for
+    what rows become in a head of many rounds, so that the next round starts there and not from the
+    features; otherwise the run's ``cache`` keeps that. Its ``sums``, with ``sum``: where a file is of the same rows,
     whoever owns them, for a head that differs only in γ or in what `solve` may change, its arrays
     are taken over; new files are added. Returns ``out``; of a silo the file in that folder.
     """
@@ -75,14 +75,14 @@ def local_stats(
         if header is not None:
             check_fits(head, header, rows)
         first, bound = bound.dim is None, bound.bind(rows.dim, len(rows.classes))
-        clients = _dealt(rows, o, cache)
+        clients = _grouped(_dealt(rows, o, cache), o, bound)
         dealt = clients.dealt
         check_participation(bound, o)
         refuse_unused(o, {"rounds": rounds})
         drawn = drawn_clients(bound, dealt, o)
         chosen = chosen_clients(drawn, o.only, dealt.names)
         _check_min_rows(dealt, chosen, o.min_rows)
-        head_file = None if header is None else Path(head).name
+        head_file = Path(head).name if isinstance(head, (str, Path)) and header else None
         protection = protection_of(o, head, bound, rows)
         task = _task(clients, bound, chosen)
         with ExitStack() as files:
@@ -114,6 +114,23 @@ def _dealt(rows: Features, o: LocalStatsOptions, cache: Cache) -> ClientRows:
     if o.client is not None:
         raise UsageError("--client NAME is for a file that is one client; it has no --partition")
     return ClientRows.by(rows, o.partition, cache)
+
+
+def _grouped(clients: ClientRows, o: LocalStatsOptions, head: Head) -> ClientRows:
+    """The rows with their groups, for a head that counts them by group."""
+    groups = head.options.row_groups()
+    if o.by is None and groups:
+        raise UsageError(
+            f"the group of each row is needed ({', '.join(groups[:20])}): --by TABLE:COLUMN"
+        )
+    if o.by is not None and not groups:
+        raise UsageError("--by is for a round of evaluation with groups: leave it out")
+    if o.by is None:
+        return clients
+    found = clients.grouped(groups, o.by)
+    if not o.mask:  # under masks nobody reads the numbers of one client
+        found.check_groups(groups, head.options.least_of_group(), o.sum)
+    return found
 
 
 def _check_min_rows(dealt: Assignment, chosen: Sequence[int], min_rows: int) -> None:
@@ -203,6 +220,7 @@ class _Job:
             **self.rows.meaning,
             "partition": self.partition,
             "head": self.head.digest(),
+            **({"groups": self.clients.groups} if self.clients.groups else {}),
         }
 
     @cached_property
@@ -233,7 +251,7 @@ class _Job:
     def warn_of_few_rows(self, clients: Sequence[int]) -> None:
         """Say whose statistics give rows away, and what would keep them."""
         few = [n for k in clients if 0 < (n := self.clients.sizes[k]) < self.rows.dim]
-        if few and not self.protection.hides:
+        if few and self.head.options.shows_rows and not self.protection.hides:
             log.warning(
                 "%d of %d clients have fewer rows (as few as %d) than the %d features: their "
                 "statistics show the space of their rows, often the rows themselves; --mask hides "
@@ -281,7 +299,8 @@ class _Job:
         """The digest with which rows are summed, and their labels."""
         rows = self.clients.marked(clients)
         digest.array("rows", rows.astype("u1"), "|u1")
-        return digest.array("labels", self.dealt.effective_labels[rows], "<i8").hex()
+        labels = self.dealt.effective_labels[rows] % len(self.rows.classes)  # without groups
+        return digest.array("labels", labels, "<i8").hex()
 
     def taken(self, content: str, clients: Sequence[int]) -> Statistics | None:
         """The known sums of this content, for this head, its γ and these clients; None: unknown."""

@@ -1,0 +1,107 @@
+"""Reads a file of counts: what `evaluate --counts` writes, and sums of such files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CorruptFileError, UsageError
+from ..heads import make_options
+from ..heads.evaluation.head import COUNTS, GROUPS, PAIRS, of_head, shapes_of
+from ..heads.evaluation.options import EvaluationOptions
+from ..math.metrics import counting
+from ..values.arrays import F64, I64
+from ..values.differences import difference
+from ..values.statistics import Statistics
+from .statistics import load_statistics
+
+
+@dataclass(frozen=True)
+class HeadCounts:
+    """What is counted of one head; n rows, C classes, B bins. docs/format.md has the arrays.
+
+    ``edges`` float64 (B + 1,): bin b has scores in (edges[b], edges[b + 1]], the first and the last
+    bin also what lies beyond. ``scores`` int64 (C, 2, B): of each class the scores of other rows
+    and of its own ones. ``confidence`` int64 (2, B): highest scores of wrong rows and of right
+    ones. ``probabilities``: whether scores are probabilities. ``groups`` int64 (G, C, C): a
+    confusion matrix for each group.
+    """
+
+    name: str
+    digest: str
+    probabilities: bool
+    edges: F64
+    confusion: I64
+    ranks: I64
+    scores: I64
+    confidence: I64
+    groups: I64 | None = None
+
+    @property
+    def right(self) -> int:
+        """How many rows are predicted right."""
+        return int(self.confusion.trace())
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A file of counts. ``pairs`` int64 (P, 2, 2), of heads (0, 1), (0, 2), …, (1, 2), …: rows by
+    whether the first head and the second one are right. ``groups``: the names of the groups."""
+
+    path: Path
+    statistics: Statistics
+    heads: tuple[HeadCounts, ...]
+    groups: tuple[str, ...] = ()
+    min_group: int = 1
+    pairs: I64 | None = None
+    noise: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.statistics.context.classes
+
+    @property
+    def rows(self) -> int:
+        return self.statistics.rows
+
+
+def read_counts(path: Path) -> Counts:
+    """The counts in a file as arrays, checked: its digest, and whether any rows can have them.
+
+    Raises:
+        UsageError: a file of other statistics.
+        others as `load_statistics`.
+    """
+    s = load_statistics(path)
+    if s.phase != COUNTS:
+        raise UsageError(
+            f"{path} has statistics of phase {s.phase!r}, no counts: write some with afltool "
+            "evaluate HEAD FEATURES --counts -o DIR, and add them up with aggregate"
+        )
+    options = make_options(s.context.head["name"], s.context.head["options"])
+    assert isinstance(options, EvaluationOptions)
+    _check_shapes(path, s, options)
+    found = tuple(_of_head(s, options, number) for number in range(len(options.described)))
+    pairs, noise = s.arrays.get(PAIRS), s.context.noise
+    return Counts(path, s, found, options.groups, options.min_group, pairs, noise)
+
+
+def _check_shapes(path: Path, s: Statistics, options: EvaluationOptions) -> None:
+    wanted = shapes_of(options, len(s.context.classes))
+    found = {name: a.shape for name, a in s.arrays.items()}
+    if where := difference(wanted, found, "expected", f"in {path}"):
+        raise CorruptFileError(f"{path} is damaged: its arrays are not those of its heads: {where}")
+
+
+def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCounts:
+    told, bins = options.described[number], options.bins[number]
+    named = (counting.CONFUSION, counting.TOP, counting.SCORES, counting.CONFIDENCE)
+    confusion, ranks, scores, confidence = (s.arrays[of_head(name, number)] for name in named)
+    return HeadCounts(
+        told["name"], told["digest"], told["probabilities"], np.array(bins.edges),
+        confusion, ranks, scores, confidence, s.arrays.get(of_head(GROUPS, number)),
+    )  # fmt: skip

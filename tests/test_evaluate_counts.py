@@ -1,0 +1,261 @@
+"""Evaluation as statistics: counts of scored rows, which add up as all statistics do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import embeddings
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import confusion_matrix, top_k_accuracy_score
+
+import afltool
+from afltool.errors import CorruptFileError, InvalidDataError, MismatchError, UsageError
+from afltool.files.features import open_features
+from afltool.files.heads import load_head
+from afltool.files.statistics import load_statistics, save_statistics
+from afltool.math.metrics import counting
+from afltool.values.bins import ONE, SCORES, parse_bins
+from afltool.values.statistics import Statistics
+
+
+@pytest.fixture(scope="module")
+def at(road, tmp_path_factory):
+    """A round of two heads over four clients, its sum, and the same rows counted at once."""
+    folder = tmp_path_factory.mktemp("counts")
+    afltool.solve(road.total, folder / "other.h5", ridge=3000.0)
+    beside = [folder / "other.h5"]
+    parts = afltool.partition(road.test, folder / "parts.h5", alpha=0.3, clients=4)
+    stats = afltool.counts(road.head, road.test, folder / "stats", partition=parts, beside=beside)
+    afltool.aggregate([stats], folder / "sum.h5")
+    afltool.counts(road.head, road.test, folder / "one", client="one", beside=beside)
+    return folder
+
+
+def pooled(road, head=None):
+    """Scores (n, C) and labels (n,) of the test rows, by the head's own arithmetic."""
+    with open_features(road.test) as rows:
+        return load_head(head or road.head).head.scores(rows.rows(0, len(rows))), rows.labels
+
+
+# ------------------------------------------------------------ laws
+
+
+def test_counts_add_up_to_those_of_the_pooled_rows_for_any_partition(road, at, tmp_path):
+    wanted = afltool.info(at / "one" / "client-one.h5")["digest"]
+    assert afltool.info(at / "sum.h5")["digest"] == wanted
+    for scheme in ({"scheme": "iid"}, {"alpha": 0.05}):
+        parts = afltool.partition(road.test, tmp_path / "p.h5", clients=7, overwrite=True, **scheme)
+        out = tmp_path / f"{len(scheme)}.h5"
+        more = {"sum": True, "beside": [at / "other.h5"], "overwrite": True}
+        afltool.counts(road.head, road.test, out, partition=parts, **more)
+        assert afltool.info(out)["digest"] == wanted
+
+
+def test_a_client_is_taken_out_exactly(at, tmp_path):
+    files = sorted((at / "stats").iterdir())
+    afltool.aggregate([at / "sum.h5"], tmp_path / "less.h5", subtract=[files[2]])
+    afltool.aggregate([f for f in files if f != files[2]], tmp_path / "three.h5")
+    found = [afltool.info(tmp_path / name)["digest"] for name in ("less.h5", "three.h5")]
+    assert found[0] == found[1]
+
+
+def test_a_round_that_is_written_first_counts_the_same(road, at, tmp_path, cli):
+    agreed = tmp_path / "round.h5"
+    assert cli("head", "evaluation", road.head, at / "other.h5", "-o", agreed).exit_code == 0
+    afltool.local_stats(road.test, agreed, tmp_path / "by-head", client="one")
+    words = ["evaluate", agreed, road.test, "--counts", "--client", "one", "-o", tmp_path / "o"]
+    assert cli(*words).exit_code == 0
+    wanted = (at / "one" / "client-one.h5").read_bytes()
+    for folder in ("by-head", "o"):
+        path = tmp_path / folder / "client-one.h5"
+        digest = afltool.info(at / "one" / "client-one.h5")["digest"]
+        assert afltool.info(path)["digest"] == digest
+        assert load_statistics(path).context == load_statistics(at / "sum.h5").context
+    assert wanted
+    assert afltool.verify(agreed)["intact"]
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_counts_of_blocks_add_up_and_equal_scores_rank_by_class(data):
+    """Whatever the scores, also many equal ones, on edges and beyond the outer ones."""
+    classes = data.draw(st.integers(1, 6))
+    n = data.draw(st.integers(0, 40))
+    values = st.sampled_from([-3.0, -0.5, 0.0, 1 / 3, 0.5, 0.5 + 1e-13, 2 / 3, 1.0, 1.5, 9.0])
+    S = np.array(data.draw(st.lists(values, min_size=n * classes, max_size=n * classes)))
+    S = S.reshape(n, classes)
+    y = np.array(data.draw(st.lists(st.integers(0, classes - 1), min_size=n, max_size=n)), int)
+    cut = data.draw(st.integers(0, n))
+    whole, parts = ({k: np.zeros(s, int) for k, s in counting.shapes(classes, SCORES).items()}
+                    for _ in range(2))  # fmt: skip
+    predicted = counting.count(whole, S, None, y, SCORES)
+    for rows in (slice(0, cut), slice(cut, n)):
+        counting.count(parts, S[rows], None, y[rows], SCORES)
+    assert all(np.array_equal(whole[k], parts[k]) for k in whole)
+    assert np.array_equal(predicted, np.rint(S * ONE).argmax(axis=1))
+    order = np.argsort(-np.rint(S * ONE), axis=1, kind="stable")
+    places = np.argmax(order == y[:, None], axis=1)
+    assert np.array_equal(whole["ranks"], np.bincount(places, minlength=classes)[:10])
+    inner = SCORES.edges[1:-1]
+    for k in range(classes):
+        for own in (0, 1):
+            mine = S[(y == k) == own, k]
+            at = np.searchsorted(inner, np.rint(mine * ONE) / ONE, side="left")
+            assert np.array_equal(whole["scores"][k, own], np.bincount(at, minlength=240))
+
+
+# ------------------------------------------------------------ figures
+
+
+def test_what_is_counted_is_what_scikit_learn_counts(road, at):
+    found = afltool.read_counts(at / "sum.h5")
+    assert (found.rows, found.classes) == (200, ("0", "1", "2", "3"))
+    right = []
+    for head, counts in zip((road.head, at / "other.h5"), found.heads, strict=True):
+        S, y = pooled(road, head)
+        right.append(S.argmax(axis=1) == y)
+        assert np.array_equal(counts.confusion, confusion_matrix(y, S.argmax(axis=1)))
+        for k in (1, 2, 3):
+            wanted = top_k_accuracy_score(y, S, k=k, labels=range(4), normalize=False)
+            assert counts.ranks[:k].sum() == wanted
+        assert counts.digest == afltool.info(head)["digest"]
+    table = [[np.sum((right[0] == a) & (right[1] == b)) for b in (0, 1)] for a in (0, 1)]
+    assert found.pairs.tolist() == [table]
+
+
+def test_probabilities_are_counted_where_a_head_has_them(road, tmp_path):
+    softmax = tmp_path / "softmax.h5"
+    head = afltool.head("softmax", tmp_path / "0.h5", rounds=2)
+    for number in range(3):
+        total = afltool.local_stats(
+            road.train, head, tmp_path / f"t{number}.h5", client="a", sum=True
+        )
+        head = afltool.solve(total, softmax if number == 2 else tmp_path / f"{number + 1}.h5")
+    afltool.counts(softmax, road.test, tmp_path / "o", client="a")
+    (found,) = afltool.read_counts(tmp_path / "o" / "client-a.h5").heads
+    assert found.probabilities
+    assert (found.edges[0], found.edges[-1]) == (0.0, 1.0)
+    S, y = pooled(road, softmax)
+    P = np.exp(S - S.max(axis=1, keepdims=True))
+    P /= P.sum(axis=1, keepdims=True)
+    at = np.minimum(np.ceil(P[y == 1, 1] * 240) - 1, 239).astype(int)
+    assert np.array_equal(found.scores[1, 1], np.bincount(at, minlength=240))
+
+
+# ------------------------------------------------------------ groups
+
+
+@pytest.fixture(scope="module")
+def sexes(road):
+    with open_features(road.test) as rows:
+        ids = [one.decode() for one in rows.row_ids]
+    path = road.folder / "sexes.csv"
+    lines = [f"{one},{'f' if i % 3 else 'm'},{'x' if i < 4 else 'y'}" for i, one in enumerate(ids)]
+    path.write_text("\n".join(["row,sex,ward", *lines]) + "\n")
+    return path
+
+
+def test_groups_are_counted_apart(road, sexes, tmp_path, cli):
+    words = ["evaluate", road.head, road.test, "--counts", "--by", f"{sexes}:sex"]
+    assert cli(*words, "-o", tmp_path / "o").exit_code == 0
+    found = afltool.read_counts(tmp_path / "o" / "client-test.h5")
+    S, y = pooled(road)
+    female = np.arange(200) % 3 > 0
+    for number, mine in enumerate((female, ~female)):
+        wanted = confusion_matrix(y[mine], S[mine].argmax(axis=1))
+        assert np.array_equal(found.heads[0].groups[number], wanted)
+    assert found.groups == ("f", "m")
+
+
+def test_groups_that_are_too_small_or_unknown_are_refused(road, sexes, tmp_path):
+    def refused(words, error=InvalidDataError, head=road.head, **options):
+        with pytest.raises(error, match=words):
+            afltool.counts(head, road.test, tmp_path / "o", **options)
+        assert not (tmp_path / "o").exists()
+
+    refused("has 4 rows of the group 'x'; expected none or at least 10", by=f"{sexes}:ward")
+    refused("has the group 'f', which is not one of m, w", by=f"{sexes}:sex", groups=["m", "w"])
+    agreed = afltool.evaluation([road.head], tmp_path / "g.h5", groups=["f", "m"], min_group=5)
+    refused("group of each row is needed", UsageError, agreed)
+    refused("says --beside", UsageError, agreed, by=f"{sexes}:sex", beside=[road.head])
+    with pytest.raises(UsageError, match="group of each row is needed"):
+        afltool.local_stats(road.test, agreed, tmp_path / "o", client="a")
+
+
+# ------------------------------------------------------------ bad input
+
+
+def test_what_does_not_belong_together_is_refused_by_name(road, at, tmp_path):
+    plain = afltool.counts(road.head, road.test, tmp_path / "a", client="a")
+    other = afltool.counts(at / "other.h5", road.test, tmp_path / "b", client="b")
+    bins = afltool.counts(road.head, road.test, tmp_path / "c", client="c", bins="0:1:15")
+    for path, words in ((other, "digest|heads"), (bins, "bins")):
+        with pytest.raises(MismatchError, match=words):
+            afltool.aggregate([plain, path], tmp_path / "sum.h5")
+    with pytest.raises(UsageError, match="not solved yet"):
+        afltool.counts(road.head0, road.test, tmp_path / "d", client="a")
+    x = embeddings(tmp_path / "x.npz", 50, classes=3)
+    three = afltool.import_embeddings(x, tmp_path / "three.h5")
+    with pytest.raises(MismatchError, match="classes"):
+        afltool.counts(road.head, three, tmp_path / "d", client="a")
+    with pytest.raises(UsageError, match="is named twice"):
+        afltool.evaluation([road.head, road.head], tmp_path / "d.h5")
+    with pytest.raises(UsageError, match="no counts"):
+        afltool.read_counts(road.total)
+
+
+@pytest.mark.parametrize(
+    "text", ["0:1", "0:1:16", "1:0:15", "0.01:1.01:15", "a", "0:1:0", "nan:1:15"]
+)
+def test_bins_are_checked(text):
+    with pytest.raises(UsageError, match="LO:HI:COUNT"):
+        parse_bins(text)
+
+
+def changed(s: Statistics, name, cell, by) -> Statistics:
+    arrays = {k: a.copy() for k, a in s.arrays.items()}
+    arrays[name][cell] += by
+    return Statistics(s.phase, arrays, s.class_counts, s.context, s.clients)
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "by"),
+    [("confusion-0", (0, 0), 1), ("confusion-1", (1, 1), -10**6), ("ranks-0", 0, 1),
+     ("scores-0", (2, 1, 7), 1), ("scores-1", (0, 0, 0), -1), ("confidence-0", (1, 3), 1),
+     ("pairs", (0, 0, 0), -10**6)],
+)  # fmt: skip
+def test_counts_that_no_rows_can_have_are_refused(at, tmp_path, name, cell, by):
+    wrong = changed(load_statistics(at / "sum.h5"), name, cell, by)
+    save_statistics(tmp_path / "w.h5", wrong, {"stage": "x", "options": {}, "inputs": {}})
+    with pytest.raises(
+        InvalidDataError, match=f"cannot be the statistics of any 200 rows: .*{name}"
+    ):
+        afltool.read_counts(tmp_path / "w.h5")
+
+
+def test_arrays_of_other_shapes_are_refused(at, tmp_path):
+    s = load_statistics(at / "sum.h5")
+    for name, array in (("ranks-0", np.zeros(0, int)), ("scores-1", s.arrays["scores-1"][:, :1]),
+                        ("pairs", np.zeros((2, 2), int)),
+                        ("confusion-0", np.zeros((3, 4), int))):  # fmt: skip
+        wrong = Statistics(s.phase, {**s.arrays, name: array}, s.class_counts, s.context, s.clients)
+        path = save_statistics(
+            tmp_path / f"{name}.h5", wrong, {"stage": "x", "options": {}, "inputs": {}}
+        )
+        with pytest.raises((CorruptFileError, InvalidDataError)):
+            afltool.read_counts(path)
+
+
+def test_the_command_refuses_figures_beside_counts(road, tmp_path, cli):
+    words = ["evaluate", road.head, road.test, "--counts", "-o", tmp_path / "o"]
+    for more in (
+        ["--metrics", "auc"],
+        ["--errors", tmp_path / "e.csv"],
+        ["--confusion", tmp_path / "c.csv"],
+    ):
+        done = cli(*words, *more)
+        assert done.exit_code == 2, done.output
+        assert f"{more[0]} is not used with --counts" in done.output or more[0] in done.output
+    assert cli("evaluate", road.head, road.test, "--counts").exit_code == 2
+    assert not (tmp_path / "o").exists()
