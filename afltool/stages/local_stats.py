@@ -62,9 +62,10 @@ def local_stats(
     ``head`` is a head file, one that is read, or a head's name with ``head_options``. Files that
     are there and were made of the same inputs are kept. ``cache`` among the options: a folder for
     what rows become in a head of many rounds, so that the next round starts there and not from the
-    features; otherwise the run's ``cache`` keeps that. Its ``sums``, with ``sum``: where a file is of the same rows,
-    whoever owns them, for a head that differs only in γ or in what `solve` may change, its arrays
-    are taken over; new files are added. Returns ``out``; of a silo the file in that folder.
+    features; otherwise the run's ``cache`` keeps that. Its ``sums``, with ``sum``: where a file is
+    of the same rows, whoever owns them, for a head that differs only in γ or in what `solve` may
+    change, its arrays are taken over; new files are added. Returns ``out``; of a silo the file in
+    that folder.
     """
     o = options
     bound, header = head_from(head, head_options, cache)
