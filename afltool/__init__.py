@@ -25,6 +25,7 @@ _WHERE = {
     "AnalyticClassifier": "estimator:AnalyticClassifier",
     "extract": "stages.extract:extract",
     "import_embeddings": "stages.imports:import_embeddings",
+    "scale": "stages.scale:scale",
     "convert": "stages.convert:convert",
     "split": "stages.split:split",
     "merge": "stages.merge:merge",

@@ -13,9 +13,10 @@ from ..options.csv_files import CsvOptions, check_formulas, is_csv
 from ..options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from ..options.files import WRITES
 from ..options.partition import PartitionOptions
+from ..options.statistics import MethodOptions, ScaleOptions
 from ..options.used_with import ABSENT, GIVEN, OnlyWith
 from ._options import add, parameters, used_with
-from ._types import Json, Overwrite, passing, print_json, show, show_all
+from ._types import Json, Out, Overwrite, passing, print_json, show, show_all
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,6 +29,7 @@ def add_to(app: typer.Typer) -> None:
         "Make a feature file of embeddings that another program made.",
         ImportOptions,
     )
+    add(app, "scale", scale, options=_summing, how=_solving)
     passing(
         app,
         "convert",
@@ -53,6 +55,14 @@ def _extracting() -> list[Parameter]:
 
 def _dealing() -> list[Parameter]:
     return used_with(parameters(PartitionOptions), {"out": GIVEN})
+
+
+def _summing() -> list[Parameter]:
+    return used_with(parameters(ScaleOptions), {"from": ABSENT})
+
+
+def _solving() -> list[Parameter]:
+    return used_with(parameters(MethodOptions), {"from": GIVEN})
 
 
 #: Options of `extract` on which the nodes of its network depend, and what it has to be told.
@@ -90,6 +100,36 @@ def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
         print_json(rows)
     else:
         print_nodes(rows)
+
+
+def scale(
+    out: Out,
+    options: dict[str, Any],
+    how: dict[str, Any],
+    rows: Annotated[
+        Path | None, typer.Argument(help="a feature file, or embeddings as import takes them")
+    ] = None,
+    total: Annotated[
+        Path | None, typer.Option("--from", help="the total of all sites: write the scaling")
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Sum up a site's features, so that all sites scale alike; with --from write that scaling.
+
+    Values may be missing (NaN). aggregate adds the sums up; import --scale takes the scaling.
+    """
+    from ..errors import UsageError
+    from ..stages.scale import scale as stage
+    from ..stages.solve import solve
+
+    if (rows is None) == (total is None):
+        raise UsageError("give the rows of a site, or --from TOTAL.h5: one of the two")
+    if total is not None:
+        chosen = {"method": made(MethodOptions, how).method}
+        show(solve(total, out, head_options=chosen, overwrite=overwrite), as_json)
+    elif rows is not None:
+        show(stage(rows, out, made(ScaleOptions, options), overwrite=overwrite), as_json)
 
 
 def split(

@@ -45,6 +45,7 @@ KIND_OF_STAGE = {
     "split": "features",
     "partition": "partition",
     "local-stats": "statistics",
+    "scale": "statistics",
     "mask": "masked",
     "aggregate": "statistics",
     "head": "head",

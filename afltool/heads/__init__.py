@@ -32,6 +32,8 @@ HEADS: dict[str, str] = {
 TRAINED = {"network": ".network"}
 #: What sites gather for as for a head, and nobody solves.
 MEASURED = {"evaluation": ".evaluation"}
+#: The round before all heads: how features are scaled; its file scores nothing.
+BEFORE = {"scaling": ".scaling"}
 
 
 class _OptionClasses(Mapping[str, type[HeadOptions]]):
@@ -61,7 +63,7 @@ def _module(name: str, part: str) -> Any:
 
 def known() -> dict[str, str]:
     """Every name that a head's file may have."""
-    return HEADS | TRAINED | MEASURED
+    return HEADS | TRAINED | MEASURED | BEFORE
 
 
 def head_class(name: str) -> type[Head]:

@@ -6,6 +6,7 @@ cannot come from any rows. docs/reliability.md derives them. With n rows, n_c of
     gram, cross   g_jj ≥ 0    |g_ij|² ≤ g_ii max_{k ≤ i} g_kk    Σ_c h_jc² / n_c ≤ g_jj
     int16 rows    g_jj ≤ n 2³⁰    |h_jc| ≤ n_c 2¹⁵    g_jj and Σ_c h_jc even or odd alike
     class sums    as gram and cross, class by class
+    scaling       n Σq² ≥ (Σq)², and minimum ≤ Σq / n ≤ maximum
     counts        ≥ 0, and every feature's, code's and pair's counts add up to what they are of
     scored rows   counts ≥ 0, and all that is counted of a head adds up to the rows of each class
     gradient      |Σ_i φ_i (p_ic − y_ic)| ≤ n 2³⁹ units, and next to 0 when added over the classes
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
 from ..values.statistics import Statistics
-from .count_conditions import PROBABILITY, codes, gradient, histogram, scored_rows
+from .count_conditions import PROBABILITY, codes, gradient, histogram, scaled, scored_rows
 from .product_conditions import (
     REACH,
     class_sums,
@@ -93,7 +94,8 @@ CONDITIONS: dict[str, tuple[Condition, ...]] = {  # by the kind of a phase
     "codes": (codes, gram_of_rows, cross_of_labels),
     "gradient": (gradient,),
     "counts": (scored_rows,),
+    "scaling": (scaled,),
     "class-sums": (class_sums, gram_of_rows, cross_of_labels),
 }
 #: Phases whose conditions already bound every integer.
-BOUNDING = ("gram", "histogram", "codes", "counts")
+BOUNDING = ("gram", "histogram", "codes", "counts", "scaling")

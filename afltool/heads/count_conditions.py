@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..math.scaling import LIMIT, squares
 from ..values.statistics import Statistics
 from .array_names import CROSS
 from .product_conditions import REACH, diagonal, fits, slack
@@ -25,6 +26,31 @@ def histogram(s: Statistics) -> Iterator[str]:
     wrong = np.flatnonzero(np.einsum("jb->j", counts) != s.rows)
     if len(wrong):
         yield f"the counts of feature {wrong[0]} add up to {counts[wrong[0]].sum()}"
+
+
+def scaled(s: Statistics) -> Iterator[str]:
+    """Values of some rows have such sums, sums of squares, extremes and histograms."""
+    side = s.arrays.get("counts", np.empty(0)).shape
+    wanted = dict.fromkeys(("counts", "sums", "minimum", "maximum"), side) | {"squares": (3, *side)}
+    if len(side) != 1 or any(s.arrays[k].shape != v for k, v in wanted.items() if k in s.arrays):
+        return
+    if not wanted.keys() <= s.arrays.keys():
+        return
+    n, total = s.arrays["counts"].astype(object), s.arrays["sums"].astype(object)
+    least, most = (s.arrays[one].astype(object) for one in ("minimum", "maximum"))
+    untold = (least <= -LIMIT) & (most >= LIMIT)  # or of no values, whose sum is 0
+    for name in ("counts", "squares", "histogram"):
+        yield from _negative(name, s.arrays.get(name, s.arrays["counts"]))
+    wrong = {
+        f"more values than the {s.rows} rows": n > s.rows,
+        "a sum that its sum of squares does not allow": total**2 > n * squares(dict(s.arrays)),
+        "a mean outside its extremes": ~untold & ((total < n * least) | (total > n * most)),
+    }
+    if (counts := s.arrays.get("histogram")) is not None and counts.shape[:1] == n.shape:
+        wrong["a histogram of other values"] = counts.sum(axis=1) != n
+    for what, found in wrong.items():
+        if found.any():
+            yield f"feature {int(found.argmax())} has {what}"
 
 
 def codes(s: Statistics) -> Iterator[str]:

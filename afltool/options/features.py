@@ -12,9 +12,11 @@ from .fields import Options, option
 from .files import data_in, table_in
 from .nodes import PENULTIMATE, STAGES, Node, one_plain_place, parse_nodes
 from .shards import WHOLE, OfJob, Part, parse_shard
+from .used_with import GIVEN
 from .views import Views, parse_views
 
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
+MISSING = ("refuse", "mean", "indicator")
 SEED = 2**63 - 1  # the largest seed that every generator takes
 
 
@@ -63,27 +65,42 @@ class SplitOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportOptions(NumberFormat):
-    """Options of `import`."""
+class EmbeddingsOptions(Options):
+    """What embeddings that another program made are called, and who made them."""
 
     x: str | None = option(None, "array, or column of lists, that holds the features", unset="x")
     _y = "array or column that holds the labels"
-    y: str | None = option(None, _y, unset="y; in .parquet also label", only={"unlabelled": False})
-    labels: Path | None = option(
-        None,
-        "labels of a file without y: .npy, or text with one per line",
-        only={"unlabelled": False},
-    )
+    y: str | None = option(None, _y, unset="y; in .parquet also label")
     _row_ids = (
         "array or column that holds the ids of the rows, by which --by, --group and "
         "--column of tables know them"
     )
     row_ids: str | None = option(None, _row_ids, unset=f"{', '.join(ROW_IDS)}, else row/N")
-    _classes = "file of class names in order, one per line; a federation shares it"
-    classes: Path | tuple[str, ...] | None = option(None, _classes, only={"unlabelled": False})
     backbone: str = option(
         "import", "name of what made the embeddings; only equal ones can be added up"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(EmbeddingsOptions, NumberFormat):
+    """Options of `import`."""
+
+    ONLY: ClassVar = {"y": {"unlabelled": False}}
+
+    labels: Path | None = option(
+        None,
+        "labels of a file without y: .npy, or text with one per line",
+        only={"unlabelled": False},
+    )
+    _classes = "file of class names in order, one per line; a federation shares it"
+    classes: Path | tuple[str, ...] | None = option(None, _classes, only={"unlabelled": False})
+    _scale = "scale features as this file of afltool scale --from says"
+    scale: Path | None = option(None, _scale)
+    _missing = (
+        "values that are missing (NaN): the mean of all sites, which the scaling has; indicator: "
+        "and a column of 0 and 1 for each feature that lacks some"
+    )
+    missing: str = option("refuse", _missing, choices=MISSING, only={"scale": GIVEN})
     unlabelled: bool = option(False, "leave labels out, for predict, also where the file has some")
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from .features import SEED
-from .fields import option
+from .features import SEED, EmbeddingsOptions
+from .fields import Options, option
 from .files import table_in
 from .privacy import NO_LEAVING, ProtectionOptions, SummingOptions
 from .shards import Numbers, Part, parse_clients
 from .used_with import ABSENT, GIVEN
+
+METHODS = ("standard", "robust", "minmax", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,3 +104,42 @@ class AggregateOptions(SummingOptions):
         self.check_summing()
         if self.offers and self.subtract:
             raise UsageError(f"--subtract: {NO_LEAVING}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitsOptions(Options):
+    """How features are summed before they are scaled; all sites do it alike."""
+
+    _bits = "values are summed as multiples of 2^-N, exactly; with 24 the range is ±8,388,608"
+    unit_bits: int = option(24, _bits, at_least=0, at_most=40)
+    _bins = "bins of the histograms in an octave, a power of 2; 0: no histograms, and no robust"
+    bins: int = option(32, _bins, at_least=0, at_most=1024)
+
+    def check(self) -> None:
+        if self.bins & (self.bins - 1):
+            raise UsageError(f"--bins is a power of 2, or 0; found {self.bins}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOptions(Options):
+    """How features are scaled."""
+
+    _method = (
+        "by mean and standard deviation, by median and quartiles, by the least and the largest "
+        "value; none: only the means that stand for missing values"
+    )
+    method: str = option("standard", _method, choices=METHODS, at_solve=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleOptions(UnitsOptions, EmbeddingsOptions, ProtectionOptions):
+    """Options of `scale`: whose rows are summed, and what protects the sums."""
+
+    client: str | None = option(None, "name of this site", unset="that of the file")
+    min_rows: int = option(0, "refuse sums of fewer rows", at_least=0, in_result=False)
+
+    def check(self) -> None:
+        super().check()
+        self.check_protection()
+        if self.dp_epsilon is not None:
+            raise UsageError("scale adds no noise: leave --dp-epsilon out, or use --mask")

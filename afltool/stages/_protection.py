@@ -13,12 +13,13 @@ from ..files.features import Features
 from ..files.kinds import KEYS, kind_of_file
 from ..files.protection import Protection
 from ..heads.base import Head
-from ..options.statistics import AggregateOptions, LocalStatsOptions
+from ..options.privacy import ProtectionOptions
+from ..options.statistics import AggregateOptions
 from ..values.statistics import Context, Statistics
 
 
-def protection_of(o: LocalStatsOptions, head: object, bound: Head, rows: Features) -> Protection:
-    """What is done to the statistics that `local-stats` writes."""
+def protection_of(o: ProtectionOptions, head: object, bound: Head, rows: Features) -> Protection:
+    """What is done to the statistics that a site writes."""
     if o.sign is None:  # every other protection needs it
         return Protection()
     from ..privacy.protection import Protected

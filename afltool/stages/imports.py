@@ -16,11 +16,12 @@ from ..files.provenance import provenance
 from ..files.recipes import recipe, up_to_date
 from ..options.features import ImportOptions
 from ..options.remedies import advised
-from ..sources.embeddings import imported_space, open_embeddings
-from ..sources.embeddings.base import MOST_FEATURES, Embeddings, Keys
-from ..sources.embeddings.labels import MOST_FILE_ROWS, read_labels
+from ..sources.embeddings import check_rows, open_embeddings, space_of
+from ..sources.embeddings.base import Embeddings, Keys
+from ..sources.embeddings.labels import read_labels
 from ..values.digest import file_sha256
 from ..values.names import places_of_numbers
+from ._scaling import Scaled
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
@@ -38,8 +39,10 @@ def import_embeddings(
 
     .npz and .safetensors files have the arrays x and y. .parquet files have a column y, and a
     column x of lists or one column for each feature. The options ``x`` and ``y`` give other names.
-    ``labels`` names a file of labels for files without y; .npy files never have one. Features are
-    read in blocks. Labels are integers 0 … C−1 or names. ``classes`` gives the names and their
+    A feature file keeps its space and its classes. ``scale``: a file of `scaling`, by which rows
+    are scaled; the space records it, and what becomes of values that are ``missing``. ``labels``
+    names a file of labels for files without y; .npy files never have one. Features are read in
+    blocks. Labels are integers 0 … C−1 or names. ``classes`` gives the names and their
     order, which a federation must share; an integer that is the name of another class is refused.
     ``backbone`` is the name of the program that made the embeddings: only features of the same
     name, size and number format can be added up. Row ids are the array or column that the option
@@ -49,21 +52,26 @@ def import_embeddings(
     path, o = embeddings, options
     x = open_embeddings(path, Keys(o.x, o.y, o.row_ids))
     names, y = _labelled(path, x, o)
-    space = imported_space(o.backbone, x.shape[1], o.dtype, o.bits)
+    scaled = None if o.scale is None else Scaled.read(o.scale, x, o)
+    space = space_of(x, o.backbone, o.dtype, o.bits)
+    space |= {} if scaled is None else scaled.space()
     made_by = _recipe(path, o, {"space": space, "classes": list(names)})
     if up_to_date(out, made_by, overwrite):
         return out
     ids = _row_ids(path, x.row_ids, len(x))
+    scaling = {} if scaled is None else scaled.told()
     header = {
         "recipe": made_by,
         "provenance": provenance(),
         "space": space,
         "classes": list(names),
-        "source": {"data": path.name, "input": made_by["inputs"]["embeddings"]},
+        "source": {"data": path.name, "input": made_by["inputs"]["embeddings"], **scaling},
     }
     with writing_features(out, space, expect_rows=len(x)) as writer:
-        _copy(path, x, writer)
+        _copy(path, x, writer, scaled)
         writer.finish(y, ids, header)
+    if scaled is not None:
+        scaled.say()
     return out
 
 
@@ -77,13 +85,13 @@ def _recipe(path: Path, o: ImportOptions, found: dict[str, Any]) -> dict[str, An
     return recipe("import", {**found, **named}, digests)
 
 
-def _copy(path: Path, x: Embeddings, writer: FeatureWriter) -> None:
+def _copy(path: Path, x: Embeddings, writer: FeatureWriter, scaled: Scaled | None) -> None:
     with progress.task("import", len(x), "rows") as task:
         for rows in x.blocks():
             for start in range(0, len(rows), BLOCK):
                 part = np.asarray(rows[start : start + BLOCK], dtype=np.float64)
                 with naming(path):
-                    writer.append(part)
+                    writer.append(part if scaled is None else scaled.rows(part, writer.rows))
             task.advance(len(rows))
             progress.stop_point()
 
@@ -94,12 +102,18 @@ def _labelled(
     """Class names, and labels as indices into them; none of either without labels."""
     from ..sources.images import read_classes
 
-    given = None if o.unlabelled else _labels(path, x, o.labels)
+    given = None if o.unlabelled or _bare(x) else _labels(path, x, o.labels)
     _check_shapes(path, x, given)
     if given is None:
         return (), None
     known = read_classes(o.classes) if isinstance(o.classes, Path) else o.classes
+    known = x.made["classes"] if known is None and x.made is not None else known
     return _with_classes(path, given, known)
+
+
+def _bare(x: Embeddings) -> bool:
+    """Whether it is a feature file without labels."""
+    return x.made is not None and x.labels is None
 
 
 def _labels(path: Path, x: Embeddings, labels: str | Path | None) -> NDArray[Any]:
@@ -116,16 +130,7 @@ def _labels(path: Path, x: Embeddings, labels: str | Path | None) -> NDArray[Any
 
 
 def _check_shapes(path: Path, x: Embeddings, y: NDArray[Any] | None) -> None:
-    if len(x.shape) != 2 or x.dtype.kind not in "fiu" or 0 in x.shape:
-        raise InvalidDataError(
-            f"{path}: x must be a table of numbers (rows, features) with at least one of each; "
-            f"found shape {x.shape}, type {x.dtype}"
-        )
-    if len(x) > MOST_FILE_ROWS or x.shape[1] > MOST_FEATURES:
-        raise InvalidDataError(
-            f"{path}: expected at most {MOST_FILE_ROWS:,} rows of {MOST_FEATURES:,} features; "
-            f"found {x.shape[0]:,} of {x.shape[1]:,}"
-        )
+    check_rows(path, x)
     if y is not None and (y.ndim != 1 or len(y) != len(x)):
         raise InvalidDataError(f"{path}: {len(x)} rows need {len(x)} labels; found shape {y.shape}")
     if x.row_ids is not None and x.row_ids.shape != (len(x),):

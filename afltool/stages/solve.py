@@ -198,6 +198,6 @@ def _held_out(path: Path, total: Statistics, cache: Cache) -> Statistics:
 
 def _say(head: Head, out: Path) -> None:
     if head.phase() is None:
-        log.info("solve: done; afltool evaluate %s TEST.h5 measures the accuracy", out)
+        log.info("solve: done; %s", head.serves.format(out))
     else:
         log.info("solve: next phase %r: afltool local-stats … --head %s", head.phase(), out)

@@ -7,7 +7,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,13 +64,17 @@ class Keys:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What is in a file: ``blocks()`` gives ``x`` (n, d) in consecutive blocks of rows."""
+    """What is in a file: ``blocks()`` gives ``x`` (n, d) in consecutive blocks of rows.
+
+    ``made``: space and classes, which only a feature file has.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     blocks: Callable[[], Iterator[Array]]
     labels: Array | None = None
     row_ids: Array | None = None
+    made: Mapping[str, Any] | None = None
 
     def __len__(self) -> int:
         return self.shape[0] if self.shape else 0

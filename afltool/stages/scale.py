@@ -1,0 +1,74 @@
+"""Stage `scale`: sums of a site's features, of which all sites' scaling is made before statistics.
+
+`solve` makes the scaling of their total, as it makes a head; `import --scale` takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import InvalidDataError, naming
+from ..files.features import Features
+from ..files.outputs import make_folder
+from ..files.recipes import recipe, up_to_date
+from ..heads.base import Block, binding
+from ..heads.scaling import ScalingHead, ScalingOptions
+from ..options.remedies import advised
+from ..options.statistics import ScaleOptions
+from ..sources.embeddings import check_rows, open_embeddings, space_of
+from ..sources.embeddings.base import Embeddings, Keys
+from ..values.clients import Client, ClientId
+from ..values.digest import Digest, file_sha256
+from ..values.names import check_name, file_of_name
+from ..values.statistics import Context
+from ._protection import protection_of
+
+ROWS = ("rows",)  # labels are not looked at: all rows are of one class
+
+
+@advised()
+def scale(
+    rows: Path,
+    out: Path,
+    options: ScaleOptions = ScaleOptions(),
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write the sums of one site's features into the folder ``out``; returns the file.
+
+    ``rows``: a feature file, or embeddings as `import` takes them; NaN is a missing value."""
+    o, x = options, open_embeddings(rows, Keys(options.x, options.y, options.row_ids))
+    check_rows(rows, x)
+    if len(x) < o.min_rows:
+        raise InvalidDataError(f"{rows} has {len(x)} rows, fewer than --min-rows {o.min_rows}")
+    name = rows.stem if o.client is None else o.client
+    check_name(name)
+    source, space = file_sha256(rows), space_of(x, o.backbone)
+    chosen = ScalingOptions(unit_bits=o.unit_bits, bins=o.bins)
+    head = ScalingHead(chosen, tells=not o.mask).bind(space["dim"], len(ROWS))
+    none = np.empty((0, space["dim"]), np.float32)
+    header = {"space": space, "classes": list(ROWS), "digest": source}
+    protection = protection_of(o, "scaling", head, Features(rows, header, None, none, none))
+    options_of_it = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
+    made_by = recipe("scale", options_of_it, {"features": source, "space": space})
+    path = out / file_of_name(name)
+    if not up_to_date(path, protection.recipe(made_by), overwrite):
+        content = Digest().json("masked", [source, head.name]).hex() if o.mask else ""
+        protection.check_new(name, content)
+        client = {ClientId(name): Client(len(x), source=source)}
+        with naming(rows):
+            sums, _ = head.gather(_blocks(x), client)
+        sums = replace(sums, context=Context(space, ROWS, binding(head)))
+        make_folder(out)
+        protection.save(path, sums, made_by, None, content)
+    protection.say_next([path])
+    return path
+
+
+def _blocks(x: Embeddings) -> Iterator[Block]:
+    for block in x.blocks():
+        yield np.asarray(block, dtype=np.float64), np.zeros(len(block), dtype=np.int64)

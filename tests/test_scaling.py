@@ -1,0 +1,280 @@
+"""Features on one scale without pooling a row: sums, their laws, and scikit-learn on all rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rounds_under_masks import Round
+from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
+
+import afltool
+from afltool.errors import InvalidDataError, MismatchError, UsageError
+from afltool.files.features import open_features
+from afltool.files.heads import load_solved_head
+from afltool.files.statistics import load_statistics, save_statistics
+from afltool.heads.scaling import ScalingHead, ScalingOptions
+from afltool.math import scaling
+from afltool.math.fixedpoint import real
+from afltool.stages.inspect import info
+from afltool.stages.solve import solve
+
+SPAN = np.array([0.01, 1.0, 300.0, 10_000.0])
+UNIT = 2.0**-24
+
+
+@pytest.fixture
+def rows():
+    """Features from 0.01 to 10,000, on the grid of the units; the last one never changes."""
+    rng = np.random.default_rng(3)
+    x = rng.gamma(2.0, 1.0, (240, 4)) * SPAN - SPAN
+    x = np.column_stack([x, np.full(240, 7.5)])
+    return np.rint(x / UNIT) * UNIT, rng.integers(0, 3, 240)
+
+
+@pytest.fixture
+def sites(tmp_path, rows):
+    """The rows of three sites, uneven; returns what writes them and their total."""
+    x, y = rows
+    names, owner = ["a", "b", "c"], np.random.default_rng(4).choice(3, 240, p=[0.6, 0.3, 0.1])
+    for k, name in enumerate(names):
+        np.savez(tmp_path / f"{name}.npz", x=x[owner == k], y=y[owner == k])
+    np.savez(tmp_path / "all.npz", x=x, y=y)
+    for name in names:
+        afltool.scale(tmp_path / f"{name}.npz", tmp_path / "sums")
+    return afltool.aggregate([tmp_path / "sums"], tmp_path / "total.h5")
+
+
+def scaled_by(total, method, rows, out, **options):
+    """The rows of a file, imported as float32 on the scale of a total."""
+    by = solve(total, out / f"{method}.h5", head_options={"method": method}, overwrite=True)
+    path = afltool.import_embeddings(
+        rows, out / f"{method}-rows.h5", scale=by, dtype="float32", overwrite=True, **options
+    )
+    with open_features(path) as found:
+        return real(found.rows(0, len(found)))
+
+
+def test_law_pooling(tmp_path, sites):
+    pooled = afltool.scale(tmp_path / "all.npz", tmp_path / "pooled", client="everybody")
+    assert info(pooled)["digest"] == info(sites)["digest"]
+    assert info(sites)["client_names"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("method", "theirs"), [("standard", StandardScaler()), ("minmax", MinMaxScaler())]
+)
+def test_equal_to_scikit_learn_on_the_pooled_rows(tmp_path, sites, rows, method, theirs):
+    found = scaled_by(sites, method, tmp_path / "all.npz", tmp_path)
+    expected = theirs.fit_transform(rows[0])
+    np.testing.assert_allclose(found, expected, rtol=3e-7, atol=3e-7)  # of float32
+    head = load_solved_head(tmp_path / f"{method}.h5").head
+    centre = theirs.mean_ if method == "standard" else theirs.data_min_
+    spread = theirs.scale_ if method == "standard" else 1 / theirs.scale_
+    np.testing.assert_allclose(head.centre, centre, rtol=1e-12)
+    np.testing.assert_allclose(head.spread, spread, rtol=1e-12)
+    assert head.constant.tolist() == [0, 0, 0, 0, 1]
+
+
+def test_robust_is_within_a_bin_of_scikit_learn(tmp_path, sites, rows):
+    scaled_by(sites, "robust", tmp_path / "all.npz", tmp_path)
+    head, theirs = load_solved_head(tmp_path / "robust.h5").head, RobustScaler().fit(rows[0])
+    quartiles = np.abs(np.quantile(rows[0], [0.25, 0.5, 0.75], axis=0)).max(axis=0)
+    width = quartiles / 32 + UNIT
+    assert (np.abs(head.centre - theirs.center_) <= width).all()
+    assert (np.abs(head.spread - theirs.scale_)[:4] <= 2 * width[:4]).all()
+    assert head.spread[4] == theirs.scale_[4] == 1.0
+
+
+def test_values_off_the_grid_differ_by_their_rounding(tmp_path):
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    np.savez(tmp_path / "x.npz", x=x)
+    total = afltool.scale(tmp_path / "x.npz", tmp_path, unit_bits=10)
+    head = load_solved_head(solve(total, tmp_path / "s.h5")).head
+    assert (np.abs(head.centre - x.mean(0)) <= 2.0**-11).all()
+    assert not np.allclose(head.centre, x.mean(0), rtol=0, atol=1e-7)
+
+
+def test_missing_values_are_left_out_of_sums_and_take_the_mean_of_all_sites(tmp_path, rows):
+    x, y = rows[0].copy(), rows[1]
+    x[::7, 1], x[3, 2] = np.nan, np.nan
+    np.savez(tmp_path / "x.npz", x=x, y=y)
+    total = afltool.scale(tmp_path / "x.npz", tmp_path / "sums")
+    theirs = StandardScaler().fit(x)  # which leaves NaN out, too
+    filled = theirs.transform(np.where(np.isnan(x), np.nanmean(x, axis=0), x))
+    found = scaled_by(total, "standard", tmp_path / "x.npz", tmp_path, missing="mean")
+    np.testing.assert_allclose(found, filled, rtol=3e-7, atol=3e-7)
+    more = scaled_by(total, "standard", tmp_path / "x.npz", tmp_path, missing="indicator")
+    np.testing.assert_array_equal(more, np.hstack([found, np.isnan(x)[:, [1, 2]]]))
+    with pytest.raises(InvalidDataError, match=r"row 0, feature 1 is missing .* --missing mean"):
+        scaled_by(total, "standard", tmp_path / "x.npz", tmp_path)
+
+
+def test_a_feature_file_keeps_its_space_and_the_order_of_its_classes(tmp_path, rows):
+    names = np.array(["zebra", "ape", "cat"])
+    np.savez(tmp_path / "x.npz", x=rows[0], y=names[rows[1]])
+    (tmp_path / "classes.txt").write_text("zebra\nape\ncat\n")
+    real_file = afltool.import_embeddings(
+        tmp_path / "x.npz", tmp_path / "real.h5", dtype="float32", backbone="ours",
+        classes=tmp_path / "classes.txt",
+    )  # fmt: skip
+    total = afltool.scale(real_file, tmp_path / "sums")
+    by = solve(total, tmp_path / "s.h5", head_options={"method": "robust"})
+    made = info(afltool.import_embeddings(real_file, tmp_path / "scaled.h5", scale=by))
+    assert made["classes"] == ["zebra", "ape", "cat"]
+    assert made["space"]["backbone"] == "ours"
+    assert made["space"]["scaling"] == info(by)["digest"]
+    spread = load_solved_head(by).head.spread
+    told = made["source"]["scaling"]
+    np.testing.assert_allclose(told["resolution"], spread / 512)
+    assert told["constant"] == [4]
+
+
+def test_rows_that_are_scaled_otherwise_are_refused(tmp_path, sites):
+    heads = []
+    for method in ("standard", "minmax"):
+        by = solve(sites, tmp_path / f"{method}.h5", head_options={"method": method})
+        made = afltool.import_embeddings(tmp_path / "a.npz", tmp_path / f"{method}-a.h5", scale=by)
+        heads.append(afltool.head("linear", tmp_path / f"{method}-head.h5", space=made))
+    with pytest.raises(MismatchError, match="scaling"):
+        afltool.local_stats(made, heads[0], tmp_path / "stats", client="a")
+    afltool.local_stats(made, heads[1], tmp_path / "stats", client="a")
+    with pytest.raises(MismatchError, match=r"other features: .*backbone"):
+        afltool.import_embeddings(
+            tmp_path / "a.npz", tmp_path / "other.h5", scale=by, backbone="others"
+        )
+    total = afltool.local_stats(made, "linear", tmp_path / "l.h5", client="a", sum=True)
+    solved = afltool.solve(total, tmp_path / "linear.h5", ridge=1)
+    with pytest.raises(UsageError, match="is a linear head; expected a scaling"):
+        afltool.import_embeddings(tmp_path / "a.npz", tmp_path / "no.h5", scale=solved)
+
+
+def test_law_subtraction_where_no_extreme_leaves(tmp_path):
+    """Who holds an extreme cannot leave a sum: nobody knows the next one."""
+    inner, outer = np.array([[1.0, 2.0], [2.0, 3.0]]), np.array([[0.0, 0.0], [9.0, 9.0]])
+    for name, x in {"inner": inner, "outer": outer}.items():
+        np.savez(tmp_path / f"{name}.npz", x=x)
+        afltool.scale(tmp_path / f"{name}.npz", tmp_path / "sums")
+    files = [tmp_path / "sums" / f"client-{name}.h5" for name in ("inner", "outer")]
+    total = afltool.aggregate(files, tmp_path / "total.h5")
+    left = afltool.aggregate([total], tmp_path / "left.h5", subtract=[files[0]])
+    assert info(left)["digest"] == info(files[1])["digest"]
+    with pytest.raises(MismatchError, match=r"the (minimum|maximum) of feature 0 .* is its own"):
+        afltool.aggregate([total], tmp_path / "no.h5", subtract=[files[1]])
+
+
+def test_under_masks_extremes_do_not_leave(tmp_path, rows):
+    round_ = Round(tmp_path, 3)
+    sites = [f"site-{i}.npz" for i in range(3)]
+    round_.head = "scaling"
+    roster = round_.new_roster("scaling.json")
+    offers = round_.offer(round_.sites)
+    files = [
+        afltool.scale(
+            tmp_path / name, tmp_path / "masked", sign=round_.key(name[:-4]), roster=roster,
+            mask=(offers,),
+        )
+        for name in sites
+    ]  # fmt: skip
+    plain = [afltool.scale(tmp_path / name, tmp_path / "plain") for name in sites]
+    request = round_.aggregate(files)
+    total = round_.aggregate(files, reveal=(round_.reveal(round_.sites, request),))
+    found, known = load_statistics(total), load_statistics(
+        afltool.aggregate(plain, tmp_path / "plain.h5")
+    )  # fmt: skip
+    for name in ("counts", "sums", "squares", "histogram"):
+        np.testing.assert_array_equal(found.arrays[name], known.arrays[name])
+    heads = [load_solved_head(solve(total, tmp_path / "m.h5", head_options={"method": "minmax"}))]
+    heads += [load_solved_head(solve(tmp_path / "plain.h5", tmp_path / "p.h5",
+                                     head_options={"method": "minmax"}))]  # fmt: skip
+    assert [one.report["exact"] for one in heads] == [False, True]
+    low = np.abs(heads[1].head.centre)
+    assert (np.abs(heads[0].head.centre - heads[1].head.centre) <= low / 32 + UNIT).all()
+    with pytest.raises(UsageError, match="adds no noise"):
+        afltool.scale(tmp_path / sites[0], tmp_path / "no", sign=round_.key("site-0"),
+                      dp_epsilon=1, dp_delta=1e-5, clip=1)  # fmt: skip
+
+
+# ---------------------------------------------------------------- bins
+
+
+@given(st.lists(st.integers(-(2**47) + 1, 2**47 - 1), min_size=2), st.sampled_from([1, 8, 32]))
+def test_a_bin_holds_its_values_and_bins_are_in_order(values, bins):
+    q = np.sort(np.array(values))
+    at = scaling.bin_of(q, bins)
+    assert (np.diff(at) >= 0).all()
+    assert at.min() >= 0
+    assert at.max() < scaling.width(bins)
+    for value, place in zip(q.tolist(), at.tolist(), strict=True):
+        low, high = scaling.ends(place, bins)
+        assert low <= value <= high
+        assert high - low <= abs(value) / bins
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(-8e6, 8e6), min_size=1, max_size=60), st.integers(1, 59))
+def test_moments_are_those_of_exact_arithmetic(values, cut):
+    x = np.array(values)[:, None]
+    head = ScalingHead(ScalingOptions()).bind(1, 1)
+    y = np.zeros(len(x), dtype=np.int64)
+    whole, _ = head.gather([(x, y)])
+    parts, _ = head.gather([(x[:cut], y[:cut]), (x[cut:], y[cut:])])
+    assert whole.digest() == parts.digest()
+    q = [round(v * 2**24) for v in values]
+    assert scaling.squares(dict(whole.arrays)) == [sum(v * v for v in q)]
+    solved, _ = head.absorb(whole)
+    assert solved.centre[0] == sum(q) / (len(q) << 24)
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_bad_rows_are_refused(tmp_path):
+    def made(x, **options):
+        np.savez(tmp_path / "x.npz", x=np.array(x))
+        return afltool.scale(tmp_path / "x.npz", tmp_path / "out", overwrite=True, **options)
+
+    with pytest.raises(InvalidDataError, match=r"row 1, feature 0 is inf, beyond the range ±8.388"):
+        made([[0.0], [np.inf]])
+    with pytest.raises(InvalidDataError, match="fewer unit bits"):
+        made([[1e7]])
+    with pytest.raises(InvalidDataError, match="2 rows, fewer than --min-rows 3"):
+        made([[1.0], [2.0]], min_rows=3)
+    with pytest.raises(UsageError, match="power of 2"):
+        made([[1.0]], bins=12)
+    with pytest.raises(InvalidDataError, match="feature 1 has no value in any of the 2 rows"):
+        solve(made([[1.0, np.nan], [2.0, np.nan]]), tmp_path / "s.h5")
+    total = made([[1.0]], bins=0)
+    with pytest.raises(InvalidDataError, match="robust needs histograms"):
+        solve(total, tmp_path / "s.h5", head_options={"method": "robust"})
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("counts", "more values than"), ("squares", "sum of squares does not allow"),
+        ("minimum", "mean outside its extremes"), ("histogram", "histogram of other values"),
+    ],
+)  # fmt: skip
+def test_sums_that_no_rows_can_have_are_refused(tmp_path, sites, name, wrong):
+    s = load_statistics(sites)
+    changed = {**s.arrays, name: s.arrays[name] + (2**40 if name != "squares" else 0)}
+    if name == "squares":
+        changed[name][:] = 0
+    other = type(s)(s.phase, changed, s.class_counts, s.context, s.clients)
+    path = save_statistics(tmp_path / "bad.h5", other, {"stage": "x", "options": {}, "inputs": {}})
+    with pytest.raises(InvalidDataError, match=wrong):
+        load_statistics(path)
+
+
+def test_the_commands(tmp_path, sites, cli):
+    out = cli("scale", "--from", sites, "--method", "minmax", "-o", tmp_path / "s.h5")
+    assert out.exit_code == 0, out.stderr
+    assert "afltool import ROWS --scale" in out.stderr
+    both = cli("scale", tmp_path / "a.npz", "--from", sites, "-o", tmp_path / "n.h5")
+    assert "one of the two" in both.stderr
+    alone = cli("scale", tmp_path / "a.npz", "--method", "robust", "-o", tmp_path / "n")
+    assert "--method is used only with --from" in alone.stderr
+    no_scores = cli("predict", tmp_path / "s.h5", tmp_path / "a.npz")
+    assert no_scores.exit_code != 0
