@@ -455,6 +455,7 @@ def study(
     seeds: int | None = ...,
     most: int = ...,
     only: str | None = ...,
+    jobs: int = ...,
     prepare: bool = ...,
     axes: Mapping[str, Any] | None = ...,
     check: bool = ...,

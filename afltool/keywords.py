@@ -25,7 +25,8 @@ TAKEN = "options"  # the parameter of a stage that is its options; outside, thos
 HEAD = "head_options"  # another name for those of its head
 AXES = "axes"  # the one of a study with options of its cells
 MORE = "more"  # other keywords: options of its head, or of cells
-CACHE = "cache"  # what a run keeps: programs have none, and `local_stats` an option of this name
+#: What a run hands to a stage: programs have none, and `local_stats` an option of the name cache.
+OF_RUNS = ("cache", "task")
 
 
 @cache
@@ -36,7 +37,7 @@ def by_keywords(stage: Callable[..., Any]) -> Callable[..., Any]:
     `TypeError` with the stage's name, a required option that is missing a `UsageError`.
     """
     own = inspect.signature(stage, eval_str=True)
-    own = own.replace(parameters=[p for p in own.parameters.values() if p.name != CACHE])
+    own = own.replace(parameters=[p for p in own.parameters.values() if p.name not in OF_RUNS])
     cls = options_class(own)
     shown = _shown(own, cls)
 

@@ -2,6 +2,7 @@
 
     python benchmarks/bench_study.py [--cells 500]
     python benchmarks/bench_study.py --table [--rows 50000 --dim 1280]
+    python benchmarks/bench_study.py --jobs 2 [--rows 20000 --dim 256] [--repeats 3]
 
 The many cells are linear heads on 600 rows of 8 features with different ridges. Everything between
 the start of the study and its end that is not inside `run` is the study's own: expanding the grid,
@@ -10,6 +11,9 @@ naming cells, looking at what is there, and going through a finished study once 
 The table is the AFL row of AFL's table 1: 4 partitions × 3 seeds of cached features, 100 clients.
 One `afltool study` is timed, then the 12 `afltool run` that it prints, one process each; their
 digests are compared.
+
+With --jobs, 24 equal cells that share nothing (random features of 24 seeds) are carried out by one
+process and by N, in turn; the median of the ratios of pairs is printed.
 """
 
 from __future__ import annotations
@@ -20,13 +24,14 @@ import shlex
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from measure import command, machine
 from synthetic import feature_file
 
 import afltool
-from afltool.papers import execution
+from afltool.papers import one_process
 from afltool.papers.cells import Cell
 from afltool.papers.description import read
 from afltool.papers.layout import StudyFolder
@@ -45,6 +50,15 @@ alpha = [0.1, 0.05]
 scheme = "shards"
 shards-per-client = [4, 2]
 """
+EQUAL = """
+train-features = "{train}"
+test-features = "{test}"
+clients = 20
+alpha = 0.1
+head = "random-features"
+width = 1024
+head-seed = {seeds}
+"""
 
 
 def main() -> int:
@@ -53,10 +67,14 @@ def main() -> int:
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--dim", type=int, default=1280)
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     print(machine())
     with tempfile.TemporaryDirectory() as scratch:
         at = Path(scratch)
+        if given.jobs:
+            return equal(at, given.rows, given.dim, given.jobs, given.repeats)
         return table(at, given.rows, given.dim) if given.table else many(at, given.cells)
 
 
@@ -70,7 +88,7 @@ def many(at: Path, cells: int) -> int:
         f'train-features = "{at}/train.h5"\ntest-features = "{at}/test.h5"\nclients = 4\n'
         f"ridge = {[1 + i / 1000 for i in range(cells)]}\n"
     )
-    inside, real = [0.0], execution.run
+    inside, real = [0.0], one_process.run
 
     def timed(*args, **options):
         begun = time.process_time()
@@ -79,7 +97,7 @@ def many(at: Path, cells: int) -> int:
         finally:
             inside[0] += time.process_time() - begun
 
-    execution.run = timed
+    one_process.run = timed
     begun = time.process_time()
     afltool.study(read(at / "many.toml"), at / "S", most=cells)
     own = time.process_time() - begun - inside[0]
@@ -108,6 +126,29 @@ def table(at: Path, rows: int, dim: int) -> int:
     print(f"one study: {one.wall:.1f} s, {one.cpu:.1f} processor seconds")
     print(f"{len(lines)} runs: {wall:.1f} s, {cpu:.1f} processor seconds")
     return int(not equal)
+
+
+def equal(at: Path, rows: int, dim: int, jobs: int, repeats: int) -> int:
+    """24 equal cells by one process and by several."""
+    train, test = feature_file(at, rows, 10, dim), feature_file(at, rows // 5, 10, dim, seed=1)
+    (at / "equal.toml").write_text(EQUAL.format(train=train, test=test, seeds=[*range(24)]))
+    ratios = []
+    for i in range(repeats):
+        one, many = (
+            command("study", at / "equal.toml", "-o", at / f"S{i}-{n}", "--jobs", n)
+            for n in ((1, jobs))
+        )
+        ratios.append(one.wall / many.wall)
+        print(
+            f"{rows} × {dim}: 1 process {one.wall:.1f} s ({one.cpu:.1f} of processor), {jobs} "
+            f"processes {many.wall:.1f} s ({many.cpu:.1f}): {ratios[-1]:.2f} × as fast"
+        )
+    same = all(
+        digests(at / "S0-1", cell) == digests(at / f"S0-{jobs}", cell)
+        for cell in read(at / "equal.toml").cells
+    )
+    print(f"median {median(ratios):.2f} ×; digests are {'equal' if same else 'NOT equal'}")
+    return int(not same)
 
 
 def digests(folder: Path, cell: Cell) -> dict[str, str]:

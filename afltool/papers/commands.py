@@ -141,6 +141,8 @@ def study(
 def _check_slurm(submit: bool, print_: bool, o: StudyOptions) -> None:
     if o.only is not None or o.prepare:
         raise UsageError("--slurm is for all cells: leave --only and --prepare out")
+    if o.jobs > 1:
+        raise UsageError("--jobs is for one machine: leave it out with --slurm, or see --at-once")
     check_submit(print_, submit)
 
 

@@ -1,57 +1,33 @@
-"""A study carried out in one process: cell by cell; work that cells share is done once.
-
-A cell with complete and valid files is kept. A cell that fails is named, and the others go on.
-Several processes may work on one folder: a cell that another one is at work on comes later.
-"""
+"""A study carried out on this machine, in one process or in several; and its heads solved alone."""
 
 from __future__ import annotations
 
 import logging
-import shlex
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import progress
-from ..errors import (
-    AflError,
-    BusyError,
-    IncompleteError,
-    NumericalError,
-    RidgeNeededError,
-    StoppedError,
-)
-from ..files.atomic import write_text
-from ..files.folders import SUMMARY
+from ..errors import IncompleteError, NumericalError
 from ..files.hdf5 import read_header
-from ..files.locks import marked
 from ..files.outputs import make_folder
-from ..inputs import distinct_files, read_json
-from ..plans.here import run
-from ..plans.last_round import last_round, remove_rounds
+from ..inputs import distinct_files
+from ..plans.last_round import last_round
 from ..plans.layout import RunFolder
-from ..plans.made import Made
 from ..progress import quiet
 from ..stages.solve import solve
 from . import times
-from .baselines import baseline
 from .cells import Cell
 from .checks import check_cells, check_size, part_of
 from .description import Study, asked_for
 from .layout import StudyFolder
+from .one_process import MOST_NAMED, OneProcess
 from .options import StudyOptions
-from .results import by_reason, finished, names_of_cells, outdated
-from .takeover import take_over
+from .processes import Processes
+from .results import by_reason, finished, names_of_cells
 
 log = logging.getLogger("afltool.papers")
-Failure = tuple[str, str]  # the name of a cell, and why it failed
-MOST_NAMED = 5  # cells of one reason in the last message; each has its own line before it
-WAIT = 5  # tenths of a second until a cell that another process is at work on is tried again
-MOST_KILLED = 2  # processes that may die in a cell before the study leaves the cell out
 
 
 def study(
@@ -68,7 +44,8 @@ def study(
     then ``out``, too. ``axes``: options that replace those of the study, by their names in its
     file; a list is an axis. ``seeds``: 0 … seeds − 1 instead of the study's. ``only``: these cells
     alone, by the names of their folders, or part 'I/N' of the cells. ``prepare``: only what these
-    cells share. ``check``: solve every total again by itself.
+    cells share. ``jobs``: processes at the same time, of one thread each. ``check``: solve every
+    total again by itself.
 
     Raises:
         UsageError: more cells than ``most``; nothing was begun.
@@ -82,13 +59,16 @@ def study(
     check_cells(wanted, folder, todo)
     make_folder(folder.root)
     wanted.keep(folder)
-    work = _Execution(folder, len(cells), names_of_cells(wanted.cells))
+    jobs, names = options.jobs, names_of_cells(wanted.cells)
+    work = OneProcess(folder, len(cells), names)
+    if jobs > 1 and len(todo) > 1:
+        work = Processes(folder, len(cells), names, jobs)
     if options.prepare:
         work.prepare(cells)
         return folder.root
     log.info(
         "study %s: %d cells, %d done, %d to do%s", wanted.name, len(cells),
-        len(cells) - len(todo), len(todo), times.of_rest(folder, cells, todo),
+        len(cells) - len(todo), len(todo), times.of_rest(folder, cells, todo, jobs),
     )  # fmt: skip
     failures = work.all(cells)
     times.note(work.took)
@@ -100,152 +80,6 @@ def study(
             f"others are done; the same command tries these again{work.advice()}"
         )
     return folder.root
-
-
-class _Execution:
-    def __init__(self, folder: StudyFolder, total: int, names: Mapping[str, str]) -> None:
-        self.folder, self.total, self.names, self.made = folder, total, names, Made()
-        self.took: list[tuple[Cell, float]] = []
-        self.number = 0  # of the cell that is tried
-        self.wants_ridge = False  # whether a cell failed for the lack of one
-        self.busy: list[tuple[int, Cell]] = []  # other processes are at work on them
-        self.waited: set[str] = set()  # keys of the cells of which that was said
-
-    def prepare(self, cells: list[Cell]) -> None:
-        """Make the features of the cells, and the partitions of baselines; all that can be made.
-
-        Raises `IncompleteError` naming the cells whose shared work failed.
-        """
-        failures: list[Failure] = []
-        for cell in cells:
-            progress.stop_point()
-            try:
-                with distinct_files():
-                    self.shared_work(cell)
-            except StoppedError:
-                raise
-            except (AflError, MemoryError, OSError) as error:
-                failures.append((self.names[cell.key], _why(error)))
-        if failures:
-            told = by_reason(failures, MOST_NAMED)
-            raise IncompleteError(f"what cells share could not be made: {told}")
-
-    def shared_work(self, cell: Cell) -> None:
-        """Make what this cell shares with others; a run links its features itself."""
-        make_folder(self.folder.root / StudyFolder.SHARED)
-        for step in cell.shared(self.folder):
-            (self.made.stored if cell.method is None else self.made.carry_out)(step)
-
-    def all(self, cells: list[Cell]) -> list[Failure]:
-        """Carry out every cell; returns the failed ones.
-
-        Cells that can take over one another's rounds come one after another.
-        """
-        together: dict[str, list[Cell]] = {}
-        for cell in cells:
-            together.setdefault(cell.together(), []).append(cell)
-        failures: list[Failure] = []
-        for group in together.values():
-            with self.made.rounds_kept():
-                failures += filter(None, map(self.tried, group))
-        while self.busy:
-            failures += self.again()
-        return failures
-
-    def advice(self) -> str:
-        """The command that gives a ridge to the cells that failed without one."""
-        words = shlex.join(["afltool", "study", str(self.folder.root), "--ridge", "auto"])
-        return f", and this gives them a ridge: {words}" if self.wants_ridge else ""
-
-    def again(self) -> list[Failure]:
-        """Try each cell that another process was at work on once more, a little later."""
-        for _ in range(WAIT):
-            time.sleep(0.1)
-            progress.stop_point()
-        busy, self.busy, found = self.busy, [], []
-        for number, cell in busy:
-            self.number = number - 1
-            found.append(self.tried(cell))
-        return [one for one in found if one is not None]
-
-    def tried(self, cell: Cell) -> Failure | None:
-        """Carry out a cell, unless it is finished; returns its failure if it fails."""
-        self.number += 1
-        found = finished(self.folder, cell)
-        if found is not None:
-            own = RunFolder(self.folder.cell(cell.key))
-            if cell.thinned and own.head(1).exists():  # left by a process that was killed
-                remove_rounds(own, len(found["bytes_per_client"]))
-            return None
-        progress.stop_point()
-        name, begun = self.names[cell.key], time.perf_counter()
-        place = self.folder.cell(cell.key) / StudyFolder.FAILED
-        try:
-            with distinct_files(), quiet(log), _begun(place.with_name(StudyFolder.BEGUN)):
-                found = self.one(cell)
-        except StoppedError:
-            raise
-        except BusyError as error:
-            self.later(cell, name, error)
-            return None
-        except (AflError, MemoryError, OSError) as error:
-            why = _why(error)
-            self.wants_ridge |= isinstance(error, RidgeNeededError)
-            log.error("[%d/%d] %s failed: %s", self.number, self.total, name, why)
-            make_folder(place.parent)
-            write_text(why + "\n", place, overwrite=True)
-            return name, why
-        with suppress(FileNotFoundError):
-            place.unlink()
-        self.took.append((cell, times.own_seconds(found)))
-        log.info(
-            "[%d/%d] %s: top-1 %.2f %% (%.1f s)", self.number, self.total, name,
-            100 * found["top1"], time.perf_counter() - begun,
-        )  # fmt: skip
-        return None
-
-    def later(self, cell: Cell, name: str, why: BusyError) -> None:
-        if cell.key not in self.waited:
-            log.info("[%d/%d] %s comes later: %s", self.number, self.total, name, why)
-        self.waited.add(cell.key)
-        self.busy.append((self.number, cell))
-
-    def one(self, cell: Cell) -> dict[str, Any]:
-        out = self.folder.cell(cell.key)
-        old = outdated(self.folder, cell)
-        if old is not None:
-            log.info("%s is made again: %s", self.names[cell.key], old)
-        again = old is not None
-        if cell.method is None:
-            take_over(self.folder, cell)
-            run(cell.config, out, overwrite=again, made=self.made)
-        else:
-            self.shared_work(cell)
-            baseline(cell.method, cell.files(self.folder), out, cell.settings, again)
-        found: dict[str, Any] = read_json(out / SUMMARY, "a summary")
-        return found
-
-
-@contextmanager
-def _begun(mark: Path) -> Iterator[None]:
-    """A mark beside a cell while it runs; the mark stays if the process is killed.
-
-    If two processes were killed while they ran a cell, perhaps for their memory, the cell counts as
-    failed this time, so that the others can run; the next time it is tried again.
-    """
-    with marked(mark) as before:
-        if before.begun >= MOST_KILLED:
-            raise IncompleteError(
-                f"{before.begun} processes were killed while they ran it, perhaps for their "
-                f"memory; the last one was {before.last or 'not named'}"
-            )
-        yield
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
-        return f"out of memory ({error})" if str(error) else "out of memory"
-    return str(error) or type(error).__name__
 
 
 # ------------------------------------------------------------ solved alone

@@ -123,6 +123,8 @@ class StudyOptions(Options):
         "commas between, or I/N for part I (from 0) of N"
     )
     only: Cells | None = option(None, _only, in_run=False, parse=parse_cells)
+    _jobs = "processes that carry out cells at the same time, each with one thread"
+    jobs: int = option(1, _jobs, at_least=1, at_most=1024, in_run=False)
     prepare: bool = option(
         False, "make only what cells share: features, and the partitions of baselines", in_run=False
     )

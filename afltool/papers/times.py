@@ -70,16 +70,19 @@ def expected(cells: Iterable[Cell]) -> tuple[int, float]:
     return count, sum_
 
 
-def of_rest(folder: StudyFolder, cells: list[Cell], todo: list[Cell]) -> str:
-    """The time that the remaining cells will take, as such cells took here, or by the mean."""
+def of_rest(folder: StudyFolder, cells: list[Cell], todo: list[Cell], jobs: int = 1) -> str:
+    """The time that the remaining cells will take, as such cells took here, or by the mean.
+
+    ``jobs``: cells that are carried out at the same time.
+    """
     count, seconds = expected(todo)
     if todo and count == len(todo):
-        return f", about {duration(seconds)}, as such cells took here before"
+        return f", about {duration(seconds / jobs)}, as such cells took here before"
     known = [found["seconds"] for c in cells if (found := finished(folder, c)) is not None]
     if not known or not todo:
         return ""
     each = sum(known) / len(known)
-    return f", about {duration(each * len(todo))} ({each:.1f} s per cell so far)"
+    return f", about {duration(each * len(todo) / jobs)} ({each:.1f} s per cell so far)"
 
 
 def of_all(wanted: Study, folder: StudyFolder) -> str:

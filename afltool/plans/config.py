@@ -104,9 +104,9 @@ class HereOptions(Options):
         of_axes=True,
     )
 
-    def room(self) -> Room:
-        """The memory that may be taken, as much of it as is free."""
-        return Room(min((self.memory or HALF).now(), MOST.now()))
+    def room(self, processes: int = 1) -> Room:
+        """The memory that may be taken, as much of it as is free; ``processes`` share it."""
+        return Room(min((self.memory or HALF).now(), MOST.now()) // processes)
 
 
 #: The stages of a run in order: their options, and the names that the run has for some of them.

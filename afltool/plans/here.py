@@ -57,7 +57,7 @@ def run(
     made = made or Alone()
     with (
         closing(Scratch(folder.root)) as scratch,
-        Cache(config.here.room(), scratch.of, made.sums) as cache,
+        Cache(config.here.room(made.processes), scratch.of, made.sums) as cache,
     ):
         return _Run(config, folder, overwrite, made, cache).all()
 

@@ -25,9 +25,10 @@ class Made:
     one that its file has: the same command on the same folder finds a linked file up to date.
     """
 
-    def __init__(self) -> None:
-        self._found: dict[str, Any] = {}
-        self.sums: Sums | None = {}  # see `cache.cache.Cache`
+    def __init__(self, found: dict[str, Any] | None = None, processes: int = 1) -> None:
+        self.found: dict[str, Any] = {} if found is None else found
+        self.sums: Sums | None = self.found  # see `cache.cache.Cache`; no step has such a name
+        self.processes = processes  # that carry out runs at the same time and share the memory
         self._keeping = False
         self._kept: list[tuple[RunFolder, int]] = []
 
@@ -41,14 +42,14 @@ class Made:
             return place if given == place else _linked(given, step, overwrite)
         if step.stage.name == "extract":
             return place if _is_there(step) else _linked(self.stored(step), step, overwrite)
-        name = self._name(step, cache)
-        known: Path | None = self._found.get(name)
+        name, task = self._looked_at(step, cache)
+        known: Path | None = self.found.get(name)
         if known is not None and known.exists():
             if known == place:
                 return known
             if not place.exists():
                 return link_or_copy(known, place, step.stage.writes)
-        self._found[name] = step.make(overwrite=overwrite, cache=cache)
+        self.found[name] = step.make(overwrite=overwrite, cache=cache, **task)
         return place
 
     def stored(self, step: Step) -> Path:
@@ -58,17 +59,21 @@ class Made:
 
     def value(self, step: Step, make: Callable[[], Any], cache: Cache = NO_CACHE) -> Any:
         """What a step finds that is no file of its own; found once."""
-        name = self._name(step, cache)
-        if name not in self._found:
-            self._found[name] = make()
-        return self._found[name]
+        name, _ = self._looked_at(step, cache)
+        known = self.found.get(name)
+        if known is None:
+            self.found[name] = known = make()
+        return known
 
-    def _name(self, step: Step, cache: Cache) -> str:
-        code = step.stage.module
-        if not hasattr(code, "recipe_of"):
-            return canonical_json(step.key())
-        options = step.stage.given(step.files(), step.options)
-        return canonical_json(code.recipe_of(step.files(), options, step.head_options, cache))
+    def _looked_at(self, step: Step, cache: Cache) -> tuple[str, dict[str, Any]]:
+        """A name for what a step makes, and what its work need not look at again."""
+        code, files = step.stage.module, step.files()
+        given = files, step.stage.given(files, step.options), step.head_options, cache
+        if hasattr(code, "task_of"):
+            task = code.task_of(*given)
+            return canonical_json(task.made_by), {"task": task}
+        recipe = code.recipe_of(*given) if hasattr(code, "recipe_of") else step.key()
+        return canonical_json(recipe), {}
 
     @contextmanager
     def rounds_kept(self) -> Iterator[None]:
@@ -96,8 +101,8 @@ class Alone(Made):
         super().__init__()
         self.sums = None
 
-    def _name(self, step: Step, cache: Cache) -> str:
-        return str(len(self._found))
+    def _looked_at(self, step: Step, cache: Cache) -> tuple[str, dict[str, Any]]:
+        return str(len(self.found)), {}
 
 
 def _linked(given: Path, step: Step, overwrite: bool) -> Path:

@@ -205,7 +205,7 @@ class _Job:
                 found = self.sum_of(clients) if found is None else found
                 took = round(time.perf_counter() - begun, 3) if self.partition else None
                 save_statistics(path, found, made_by, self.head_file, took, cache=self.cache)
-            if self.cache.sums is not None and self._of(content) is None:
+            if self.cache.sums is not None and self._of(content)[0] is None:
                 self.cache.sums[content] = path, self._digest(path)
         return out
 
@@ -305,20 +305,23 @@ class _Job:
 
     def taken(self, content: str, clients: Sequence[int]) -> Statistics | None:
         """The known sums of this content, for this head, its γ and these clients; None: unknown."""
-        path = self._of(content)
+        path, digest = self._of(content)
         if path is None:
             return None
         found = load_statistics(path, cache=self.cache)
-        if found.digest() != (self.cache.sums or {})[content][1]:
+        if found.digest() != digest:
             return None  # another file took its place just now
         return replace(found, context=self.context, clients=self.who(clients))
 
-    def _of(self, content: str) -> Path | None:
-        """The file with the known sums of this content, unless it is gone or another one now."""
-        path, digest = (self.cache.sums or {}).get(content, (None, ""))
-        if path is None or not path.exists():
-            return None
-        return path if self._digest(path) == digest else None
+    def _of(self, content: str) -> tuple[Path | None, str]:
+        """The file with the known sums of this content, and its digest.
+
+        There is none if it is gone or another one now.
+        """
+        known = None if self.cache.sums is None else self.cache.sums.get(content)
+        if known is None or not known[0].exists() or self._digest(known[0]) != known[1]:
+            return None, ""
+        return known
 
     def _digest(self, path: Path) -> str:
         return str(read_header(path, "statistics", self.cache)["digest"])

@@ -44,6 +44,7 @@ def solve(
     head_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     cache: Cache = NO_CACHE,
+    task: Task | None = None,
 ) -> Path:
     """Solve the head that the statistics in ``total`` were gathered for.
 
@@ -51,9 +52,10 @@ def solve(
     sum over held-out clients. ``threads``: BLAS threads. A Cholesky solve differs in its last bits
     between thread counts, so heads have equal bits for one count (recorded in the file), one
     machine and one library. ``head``: the head file that the statistics were gathered for; needed
-    after the first phase, when a head holds more than its options.
+    after the first phase, when a head holds more than its options. ``task``: what `task_of` found
+    of all this just now.
     """
-    task = _Task.of(total, options, head_options or {}, cache)
+    task = task or Task.of(total, options, head_options or {}, cache)
     start, statistics, threads = task.start, task.total, options.threads
     _say_one_class(statistics, total)
     if not up_to_date(out, task.made_by, overwrite):
@@ -68,15 +70,15 @@ def solve(
     return out
 
 
-def recipe_of(
+def task_of(
     inputs: Mapping[str, Any], options: SolveOptions, head_options: Mapping[str, Any], cache: Cache
-) -> dict[str, Any]:
-    """What makes the head that `solve` writes of these files and options."""
-    return _Task.of(inputs["total"], options, head_options, cache).made_by
+) -> Task:
+    """What `solve` does with these files and options; ``made_by`` is the recipe of its head."""
+    return Task.of(inputs["total"], options, head_options, cache)
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """What is solved: the sums, the head one phase before, and what makes the head after it."""
 
     total: Statistics
@@ -87,7 +89,7 @@ class _Task:
     made_by: dict[str, Any]
 
     @classmethod
-    def of(cls, path: Path, o: SolveOptions, changed: Mapping[str, Any], cache: Cache) -> _Task:
+    def of(cls, path: Path, o: SolveOptions, changed: Mapping[str, Any], cache: Cache) -> Task:
         total = load_statistics(path, cache=cache)
         held = None if o.validate is None else _held_out(o.validate, total, cache)
         with damage_as_error(path):

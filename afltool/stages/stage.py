@@ -66,7 +66,9 @@ class Stage:
         parts: how it is cut into parts, if it can be.
         code: MODULE:FUNCTION, called as ``function(*inputs, out=…, options=…, overwrite=…)``; of
             afltool's own stages the module and the function of their name. ``recipe_of(
-            inputs, options, head_options, cache)`` of the module, if it is there, is what makes it.
+            inputs, options, head_options, cache)`` of the module, if it is there, is what makes it;
+            instead ``task_of`` of these arguments gives a task with this recipe, ``made_by``, which
+            the function gets as ``task``.
         about: what it does, in one sentence.
         in_run: how it takes part in a run, if it comes from outside.
     """

@@ -1,0 +1,257 @@
+"""Cells of a study carried out in several processes; work that they share is done once.
+
+The first process hands out cells, and knows who makes what. Another process asks it before it makes
+what others may need. It is told where that is, or to make it; while another one is at it, this cell
+comes later, and a cell that came back once waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from typing import Any
+
+from .. import progress
+from ..errors import AflError, StoppedError, UsageError
+from ..inputs import distinct_files
+from .cells import Cell
+from .layout import StudyFolder
+from .one_process import Failure, OneProcess, groups, why_of
+from .results import finished
+from .worker import LATER, STOP, work
+
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SLURM_CPUS_PER_TASK")
+PAUSE = 0.2  # seconds between two looks at requests to stop
+AGAIN = 0.5  # seconds until a cell that a process of another study is at work on is tried again
+PATIENCE = 30  # seconds that a process has to end when the study is interrupted
+
+
+@dataclass
+class _Batch:
+    """Cells that one process carries out, one after another, with their numbers; what is left."""
+
+    cells: deque[tuple[int, Cell]]
+    waits: bool = False  # whether it came back once
+    due: float = 0.0
+
+
+class _Process:
+    """A process, as the first one sees it."""
+
+    def __init__(self, *given: Any) -> None:
+        context = get_context("spawn")  # a fork would take over locks of threads
+        self.pipe, theirs = context.Pipe()
+        self.itself = context.Process(target=work, args=(theirs, *given))
+        with _one_thread():
+            self.itself.start()
+        theirs.close()
+        self.ready = False
+        self.batch: _Batch | None = None
+        self.wants: str | None = None  # what another process makes and this one waits for
+
+    def send(self, message: Any) -> None:
+        with suppress(OSError):  # it has ended: that is seen when it is heard
+            self.pipe.send(message)
+
+    def how_it_ended(self) -> str:
+        self.itself.join(PATIENCE)
+        code = self.itself.exitcode or 0
+        if code < 0:
+            return f"its process was killed (signal {-code}), perhaps for its memory"
+        return f"its process ended (exit code {code})"
+
+
+class Processes(OneProcess):
+    """The cells of a study, carried out by ``jobs`` processes of one thread each."""
+
+    def __init__(
+        self, folder: StudyFolder, total: int, names: Mapping[str, str], jobs: int
+    ) -> None:
+        super().__init__(folder, total, names)
+        self.jobs = jobs
+        self.todo: deque[_Batch] = deque()
+        self.at_work: list[_Process] = []
+        self.makers: dict[str, _Process] = {}  # who makes what is not there yet
+        self.failures: list[Failure] = []
+
+    def all(self, cells: list[Cell]) -> list[Failure]:
+        """Carry out every cell; returns the failed ones."""
+        numbers = {cell.key: number for number, cell in enumerate(cells, 1)}
+        self.todo.extend(
+            _Batch(deque((numbers[cell.key], cell) for cell in group))
+            for group in groups(list(self.with_features(cells)))
+        )
+        self.jobs = min(self.jobs, len(self.todo))
+        done = len(cells) - sum(len(one.cells) for one in self.todo)
+        with progress.task("study", len(cells), "cells", done) as self.task, self._ending():
+            while self.todo or any(one.batch for one in self.at_work):
+                self.hand_out()
+                self.hear()
+        progress.stop_point()
+        return self.failures
+
+    def with_features(self, cells: list[Cell]) -> Iterator[Cell]:
+        """The cells whose features are there; those of images are made here, by all cores."""
+        for self.number, cell in enumerate(cells, 1):
+            try:
+                if cell.config.extract is not None and finished(self.folder, cell) is None:
+                    progress.stop_point()
+                    with distinct_files():
+                        self.shared_work(cell)
+            except StoppedError:
+                raise
+            except (AflError, MemoryError, OSError) as error:
+                self.failures.append(self.failed(cell, why_of(error)))
+            else:
+                yield cell
+
+    # ------------------------------------------------------------ cells
+
+    def hand_out(self) -> None:
+        """Give what is to be done to processes that have nothing to do; new ones are started."""
+        now = time.monotonic()
+        for batch in [one for one in self.todo if one.due <= now]:
+            process = self.free()
+            if process is None:
+                return
+            self.todo.remove(batch)
+            process.batch = batch
+            process.send([(n, cell, self.names[cell.key]) for n, cell in batch.cells])
+
+    def free(self) -> _Process | None:
+        """A process that has nothing to do, perhaps a new one; None: all have."""
+        found = next((one for one in self.at_work if one.batch is None), None)
+        if found is None and len(self.at_work) < self.jobs:
+            level = logging.getLogger("afltool").getEffectiveLevel()
+            found = _Process(self.folder.root.absolute(), self.total, self.jobs, level)
+            self.at_work.append(found)
+        return found
+
+    def hear(self) -> None:
+        """What processes say; a request to stop goes to all of them."""
+        if progress.stop_requested():
+            self.todo.clear()
+            for one in self.at_work:
+                one.send(STOP)
+        by_pipe: dict[Any, _Process] = {one.pipe: one for one in self.at_work}
+        for pipe in wait(list(by_pipe), PAUSE):
+            one = by_pipe[pipe]
+            try:
+                found = one.pipe.recv()
+            except (EOFError, OSError):
+                self.ended(one)
+            else:
+                self.heard(one, found)
+
+    def heard(self, one: _Process, message: tuple[Any, ...]) -> None:
+        match message:
+            case "ready", _:
+                one.ready = True
+            case "says", (name, level, text):
+                logging.getLogger(name).log(level, "%s", text)
+            case "asks", name:
+                self.asked(one, name)
+            case "made", (name, value):
+                self.made.found[name] = value
+                self.makers.pop(name, None)
+                self.answer(name)
+            case "tried", (failure, took, wants_ridge):
+                _, cell = self.left(one)
+                self.failures += [failure] if failure else []
+                self.took += [(cell, seconds) for seconds in took]
+                self.wants_ridge |= wants_ridge
+                self.task.advance()
+            case "later", why:
+                again = _Batch(deque([self.left(one)]), waits=why is None)
+                if why is not None:
+                    self.number, cell = again.cells[0]
+                    self.later(cell, self.names[cell.key], why)
+                    self.busy.clear()
+                    again.due = time.monotonic() + AGAIN
+                self.todo.append(again)
+
+    def left(self, one: _Process) -> tuple[int, Cell]:
+        """The cell that a process is not at work on any more; what it was to make others may."""
+        assert one.batch is not None
+        found = one.batch.cells.popleft()
+        if not one.batch.cells:
+            one.batch = None
+        for name in [name for name, maker in self.makers.items() if maker is one]:
+            del self.makers[name]
+            self.answer(name)
+        return found
+
+    def ended(self, one: _Process) -> None:
+        """A process is gone: it was to stop, or something killed it, and the study goes on."""
+        self.at_work.remove(one)
+        why = one.how_it_ended()
+        if progress.stop_requested() or one.batch is None:
+            return
+        if not one.ready:
+            raise UsageError(
+                f"a process of --jobs {self.jobs} could not begin: {why}; in a script, call study "
+                'under if __name__ == "__main__":, since each process reads the script first'
+            )
+        rest = one.batch
+        self.number, cell = self.left(one)
+        self.failures.append(self.failed(cell, why))
+        self.task.advance()
+        if rest.cells:
+            self.todo.append(rest)
+
+    # ------------------------------------------------------------ what cells share
+
+    def asked(self, one: _Process, name: str) -> None:
+        """Say where something is, or who makes it."""
+        assert one.batch is not None
+        if name in self.made.found:
+            one.send((self.made.found[name],))
+        elif self.makers.setdefault(name, one) is one:
+            one.send((None,))
+        elif not one.batch.waits and not all(batch.waits for batch in self.todo):
+            one.send(LATER)
+        else:
+            one.wants = name
+
+    def answer(self, name: str) -> None:
+        """Tell those who wait for this where it is; if it is not there, the first one makes it."""
+        for one in self.at_work:
+            if one.wants == name and (name in self.made.found or name not in self.makers):
+                one.wants = None
+                self.asked(one, name)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """In the end the processes are told to end, and if it is an exception, to end at once."""
+        ended = False
+        try:
+            yield
+            ended = True
+        finally:
+            for one in self.at_work:
+                one.send(None) if ended else one.pipe.close()
+            for one in self.at_work:
+                one.itself.join(None if ended else PATIENCE)
+                one.itself.kill()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """In this block a process that starts computes with one thread."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

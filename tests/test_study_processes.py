@@ -1,0 +1,201 @@
+"""`study --jobs N`: the files of one process, by several; work that cells share is done once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import installed
+
+import afltool
+from afltool import study
+from afltool.errors import IncompleteError
+from afltool.files.hdf5 import read_header
+from afltool.papers.description import read
+from afltool.papers.layout import StudyFolder
+from afltool.papers.listings import status
+from afltool.plans.layout import RunFolder
+
+GIVEN = 'train-features = "{train}"\ntest-features = "{test}"\nclients = 6\n'
+#: Runs that share what they can: the sum of all rows, and heads.
+SHARING = """
+alpha = [0.1, 9]
+[[method]]
+head = "linear"
+ridge = [1, 2]
+[[method]]
+head = "linear"
+held-out = 0.2
+ridge = "auto"
+"""
+BASELINE = '[[method]]\nbaseline = "fedavg"\nrounds = 2\n'
+#: Cells that take a while, one after another in one process.
+LONG = """
+head = "deepafl"
+layers = 4
+width = 32
+head-seed = [0, 1, 2, 3]
+"""
+
+
+@pytest.fixture
+def described(road, tmp_path):
+    def write(text):
+        path = tmp_path / "s.toml"
+        path.write_text(GIVEN.format(train=road.train, test=road.test) + text)
+        return path
+
+    return write
+
+
+def results(at, cells):
+    """What the cells of a study have found, without their times; heads and recipes too."""
+    found = {}
+    for cell in cells:
+        place = StudyFolder(at).cell(cell.key)
+        summary = json.loads((place / "summary.json").read_text())
+        files = {p.name: read_header(p)["recipe"] for p in sorted(place.glob("0[3-9]-*.h5"))}
+        found[cell.key] = (summary["top1"], summary["digests"], files)
+    return found
+
+
+def children(pid):
+    """The processes that carry out cells: what spawn starts, without its own tracker."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    lines = {int(c): Path(f"/proc/{c}/cmdline").read_bytes() for c in found}
+    return [c for c, line in lines.items() if b"spawn_main" in line]
+
+
+def until(holds, seconds=60):
+    """Wait until something holds; returns it."""
+    end = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+def test_several_processes_make_the_files_of_one(described, tmp_path, caplog, watched):
+    wanted = read(described(SHARING))
+    with caplog.at_level(logging.INFO, "afltool"):
+        study(wanted, tmp_path / "two", jobs=2, check=True)
+    said = [one for one in caplog.messages if one.startswith("[")]
+    assert sorted(one.split("]")[0] for one in said) == [f"[{n}/6" for n in range(1, 7)]
+    assert "heads solved alone have the digests of the cells" in caplog.text
+    assert ("study", 6, 0) in watched.begun
+    study(wanted, tmp_path / "one")
+    assert results(tmp_path / "two", wanted.cells) == results(tmp_path / "one", wanted.cells)
+    heads = [RunFolder(p).head(1) for p in (tmp_path / "two" / "cells").glob("linear-*")]
+    assert len({head.stat().st_ino for head in heads}) == len(
+        {json.dumps(read_header(head)["recipe"]) for head in heads}
+    ), "equal heads are one file"
+
+
+def test_processes_are_for_one_machine(described, cli, tmp_path):
+    done = cli("study", described(SHARING), "-o", tmp_path / "S", "--slurm", "--jobs", 2)
+    assert done.exit_code == 2
+    assert "--jobs is for one machine" in done.stderr
+    assert not (tmp_path / "S").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", ["all", "last"])
+def test_cells_that_share_their_rounds_share_them_among_processes(described, tmp_path, kept):
+    text = LONG.replace("4", "1").replace("[0, 1, 2, 3]", "[0, 1]")
+    wanted = read(described(f'alpha = [0.1, 9]\nkeep-rounds = "{kept}"\n{text}'))
+    for jobs, name in ((2, "many"), (1, "one")):
+        study(wanted, tmp_path / name, jobs=jobs)
+    assert results(tmp_path / "many", wanted.cells) == results(tmp_path / "one", wanted.cells)
+    totals = list((tmp_path / "many").glob("cells/*/04-total.h5"))
+    assert len(totals) == (4 if kept == "all" else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_a_signal_ends_all_processes_and_the_same_command_goes_on(
+    described, tmp_path, number, code
+):
+    words = "study", described(LONG), "-o", tmp_path / "S", "--jobs", 2
+    one = installed(*words, wait=False)
+    until(lambda: len(list(tmp_path.glob("S/cells/*/begun.txt"))) == 2)
+    at_work = children(one.pid)
+    one.send_signal(number)
+    _, said = one.communicate(timeout=60)
+    assert one.returncode == code, said
+    assert "Traceback" not in said
+    assert len(at_work) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in at_work)
+    assert not list(tmp_path.glob("S/cells/*/begun.txt"))
+    assert not list(tmp_path.glob("S/cells/*/failed.txt"))
+    again = installed(*words)
+    assert again.returncode == 0, again.stderr
+    assert status(tmp_path / "S")["counts"] == {"done": 4}
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_fails_its_cell_alone(described, tmp_path):
+    words = "study", described(LONG), "-o", tmp_path / "S", "--jobs", 2
+    one = installed(*words, wait=False)
+    until(lambda: len(list(tmp_path.glob("S/cells/*/begun.txt"))) == 2)
+    os.kill(children(one.pid)[0], signal.SIGKILL)
+    _, said = one.communicate(timeout=120)
+    assert one.returncode == 5, said
+    assert "was killed (signal 9), perhaps for its memory" in said
+    assert "1 of 4 cells failed" in said
+    assert status(tmp_path / "S")["counts"] == {"done": 3, "failed": 1}
+    assert installed(*words).returncode == 0
+    assert status(tmp_path / "S")["counts"] == {"done": 4}
+
+
+@pytest.mark.slow
+def test_when_the_first_process_is_killed_the_others_end(described, tmp_path):
+    one = installed("study", described(LONG), "-o", tmp_path / "S", "--jobs", 2, wait=False)
+    until(lambda: len(list(tmp_path.glob("S/cells/*/begun.txt"))) == 2)
+    at_work = children(one.pid)
+    one.kill()
+    one.communicate(timeout=60)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in at_work))
+    assert not list(tmp_path.glob("S/cells/*/begun.txt"))
+    assert not list(tmp_path.glob("S/cells/*/failed.txt"))
+
+
+@pytest.mark.slow
+def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path):
+    wanted = read(described(SHARING + BASELINE))
+    bad = RunFolder(StudyFolder(tmp_path / "S").cell(wanted.cells[0].key))
+    bad.total(1).mkdir(parents=True)  # no place for a file
+    with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: linear, alpha 0.1, ridge 1"):
+        study(wanted, tmp_path / "S", jobs=2)
+    assert status(tmp_path / "S")["counts"] == {"done": 7, "failed": 1}
+    bad.total(1).rmdir()
+    study(wanted, tmp_path / "S", jobs=2)
+    assert status(tmp_path / "S")["counts"] == {"done": 8}
+
+
+@pytest.mark.slow
+def test_two_studies_with_several_processes_share_a_folder(described, tmp_path):
+    words = "study", described(SHARING + BASELINE), "-o", tmp_path / "S", "--jobs", 2
+    many = [installed(*words, wait=False) for _ in range(2)]
+    for one in many:
+        _, said = one.communicate(timeout=120)
+        assert one.returncode == 0, said
+        assert "failed" not in said
+    assert status(tmp_path / "S")["state"] == "done"
+
+
+@pytest.mark.slow
+def test_a_script_that_each_process_would_carry_out_again_is_told_so(described, tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(f"import afltool\nafltool.study({str(described(SHARING))!r}, 'S', jobs=2)\n")
+    done = subprocess.run(
+        [sys.executable, path], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert 'under if __name__ == "__main__":' in done.stderr
+    assert afltool.__all__
