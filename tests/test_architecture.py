@@ -20,7 +20,7 @@ ROOT = Path(afltool.__file__).parent
 # Several names in one layer may not import each other.
 LAYERS = (
     ("errors",),
-    ("inputs", "progress"),
+    ("inputs", "progress", "installed"),
     ("doors",),
     ("values",),
     ("cache",),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -16,6 +17,7 @@ import typer
 from .. import progress
 from ..errors import AflError
 from ..inputs import distinct_files
+from ..installed import FULL, TORCH, twice
 from ..values.escaping import shown
 from . import _help, _parts
 from ._later import postpone
@@ -35,6 +37,8 @@ def set_up(quiet: bool, verbose: bool) -> None:
     logger.setLevel(level)
     if not quiet:
         progress.set_reporter(_Bar if sys.stderr.isatty() else _Lines)
+    if both := twice(Path(__file__).parents[1]):
+        logger.warning(both)
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, _ask_to_stop)
 
@@ -72,6 +76,10 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
             _stop("interrupted; a file that was being written is not under its final name", 130)
         except BrokenPipeError:  # of a file that was asked for on stdout
             raise typer.Exit(BROKEN_PIPE) from None
+        except ModuleNotFoundError as error:
+            if error.name not in TORCH:
+                raise
+            _stop(f"this needs PyTorch, which is not installed: {FULL}", 2)
         except MemoryError as error:
             _stop(f"out of memory ({error}); use smaller inputs or a larger machine", 5)
         except UnicodeEncodeError as error:

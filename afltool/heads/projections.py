@@ -17,15 +17,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from ..cache.latest import Kept
+from ..installed import has_torch
 from ..math.gram import product
 from ..values.arrays import F64, Array
 
 AT_ONCE = 256  # rows whose bias and σ are taken together, while the cache holds them
 LEAK = 0.01  # slope of LeakyReLU below zero, and
 SHRINK = 0.5  # threshold of Softshrink: torch's defaults
+_Activation = Callable[[Array], object]  # in place
 
 
 @dataclass(frozen=True)
@@ -131,37 +134,66 @@ def _log(x: F64) -> F64:
 def activate(name: str, X: Array, bias: NDArray[np.float32] | None = None) -> Array:
     """σ(X + bias), element by element, in place; X (n, d) float32 or float64, C-contiguous.
 
-    It uses one thread: more threads of PyTorch keep spinning after the work, which slows the
-    following products down by more than it saves here.
+    Bits do not depend on PyTorch, but for gelu and sigmoid: there SciPy stands in where PyTorch is
+    not installed, and both are within 4 ε max(1, |x|) of each other, ε = 2^−23 or 2^−52.
     """
-    parts = [X[start : start + AT_ONCE] for start in range(0, len(X), AT_ONCE)]
-    if name in ("none", "tanh"):
-        for part in parts:
-            if bias is not None:
-                part += bias
-            if name == "tanh":
-                np.tanh(part, out=part)
-        return X
-    import torch  # imported here: commands without rows do not need it
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for part in parts:
-            t = torch.from_numpy(part)
-            if bias is not None:
-                t += torch.from_numpy(bias)
-            _IN_PLACE[name](torch, t)
-    finally:
-        torch.set_num_threads(threads)
+    σ = _IN_PLACE[name] if name in _IN_PLACE else _by_library(name)
+    for start in range(0, len(X), AT_ONCE):
+        part = X[start : start + AT_ONCE]
+        if bias is not None:
+            part += bias
+        σ(part)
     return X
 
 
-_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {  # PyTorch, a tensor
-    "gelu": lambda torch, t: torch.ops.aten.gelu_(t),  # x Φ(x), not its tanh approximation
-    "relu": lambda torch, t: torch.relu_(t),
-    "leaky-relu": lambda torch, t: torch.nn.functional.leaky_relu_(t, LEAK),
-    "hardswish": lambda torch, t: torch.nn.functional.hardswish(t, inplace=True),
-    "softshrink": lambda torch, t: t.copy_(torch.nn.functional.softshrink(t, SHRINK)),
-    "sigmoid": lambda torch, t: torch.sigmoid_(t),
+def _hardswish(x: Array) -> None:
+    """x min(max(x + 3, 0), 6) / 6."""
+    x *= np.clip(x + 3, 0, 6)
+    x /= 6
+
+
+def _softshrink(x: Array) -> None:
+    """x without what of it lies in ±½."""
+    x -= np.clip(x, -SHRINK, SHRINK)
+
+
+_IN_PLACE: dict[str, _Activation] = {
+    "none": lambda x: x,
+    "tanh": lambda x: np.tanh(x, out=x),
+    "relu": lambda x: np.maximum(x, 0, out=x),
+    "leaky-relu": lambda x: np.maximum(x, LEAK * x, out=x),
+    "hardswish": _hardswish,
+    "softshrink": _softshrink,
 }
+
+
+def _by_library(name: str) -> _Activation:
+    """gelu or sigmoid in place: PyTorch's takes a thirtieth of the time of SciPy's."""
+    if not has_torch():
+        return {"gelu": _gelu, "sigmoid": _sigmoid}[name]
+    import torch  # imported here: commands without rows do not need it
+
+    inner: Any = {"gelu": torch.ops.aten.gelu_, "sigmoid": torch.sigmoid_}[name]
+
+    def σ(x: Array) -> None:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # more of them spin after the work, and slow the products down
+        try:
+            inner(torch.from_numpy(x))
+        finally:
+            torch.set_num_threads(threads)
+
+    return σ
+
+
+def _gelu(x: Array) -> None:
+    """x Φ(x) = x (1 + erf(x/√2)) / 2, not its tanh approximation."""
+    Φ = np.asarray(scipy.special.erf(x * math.sqrt(0.5)))
+    Φ += 1
+    Φ *= 0.5
+    x *= Φ
+
+
+def _sigmoid(x: Array) -> None:
+    """1 / (1 + exp(−x))."""
+    x[:] = scipy.special.expit(x)

@@ -23,6 +23,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from ..installed import has_torch
 from ..values.arrays import F64, I64, Array
 
 Codes = NDArray[np.unsignedinteger[Any]]  # (E, n)
@@ -88,10 +89,10 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
 
 
 def _torch(increments: int) -> Any:
-    """PyTorch, if so much was counted that its import (seconds) is worth it; else None."""
+    """PyTorch, if it is there and so much was counted that its import (seconds) is worth it."""
     global _counted
     _counted += increments
-    if "torch" not in sys.modules and _counted < WORTH_LOADING:
+    if not has_torch() or ("torch" not in sys.modules and _counted < WORTH_LOADING):
         return None
     import torch
 

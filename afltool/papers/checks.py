@@ -6,6 +6,7 @@ import fnmatch
 import logging
 
 from ..errors import AflError, UsageError, naming
+from ..installed import need_torch
 from ..options import flag
 from ..options.shards import Part
 from ..plans.checks import check_before, check_rows, holds_clients_out
@@ -55,6 +56,7 @@ def _check(cell: Cell, folder: StudyFolder, here: bool, known: set[str]) -> None
     if cell.method is None:
         check_before(cell.config, RunFolder(folder.cell(cell.key)), here=here, known=known)
         return
+    need_torch(f"training of {cell.method}")
     places = dict(zip(("train", "test"), cell.files(folder), strict=False))
     check_rows(cell.config, places, here=here, known=known)
     settings = made_settings(cell.method, cell.settings)

@@ -32,6 +32,7 @@ from ..files.provenance import versions
 from ..files.recipes import recipe, up_to_date
 from ..files.tables import write_json, write_records
 from ..inputs import distinct_files
+from ..installed import need_torch
 from ..math.fixedpoint import rows_as
 from ..options.files import Files, of_options, refuse_inside
 from ..progress import log
@@ -72,6 +73,7 @@ def baseline(
     ``settings`` are the method's, such as ``{"rounds": 100, "lr": "auto"}``. The result depends
     neither on ``threads`` nor on ``stack``; an interrupted run goes on to the same bits.
     """
+    need_torch(f"training of {method}")
     o, given = options, [("features", Files(), features), *of_options(options)]
     refuse_inside(out, BaselineFolder.WRITES, given)
     wanted = make_settings(method, settings, o.preset)

@@ -16,6 +16,7 @@ from ..files.evaluations import OF_HEAD, check_evaluation
 from ..files.heads import load_solved_head
 from ..files.outputs import check_output
 from ..heads.base import Head
+from ..installed import need_torch
 from ..options.remedies import advised
 from ..options.solving import ExportOptions
 from ..progress import log
@@ -38,6 +39,7 @@ def export(
     the tolerance is a `NumericalError`, and nothing is written. ``card`` writes a model card beside
     it, with the figures of ``metrics``.
     """
+    need_torch("export")
     o = options
     packer = format_of(out)
     check_output(out)

@@ -1,0 +1,89 @@
+"""Build both distributions of this source: `afltool`, and `afltool-light`, without PyTorch.
+
+    python packaging/light/build.py DIST          both wheels and both sdists
+    python packaging/light/build.py DIST light    only those of afltool-light
+
+The light one has the same modules and the same version; its pyproject.toml is the one of this
+repository without `LEFT_OUT` and the extras that need it. Only pip is needed.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ("afltool", "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml")
+LEFT_OUT = ("torch", "torchvision")
+EXTRAS = ("demo", "timm", "export", "dev")  # that need them
+
+SDIST = "from setuptools.build_meta import build_sdist; import sys; build_sdist(sys.argv[1])"
+
+
+def light(text: str) -> str:
+    """The pyproject.toml of the light build."""
+    for name in LEFT_OUT:
+        text, found = re.subn(rf'^    "{name}>=.*\n', "", text, flags=re.M)
+        assert found == 1, f"expected one line of {name}, found {found}"
+    for extra in EXTRAS:
+        text = without(text, extra)
+    text = text.replace('\nname = "afltool"\n', '\nname = "afltool-light"\n')
+    return re.sub(r'"afltool\[', '"afltool-light[', text)
+
+
+def without(text: str, key: str) -> str:
+    """A TOML text without the lines of a key; its value may go over several."""
+    before, first, rest = text.partition(f"\n{key} = ")
+    assert first, f"expected {key}"
+    lines = rest.splitlines(keepends=True)
+    for end in range(1, len(lines)):
+        with suppress(tomllib.TOMLDecodeError):
+            tomllib.loads("x = " + "".join(lines[:end]))
+            return before + "\n" + "".join(lines[end:])
+    raise AssertionError(f"{key} has no end")
+
+
+def build(out: Path, change: bool) -> None:
+    """One wheel and one sdist into the folder ``out``."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "source"
+        copy.mkdir()
+        for name in SOURCE:
+            if (ROOT / name).is_dir():
+                shutil.copytree(
+                    ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__")
+                )
+            else:
+                shutil.copy(ROOT / name, copy / name)
+        if change:
+            project = copy / "pyproject.toml"
+            project.write_text(light(project.read_text(encoding="utf-8")), encoding="utf-8")
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "-w",
+            str(out.resolve()),
+        ]
+        subprocess.run([*pip, str(copy)], check=True)
+        subprocess.run([sys.executable, "-c", SDIST, str(out.resolve())], cwd=copy, check=True)
+
+
+def main(out: Path, which: str = "both") -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for change in (False, True):
+        if change or which != "light":
+            build(out, change)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
