@@ -36,6 +36,7 @@ _WHERE = {
     "keys": "stages.keys:keys",
     "lock_key": "stages.keys:lock_key",
     "roster": "stages.keys:roster",
+    "session_new": "stages.keys:session_new",
     "mask_offer": "stages.masks:mask_offer",
     "mask_reveal": "stages.masks:mask_reveal",
     "mask_forget": "stages.masks:mask_forget",

@@ -150,12 +150,7 @@ def streams(at: Path, file: Path) -> None:
     offers = Offers.load(roster, [at / "offers"])
     secrets = RoundFolder.of(roster, me).secrets()
     others = [n for n in offers.by_member if n != me.name]
-    agreed = timed(
-        lambda: [
-            masking.pair_key(roster, secrets.mask_key, me.name, offers.mask_key(n), n)
-            for n in others
-        ]
-    )
+    agreed = timed(lambda: [masking.pair_key(offers, secrets.mask_key, me.name, n) for n in others])
     opened = timed(lambda: offers.check_all(me))
     n = len(others)
     print(f"{n} keys agreed on in {agreed:.3f} s, {n + 1} shares opened in {opened:.3f} s")

@@ -96,7 +96,7 @@ def test_below_the_threshold_nothing_is_asked_or_summed(fresh):
 def test_every_step_repeats_with_the_same_bytes(fresh):
     first = fresh.whole(fresh.sites, fresh.sites)
     before = {p: p.read_bytes() for p in fresh.where.rglob("*") if p.is_file()}
-    assert len(before) == 3 * 4 + 2
+    assert len(before) == 3 * 4 + 3  # request, total, what the server signed of it
     assert fresh.whole(fresh.sites, fresh.sites) == first
     assert {p: p.read_bytes() for p in fresh.where.rglob("*") if p.is_file()} == before
     assert digest(first) == fresh.wanted(fresh.sites)
@@ -487,8 +487,8 @@ def test_options_that_need_others_are_refused(fresh):
         afltool.aggregate([fresh.folder], fresh.where / "t.h5", offers=(fresh.folder,))
     with pytest.raises(UsageError, match="--offers needs --key"):
         fresh.aggregate([fresh.folder], key=None)
-    with pytest.raises(UsageError, match="--key is used only with --offers"):
-        fresh.aggregate([fresh.folder], offers=())
+    with pytest.raises(UsageError, match="--key is used only with --roster"):
+        fresh.aggregate([fresh.folder], roster=None, offers=())
     with pytest.raises(UsageError, match="--again is used only with --mask"):
         fresh.signed("site-0", again=True)
     with pytest.raises(UsageError, match="is not used with --offers"):

@@ -152,12 +152,12 @@ def test_a_study_takes_a_toy_rival_too(rival, road, tmp_path):
     assert "trim = 0.25" in shown
 
 
-def test_the_interface_has_eleven_public_methods():
+def test_the_interface_has_twelve_public_methods():
     public = {
         name for name in vars(Head) if not name.startswith("_") and callable(vars(Head)[name])
     }
     assert public == {
-        "phase", "gather", "absorb", "scores", "round_scores", "round_features",
+        "phase", "phases", "gather", "absorb", "scores", "round_scores", "round_features",
         "bind", "shapes", "arrays", "restore", "digest",
     }  # fmt: skip
 

@@ -30,6 +30,7 @@ MODULES = (
     "look",
     "batch",
     "privacy",
+    "session",
 )  # beside this one, as `-h` shows them
 OFTEN = ("road", "look")  # where a word is looked for first
 Found = dict[str, Any]  # click's commands by name

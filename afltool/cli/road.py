@@ -18,19 +18,12 @@ from ..options.statistics import AggregateOptions, LocalStatsOptions
 from ..options.used_with import ABSENT, GIVEN, OnlyWith
 from ._options import add, of_heads, of_run, parameters, used_with
 from ._streams import say
-from ._types import HeadSpec, Json, Out, Overwrite, passing, print_json, show, show_folder
+from ._types import HeadSpec, Json, Out, Overwrite, print_json, show, show_folder
 
 
 def add_to(app: typer.Typer) -> None:
     add(app, "local-stats", local_stats, head_options=of_heads)
-    passing(
-        app,
-        "aggregate",
-        "aggregate:aggregate",
-        ("files", list[Path], "files, folders, quoted globs, - for stdin"),
-        "Add statistics up, in any order and grouping; totals can be added, too.",
-        AggregateOptions,
-    )
+    add(app, "aggregate", aggregate)
     add(app, "solve", solve, head_options=partial(of_heads, at_solve=True))
     add(app, "evaluate", evaluate, options=EvaluateOptions, counting=_counting)
     add(app, "export", export)
@@ -52,6 +45,23 @@ def local_stats(
 
     path = stage(features, head, out, options, head_options=head_options, overwrite=overwrite)
     show(path, as_json)
+
+
+def aggregate(
+    files: Annotated[list[Path], typer.Argument(help="files, folders, quoted globs, - for stdin")],
+    out: Out,
+    options: AggregateOptions,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="compare: the sum that is there must be that of the files"),
+    ] = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Add statistics up, in any order and grouping; totals can be added, too."""
+    from ..stages.aggregate import aggregate as stage
+
+    show(stage(files, out, options, overwrite=overwrite, check=check), as_json)
 
 
 def solve(

@@ -23,6 +23,11 @@ class Protection:
         """Whether they are hidden or noisy, so that the header must tell less, too."""
         return False
 
+    @property
+    def least_rows(self) -> int:
+        """The least rows of a client that the agreement allows."""
+        return 0
+
     def blocks(self, blocks: Iterable[Any]) -> Iterable[Any]:
         """Blocks of rows (X, y) as they are gathered."""
         return blocks

@@ -1,6 +1,7 @@
-"""The interface of every head: eleven methods. The stages never ask which head it is.
+"""The interface of every head: twelve methods. The stages never ask which head it is.
 
     phase() -> Phase | None    what to gather next; None = solved
+    phases() -> (Phase, …)     this one and all that may follow, in order
     gather(blocks, client, carried) -> (Statistics, Carried)    client side: additive over rows
     absorb(total) -> (Head, Round)    server side: a new head, one phase further, and the record
     scores(X) -> (n, C)        `round_scores`, `round_features`: after each round
@@ -91,6 +92,16 @@ class Head(ABC):
     @abstractmethod
     def phase(self) -> Phase | None:
         """What to gather next, or None when the head is solved."""
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The next phase and all that may follow it, in order: some of them, if it ends early."""
+        next_one, every = self.phase(), self._every_phase()
+        return () if next_one is None else every[every.index(next_one) :]
+
+    def _every_phase(self) -> tuple[Phase, ...]:
+        """The phases of such a head from its beginning; of one that has several."""
+        phase = self.phase()
+        return () if phase is None else (phase,)
 
     def gather(
         self,

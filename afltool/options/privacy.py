@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
+from ..values.parsed import Parsed
 from .features import SpaceOptions
 from .fields import Options, option
 from .used_with import GIVEN
 
-SIGNED, MASKED = "signed", "masked"
+PLAIN, SIGNED, MASKED = "plain", "signed", "masked"
 MODES = (SIGNED, MASKED)  # how statistics leave the members of a roster
+ALL = "all"  # of --threshold
 NO_LEAVING = (
     "nobody can leave a sum under masks: the masks cancel only in the whole sum. Make a new round "
     "without the member that leaves, with a new roster; and mind that whoever knows both totals "
@@ -19,6 +21,30 @@ NO_LEAVING = (
     "(docs/privacy.md)"
 )
 _PASSPHRASE = "file whose first line is the passphrase of the private key"
+
+
+@dataclass(frozen=True)
+class Threshold(Parsed):
+    """How many members must stay until the end; None: all, whose masks need no shares."""
+
+    count: int | None
+
+    def __str__(self) -> str:
+        return ALL if self.count is None else str(self.count)
+
+
+def parse_threshold(given: int | str) -> Threshold:
+    """A number from 2 on, or `ALL`.
+
+    >>> str(parse_threshold("3")), parse_threshold("all").count
+    ('3', None)
+    """
+    text = str(given)
+    if text == ALL:
+        return Threshold(None)
+    if not text.isascii() or not text.isdigit() or int(text) < 2:
+        raise UsageError(f"--threshold is a number of members from 2 on, or {ALL}; found {text!r}")
+    return Threshold(int(text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +97,11 @@ class RosterOptions(NoiseOptions, SpaceOptions):
         0, "members who may work with the server or with each other", at_least=0
     )
     _threshold = (
-        "members that must stay until the end for a sum under masks; the others may drop out"
+        "members that must stay until the end for a sum under masks, the others may drop out; all: "
+        "without shares, request and answers, and a missing member stops the round"
     )
-    threshold: int | None = option(
-        None, _threshold, at_least=2, unset="two thirds of them and one more"
+    threshold: Threshold | None = option(
+        None, _threshold, unset="two thirds of them and one more", parse=parse_threshold
     )
     max_rows: int | None = option(
         None, "most rows that a member may have", at_least=1, unset="what int64 allows"
@@ -90,6 +117,25 @@ class RosterOptions(NoiseOptions, SpaceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SessionOptions(RosterOptions):
+    """What a federation agrees on once, for all phases of a head."""
+
+    members: tuple[Path, ...] = option((), "public files NAME.pub, or their folder")
+    protection: str = option(
+        MASKED, "how every member's statistics leave it", choices=(PLAIN, *MODES)
+    )
+    min_rows: int = option(0, "least rows that a member may have", at_least=0)
+
+    def check(self) -> None:
+        super().check()
+        if self.server is None:
+            raise UsageError(
+                "a session needs --server NAME.pub (afltool keys new): the server signs what "
+                "members are told"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemberOptions(KeysOptions):
     """Whose step of a round it is."""
 
@@ -100,7 +146,7 @@ class MemberOptions(KeysOptions):
 class RevealOptions(MemberOptions):
     """What a survivor opens."""
 
-    roster: Path = option(help="roster of the round")
+    roster: Path = option(help="roster of the round, or session")
     offers: tuple[Path, ...] = option((), "offers of the round, a folder or files; may be repeated")
 
 
@@ -111,7 +157,9 @@ class ProtectionOptions(NoiseOptions):
     sign: Path | None = option(
         None, "sign with this private key NAME.key, or with those of a folder", in_run=False
     )
-    roster: Path | None = option(None, "roster of the round", in_run=False, only={"sign": GIVEN})
+    roster: Path | None = option(
+        None, "roster of the round, or session", in_run=False, only={"sign": GIVEN}
+    )
     _mask = "hide the numbers under masks made with these offers (a folder); may be repeated"
     mask: tuple[Path, ...] = option((), _mask, in_run=False)
     _again = (
@@ -140,12 +188,17 @@ class SummingOptions(Options):
     """Whose statistics may be in a sum."""
 
     roster: Path | None = option(
-        None, "accept only files that members of this roster signed for this round", in_run=False
+        None,
+        "accept only files that members of this roster, or session, signed for this round",
+        in_run=False,
     )
     _offers = "for masked files: the round's offers (a folder); may be repeated"
     offers: tuple[Path, ...] = option((), _offers, in_run=False, only={"roster": GIVEN})
-    _key = "for masked files: private key NAME.key of the roster's server"
-    key: Path | None = option(None, _key, in_run=False, only={"offers": GIVEN})
+    _key = (
+        "private key NAME.key of the roster's server, which signs requests and totals; with "
+        "--check that of a member"
+    )
+    key: Path | None = option(None, _key, in_run=False, only={"roster": GIVEN})
     passphrase_file: Path | None = option(
         None, _PASSPHRASE, in_run=False, in_result=False, only={"key": GIVEN}
     )

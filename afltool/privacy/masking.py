@@ -25,10 +25,15 @@ COUNTS = "class_counts"  # masked as the other arrays are
 Masked = dict[str, NDArray[np.uint64]]
 
 
-def pair_key(roster: Roster, mine: X25519PrivateKey, me: str, theirs: str, other: str) -> bytes:
-    """The key of the mask of two members; both derive the same one."""
-    names = sorted((me, other))
-    return derive(agree(mine, theirs, other), bytes.fromhex(roster.digest), "pair", *names)
+def pair_key(offers: Offers, mine: X25519PrivateKey, me: str, other: str) -> bytes:
+    """The key of the mask of two members; both derive the same one.
+
+    In a session it depends on the offers of all, too: with other ones no masks cancel.
+    """
+    names, roster = sorted((me, other)), offers.roster
+    salt = roster.digest if roster.series is None else offers.digest
+    secret = agree(mine, offers.mask_key(other), other)
+    return derive(secret, bytes.fromhex(salt), "pair", *names)
 
 
 def self_key(roster: Roster, secret: bytes, name: str) -> bytes:
@@ -76,10 +81,10 @@ def plain(roster: Roster, me: str, statistics: Statistics) -> Masked:
 def mask(offers: Offers, me: str, drawn: Secrets, arrays: Masked) -> None:
     """Add the masks of ``me`` to the arrays in place."""
     roster, mine = offers.roster, drawn.mask_key
-    streams = [(self_key(roster, drawn.self, me), False)]
+    streams = [] if roster.all else [(self_key(roster, drawn.self, me), False)]
     for other in offers.by_member:
         if other != me:
-            key = pair_key(roster, mine, me, offers.mask_key(other), other)
+            key = pair_key(offers, mine, me, other)
             streams.append(pair_stream(key, me, other))
     add_streams(streams, flat(arrays))
 
@@ -101,17 +106,17 @@ def unmask(
     """Subtract the masks that did not cancel from the sum over ``survivors``, in place.
 
     ``found``: the self-mask's secret of each survivor, and the private key of the pairwise masks of
-    each member that dropped out after its offer.
+    each member that dropped out after its offer. Where all must stay, nothing is left to subtract.
     """
     roster, stayed = offers.roster, set(survivors)
     streams: list[Stream] = []
-    for name in offers.by_member:
+    for name in () if roster.all else offers.by_member:
         if name in stayed:
             streams.append((self_key(roster, found[name], name), True))
             continue
         gone = X25519PrivateKey.from_private_bytes(found[name])
         for other in sorted(stayed):
-            key = pair_key(roster, gone, name, offers.mask_key(other), other)
+            key = pair_key(offers, gone, name, other)
             streams.append(pair_stream(key, other, name, subtract=True))
     add_streams(streams, flat(total))
 

@@ -20,16 +20,16 @@ from ..progress import log
 from ..values.differences import difference
 from ..values.phases import Phase
 from ..values.statistics import Statistics
-from . import masking, messages
+from . import identity, masking, messages, totals
 from .identity import Identity
 from .messages import Message
 from .offers import Offers, missing
 from .protection import key_of, passphrase
-from .request import Request
+from .request import Request, check_offers
 from .reveal import load_reveals, secrets_of
 from .roster import Roster
-from .roster import load as load_roster
-from .sealing import check_seal
+from .sealing import check_file, member_of
+from .session import roster_of
 
 
 def check_members(
@@ -40,29 +40,54 @@ def check_members(
     ``where``: the roster. Returns the headers whose seals were checked: what is added up later must
     have these.
     """
-    roster = _roster(where, len(paths) - len(leaving) if complete else None, masked=False)
+    roster = _roster(where, paths, len(paths) - len(leaving) if complete else None, masked=False)
     seals = _seals(roster, [*paths, *leaving], "statistics")
+    if roster.series is not None:
+        roster.check_enough(seals, roster.names(), "sent their statistics")
     absent = missing(roster, seals)
     gone = f"; missing: {', '.join(absent)}" if absent else ""
     log.info(f"aggregate: {len(seals)} of {len(roster.members)} members of the roster{gone}")
     return {one.path: one.header for one in seals.values()}
 
 
+def check_sent(roster: Roster, path: Path, offers: Offers | None = None) -> str:
+    """Whose file it is; refused unless it leaves its member, or arrives, as was agreed.
+
+    ``roster``: of the round; ``offers``: those of the round, where the file is under masks.
+    """
+    ((name, one),) = _seals(
+        roster, [path], "masked" if roster.terms.masked else "statistics"
+    ).items()
+    if offers is not None and one.seal is not None:
+        check_offers(f"{path} of {name!r}", one.seal, offers)
+    return name
+
+
 def _seals(roster: Roster, paths: Iterable[Path], kind: str) -> dict[str, _Sealed]:
     """Sealed files by member; `MismatchError` for two files of one member."""
     found: dict[str, _Sealed] = {}
     for path in paths:
-        header = read_header(path, kind)
+        header = _header_of(roster, path, kind)
         with damage_as_error(path):
-            one = _Sealed(path, header, check_seal(roster, path, header))
+            one = _Sealed(path, header, *check_file(roster, path, header))
             roster.terms.check_rows(path, roster.path, header["context"])
             roster.terms.check_noise(path, roster.path, header["context"])
-        known = found.setdefault(one.seal.body["member"], one)
+        known = found.setdefault(one.member, one)
         if known is not one:
-            raise MismatchError(
-                f"{path}: {one.seal.body['member']!r} is given twice, also as {known.path}"
-            )
+            raise MismatchError(f"{path}: {one.member!r} is given twice, also as {known.path}")
     return found
+
+
+def _header_of(roster: Roster, path: Path, kind: str) -> dict[str, Any]:
+    """The header of a member's file; refused if it is not of this ``kind``."""
+    header = read_header(path)
+    if header["kind"] != kind and header["kind"] in ("statistics", "masked"):
+        raise MismatchError(
+            f"{path} of {member_of(roster, path, header)!r} is a {header['kind']} file; expected a "
+            f"{kind} file here: the roster {roster.path} says that statistics leave their members "
+            f"{roster.terms.mode}"
+        )
+    return header if header["kind"] == kind else read_header(path, kind)
 
 
 @dataclass(frozen=True)
@@ -71,16 +96,22 @@ class _Sealed:
 
     path: Path
     header: dict[str, Any]
-    seal: Message
+    member: str
+    seal: Message | None  # None: of statistics that are plain by agreement
 
 
-def _roster(path: Path, files: int | None, masked: bool) -> Roster:
-    """The roster of such a sum; ``files``: how many, if none may be missing."""
-    roster = load_roster(path)
+def _roster(path: Path, paths: Sequence[Path], files: int | None, masked: bool) -> Roster:
+    """The roster of a sum of files at ``paths``; ``files``: how many, if none may be missing."""
+    roster = roster_of(path, _head_of(paths[0]) if paths else None)
     roster.terms.check_mode(masked, "--offers FOLDER", path)
     if files is not None:
         _check_complete(roster, files)
     return roster
+
+
+def _head_of(path: Path) -> Any:
+    """The head that a file says it was gathered for; None where it is of another kind."""
+    return read_header(path).get("context", {}).get("head")
 
 
 def _check_complete(roster: Roster, stay: int) -> None:
@@ -96,15 +127,17 @@ def _check_complete(roster: Roster, stay: int) -> None:
 def masked_total(
     paths: Sequence[Path], out: Path, o: SummingOptions, overwrite: bool, complete: bool
 ) -> Path:
-    """The request for the survivors of a round; with their reveals, the total."""
-    assert o.roster is not None  # offers need it
-    roster = _roster(o.roster, len(paths) if complete else None, masked=True)
+    """The request for the survivors of a round; with their reveals, the total.
+
+    Where all members must stay, the total at once.
+    """
+    roster, offers, sealed = _under_masks(paths, o, complete)
     server = _server(roster, o)
-    offers = Offers.load(roster, o.offers)
-    sealed = _seals(offers.roster, paths, "masked")
-    _check_alike(sealed)
     where = out.with_name(f"{out.stem}.request.json")
-    request = _request(where, offers, sealed, server, overwrite and not o.reveal)
+    if roster.all:
+        request = Request.new(offers, _given_seals(sealed))
+    else:
+        request = _request(where, offers, sealed, server, overwrite and not o.reveal)
     if complete:  # files that came after the request are not in the sum
         _check_complete(roster, len(request.seals))
     gone = ", ".join(map(repr, request.missing)) or "nobody"
@@ -113,7 +146,7 @@ def masked_total(
         f"aggregate: {sent} of {len(offers.by_member)} members have sent a masked file; missing: "
         f"{gone}"
     )
-    if not o.reveal:
+    if not o.reveal and not roster.all:
         log.info(
             f"aggregate: next, send {where} to these {sent}; at least {roster.threshold} must "
             f"answer: afltool mask reveal {where.name} --roster {roster.path.name} --offers OFFERS "
@@ -121,11 +154,65 @@ def masked_total(
         )
         return where
     made_by = recipe("aggregate", {"law": "masked"}, {"request": request.digest})
-    if not up_to_date(out, made_by, overwrite):
-        opened = secrets_of(request, load_reveals(request, o.reveal, server))
+    if not up_to_date(out, made_by, overwrite) or not totals.place(out).exists():
+        opened = {} if roster.all else secrets_of(request, load_reveals(request, o.reveal, server))
         total = _unmasked(request, {n: sealed[n] for n in request.survivors}, opened)
-        save_statistics(out, total, made_by)
+        if not up_to_date(out, made_by, overwrite):
+            save_statistics(out, total, made_by)
+        totals.tell(
+            out, server, roster, request.survivors, total.digest(), request, opened, overwrite
+        )
     return out
+
+
+def check_masked(paths: Sequence[Path], o: SummingOptions, told: Path) -> str:
+    """Add the masked files up as the server did; refused unless that is what it has signed.
+
+    Returns the digest of the sum.
+    """
+    roster, offers, sealed = _under_masks(paths, o, False)
+    said = totals.Told.load(told, roster)
+    if lacking := [name for name in said.body["members"] if name not in sealed]:
+        raise InputError(f"{told} is of members whose files are not given: {', '.join(lacking)}")
+    inside = {name: sealed[name] for name in said.body["members"]}
+    request = Request.new(offers, _given_seals(inside))
+    me = None if o.key is None else identity.load(o.key, passphrase(o.passphrase_file))
+    opened = {} if roster.all else said.opened(request, me)
+    digest = _unmasked(request, inside, opened).digest()
+    said.check(digest, request.survivors, request)
+    return digest
+
+
+def tell_signed(
+    paths: Sequence[Path], o: SummingOptions, total: Path, digest: str, check: bool
+) -> None:
+    """Sign a total of readable files, if there is a key; or ``check`` what the server signed."""
+    if o.roster is None or (o.key is None and not check):
+        return
+    roster = _roster(o.roster, paths, None, masked=False)
+    if roster.server is None:
+        return
+    names = [member_of(roster, path, read_header(path)) for path in paths]
+    if check:
+        totals.Told.load(totals.place(total), roster).check(digest, names)
+    else:
+        totals.tell(total, _server(roster, o), roster, names, digest)
+
+
+def _given_seals(sealed: Mapping[str, _Sealed]) -> dict[str, Message]:
+    return {name: one.seal for name, one in sealed.items() if one.seal is not None}
+
+
+def _under_masks(
+    paths: Sequence[Path], o: SummingOptions, complete: bool
+) -> tuple[Roster, Offers, dict[str, _Sealed]]:
+    """The roster, the offers and the masked files of a round, all checked."""
+    assert o.roster is not None  # offers need it
+    roster = _roster(o.roster, paths, len(paths) if complete else None, masked=True)
+    offers = Offers.load(roster, o.offers)
+    sealed = _seals(offers.roster, paths, "masked")
+    _check_alike(sealed)
+    return roster, offers, sealed
 
 
 def _server(roster: Roster, o: SummingOptions) -> Identity:
@@ -155,7 +242,7 @@ def _request(
 ) -> Request:
     """The existing request, whose survivors are fixed, or a new one."""
     if overwrite or not where.exists():
-        request = Request.new(offers, {name: one.seal for name, one in sealed.items()})
+        request = Request.new(offers, _given_seals(sealed))
         messages.write(where, request.message(server), overwrite)
         return request
     request = Request.load(where, offers)

@@ -112,7 +112,7 @@ unsigned = described("empty, because nobody signs it", lambda v: isinstance(v, s
 SHA256 = hexadecimal(32)
 SIGNATURE = hexadecimal(64)
 SEALED = {"afltool": headers.whole, "body": dict, "signature": (SIGNATURE, unsigned)}
-UNSIGNED = ("roster",)  # kinds; all others are signed
+UNSIGNED = ("roster", "session")  # kinds; all others are signed
 
 
 def message_of(where: str, value: Any, kind: str, pattern: Mapping[str, Any]) -> Message:

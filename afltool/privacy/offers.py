@@ -2,16 +2,17 @@
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017,
 rounds 0 and 1 in one message: the long-lived keys to encrypt shares for are in the roster, so an
-offer holds both the fresh key for pairwise masks and the shares.
+offer holds both the fresh key for pairwise masks and the shares. The offer of a session holds them
+for each of its rounds. Where all members must stay, there are no shares and no masks of their own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ..values.digest import canonical_json
 from ..values.names import ROUNDS, file_stem
 from . import messages as msg
 from . import shamir
+from .chain import Chain
 from .identity import Identity, agree, derive
 from .roster import Roster
 
@@ -52,16 +54,17 @@ def _shares(value: Any) -> bool:
     return True
 
 
-PATTERN = {
-    "member": msg.name,
-    "roster": msg.SHA256,
-    "mask_key": msg.hexadecimal(32),
-    "share_key": msg.hexadecimal(32),
+MASK_KEY = {"mask_key": msg.hexadecimal(32)}
+SHARE_KEY = {"share_key": msg.hexadecimal(32)}
+OF_ROUND = {
+    **MASK_KEY,
     "self_commitment": msg.SHA256,
     "shares": headers.Quick(
         _shares, [{"sealed": msg.hexadecimal(SEALED_BYTES), **dict.fromkeys(SECRETS, msg.SHA256)}]
     ),
 }
+WHOSE = {"member": msg.name, "roster": msg.SHA256}
+PATTERN = {**WHOSE, **SHARE_KEY, **OF_ROUND}
 NONCE = bytes(12)  # every key below encrypts only one text
 
 
@@ -80,38 +83,54 @@ class Secrets:
 
 def commitment(roster: Roster, purpose: str, *about: object, secret: bytes) -> str:
     """SHA-256 commitment to 32 or 33 random bytes; it does not reveal them."""
-    said = canonical_json(["afltool commitment", roster.digest, purpose, *about])
+    said = canonical_json(["afltool commitment", roster.offered, purpose, *about])
     return hashlib.sha256(said.encode() + b"\n" + secret).hexdigest()
 
 
 def draw(roster: Roster, me: Identity) -> Secrets:
     """Fresh secrets of a round and their signed offer."""
     mask, own = secrets.token_bytes(32), secrets.token_bytes(32)
+    return Secrets(mask, own, _offer(roster, me, [(roster, mask, own)]))
+
+
+def _offer(
+    roster: Roster, me: Identity, drawn: Sequence[tuple[Roster, bytes, bytes]]
+) -> msg.Message:
+    """The signed offer of rounds, with the roster and both secrets of each."""
     ephemeral = X25519PrivateKey.generate()  # forgotten below: its holder cannot open them later
+    agreed = [] if roster.all else [agree(ephemeral, m.agree, m.name) for m in roster.members]
+    each = [_of_round(one, me, mask, own, agreed) for one, mask, own in drawn]
+    body = {
+        "kind": "offer",
+        "member": me.name,
+        "roster": roster.compared,
+        **({} if roster.all else {"share_key": _public(ephemeral)}),
+        **(each[0] if roster.series is None else {"rounds": each}),
+    }
+    return me.sign(body)
+
+
+def _of_round(
+    roster: Roster, me: Identity, mask: bytes, own: bytes, agreed: Sequence[bytes]
+) -> dict[str, Any]:
+    """What an offer says of one round; ``agreed``: a secret with each holder of shares."""
+    public = {"mask_key": _public(X25519PrivateKey.from_private_bytes(mask))}
+    if roster.all:
+        return public
     n, t = len(roster.members), roster.threshold
     both = [shamir.split(int.from_bytes(secret), t, n) for secret in (mask, own)]
     shares = []
-    for i, holder in enumerate(roster.members):
+    for i, (holder, secret) in enumerate(zip(roster.members, agreed, strict=True)):
         pair = [shares_of[i].to_bytes(SHARE_BYTES) for shares_of in both]
-        key = derive(
-            agree(ephemeral, holder.agree, holder.name), *_between(roster, me.name, holder.name)
-        )
-        sealed = ChaCha20Poly1305(key).encrypt(NONCE, b"".join(pair), None)
+        key = derive(secret, *_between(roster, me.name, holder.name))
         marks = {
             kind: commitment(roster, kind, me.name, holder.name, secret=share)
             for kind, share in zip(SECRETS, pair, strict=True)
         }
+        sealed = ChaCha20Poly1305(key).encrypt(NONCE, b"".join(pair), None)
         shares.append({"sealed": sealed.hex(), **marks})
-    body = {
-        "kind": "offer",
-        "member": me.name,
-        "roster": roster.digest,
-        "mask_key": _public(X25519PrivateKey.from_private_bytes(mask)),
-        "share_key": _public(ephemeral),
-        "self_commitment": commitment(roster, "self-mask", me.name, secret=own),
-        "shares": shares,
-    }
-    return Secrets(mask, own, me.sign(body))
+    committed = commitment(roster, "self-mask", me.name, secret=own)
+    return {**public, "self_commitment": committed, "shares": shares}
 
 
 def _public(key: X25519PrivateKey) -> str:
@@ -120,7 +139,22 @@ def _public(key: X25519PrivateKey) -> str:
 
 def _between(roster: Roster, giver: str, holder: str) -> tuple[bytes, str, str, str]:
     """Salt and purpose of the key that a share is encrypted with."""
-    return bytes.fromhex(roster.digest), "share", giver, holder
+    return bytes.fromhex(roster.offered), "share", giver, holder
+
+
+def pattern(roster: Roster) -> dict[str, Any]:
+    """The fields of an offer for a roster."""
+    of_round = MASK_KEY if roster.all else OF_ROUND
+    common = WHOSE if roster.all else {**WHOSE, **SHARE_KEY}
+    return {**common, **(of_round if roster.series is None else {"rounds": [of_round]})}
+
+
+def _of_series(roster: Roster, offer: msg.Message) -> msg.Message:
+    """What an offer says of the round of a roster, as the offer of that round alone."""
+    if roster.series is None:
+        return offer
+    common = {key: value for key, value in offer.body.items() if key != "rounds"}
+    return msg.Message({**common, **offer.body["rounds"][roster.series.number - 1]})
 
 
 # ---------------------------------------------------------------- a set of offers
@@ -136,9 +170,10 @@ class Offers:
     @classmethod
     def load(cls, roster: Roster, paths: Iterable[str | Path]) -> Offers:
         """Read offers and check each; at least as many as the threshold are needed."""
-        found = roster.collect(paths, "offer", PATTERN, partial(_check_offer, roster))
+        check = partial(_check_offer, roster)
+        found = roster.collect(paths, "offer", pattern(roster), check, roster.compared)
         roster.check_enough(found, roster.names(), "made an offer")
-        return cls(roster, dict(sorted(found.items())))
+        return cls(roster, {name: _of_series(roster, one) for name, one in sorted(found.items())})
 
     @cached_property
     def digest(self) -> str:
@@ -170,7 +205,7 @@ class Offers:
 
     def check_all(self, me: Identity) -> None:
         """Before masking: check that every share for me opens and matches its commitment."""
-        for giver in self.by_member:
+        for giver in () if self.roster.all else self.by_member:
             self.open(giver, me)
 
 
@@ -188,12 +223,17 @@ def check_secret_share(
 
 
 def _check_offer(roster: Roster, where: str, offer: msg.Message) -> None:
-    shares = len(offer.body["shares"])
-    if shares != len(roster.members):
+    """Refuse an offer of another number of rounds or shares than the roster says."""
+    body, name, n = offer.body, offer.body["member"], len(roster.members)
+    rounds = body.get("rounds", [body])
+    if roster.series is not None and len(rounds) != roster.series.rounds:
         raise CorruptFileError(
-            f"{where} of {offer.body['member']!r} has {shares} shares for "
-            f"{len(roster.members)} members"
+            f"{where} of {name!r} is for {len(rounds)} rounds, the session has "
+            f"{roster.series.rounds}"
         )
+    for one in () if roster.all else rounds:
+        if (shares := len(one["shares"])) != n:
+            raise CorruptFileError(f"{where} of {name!r} has {shares} shares for {n} members")
 
 
 def missing(roster: Roster, found: Iterable[str]) -> list[str]:
@@ -213,14 +253,15 @@ def rounds_of(me: Identity) -> Path:
 
 
 def open_rounds(me: Identity) -> list[Path]:
-    """The folders of a member's rounds that have begun and are not over."""
-    return sorted(path.parent for path in rounds_of(me).glob("*/secrets"))
+    """The folders of a member's rounds, and sessions, that have begun and are not over."""
+    return sorted({path.parent for path in rounds_of(me).glob("*/secrets*")})
 
 
 @dataclass(frozen=True)
 class RoundFolder:
     """What a member knows and has done in one round: private files, each written only once.
 
+    In a session the secrets are in the folder of the session, see `chain`.
     ``secrets`` and what lies in ``noise`` (both encrypted with the member's private key), ``used``
     (what was masked), ``answered`` (which request, and the answer), ``forgotten`` (the round was
     given up). With one of the last two the round is over, and secrets and noise are deleted; the
@@ -234,17 +275,29 @@ class RoundFolder:
     @classmethod
     def of(cls, roster: Roster, me: Identity) -> RoundFolder:
         """The folder of a round, beside the member's private file."""
-        member = roster.member(me.name, f"the private key {me.path}")
-        if member != me.member:
-            raise MismatchError(
-                f"the roster has other keys for {me.name!r} than {me.path}: it was made with "
-                "another public file"
-            )
+        roster.check_key(me)
         beside = rounds_of(me)
-        folder = beside / roster.digest[:32]
+        folder = beside / roster.offered[:32]
         for private in (beside, folder):
             close_to_others(private)
         return cls(folder, roster, me)
+
+    @cached_property
+    def chain(self) -> Chain | None:
+        """Where the secrets of a session are."""
+        series = self.roster.series
+        if series is None:
+            return None
+        folder = rounds_of(self.me) / series.session[:32]
+        return Chain(folder, series.session, series.rounds, self.me)
+
+    def _every_round(self) -> list[Roster]:
+        """The rosters of all rounds of the session, or of the only round."""
+        series = self.roster.series
+        if series is None:
+            return [self.roster]
+        numbers = range(1, series.rounds + 1)
+        return [replace(self.roster, series=replace(series, number=k)) for k in numbers]
 
     def begin(self) -> Secrets:
         """The secrets of this round: drawn at the first call, the same ones later."""
@@ -261,6 +314,10 @@ class RoundFolder:
         return self._secrets()
 
     def _secrets(self) -> Secrets:
+        if self.chain is not None:
+            assert self.roster.series is not None
+            mask, own = self.chain.secrets(self.roster.series.number)
+            return Secrets(mask, own, _of_series(self.roster, self.offer()))
         path = self.folder / "secrets"
         if not path.exists():
             raise MismatchError(
@@ -268,7 +325,7 @@ class RoundFolder:
                 f"(there is no {path}): afltool mask offer comes first"
             )
         found = self.me.unlock(path, path.read_bytes(), "secrets")
-        offer = msg.message_of(str(path), found["offer"], "offer", PATTERN)
+        offer = msg.message_of(str(path), found["offer"], "offer", pattern(self.roster))
         return Secrets(bytes.fromhex(found["mask"]), bytes.fromhex(found["self"]), offer)
 
     def _sealed(self, drawn: Secrets) -> bytes:
@@ -287,25 +344,45 @@ class RoundFolder:
                 )
 
     def offer(self) -> msg.Message:
-        """The signed offer of this round: made at the first call, the same one later."""
+        """The signed offer of this round, or session: made at the first call, the same one
+        later."""
         path = self.folder / "offer"
+        if self.chain is not None:
+            return self.chain.offer(self._offer_of_session)
         if path.exists():
-            return msg.message_of(str(path), msg.parse(path), "offer", PATTERN)
+            return msg.message_of(str(path), msg.parse(path), "offer", pattern(self.roster))
         return self.begin().offer
 
+    def _offer_of_session(self, drawn: Sequence[Sequence[bytes]]) -> msg.Message:
+        self.check_open()
+        pairs = zip(self._every_round(), drawn, strict=True)
+        return _offer(self.roster, self.me, [(one, mask, own) for one, (mask, own) in pairs])
+
     def forget(self) -> None:
-        """Give the round up, unless it is over: no step of it is possible from now on."""
-        if not (self.folder / ANSWERED).exists():
-            self.once(FORGOTTEN, {"roster": self.roster.digest}, "another round was given up")
-        self._delete()
+        """Give the round up, or end the session: no step is possible from now on."""
+        for roster in self._every_round():
+            one = RoundFolder.of(roster, self.me)
+            if not (one.folder / ANSWERED).exists():
+                one.once(FORGOTTEN, {"roster": roster.offered}, "another round was given up")
+            one._delete()
+        if self.chain is not None:
+            self.chain.go_on(self.chain.rounds + 1)
 
     def close(self) -> None:
         """Delete the secrets of an answered round: nobody can unmask its file with this key."""
-        if (self.folder / "secrets").exists():
+        if self.chain is not None:
+            self.go_on(1)
+            self._delete()
+        elif (self.folder / "secrets").exists():
             with suppress(CorruptFileError):  # what cannot be read is deleted all the same
                 offer = canonical_json(self._secrets().offer.as_dict())
                 write_once(self.folder / "offer", offer.encode())
             self._delete()
+
+    def go_on(self, further: int = 0) -> None:
+        """In a session: the rounds before this one are over; with 1 this one, too."""
+        if self.chain is not None and self.roster.series is not None:
+            self.chain.go_on(self.roster.series.number + further)
 
     def _delete(self) -> None:
         """Delete what opens this member's file: the noise in it, and its masks."""

@@ -16,7 +16,7 @@ from ..files.masked import masked_digest, save_masked
 from ..files.protection import Protection
 from ..files.statistics import save_statistics, statistics_header
 from ..heads.base import Head, binding
-from ..options.privacy import ProtectionOptions
+from ..options.privacy import PLAIN, ProtectionOptions
 from ..progress import log
 from ..values.digest import canonical_json
 from ..values.names import KEY, file_stem
@@ -27,8 +27,8 @@ from .noise import ALGORITHM
 from .offers import Offers, RoundFolder, Secrets, open_rounds, rounds_of
 from .records import Ledger, Release
 from .roster import Roster
-from .roster import load as load_roster
 from .sealing import sealing
+from .session import roster_of
 from .terms import Budget
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class Protected(Protection):
         the roster. ``head`` is the file or the name of the ``bound`` one."""
         roster, budget, told = None, Budget.of(o), binding(bound)
         if o.roster is not None:
-            roster = load_roster(o.roster)
+            roster = roster_of(o.roster, told)
             if not o.mask:  # masks are bound to the roster whose digest `mask offer` has shown
-                log.info("local-stats: the roster's digest is %s", roster.digest)
+                log.info("local-stats: the roster's digest is %s", roster.compared)
             roster.check_head(f"the head {head}", told)
             budget = roster.terms.noise_for(budget, bool(o.mask), o.roster)
             roster.terms.check_rows(rows.path, o.roster, rows.header)
@@ -85,6 +85,15 @@ class Protected(Protection):
         return self.offers is not None
 
     @property
+    def least_rows(self) -> int:
+        return 0 if self.roster is None else self.roster.min_rows
+
+    @property
+    def plain(self) -> bool:
+        """Whether files leave as without a roster, whose other terms they keep."""
+        return self.roster is not None and self.roster.terms.mode == PLAIN and self.noise is None
+
+    @property
     def hides(self) -> bool:
         return self.noise is not None or self.masks
 
@@ -96,6 +105,8 @@ class Protected(Protection):
                 raise MismatchError(
                     f"the key {me.path} belongs to {me.name!r}, the client is {name!r}"
                 )
+            if self.roster is not None and self.roster.series is not None:
+                self.roster.check_key(me)
             self._keys[name] = me
         return self._keys[name]
 
@@ -142,6 +153,8 @@ class Protected(Protection):
         could check a guess. A digest under the client's key takes its place; only the client can
         recognise its file by it.
         """
+        if self.plain:
+            return dict(made_by)
         me = self.identity(made_by["options"]["clients"][0])
         options, inputs = dict(made_by["options"]), dict(made_by["inputs"])
         inputs["key"] = me.member.sign
@@ -202,6 +215,8 @@ class Protected(Protection):
             statistics = self.noise.added(statistics, release.key())
         if drawn is not None and self.offers is not None:
             return self._save_masked(path, statistics, made_by, me, drawn, self.offers, content)
+        if self.plain:
+            return super().save(path, statistics, made_by, head_file, content)
         if self.hides:
             statistics, head_file = _hidden(statistics), None
         seal = sealing(me, self.roster)
@@ -246,6 +261,7 @@ class Protected(Protection):
             "offers, and two sums under one mask reveal their difference: make a new roster for "
             "another round",
         )
+        folder.go_on()
         header = statistics_header(_hidden(statistics), self.recipe(made_by), digest)
         header["provenance"] = {"afltool": __version__}
         return save_masked(path, sealing(me, offers.roster, offers.digest)(header), arrays)

@@ -48,7 +48,7 @@ class Ledger:
         first = path.read_text("ascii", "replace")
         if not msg.SHA256(first):
             raise CorruptFileError(f"{path} is damaged: it holds no digest of a roster")
-        if first != round_.roster.digest:
+        if first != round_.roster.offered:
             raise MismatchError(
                 f"{self.me.name!r} has masked the same rows before, for the same round of a head "
                 f"and the roster {first[:12]}. Whoever learns the sums of both rounds, and their "
@@ -60,7 +60,7 @@ class Ledger:
     def claim(self, content: str, round_: RoundFolder, again: bool) -> None:
         """`check`, with the record that they are masked now."""
         if not self._used(round_):
-            write_once(self._place(content), round_.roster.digest.encode())
+            write_once(self._place(content), round_.roster.offered.encode())
             self.check(content, round_, again)
 
     def _told(self, first: str) -> str:

@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorruptFileError, MismatchError
+from ..files import headers
 from ..values.differences import difference
 from . import messages as msg
 from .identity import Identity
 from .offers import Offers
+from .roster import HEAD
 from .sealing import SEAL
 
-REQUEST = {"server": msg.name, "roster": msg.SHA256, "offers": msg.SHA256, "seals": [dict]}
+REQUEST = {
+    "server": msg.name,
+    "roster": msg.SHA256,
+    "offers": msg.SHA256,
+    "seals": [dict],
+    "head": (HEAD, headers.ABSENT),  # in a session: it says which round it is
+}
 
 
 @dataclass(frozen=True)
@@ -32,11 +40,7 @@ class Request:
         for name, seal in seals.items():
             where = f"the masked file of {name!r}"
             roster.check_message(where, seal)
-            if seal.body["offers"] != offers.digest:
-                raise MismatchError(
-                    f"{where} was masked with another set of offers: all members must use the "
-                    "same; give them the same folder of offers, and make a new round"
-                )
+            check_offers(where, seal, offers)
             if name != seal.body["member"] or name not in offers.by_member:
                 raise MismatchError(f"{where} is of {seal.body['member']!r}, who made no offer")
         why = ": the sum of fewer must stay secret"
@@ -65,6 +69,7 @@ class Request:
             "roster": self.offers.roster.digest,
             "offers": self.offers.digest,
             "seals": [seal.as_dict() for seal in self.seals.values()],
+            **({} if self.offers.roster.series is None else {"head": self.offers.roster.head}),
         }
 
     def message(self, server: Identity) -> msg.Message:
@@ -91,6 +96,21 @@ class Request:
         if wrong := difference(request.body, message.body, "by its seals", "in it"):
             raise CorruptFileError(f"the request {path} is not as the server writes it: {wrong}")
         return request
+
+
+def check_offers(where: str, seal: msg.Message, offers: Offers) -> None:
+    """Refuse a file that was masked with other offers."""
+    if seal.body["offers"] != offers.digest:
+        raise MismatchError(
+            f"{where} was masked with another set of offers: all members must use the same; give "
+            "them the same folder of offers, and make a new round"
+        )
+
+
+def head_of(path: Path) -> Mapping[str, str] | None:
+    """The head that a request is for, as it says before it is checked; None outside sessions."""
+    found: Mapping[str, str] | None = msg.read(path, "request", REQUEST).body.get("head")
+    return found
 
 
 def check_round(where: str, body: Mapping[str, Any], offers: Offers) -> None:

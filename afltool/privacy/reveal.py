@@ -26,7 +26,6 @@ from .offers import (
     ANSWERED,
     NONCE,
     SHARE_BYTES,
-    Offers,
     RoundFolder,
     check_secret_share,
     commitment,
@@ -171,20 +170,22 @@ def secrets_of(request: Request, reveals: Mapping[str, Shares]) -> dict[str, byt
     found = {}
     for giver in request.offers.by_member:
         secret = shamir.join(factors, [reveals[holder][giver] for holder in holders])
-        found[giver] = _checked(roster, request.offers, giver, request.kind(giver), secret)
+        found[giver] = checked(request, giver, secret.to_bytes(33))
     return found
 
 
-def _checked(roster: Roster, offers: Offers, giver: str, kind: str, secret: int) -> bytes:
-    data = secret.to_bytes(33)
-    if data[0] == 0:
+def checked(request: Request, giver: str, data: bytes) -> bytes:
+    """A member's secret of 32 bytes (with a 0 before them, 33); refused unless that was offered."""
+    offers, kind = request.offers, request.kind(giver)
+    if len(data) == 33 and data[0] == 0:
         data = data[1:]
+    if len(data) == 32:
         if kind == "mask":
             key = X25519PrivateKey.from_private_bytes(data).public_key().public_bytes_raw().hex()
             good = key == offers.mask_key(giver)
         else:
             wanted = offers.by_member[giver].body["self_commitment"]
-            good = commitment(roster, "self-mask", giver, secret=data) == wanted
+            good = commitment(offers.roster, "self-mask", giver, secret=data) == wanted
         if good:
             return data
     raise CorruptFileError(

@@ -1,4 +1,7 @@
-"""What a federation agrees on before a round: members, threshold, head, largest number of rows."""
+"""What a federation agrees on before a round: members, threshold, head, largest number of rows.
+
+The roster of a round of a session (`privacy.session`) is made of the session, and is no file.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,40 @@ from typing import Any
 
 from ..errors import CorruptFileError, MismatchError
 from ..files import headers
+from ..options.privacy import ALL
 from . import limits, terms
 from . import messages as msg
-from .identity import PUBLIC, Member
+from .identity import PUBLIC, Identity, Member
 from .terms import Terms
 
 VERSION = 2
 HEAD = {"name": str, "phase": str, "digest": msg.SHA256}
+everybody = headers.described(f"the text {ALL}", lambda v: v == ALL)
 PATTERN = {
     "version": headers.whole,
     "round": msg.hexadecimal(16),
     "members": [PUBLIC],
     "server": (PUBLIC, None),
-    "threshold": headers.at_least_one,
+    "threshold": (headers.at_least_one, everybody),
     "colluding": headers.whole,
     "head": HEAD,
     "max_rows": headers.at_least_one,
     **terms.PATTERN,
 }
+
+
+@dataclass(frozen=True)
+class Series:
+    """The place of a round in a session of this digest: ``number`` 1 … ``rounds``."""
+
+    session: str
+    number: int
+    rounds: int
+
+    @property
+    def digest(self) -> str:
+        """What the secrets of this round belong to, whichever head it turns out to have."""
+        return msg.digest_of({"kind": "round", "session": self.session, "number": self.number})
 
 
 @dataclass(frozen=True)
@@ -39,7 +58,9 @@ class Roster:
     phase and digest. ``max_rows``: no member has more rows; so every sum fits into int64.
     ``terms``: what is asked of every member's statistics. ``server``: the only one whose requests
     are answered, and who can read the answers. ``colluding``: how many members may work with it or
-    with each other. ``path``: its file, for messages.
+    with each other. ``all``: all members must stay, and masks have no shares. ``min_rows``: no
+    member has fewer rows. ``series``: which round of a session it is. ``path``: its file, for
+    messages.
     """
 
     round: str
@@ -50,6 +71,9 @@ class Roster:
     terms: Terms
     server: Member | None = None
     colluding: int = 0
+    all: bool = False
+    min_rows: int = 0
+    series: Series | None = None
     path: Path = field(default=Path("roster"), compare=False)
 
     @classmethod
@@ -63,13 +87,14 @@ class Roster:
         terms: Terms,
         server: Member | None = None,
         colluding: int = 0,
+        all: bool = False,
     ) -> Roster:
         """A roster with a fresh random number.
 
-        ``threshold`` is `limits.usual_threshold` unless given.
+        ``threshold`` is `limits.usual_threshold` unless given, and with ``all`` their number.
         """
         n = len(members)
-        usual = limits.usual_threshold(n, colluding, terms.shares_noise)
+        usual = n if all else limits.usual_threshold(n, colluding, terms.shares_noise)
         made = cls(
             secrets.token_hex(16),
             tuple(sorted(members)),
@@ -79,6 +104,7 @@ class Roster:
             terms,
             server,
             colluding,
+            all,
         )
         made.check()
         return made
@@ -112,7 +138,7 @@ class Roster:
             "round": self.round,
             "members": [m.as_dict() for m in self.members],
             "server": self.server and self.server.as_dict(),
-            "threshold": self.threshold,
+            "threshold": ALL if self.all else self.threshold,
             "colluding": self.colluding,
             "head": dict(self.head),
             "max_rows": self.max_rows,
@@ -122,8 +148,20 @@ class Roster:
     @cached_property
     def digest(self) -> str:
         """The digest that members compare over another channel; it is in every message of the
-        round."""
+        round. Of a round of a session they compare that of the session."""
+        if self.series is not None:
+            return msg.digest_of({"kind": "round", "of": self.series.digest, "head": self.head})
         return msg.digest_of(self.as_dict())
+
+    @property
+    def compared(self) -> str:
+        """The digest that people compare."""
+        return self.digest if self.series is None else self.series.session
+
+    @property
+    def offered(self) -> str:
+        """The digest that secrets and offers are made for, before the head of a round is known."""
+        return self.digest if self.series is None else self.series.digest
 
     def names(self) -> list[str]:
         return [m.name for m in self.members]
@@ -142,14 +180,23 @@ class Roster:
             f"roster {self.digest[:12]}"
         )
 
-    def check_message(self, where: str, message: msg.Message) -> msg.Message:
-        """The message; refused unless it is for this round and signed by the member it names."""
-        body = message.body
+    def check_key(self, me: Identity) -> None:
+        """Refuse the private key of a stranger, or of a member with other keys."""
+        if self.member(me.name, f"the private key {me.path}") != me.member:
+            raise MismatchError(
+                f"the roster has other keys for {me.name!r} than {me.path}: it was made with "
+                "another public file"
+            )
+
+    def check_message(self, where: str, message: msg.Message, digest: str = "") -> msg.Message:
+        """The message; refused unless it is for this round (or for what has this ``digest``) and
+        signed by the member it names."""
+        body, wanted = message.body, digest or self.digest
         member = self.member(body["member"], where)
-        if body["roster"] != self.digest:
+        if body["roster"] != wanted:
             raise MismatchError(
                 f"{where} of {member.name!r} belongs to the roster {body['roster'][:12]}, not to "
-                f"{self.digest[:12]}: it is of another round, or its maker holds another roster"
+                f"{wanted[:12]}: it is of another round, or its maker holds another roster"
             )
         return member.check(where, message)
 
@@ -185,11 +232,12 @@ class Roster:
         kind: str,
         pattern: Mapping[str, Any],
         check: Callable[[str, msg.Message], None],
+        digest: str = "",
     ) -> dict[str, msg.Message]:
         """The messages of a round by member, each checked; refused where a member made two."""
         found: dict[str, msg.Message] = {}
         for path in msg.files(paths):
-            message = self.check_message(str(path), msg.read(path, kind, pattern))
+            message = self.check_message(str(path), msg.read(path, kind, pattern), digest)
             check(str(path), message)
             member = message.body["member"]
             if found.setdefault(member, message) != message:
@@ -213,17 +261,23 @@ def load(path: Path) -> Roster:
     """Read a roster and check what it claims."""
     found = msg.parse(path)
     _check_version(path, found)
-    body = msg.message_of(str(path), found, "roster", PATTERN).body
+    return of_body(msg.message_of(str(path), found, "roster", PATTERN).body, path)
+
+
+def of_body(body: msg.Body, path: Path) -> Roster:
+    """What the body of a roster says, checked."""
+    everyone = body["threshold"] == ALL
     roster = Roster(
         body["round"],
         tuple(Member.of(m) for m in body["members"]),
-        body["threshold"],
+        len(body["members"]) if everyone else body["threshold"],
         {k: body["head"][k] for k in HEAD},
         body["max_rows"],
         Terms.from_dict(body),
         body["server"] and Member.of(body["server"]),
         body["colluding"],
-        path,
+        everyone,
+        path=path,
     )
     if list(roster.members) != sorted(roster.members) or not roster.members:
         raise CorruptFileError(f"{path} is damaged: its members are not sorted by name")

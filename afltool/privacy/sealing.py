@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorruptFileError, MismatchError
+from ..options.privacy import PLAIN
 from ..values.digest import canonical_json
 from . import messages as msg
 from .identity import Identity
@@ -48,23 +49,40 @@ def sealing(
     return seal
 
 
-def check_seal(roster: Roster, path: Path, header: Mapping[str, Any]) -> msg.Message:
-    """The seal of one member's file; refused, with the name, unless it is valid for this round."""
+def check_file(
+    roster: Roster, path: Path, header: Mapping[str, Any]
+) -> tuple[str, msg.Message | None]:
+    """Whose file it is, and its seal: None where nobody agreed on one and there is none."""
+    if roster.terms.mode != PLAIN or "seal" in header:
+        seal = check_seal(roster, path, header)
+        return seal.body["member"], seal
+    name = member_of(roster, path, header)
+    roster.check_head(f"{path} of {name!r}", header["context"]["head"])
+    return name, None
+
+
+def member_of(roster: Roster, path: Path, header: Mapping[str, Any]) -> str:
+    """The name of the member whose file it is."""
     names = header["clients"]["names"]
     if len(names) != 1:
         raise MismatchError(
             f"{path} is of {len(names)} clients: with --roster each file is of one member"
         )
-    where = f"{path} of {names[0]!r}"
-    roster.member(names[0], str(path))
+    return roster.member(names[0], str(path)).name
+
+
+def check_seal(roster: Roster, path: Path, header: Mapping[str, Any]) -> msg.Message:
+    """The seal of one member's file; refused, with the name, unless it is valid for this round."""
+    name = member_of(roster, path, header)
+    where = f"{path} of {name!r}"
     if "seal" not in header:
         raise MismatchError(
             f"{where} is not signed: expected a seal for the roster {roster.digest[:12]}; make "
             "it again with local-stats --sign KEY --roster FILE"
         )
     seal = msg.message_of(f"the seal of {where}", header["seal"], "seal", SEAL)
-    if seal.body["member"] != names[0]:
-        raise MismatchError(f"{where} is of {names[0]!r}, but signed by {seal.body['member']!r}")
+    if seal.body["member"] != name:
+        raise MismatchError(f"{where} is of {name!r}, but signed by {seal.body['member']!r}")
     if seal.body["roster"] is None:
         raise MismatchError(f"{where} is signed for no roster: give local-stats --roster, too")
     roster.check_message(where, seal)

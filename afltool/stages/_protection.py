@@ -45,6 +45,24 @@ def masked_total(o: AggregateOptions, paths: Sequence[Path], out: Path, overwrit
     return members.masked_total(paths, out, o, overwrite, o.complete)
 
 
+def check_masked_total(o: AggregateOptions, paths: Sequence[Path], out: Path) -> str:
+    """The digest of the sum that the server has signed, which is that of the masked files."""
+    from ..privacy import members, totals
+
+    return members.check_masked(paths, o, totals.place(out))
+
+
+def tell_total(
+    o: AggregateOptions, paths: Sequence[Path], out: Path, digest: str, check: bool = False
+) -> None:
+    """Sign a total of readable files where a roster's server has its key given, or ``check``."""
+    if o.roster is None:
+        return
+    from ..privacy import members
+
+    members.tell_signed(paths, o, out, digest, check)
+
+
 def ridge_of_noise(total: Statistics, given: Mapping[str, Any]) -> dict[str, float]:
     """The ridge that a total with noise is solved with, unless one is given; {} for any other."""
     if not total.context.noise or "ridge" in given:

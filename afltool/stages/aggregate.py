@@ -24,7 +24,7 @@ from ..progress import log
 from ..values.clients import Client, ClientId
 from ..values.digest import Digest
 from ..values.statistics import Statistics, Sum
-from ._protection import masked_total, signed_headers
+from ._protection import check_masked_total, masked_total, signed_headers, tell_total
 
 UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/privacy.md)"
 
@@ -36,9 +36,10 @@ def aggregate(
     options: AggregateOptions = AggregateOptions(),
     *,
     overwrite: bool = False,
+    check: bool = False,
     cache: Cache = NO_CACHE,
 ) -> Path:
-    """Add up statistics.
+    """Add up statistics; or ``check`` that ``out`` is their sum, as somebody else has said.
 
     ``add`` has the statistics of late clients, ``subtract`` those of clients that leave.
 
@@ -54,6 +55,8 @@ def aggregate(
     o = options
     paths = expand([*files, *o.add], sys.stdin)
     leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
+    if o.offers and check:
+        return _same(out, check_masked_total(o, paths, out), paths)
     if o.offers:
         return masked_total(o, paths, out, overwrite)
     signed = signed_headers(o, paths, leaving)
@@ -65,6 +68,10 @@ def aggregate(
     _count_clients(plus, minus, o.complete)
     if not o.allow_repeats:
         _check_equal(plus)
+    if check:
+        digest = _total(plus, minus, o.allow_repeats).digest()
+        tell_total(o, paths, out, digest, check)
+        return _same(out, digest, paths)
     kept, held = _split_held_out(plus, o.held_out is not None)
     jobs = [(kept, minus, out)]
     if o.held_out is not None:
@@ -80,6 +87,19 @@ def aggregate(
 
                 total = pairwise_total(_parts(ours), o.allow_repeats)
             save_statistics(path, total, how, ours[0].head_file, cache=cache)
+    if o.roster is not None:
+        tell_total(o, paths, out, read_header(out, "statistics")["digest"])
+    return out
+
+
+def _same(out: Path, digest: str, paths: Sequence[Path]) -> Path:
+    """A total; refused unless it has the digest of the sum of the files."""
+    if (found := load_statistics(out).digest()) != digest:
+        raise MismatchError(
+            f"{out} is not the sum of the {len(paths)} files: its digest is {found}, theirs "
+            f"{digest}; ask who made it for the files that are in it"
+        )
+    log.info("aggregate: %s is the sum of these %d files", out, len(paths))
     return out
 
 

@@ -1,17 +1,27 @@
-"""Stages `keys` and `roster`: who a member is, and what a federation agrees on before a round."""
+"""Stages `keys`, `roster`, `session_new`: who a member is, and what a federation agrees on."""
 
 from __future__ import annotations
 
 import shlex
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import AflError, MismatchError, OutputExistsError, UsageError
+from ..files.atomic import link_or_copy
 from ..files.heads import head_from, rows_of
-from ..heads.base import binding
-from ..options.privacy import MASKED, SIGNED, KeysOptions, LockOptions, RosterOptions
+from ..files.session_folder import SessionFolder
+from ..heads.base import Head, binding
+from ..options.features import SpaceOptions
+from ..options.privacy import (
+    MASKED,
+    SIGNED,
+    KeysOptions,
+    LockOptions,
+    RosterOptions,
+    SessionOptions,
+)
 from ..privacy import identity
 from ..privacy.identity import Identity
 from ..privacy.messages import without_reals
@@ -19,10 +29,14 @@ from ..privacy.protection import key_of, passphrase
 from ..privacy.roster import Roster
 from ..privacy.roster import load as load_roster
 from ..privacy.roster import save as save_roster
+from ..privacy.session import Session, roster_of
+from ..privacy.session import load as load_session
+from ..privacy.session import save as save_session
 from ..privacy.terms import Budget, Terms
 from ..progress import log
 from ..values.differences import difference
 from ..values.names import KEY, PUBLIC, file_stem
+from . import STAGES
 
 
 def keys(names: Sequence[str], out: Path, options: KeysOptions = KeysOptions()) -> list[Path]:
@@ -72,26 +86,65 @@ def roster(
     public: Sequence[Path], out: Path, options: RosterOptions, *, overwrite: bool = False
 ) -> Path:
     """Write the roster of a round: members by their public files (or folders of them)."""
-    o = options
-    members = [identity.load_public(path) for path in _public_files(public)]
-    head, header = head_from(o.head)
+    head, header = head_from(options.head)
+    new = _agreed(public, head, header, options)
+    if out.exists() and not overwrite:
+        _check_same(out, new.as_dict(), lambda: load_roster(out).as_dict(), "roster")
+        return out
+    _tell(load_roster(save_roster(out, new, overwrite)))
+    return out
+
+
+def session_new(
+    public: Sequence[Path],
+    out: Path,
+    options: SessionOptions,
+    *,
+    head_options: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write what a federation agrees on for all phases of a head, into the folder ``out``.
+
+    ``public``: public files of members beside those of ``options.members``. Returns the session's
+    file; the first head lies beside it.
+    """
+    o, folder = options, SessionFolder(out)
+    head, header = head_from(o.head, head_options)
+    agreed = _agreed([*public, *o.members], head, header, o)
+    new = Session.new(agreed, binding(head)["options"], head.phases(), o.min_rows)
+    new.check()
+    if folder.session.exists() and not overwrite:
+        _check_same(
+            folder.session, new.as_dict(), lambda: load_session(folder.session).as_dict(), "session"
+        )
+        return folder.session
+    if header is not None:
+        link_or_copy(Path(o.head), folder.head(1), "head")
+    else:
+        space, how = SpaceOptions(space=o.space), {"head_options": head_options or {}}
+        STAGES["head"].make({"name": o.head}, space, folder.head(1), overwrite=overwrite, **how)
+    save_session(folder.session, new, overwrite)
+    _tell(roster_of(folder.session))
+    return folder.session
+
+
+def _agreed(
+    public: Sequence[Path], head: Head, header: Mapping[str, Any] | None, o: RosterOptions
+) -> Roster:
+    """The roster that public files and options make."""
     if head.phase() is None:
         raise UsageError(f"the head {o.head} is solved: there is nothing left to gather")
-    bound = binding(head)
-    new = Roster.new(
-        members,
+    bound, t = binding(head), o.threshold
+    return Roster.new(
+        [identity.load_public(path) for path in _public_files(public)],
         bound,
-        o.threshold,
+        None if t is None else t.count,
         o.max_rows,
         terms=_terms(o, bound, header),
         server=None if o.server is None else identity.load_public(o.server),
         colluding=o.colluding,
+        all=t is not None and t.count is None,
     )
-    if out.exists() and not overwrite:
-        _check_same(out, new)
-        return out
-    _tell(load_roster(save_roster(out, new, overwrite)))
-    return out
 
 
 def _terms(o: RosterOptions, head: Mapping[str, Any], header: Mapping[str, Any] | None) -> Terms:
@@ -116,29 +169,38 @@ def _terms(o: RosterOptions, head: Mapping[str, Any], header: Mapping[str, Any] 
 def _tell(roster: Roster) -> None:
     """What is agreed, and what that means for members."""
     n, t, terms = len(roster.members), roster.threshold, roster.terms
-    log.info("roster: %s; every member compares this digest over another channel", roster.digest)
+    what = "roster" if roster.series is None else "session"
     log.info(
-        "roster: statistics leave their members %s%s; %s",
+        "%s: %s; every member compares this digest over another channel", what, roster.compared
+    )
+    log.info(
+        "%s: statistics leave their members %s%s; %s",
+        what,
         terms.mode,
         f" with noise, {terms.noise}" if terms.noise else ", without noise",
         "all have features of one space" if terms.space else "it names no feature space (--space)",
     )
+    if roster.series is not None:
+        log.info("session: the head takes %d rounds at most", roster.series.rounds)
     if not terms.masked:
         return
     log.info(
-        "roster: %d of %d members must stay until the end, so %s may drop out; whoever has masked "
+        "%s: %d of %d members must stay until the end, so %s may drop out; whoever has masked "
         "cannot leave the sum later",
+        what,
         t,
         n,
         n - t or "nobody",
     )
     if t == 2:
         log.warning(
-            "roster: with a threshold of 2 the sum may be of two members, each of whom then knows "
-            "the other's statistics: total less its own"
+            "%s: with a threshold of 2 the sum may be of two members, each of whom then knows "
+            "the other's statistics: total less its own",
+            what,
         )
     log.info(
-        "roster: next, each member: afltool mask offer %s --key NAME.key -o offers/",
+        "%s: next, each member: afltool mask offer %s --key NAME.key -o offers/",
+        what,
         roster.path.name,
     )
 
@@ -150,15 +212,17 @@ def _public_files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _check_same(out: Path, new: Roster) -> None:
-    """Another run of the same command: the roster stays, with its round."""
+def _check_same(
+    out: Path, new: Mapping[str, Any], load: Callable[[], Mapping[str, Any]], what: str
+) -> None:
+    """Another run of the same command: what was agreed stays, with its random number."""
     try:
-        there = load_roster(out)
+        there = load()
     except AflError as error:
-        raise OutputExistsError(f"{out} exists and is not a roster ({error})") from None
-    ours, theirs = ({**r.as_dict(), "round": ""} for r in (new, there))
+        raise OutputExistsError(f"{out} exists and is not a {what} ({error})") from None
+    ours, theirs = ({**found, "round": ""} for found in (new, there))
     where = difference(theirs, ours, "in the file", "now")
     if where:
         raise OutputExistsError(
-            f"{out} exists and is another roster: {where}; choose another -o, or use --overwrite"
+            f"{out} exists and is another {what}: {where}; choose another -o, or use --overwrite"
         )

@@ -11,9 +11,9 @@ from ..privacy import messages
 from ..privacy.identity import Identity
 from ..privacy.offers import Offers, RoundFolder, missing
 from ..privacy.protection import keys_in, passphrase
-from ..privacy.request import Request
+from ..privacy.request import Request, head_of
 from ..privacy.reveal import answer
-from ..privacy.roster import load as load_roster
+from ..privacy.session import roster_of
 from ..progress import log
 from ..values.names import file_stem
 
@@ -21,15 +21,15 @@ from ..values.names import file_stem
 def mask_offer(
     roster: Path, out: Path, options: MemberOptions, *, overwrite: bool = False
 ) -> list[Path]:
-    """Draw a member's secrets of a round and write its offer into the folder ``out``.
+    """Draw a member's secrets of a round, or session, and write its offer into the folder ``out``.
 
     The secrets stay in a private folder beside the key. The same command again writes the same
     offer. Returns the offers' paths: one for each key.
     """
     o = options
-    agreed = load_roster(roster)
+    agreed = roster_of(roster)
     agreed.terms.check_mode(True, "mask offer", agreed.path)
-    log.info("mask offer: the roster's digest is %s", agreed.digest)
+    log.info("mask offer: the roster's digest is %s", agreed.compared)
     paths = []
     for me in keys_in(o.key, passphrase(o.passphrase_file)):
         offer = RoundFolder.of(agreed, me).offer()
@@ -52,7 +52,7 @@ def mask_reveal(
     the round is over for it: its secrets are deleted.
     """
     o = options
-    offers = Offers.load(load_roster(o.roster), o.offers)
+    offers = Offers.load(roster_of(o.roster, head_of(request)), o.offers)
     asked = Request.load(request, offers)
     log.info(
         "mask reveal: %r asks for the sum over %d of the %d members of %s; dropped out: %s",
@@ -73,20 +73,21 @@ def mask_reveal(
 
 
 def mask_forget(roster: Path, options: MemberOptions) -> list[Path]:
-    """End a round that a member has not answered: its secrets are deleted, no step is possible.
+    """End a round that a member has not answered, or a session: its secrets are deleted, no step
+    is possible.
 
     A file that it has sent may still be in the sum, if enough others answer. Returns the folders of
     the round, whose records stay: one for each key.
     """
     o = options
-    agreed, folders = load_roster(roster), []
+    agreed, folders = roster_of(roster), []
     for me in keys_in(o.key, passphrase(o.passphrase_file)):
         folder = RoundFolder.of(agreed, me)
         folder.forget()
         log.info(
             "mask forget: the round %s is over for %r; a masked file that was sent may still be in "
             "the sum, if enough others answer",
-            agreed.digest[:12],
+            agreed.compared[:12],
             me.name,
         )
         folders.append(folder.folder)

@@ -33,7 +33,7 @@ from ..options import FIXED
 from ..rounds import Facts, Found, Round
 from . import gathering, incremental
 from .fixed import FixedLayers, FixedSums
-from .learned import JOINT, Learned
+from .learned import JOINT, Learned, every_phase
 from .network import PHI, Layers
 from .options import WEIGHTS, DeepAFLOptions
 from .replay import direct_mse, replayed
@@ -63,6 +63,9 @@ class DeepAFLHead(Head):
 
     def phase(self) -> Phase | None:
         return self.learned.phase(self.options)
+
+    def _every_phase(self) -> tuple[Phase, ...]:
+        return every_phase(self.options)
 
     # ------------------------------------------------------------ client side
 

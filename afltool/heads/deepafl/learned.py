@@ -20,6 +20,15 @@ ERRORS = "validation-mse"
 NO_ERRORS: F64 = np.empty(0)
 
 
+def every_phase(o: DeepAFLOptions) -> tuple[Phase, ...]:
+    """weights-0, block-1, weights-1, … weights-T; without blocks where layers have no Ω."""
+    if o.single_round:
+        return (JOINT,)
+    kinds = (BLOCK, WEIGHTS) if o.learns_blocks else (WEIGHTS,)
+    later = (Phase.of(kind, t) for t in range(1, o.depth + 1) for kind in kinds)
+    return Phase.of(WEIGHTS, 0), *later
+
+
 @dataclass(frozen=True)
 class Learned:
     """W_t and Ω_t, and until the network is solved the sums that later rounds need.

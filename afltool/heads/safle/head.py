@@ -68,6 +68,9 @@ class SafleHead(Head):
         to_find = self.options.cuts == FEDERATED and self.thresholds is None
         return HISTOGRAM if to_find else CODES
 
+    def _every_phase(self) -> tuple[Phase, ...]:
+        return HISTOGRAM, CODES
+
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """The phase's additive arrays; those of codes are counted in place, block by block.
 

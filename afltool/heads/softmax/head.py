@@ -73,6 +73,10 @@ class SoftmaxHead(Head):
             return self.features.phase()
         return Phase.of(GRADIENT, self.rounds.number)
 
+    def _every_phase(self) -> tuple[Phase, ...]:
+        first = self.features.head.phases()
+        return *first, *(Phase.of(GRADIENT, r) for r in range(1, self.options.rounds + 1))
+
     def _sums(
         self, blocks: Iterable[Block], carried: Carried
     ) -> tuple[Mapping[str, Array], Carried]:

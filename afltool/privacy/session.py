@@ -1,0 +1,127 @@
+"""What a federation agrees on once, for all phases of a head: one file, one digest to compare.
+
+Round r of a session is the phase r of its list. Its roster is made of the session and of the head
+that the round has, so every step of a round takes a session where it takes a roster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..errors import MismatchError
+from ..files import headers
+from ..options.privacy import MODES, PLAIN
+from ..values.differences import difference
+from . import limits, roster, terms
+from . import messages as msg
+from .roster import Roster, Series
+
+VERSION = 1
+version = headers.described("1, which this afltool reads", lambda v: v == VERSION)
+mode = headers.described("plain, signed or masked", lambda v: v in (PLAIN, *MODES))
+PATTERN = {
+    **roster.PATTERN,
+    "version": version,
+    "protection": {"mode": mode, "noise": (terms.BUDGET, None)},
+    "head": {**roster.HEAD, "options": headers.Open({})},
+    "phases": [str],
+    "min_rows": headers.whole,
+}
+
+
+@dataclass(frozen=True)
+class Session:
+    """``agreed``: the roster of its first phase, with the random number of the session; it is used
+    for nothing itself. ``options``: those of the head, real numbers as texts. ``phases``: all that
+    the head may need, in order."""
+
+    agreed: Roster
+    options: Mapping[str, Any]
+    phases: tuple[str, ...]
+
+    @classmethod
+    def new(
+        cls, agreed: Roster, options: Mapping[str, Any], phases: Sequence[str], min_rows: int = 0
+    ) -> Session:
+        """A session of the head with these options, whose next phases are ``phases``."""
+        least = min(limits.most_rows(len(agreed.members), phase) for phase in phases)
+        fitting = replace(agreed, max_rows=min(agreed.max_rows, least), min_rows=min_rows)
+        return cls(fitting, msg.without_reals(options), tuple(phases))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **self.agreed.as_dict(),
+            "kind": "session",
+            "version": VERSION,
+            "head": {**self.agreed.head, "options": dict(self.options)},
+            "phases": list(self.phases),
+            "min_rows": self.agreed.min_rows,
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """What people compare, once."""
+        return msg.digest_of(self.as_dict())
+
+    def number(self, phase: str) -> int:
+        """Which round a phase is, from 1; `MismatchError` for one that was not agreed on."""
+        if phase not in self.phases:
+            raise MismatchError(
+                f"the phase {phase!r} is not in the session {self.agreed.path}, which has "
+                f"{len(self.phases)}: {', '.join(self.phases[:4])} …"
+            )
+        return self.phases.index(phase) + 1
+
+    def round(self, head: Mapping[str, Any]) -> Roster:
+        """The roster of the round of a head: a `heads.base.binding`, or that of a file's header.
+
+        Raises `MismatchError` for another head than the session's: name, options, and of the first
+        round the digest.
+        """
+        path, number = self.agreed.path, self.number(head["phase"])
+        ours = {"name": self.agreed.head["name"], "options": self.options}
+        found = {key: msg.without_reals(head.get(key, ours[key])) for key in ours}
+        if number == 1:
+            ours, found = ({**d, "digest": h["digest"]} for d, h in
+                           ((ours, self.agreed.head), (found, head)))  # fmt: skip
+        if wrong := difference(ours, found, f"in {path}", "here"):
+            raise MismatchError(f"the head does not fit the session {path}: {wrong}")
+        series = Series(self.digest, number, len(self.phases))
+        return replace(self.agreed, head={k: head[k] for k in roster.HEAD}, series=series)
+
+    def check(self) -> None:
+        """Refuse sums of any phase that might not fit into int64."""
+        for phase in self.phases:
+            limits.check_rows(len(self.agreed.members), self.agreed.max_rows, phase)
+
+
+def load(path: Path) -> Session:
+    """Read a session and check what it claims."""
+    body = msg.read(path, "session", PATTERN).body
+    agreed = replace(roster.of_body(body, path), min_rows=body["min_rows"])
+    session = Session(agreed, body["head"]["options"], tuple(body["phases"]))
+    session.number(agreed.head["phase"])
+    session.check()
+    return session
+
+
+def save(path: Path, session: Session, overwrite: bool = False) -> Path:
+    return msg.write(path, msg.Message(session.as_dict()), overwrite)
+
+
+def is_session(path: Path) -> bool:
+    """Whether a message is a session; what it is else, is found when it is read."""
+    found = msg.parse(path)
+    return not headers.mismatch(found, msg.SEALED) and found["body"].get("kind") == "session"
+
+
+def roster_of(path: Path, head: Mapping[str, Any] | None = None) -> Roster:
+    """The roster in a file; of a session that of the round of ``head``, by default the first."""
+    if not is_session(path):
+        return roster.load(path)
+    session = load(path)
+    return session.round({**session.agreed.head, "options": session.options, **(head or {})})
