@@ -85,8 +85,6 @@ def local_stats(
         head_file = Path(head).name if isinstance(head, (str, Path)) and header else None
         protection = protection_of(o, head, bound, rows)
         _check_min_rows(dealt, chosen, max(o.min_rows, protection.least_rows))
-        protection = protection_of(o, head, bound, rows)
-        _check_min_rows(dealt, chosen, max(o.min_rows, protection.least_rows))
         task = _task(clients, bound, chosen)
         with ExitStack() as files:
             between = cache
