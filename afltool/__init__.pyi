@@ -574,6 +574,7 @@ def confusion_picture(
     *,
     width_mm: float | None = ...,
     dpi: int | None = ...,
+    number: int = ...,
     overwrite: bool = ...,
 ) -> Path: ...
 def reliability_picture(
@@ -582,6 +583,7 @@ def reliability_picture(
     *,
     width_mm: float | None = ...,
     dpi: int | None = ...,
+    number: int = ...,
     overwrite: bool = ...,
 ) -> Path: ...
 def roc_picture(
@@ -590,6 +592,7 @@ def roc_picture(
     *,
     width_mm: float | None = ...,
     dpi: int | None = ...,
+    number: int = ...,
     positive: str | Sequence[str] = ...,
     overwrite: bool = ...,
 ) -> Path: ...

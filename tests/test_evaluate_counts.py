@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import sklearn.metrics as skm
 from conftest import embeddings
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 from sklearn.metrics import confusion_matrix, top_k_accuracy_score
 
 import afltool
@@ -15,6 +20,8 @@ from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.math.metrics import counting
+from afltool.math.metrics import from_counts as fc
+from afltool.math.metrics.figures import Scored, ece
 from afltool.values.bins import ONE, SCORES, parse_bins
 from afltool.values.statistics import Statistics
 
@@ -259,3 +266,150 @@ def test_the_command_refuses_figures_beside_counts(road, tmp_path, cli):
         assert f"{more[0]} is not used with --counts" in done.output or more[0] in done.output
     assert cli("evaluate", road.head, road.test, "--counts").exit_code == 2
     assert not (tmp_path / "o").exists()
+
+
+# ------------------------------------------------------------ what the total says
+
+
+def references(S, y):
+    """Each figure of pooled rows by scikit-learn, or by the formula of docs/format.md."""
+    C, predicted, Y = S.shape[1], S.argmax(axis=1), np.eye(S.shape[1])[y]
+    P = S.clip(0, 1)
+    known = [c for c in range(C) if (y == c).any()]
+    rows = Scored.of(P, y, P)
+    mean = {"average": "macro", "zero_division": np.nan}
+    return {
+        "accuracy": skm.accuracy_score(y, predicted),
+        "balanced-accuracy": skm.balanced_accuracy_score(y, predicted),
+        "macro-precision": skm.precision_score(y, predicted, **mean),
+        "f1": skm.f1_score(y, predicted, **mean),
+        "kappa": skm.cohen_kappa_score(y, predicted),
+        "mcc": skm.matthews_corrcoef(y, predicted),
+        "auc": np.mean([skm.roc_auc_score(y == c, S[:, c]) for c in known]),
+        "average-precision": np.mean([skm.average_precision_score(y == c, S[:, c]) for c in known]),
+        "ece": ece(rows, np.ones(len(y))),
+        "brier": ((P - Y) ** 2).sum(axis=1).mean() / (2 if C == 2 else 1),
+    }
+
+
+def check_figures(found, S, y):
+    """Exact figures are scikit-learn's to the last bits, others within the bound that is said."""
+    for name, wanted in references(S, y).items():
+        figure = found["metrics"][name]
+        if figure["is"] == "exact":
+            assert figure["value"] == pytest.approx(wanted, rel=1e-14, abs=1e-15), name
+        else:
+            assert figure["least"] - 1e-9 <= wanted <= figure["most"] + 1e-9, name
+            assert figure["error"] == pytest.approx((figure["most"] - figure["least"]) / 2)
+
+
+def test_figures_of_a_total_are_those_of_the_pooled_rows(road, at):
+    found = afltool.info(at / "sum.h5")["evaluations"]
+    for head, one in zip((road.head, at / "other.h5"), found, strict=True):
+        check_figures(one, *pooled(road, head))
+        plain = afltool.evaluate(head, road.test)
+        same = ("top1", "top5", "n", "per_class", "confusion")
+        assert {k: one[k] for k in same} == {k: plain[k] for k in same}
+    against = afltool.evaluate(road.head, road.test, against=at / "other.h5")["against"]
+    (told,) = found[0]["others"]
+    assert {k: told[k] for k in against if k != "path"} == {
+        k: v for k, v in against.items() if k != "path"
+    }
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_figures_lie_within_their_bounds_for_any_scores(data):
+    """Also with many equal scores, scores beyond the bins, and classes without rows."""
+    classes, n = data.draw(st.integers(2, 5)), data.draw(st.integers(1, 60))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    y = rng.integers(0, data.draw(st.integers(1, classes)), n)
+    S = rng.normal(size=(n, classes)) * data.draw(st.sampled_from([0.01, 0.2, 2.0]))
+    S[np.arange(n), y] += data.draw(st.sampled_from([0.0, 0.1, 1.0]))
+    S = np.rint(S * 2.0 ** data.draw(st.sampled_from([1, 3, 7, 20]))) / 2.0**20
+    bins = parse_bins(data.draw(st.sampled_from(["0:1:15", "0:1:240", "-0.5:1.5:240"])))
+    into = {k: np.zeros(s, int) for k, s in counting.shapes(classes, bins).items()}
+    counting.count(into, S, None, y, bins)
+    edges, mine = np.array(bins.edges), S.argmax(axis=1)
+    for c in range(classes):
+        area, precision = fc.areas(into["scores"])[c], fc.average_precisions(into["scores"])[c]
+        if 0 < (y == c).sum() < n:
+            wanted = skm.roc_auc_score(y == c, S[:, c])
+            assert area.least - 1e-12 <= wanted <= area.most + 1e-12
+        if (y == c).any():
+            wanted = skm.average_precision_score(y == c, S[:, c])
+            assert precision.least - 1e-12 <= wanted <= precision.most + 1e-12
+    P, Y = S.clip(0, 1), np.eye(classes)[y]
+    brier = ((P - Y) ** 2).sum() / n / (2 if classes == 2 else 1)
+    found = fc.brier(into["scores"], edges)
+    assert found.least - 1e-9 <= brier <= found.most + 1e-9
+    found = fc.ece(into["confidence"], edges)
+    wanted = ece(Scored.of(P, y, P), np.ones(n))
+    if np.array_equal(mine, P.argmax(axis=1)):
+        assert found.least - 1e-9 <= wanted <= found.most + 1e-9
+    for share in (0.1, 0.5, 1.0):
+        found = fc.quantile(into["confidence"].sum(axis=0), edges, share)
+        wanted = np.quantile(S.max(axis=1), share, method="inverted_cdf")
+        assert found.least - 1e-9 <= wanted <= found.most + 1e-9
+
+
+def test_intervals_are_wilsons():
+    for hits, n in ((0, 5), (3, 7), (95, 100), (10**6, 10**6)):
+        wanted = binomtest(hits, n).proportion_ci(method="wilson")
+        assert fc.wilson(hits, n) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+
+
+def test_groups_of_a_total_with_few_rows_are_not_shown(road, sexes, tmp_path):
+    """Where no site could be asked, as under masks, the reader holds back."""
+    part = afltool.counts(road.head, road.test, tmp_path / "o", by=f"{sexes}:ward", min_group=4)
+    s = load_statistics(part)
+    options = {**s.context.head["options"], "min_group": 5}
+    context = replace(s.context, head={**s.context.head, "options": options})
+    few = replace(s, context=context)
+    save_statistics(tmp_path / "few.h5", few, {"stage": "x", "options": {}, "inputs": {}})
+    (found,) = afltool.info(tmp_path / "few.h5")["evaluations"]
+    assert found["by"]["x"] == {"n": None, "accuracy": None, "balanced-accuracy": None, "f1": None}
+    assert found["by"]["y"]["n"] == 196
+
+
+def test_pictures_and_tables_read_a_total(road, at, tmp_path, cli):
+    for number, noun in enumerate(("confusion", "reliability")):
+        words = ["plot", noun, at / "sum.h5", "--number", number, "-o"]
+        assert cli(*words, tmp_path / f"{noun}{number}.svg").exit_code == 0
+    assert cli("plot", "roc", at / "sum.h5", "--number", 2, "-o", tmp_path / "n.png").exit_code == 2
+    shown = cli("table", at / "sum.h5").stdout
+    accuracy = afltool.evaluate(road.head, road.test)["top1"]
+    assert "| accuracy" in shown
+    assert f"{accuracy:.4f} (" in shown
+    records = json.loads(cli("table", at / "sum.h5", "--format", "json").stdout)
+    assert {one["is"] for one in records} == {"exact", "bound"}
+    assert len({one["digest"] for one in records}) == 2
+    assert any(one["of"] == "class 3" and one["figure"] == "sensitivity" for one in records)
+    assert cli("table", at / "sum.h5", "--format", "csv").stdout.startswith("head,digest,of,figure")
+    assert r"\begin{tabular}{lrr}" in cli("table", at / "sum.h5", "--format", "latex").stdout
+    done = cli("table", at / "sum.h5", "--value", "top1")
+    assert done.exit_code == 2
+    assert "--value is for the table of a study" in done.output
+
+
+@pytest.mark.slow
+def test_figures_of_digits_are_scikit_learns(tmp_path):
+    """Every figure of 899 images that the head has not seen, dealt to 20 sites."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    for name, rows in (("train", slice(0, None, 2)), ("test", slice(1, None, 2))):
+        np.savez(tmp_path / f"{name}.npz", x=x[rows] / 16, y=y[rows])
+        afltool.import_embeddings(tmp_path / f"{name}.npz", tmp_path / f"{name}.h5")
+    train, test = tmp_path / "train.h5", tmp_path / "test.h5"
+    total = afltool.local_stats(train, "linear", tmp_path / "t.h5", client="a", sum=True)
+    head = afltool.solve(total, tmp_path / "head.h5", ridge=1.0)
+    parts = afltool.partition(test, tmp_path / "p.h5", alpha=0.1, clients=20)
+    stats = afltool.counts(head, test, tmp_path / "stats", partition=parts)
+    afltool.aggregate([stats], tmp_path / "sum.h5")
+    with open_features(test) as rows:
+        S, labels = load_head(head).head.scores(rows.rows(0, len(rows))), rows.labels
+    (found,) = afltool.info(tmp_path / "sum.h5")["evaluations"]
+    check_figures(found, S, labels)
+    assert found["metrics"]["auc"]["error"] < 0.001
+    assert found["metrics"]["ece"]["error"] < 0.005

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InputError
-from ..options.plot import RocOptions, SizeOptions
+from ..options.plot import RocOptions, SizeOptions, TotalOptions
 from ..options.used_with import ABSENT, OnlyWith
 from ._options import add
 from ._parts import Group, ask
@@ -20,15 +20,15 @@ Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf
 PICTURES: dict[str, tuple[str, str, type[SizeOptions]]] = {
     "confusion": (
         "Draw the confusion matrix of an evaluation.",
-        "what evaluate wrote with -o (JSON)", SizeOptions,
+        "what evaluate wrote with -o (JSON), or a total of counts", TotalOptions,
     ),
     "reliability": (
         "Draw the accuracy of a head by its confidence, and the number of rows by confidence.",
-        "what evaluate --metrics ece wrote with -o (JSON)", SizeOptions,
+        "what evaluate --metrics ece wrote with -o (JSON), or a total of counts", TotalOptions,
     ),
     "roc": (
         "Draw ROC curves: of the positive class that evaluate names, else each against the rest.",
-        "what evaluate --metrics auc wrote with -o (JSON)", RocOptions,
+        "what evaluate --metrics auc wrote with -o (JSON), or a total of counts", RocOptions,
     ),
     "ridge-path": (
         "Draw the error estimates along a ridge path, and the ridge that was chosen.",

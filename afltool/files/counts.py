@@ -11,7 +11,8 @@ import numpy as np
 
 from ..errors import CorruptFileError, UsageError
 from ..heads import make_options
-from ..heads.evaluation.head import COUNTS, GROUPS, PAIRS, of_head, shapes_of
+from ..heads.array_names import COUNTS
+from ..heads.evaluation.head import GROUPS, PAIRS, of_head, shapes_of
 from ..heads.evaluation.options import EvaluationOptions
 from ..math.metrics import counting
 from ..values.arrays import F64, I64

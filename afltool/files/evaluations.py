@@ -53,6 +53,22 @@ def figure_label(name: str, one: Any) -> str:
     return f"{name} (positive class not named)" if name in OF_ONE_CLASS else name
 
 
+def figure_text(one: Any) -> str:
+    """A figure of counts with its 95 % interval, or with the bound on its error.
+
+    >>> figure_text({"value": 0.9, "low": 0.8, "high": 0.95, "is": "exact"})
+    '0.9000 (0.8000 to 0.9500)'
+    >>> figure_text({"value": 0.9, "error": 0.002, "is": "bound"})
+    '0.9000 ± 0.0020 at most'
+    """
+    if not isinstance(one, dict) or one.get("value") is None:
+        return "–"
+    text = f"{one['value']:.4f}"
+    if one["is"] == "bound":
+        return f"{text} ± {one['error']:.4f} at most"
+    return f"{text} ({one['low']:.4f} to {one['high']:.4f})" if one.get("low") is not None else text
+
+
 def check_lengths(path: str | Path, name: str, lists: Iterable[Sized]) -> None:
     """Refuse with `CorruptFileError` an entry whose lists have different lengths."""
     if len(set(map(len, lists))) > 1:

@@ -16,7 +16,7 @@ LEAST = 10  # rows of a group, unless said otherwise
 class RoundOptions(Options):
     """What every site of a round of evaluation has alike, beside the heads."""
 
-    _bins = "bins of the scores, LO:HI:COUNT; a unit has a multiple of 15 of them"
+    _bins = "bins of the scores, LO:HI:COUNT, LO ≤ 0, HI ≥ 1; a unit has a multiple of 15 of them"
     bins: Bins | None = option(
         None, _bins, unset="0:1:240 for probabilities, else -0.5:1.5:240", parse=parse_bins
     )

@@ -33,7 +33,14 @@ AS_NEEDED = SizeOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
-class RocOptions(SizeOptions):
+class TotalOptions(SizeOptions):
+    """Options of pictures of an evaluation, which may be a total of counts of several heads."""
+
+    number: int = option(0, "of a total of counts: which head, from 0 on", at_least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RocOptions(TotalOptions):
     """Options of `plot roc`."""
 
     _positive = "class whose curve against the rest is drawn; may be repeated"

@@ -16,6 +16,7 @@ from ..cli._types import Json, Overwrite, print_json
 from ..cli.batch import check_submit, show_scripts, submitted
 from ..cli.look import Picture
 from ..errors import UsageError
+from ..options import flag
 from ..options.csv_files import CsvOptions, check_formulas
 from ..options.files import Files
 from ..options.used_with import ABSENT, GIVEN, OnlyWith
@@ -164,10 +165,13 @@ def _jobs(
 
 
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a study")]
+Counted = Annotated[
+    Path, typer.Argument(metavar="STUDY", help="the folder of a study, or a total of counts")
+]
 
 
 def table(
-    folder: Folder,
+    folder: Counted,
     options: TableOptions,
     csv: CsvOptions,
     form: Annotated[str, typer.Option("--format", help="md, csv, latex or json")] = "md",
@@ -176,7 +180,10 @@ def table(
     ] = None,
     overwrite: Annotated[Overwrite, OnlyWith({"out": GIVEN})] = False,
 ) -> None:
-    """Print the table of a study: rows and columns by options, a statistic over seeds."""
+    """Print the table of a study: rows and columns by options, a statistic over seeds.
+
+    Of a total of counts (evaluate --counts) the figures of each head, with intervals and bounds.
+    """
     from ..files.atomic import write_text
     from .crosstab import FORMATS, as_csv
     from .tables import table as make
@@ -184,12 +191,23 @@ def table(
     if form not in FORMATS:
         raise UsageError(f"--format is {', '.join(FORMATS)}; found {form!r}")
     check_formulas(csv.formulas, form == "csv")
-    made = make(folder, options)
-    text = as_csv(made, csv.formulas) if form == "csv" else FORMATS[form](made)
+    if folder.is_file():
+        from .counted import table_of_counts
+
+        _refuse_options(options, f"{folder} is a total of counts")
+        text = table_of_counts(folder, form, csv.formulas)
+    else:
+        made = make(folder, options)
+        text = as_csv(made, csv.formulas) if form == "csv" else FORMATS[form](made)
     if out is None:
         say_lines(text)
     else:
         say(write_text(text, out, overwrite))
+
+
+def _refuse_options(options: TableOptions, why: str) -> None:
+    if given := options.chosen():
+        raise UsageError(f"{flag(min(given))} is for the table of a study; {why}: leave it out")
 
 
 def report(

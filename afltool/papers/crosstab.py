@@ -215,17 +215,27 @@ def statistic(entry: Entry, stat: str) -> tuple[float, float | None]:
 
 def as_markdown(table: Crosstab) -> str:
     """Pipes, padded so that the source reads as a table, too; notes below."""
-    grid = [[table.corner, *(table.column_names[c] for c in table.columns)]]
-    grid += [[table.row_names[r], *(table.text(r, c) for c in table.columns)] for r in table.rows]
-    grid = [[in_markdown(cell) for cell in line] for line in grid]
-    wide = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
-    lines = [_line(line, wide) for line in grid]
-    rule = _line(["-" * wide[0], *("-" * (width - 1) + ":" for width in wide[1:])], wide)
     notes = [f"\n{in_markdown(note)}" for note in table.notes]
     title = (
         [f"**{in_markdown(table.title)}** ({STATISTICS[table.stat]})", ""] if table.title else []
     )
-    return "\n".join([*title, lines[0], rule, *lines[1:], *notes]) + "\n"
+    return "\n".join([*title, *markdown_lines(_grid(table)), *notes]) + "\n"
+
+
+def _grid(table: Crosstab) -> list[list[str]]:
+    """The texts of a table, names of columns first."""
+    grid = [[table.corner, *(table.column_names[c] for c in table.columns)]]
+    grid += [[table.row_names[r], *(table.text(r, c) for c in table.columns)] for r in table.rows]
+    return grid
+
+
+def markdown_lines(texts: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table with pipes; the first one has the names of the columns."""
+    grid = [[in_markdown(cell) for cell in line] for line in texts]
+    wide = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
+    lines = [_line(line, wide) for line in grid]
+    rule = _line(["-" * wide[0], *("-" * (width - 1) + ":" for width in wide[1:])], wide)
+    return [lines[0], rule, *lines[1:]]
 
 
 def _line(cells: Sequence[str], wide: Sequence[int]) -> str:
@@ -236,15 +246,16 @@ def _line(cells: Sequence[str], wide: Sequence[int]) -> str:
 
 def as_latex(table: Crosstab) -> str:
     r"""A tabular that needs no package; notes are comments."""
-    side = "l" + "r" * len(table.columns)
-    lines = [rf"\begin{{tabular}}{{{side}}}", r"\hline"]
-    head = [table.corner, *(table.column_names[c] for c in table.columns)]
-    lines += [" & ".join(map(_tex, head)) + r" \\", r"\hline"]
-    for row in table.rows:
-        cells = [table.text(row, c) for c in table.columns]
-        lines.append(" & ".join(_tex(one) for one in [table.row_names[row], *cells]) + r" \\")
-    lines += [r"\hline", r"\end{tabular}", *(f"% {shown(note)}" for note in table.notes)]
-    return "\n".join(lines) + "\n"
+    notes = [f"% {shown(note)}" for note in table.notes]
+    return "\n".join([*latex_lines(_grid(table)), *notes]) + "\n"
+
+
+def latex_lines(texts: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a tabular; the first text of each line is a name."""
+    side = "l" + "r" * (len(texts[0]) - 1)
+    head, *rows = (" & ".join(map(_tex, line)) + r" \\" for line in texts)
+    begin, end = rf"\begin{{tabular}}{{{side}}}", r"\end{tabular}"
+    return [begin, r"\hline", head, r"\hline", *rows, r"\hline", end]
 
 
 _TEX = {c: f"\\{c}" for c in "&%$#_{}"}
@@ -259,9 +270,14 @@ def _tex(text: str) -> str:
 
 def as_csv(table: Crosstab, formulas: str = KEEP) -> str:
     """One line per entry: row, column, figure, unit, middle, deviation, how many seeds."""
+    return csv_of_records(as_records(table), [f.name for f in fields(Line)], formulas)
+
+
+def csv_of_records(records: Sequence[Any], columns: Sequence[str], formulas: str) -> str:
+    """A line for each record, its numbers with `_EXACT` digits."""
     import pandas as pd
 
-    frame = pd.DataFrame(as_records(table), columns=[f.name for f in fields(Line)])
+    frame = pd.DataFrame(records, columns=columns)
     return csv_of_frame(frame, formulas, index=False, float_format=f"%.{_EXACT}g")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..files.evaluations import figure_text
 from .tables import facts_table, print_facts
 from .terminal import on_stdout, print_words
 
@@ -65,8 +66,19 @@ def _statistics(facts: Facts) -> dict[str, str]:
         "head": f"{context['head']['name']}, phase {facts['phase']}",
         "backbone": _space(context["space"]),
         **({"γ": f"{', '.join(gammas[:FEW])} in the sums of some clients"} if gammas else {}),
+        **_counted(facts.get("evaluations", ())),
         **{name: facts[name] for name in ("privacy", "reveals") if name in facts},
     }
+
+
+def _counted(evaluations: Sequence[Facts]) -> dict[str, str]:
+    """The main figures of each head of a total of counts."""
+    found = {}
+    for number, one in enumerate(evaluations):
+        named = {name: one["metrics"][name] for name in ("accuracy", "auc", "ece")}
+        told = ", ".join(f"{name} {figure_text(value)}" for name, value in named.items())
+        found[f"head {number}"] = f"{one['head']['name']} {one['head']['digest'][:12]}: {told}"
+    return found
 
 
 def _masked(facts: Facts) -> dict[str, str]:

@@ -19,6 +19,7 @@ from ..files.partitions import load_partition
 from ..files.statistics import clients_of, context_of, load_statistics
 from ..files.verify import verify
 from ..heads import make_options
+from ..heads.array_names import COUNTS
 from ..partitions.summaries import summary
 from ..values.phases import Phase
 from ..values.statistics import Context, Statistics
@@ -130,10 +131,19 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     }
     found |= _of_head(context, path, found["stored_bytes"], len(clients))
     found |= worth_of_noise(path, context, len(clients), arrays)
+    if header["phase"] == COUNTS and found["rows"] > 0 and not context.noise:
+        found["evaluations"] = _evaluations(path)
     if not context.noise and len(clients) == 1:
         dim = context.space["dim"] if "gram" in arrays else None
         found["reveals"] = what_it_reveals(found["rows"], counts, dim)
     return found
+
+
+def _evaluations(path: Path) -> list[dict[str, Any]]:
+    from ..files.counts import read_counts
+    from ._counted import evaluations
+
+    return evaluations(read_counts(path))
 
 
 def _of_head(context: Context, path: Path, stored: int, clients: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
+from ..files.counts import read_counts
 from ..files.evaluations import (
     BINS,
     CONFUSION,
@@ -23,7 +24,7 @@ from ..files.folders import SUMMARY
 from ..files.headers import mismatch
 from ..files.heads import load_head
 from ..files.partitions import load_partition
-from ..options.plot import RocOptions, SizeOptions
+from ..options.plot import RocOptions, SizeOptions, TotalOptions
 from ..partitions.rows import Partition
 from ..partitions.summaries import summary
 from ..show.compared import Run, plot_compared
@@ -34,6 +35,7 @@ from ..show.partitions_picture import Panel, plot_partitions
 from ..show.picture import check_picture
 from ..show.plots import plot_confusion, plot_ridge_path
 from ..show.rounds import plot_rounds
+from ._counted import evaluation
 
 MOST_BYTES = 256 << 20  # of what evaluate writes: a confusion matrix of 4,000 classes
 
@@ -73,22 +75,22 @@ def _panel(p: Partition, told: Collection[str]) -> Panel:
 
 
 def confusion_picture(
-    path: Path, out: Path, options: SizeOptions = SizeOptions(), *, overwrite: bool = False
+    path: Path, out: Path, options: TotalOptions = TotalOptions(), *, overwrite: bool = False
 ) -> Path:
     """The confusion matrix of an evaluation's JSON file."""
     check_picture(out, options)
-    found = _metrics(path)
+    found = _metrics(path, options.number)
     title = f"{found['head']['name']} head"
     confusion = np.array(found["confusion"], dtype=np.int64)
     return plot_confusion(confusion, list(found["per_class"]), out, title, overwrite, options)
 
 
 def reliability_picture(
-    path: Path, out: Path, options: SizeOptions = SizeOptions(), *, overwrite: bool = False
+    path: Path, out: Path, options: TotalOptions = TotalOptions(), *, overwrite: bool = False
 ) -> Path:
     """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
     check_picture(out, options)
-    found = _metrics(path)
+    found = _metrics(path, options.number)
     bins = _entry(found, path, "reliability", "ece", BINS)
     check_lengths(path, "reliability", [bins[name] for name in BINS])
     ece = found["metrics"]["ece"]["value"]
@@ -106,7 +108,7 @@ def roc_picture(
     classes without one the second, else every class.
     """
     check_picture(out, options)
-    found = _metrics(path)
+    found = _metrics(path, options.number)
     curves = _entry(found, path, "roc", "auc", dict)
     for one in curves.values():
         check_evaluation(path, one, {**CURVE, "auc": SHARE})
@@ -148,7 +150,12 @@ def _entry(
     return dict(found[name])
 
 
-def _metrics(path: Path) -> dict[str, Any]:
+def _metrics(path: Path, number: int) -> dict[str, Any]:
+    """What `evaluate` wrote, or the evaluation of a head from a total of counts."""
+    if path.suffix == ".h5":
+        return evaluation(read_counts(path), number)
+    if number:
+        raise UsageError(f"--number is for a total of counts; {path} is of one head: leave it out")
     found = _json(path, f"write it with afltool evaluate … -o {path}")
     check_evaluation(path, found, CONFUSION)
     check_lengths(path, "confusion", [found["per_class"], *found["confusion"], found["confusion"]])

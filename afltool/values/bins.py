@@ -47,11 +47,11 @@ def parse_bins(text: str) -> Bins:
         low, high, count = Fraction(found[1]), Fraction(found[2]), int(found[3])
         per = count / (high - low) if high > low else Fraction(1, 2)
         whole = per.denominator == 1 and (low * per).denominator == 1
-        if whole and per % PARTS == 0 and 0 < count <= MOST:
+        if whole and per % PARTS == 0 and low <= 0 and high >= 1 and 0 < count <= MOST:
             return Bins(text, int(low * per), int(per), count)
     raise UsageError(
-        f"bins are LO:HI:COUNT with a multiple of {PARTS} bins in a unit and LO an edge, such as "
-        f"0:1:240 or -0.5:1.5:240; found {text!r}"
+        f"bins are LO:HI:COUNT, LO ≤ 0 and HI ≥ 1 both edges, a multiple of {PARTS} bins in a "
+        f"unit, such as 0:1:240 or -0.5:1.5:240; found {text!r}"
     )
 
 

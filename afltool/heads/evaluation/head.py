@@ -27,12 +27,12 @@ from ...values.clients import Client, ClientId
 from ...values.phases import Phase
 from ...values.statistics import Statistics
 from .. import make_head
+from ..array_names import COUNTS
 from ..base import NO_CLIENTS, Block, Gathered, Head, Shape, Source
 from ..checks import probabilities
 from ..rounds import Found
 from .options import EvaluationOptions, written
 
-COUNTS = Phase("counts")
 GROUPS, PAIRS = "groups", "pairs"
 NOT_SOLVED = (
     "a round of evaluation is not solved: read its total with afltool info, table, plot or report"

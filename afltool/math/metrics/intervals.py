@@ -53,10 +53,14 @@ def mcnemar(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, An
     is right. If both heads are equally good, the number of these rows where the first one is right
     follows Binomial(rows, ½); the p-value is two-sided. McNemar, Psychometrika 12, 1947.
     """
+    only_first = int(np.count_nonzero(first & ~second))
+    return mcnemar_of(only_first, int(np.count_nonzero(second & ~first)))
+
+
+def mcnemar_of(only_first: int, only_second: int) -> dict[str, Any]:
+    """`mcnemar` of the numbers of rows that only one head predicts right."""
     from scipy.stats import binomtest
 
-    only_first = int(np.count_nonzero(first & ~second))
-    only_second = int(np.count_nonzero(second & ~first))
     differ = only_first + only_second
     p = binomtest(only_first, differ).pvalue if differ else 1.0
     return {"only_this": only_first, "only_other": only_second, "p_value": float(p)}

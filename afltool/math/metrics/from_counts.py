@@ -1,0 +1,182 @@
+"""Figures from counts of scored rows: exact ones, and bounds where only bins of scores are known.
+
+A figure of bins lies between the values that it takes for the most favourable and the least
+favourable scores within them, whatever the scores are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...values.arrays import F64, I64, Array
+from ...values.bins import PARTS
+from .figures import _mean, _shares, f1_scores, sensitivities, specificities
+
+Z = 1.959963984540054  # of a 95 % interval
+
+
+@dataclass(frozen=True)
+class Range:
+    """A figure that lies between ``least`` and ``most``; NaN where the rows do not determine it."""
+
+    least: float
+    most: float
+
+    @property
+    def value(self) -> float:
+        """The middle: no more than `error` away from the figure."""
+        return (self.least + self.most) / 2
+
+    @property
+    def error(self) -> float:
+        return (self.most - self.least) / 2
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share (JASA 22, 1927); (NaN, NaN) without rows.
+
+    >>> [round(end, 4) for end in wilson(9, 10)]
+    [0.5958, 0.9821]
+    """
+    if n <= 0:
+        return float("nan"), float("nan")
+    share, z2 = hits / n, Z * Z / n
+    middle = (share + z2 / 2) / (1 + z2)
+    half = Z / (1 + z2) * float(np.sqrt(share * (1 - share) / n + z2 / (4 * n)))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+# ---------------------------------------------------------------- from the confusion matrix
+
+
+def precisions(confusion: Array) -> F64:
+    """TP / (TP + FP) of each class, (C,)."""
+    return _shares(np.diag(confusion), confusion.sum(axis=0))
+
+
+def kappa(confusion: I64) -> float:
+    """Cohen's kappa, (p_o − p_e) / (1 − p_e)."""
+    n, right, chance = _sums(confusion)
+    return float((n * right - chance) / (n * n - chance)) if n * n != chance else float("nan")
+
+
+def matthews(confusion: I64) -> float:
+    """Matthews' correlation coefficient of C classes (Gorodkin 2004); 0 where it is 0/0."""
+    n, right, chance = _sums(confusion)
+    true, said = (sum(int(x) ** 2 for x in confusion.sum(axis=axis)) for axis in (1, 0))
+    under = (n * n - true) * (n * n - said)
+    return float((n * right - chance) / under**0.5) if under > 0 else 0.0
+
+
+def _sums(confusion: I64) -> tuple[int, int, int]:
+    """Rows, right ones, and Σ_c (rows of c) (predictions of c), as whole numbers of any size."""
+    of, said = confusion.sum(axis=1).tolist(), confusion.sum(axis=0).tolist()
+    return sum(of), int(confusion.trace()), sum(a * b for a, b in zip(of, said, strict=True))
+
+
+def exact(confusion: I64) -> dict[str, float]:
+    """Figures that the confusion matrix determines, by name; those of classes are means."""
+    real = confusion.astype(np.float64)
+    return {
+        "accuracy": float(confusion.trace() / confusion.sum()),
+        "balanced-accuracy": _mean(sensitivities(real)),
+        "macro-precision": _mean(precisions(real)),
+        "macro-specificity": _mean(specificities(real)),
+        "f1": _mean(f1_scores(real)),
+        "kappa": kappa(confusion),
+        "mcc": matthews(confusion),
+    }
+
+
+# ---------------------------------------------------------------- from bins of scores
+
+
+def areas(scores: I64) -> list[Range]:
+    """AUC of each class against the rest: pairs of rows within a bin may be in either order."""
+    found = []
+    for others, own in scores:
+        pairs = int(own.sum()) * int(others.sum())
+        below = np.cumsum(others) - others
+        sure, open_ = float((own * below).sum()), float((own * others).sum())
+        found.append(Range(sure / pairs, (sure + open_) / pairs) if pairs else _NONE)
+    return found
+
+
+def average_precisions(scores: I64) -> list[Range]:
+    """Average precision of each class.
+
+    From the highest bin on: with t rows of the class and f others above a bin with p and m, the
+    precision at its j-th row of the class is at least (t + j) / (t + j + f + m), and at most
+    (t + p) / (t + p + f). Σ_j 1 / (a + j) ≤ log((a + p) / a).
+    """
+    found = []
+    for others, own in scores[:, :, ::-1].astype(np.float64):
+        t, f, used = np.cumsum(own) - own, np.cumsum(others) - others, own > 0
+        t, f, p, m = (a[used] for a in (t, f, own, others))
+        total, worst = own.sum(), np.maximum(f + m, 0.5)
+        low = p - np.where(f + m > 0, worst * np.log1p(p / (t + worst)), 0.0)
+        high = p * (t + p) / (t + p + f)
+        found.append(Range(low.sum() / total, high.sum() / total) if total else _NONE)
+    return found
+
+
+def reliability(confidence: I64, edges: F64) -> dict[str, Array]:
+    """By `PARTS` equal bins of confidence in (0, 1]: weight, right rows, and least and most sum of
+    confidences, which are clipped to 0 … 1."""
+    inside = np.clip(edges, 0, 1)
+    at = np.clip(np.ceil(np.round(inside[1:] * PARTS, 9)) - 1, 0, PARTS - 1).astype(int)
+    low, high, rows = inside[:-1], inside[1:], confidence.sum(axis=0)
+    of = {"weight": rows, "right": confidence[1], "least": rows * low, "most": rows * high}
+    return {name: np.bincount(at, values, PARTS) for name, values in of.items()}
+
+
+def ece(confidence: I64, edges: F64) -> Range:
+    """Expected calibration error: Σ |right rows − sum of confidences| over bins / rows."""
+    bins, n = reliability(confidence, edges), float(confidence.sum())
+    low, high = bins["least"] - bins["right"], bins["most"] - bins["right"]
+    nearest = np.maximum(0, np.maximum(low, -high)).sum()
+    farthest = np.maximum(np.abs(low), np.abs(high)).sum()
+    return Range(nearest / n, farthest / n) if n else _NONE
+
+
+def brier(scores: I64, edges: F64) -> Range:
+    """Mean over rows of Σ_c (p_c − y_c)², of two classes half of it; p is clipped to 0 … 1."""
+    inside = np.clip(edges, 0, 1)
+    low, high, n = inside[:-1], inside[1:], float(scores[0].sum())
+    own, others = scores[:, 1].sum(axis=0), scores[:, 0].sum(axis=0)
+    least = (own * (1 - high) ** 2 + others * low**2).sum()
+    most = (own * (1 - low) ** 2 + others * high**2).sum()
+    n *= 2 if len(scores) == 2 else 1
+    return Range(float(least / n), float(most / n)) if n else _NONE
+
+
+def quantile(rows: I64, edges: F64, share: float) -> Range:
+    """The bin with the smallest score that at least this share of the rows does not exceed."""
+    if not rows.sum():
+        return _NONE
+    at = int(np.searchsorted(np.cumsum(rows), share * rows.sum()))
+    ends = np.r_[-np.inf, edges[1:-1], np.inf]
+    return Range(float(ends[at]), float(ends[at + 1]))
+
+
+def roc(others: I64, own: I64) -> dict[str, list[float]]:
+    """The ROC curve of a class against the rest, a point at each edge between two bins."""
+    if not own.sum() or not others.sum():
+        return {"false_positive": [], "true_positive": []}
+    false, true = (np.r_[0.0, np.cumsum(a[::-1]) / a.sum()] for a in (others, own))
+    turns = np.r_[True, (np.diff(false) != 0) | (np.diff(true) != 0)]
+    return {"false_positive": false[turns].tolist(), "true_positive": true[turns].tolist()}
+
+
+def mean(ranges: list[Range]) -> Range:
+    """The mean of those that are determined."""
+    known = [one for one in ranges if one.least == one.least]
+    if not known:
+        return _NONE
+    n = len(known)
+    return Range(sum(one.least for one in known) / n, sum(one.most for one in known) / n)
+
+
+_NONE = Range(float("nan"), float("nan"))
