@@ -277,7 +277,7 @@ def csv_of_records(records: Sequence[Any], columns: Sequence[str], formulas: str
     """A line for each record, its numbers with `_EXACT` digits."""
     import pandas as pd
 
-    frame = pd.DataFrame(records, columns=columns)
+    frame = pd.DataFrame(records, columns=list(columns))
     return csv_of_frame(frame, formulas, index=False, float_format=f"%.{_EXACT}g")
 
 
