@@ -152,13 +152,13 @@ def test_what_protects_nobody_is_no_session(trial, begin):
 SHORT = [
     ("masked", {}), ("all", {"threshold": "all"}), ("signed", {"protection": "signed"}),
     ("plain", {"protection": "plain"}),
-    ("safle", {"head": "safle", "experts": 4, "group_size": 2, "buckets": 4}),
 ]  # fmt: skip
 LONG = [
     (f"{name}-{how}", {**head, **more})
     for name, head in (
         ("deepafl", {"head": "deepafl", "layers": 5, "width": 6, "compute": "fixed"}),
         ("softmax", {"head": "softmax", "rounds": 20}),
+        ("safle", {"head": "safle", "experts": 4, "group_size": 2, "buckets": 4}),
     )
     for how, more in (("masked", {}), ("all", {"threshold": "all"}),
                       ("signed", {"protection": "signed"}))
@@ -192,6 +192,7 @@ def test_noise_is_shared_in_a_session_too(trial, begin):
     assert trial.check(at, 1, "site-2") == at.total(1)
 
 
+@pytest.mark.slow
 def test_a_member_that_missed_a_round_comes_back(tmp_path):
     trial = Trial(tmp_path, 4)
     at = trial.begin("s", head="softmax", rounds=2)

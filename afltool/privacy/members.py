@@ -177,6 +177,8 @@ def check_masked(paths: Sequence[Path], o: SummingOptions, told: Path) -> str:
     inside = {name: sealed[name] for name in said.body["members"]}
     request = Request.new(offers, _given_seals(inside))
     me = None if o.key is None else identity.load(o.key, passphrase(o.passphrase_file))
+    if me is not None and me.member in roster.members and me.name not in inside:
+        log.warning(f"aggregate: {me.name!r} is not in this sum: the server has counted it as gone")
     opened = {} if roster.all else said.opened(request, me)
     digest = _unmasked(request, inside, opened).digest()
     said.check(digest, request.survivors, request)

@@ -119,12 +119,12 @@ class Told:
         """The secrets that the sum was opened with, each compared with its member's offer."""
         if me is None:
             raise UsageError("--check of a sum under masks needs --key, the key of a member")
-        body, server = self.body, self.body["server"]
-        key = _key(body, me.name, agree(me.agreeing, body["key"] or "00" * SECRET, server))
+        body = self.body
         try:
+            key = _key(body, me.name, agree(me.agreeing, body["key"] or "", body["server"]))
             sealed = bytes.fromhex(body["sealed"].get(me.name, ""))
             text = ChaCha20Poly1305(key).decrypt(NONCE, sealed, None)
-        except (InvalidTag, ValueError):
+        except (InvalidTag, ValueError, CorruptFileError):
             raise CorruptFileError(f"{self.path} holds nothing for {me.name!r}") from None
         parts = (text[i : i + SECRET] for i in range(0, len(text), SECRET))
         pairs = zip(request.offers.by_member, parts, strict=False)

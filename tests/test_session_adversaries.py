@@ -1,0 +1,435 @@
+"""Who attacks a session, and what that reaches: a test for each statement of docs/privacy.md."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from rounds_under_masks import digest
+from scipy.stats import kstest
+from trials import Trial
+
+import afltool
+from afltool.errors import AflError, CorruptFileError, InputError, MismatchError
+from afltool.files.masked import load_masked
+from afltool.files.statistics import load_statistics
+from afltool.privacy import chain, identity, masking, messages, reveal, totals
+from afltool.privacy.offers import RoundFolder, Secrets
+from afltool.privacy.request import Request
+from afltool.stages.inspect import info
+
+ROUNDS = {"head": "softmax", "rounds": 2}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A session of four sites: the last one drops out of round 1 after its offer, and comes back.
+
+    Before its answer to round 1 a copy of the folder of site-0 is kept.
+    """
+    trial = Trial(tmp_path_factory.mktemp("played"), 4)
+    trial.at = at = trial.begin("s", **ROUNDS, threshold=3)
+    trial.offer(at)
+    shutil.copytree(trial.folder / "keys", trial.folder / "keys-at-the-offer")
+    trial.whole(at, 1, trial.sites[:3])
+    trial.solve(at, 1)
+    for name in trial.sites:
+        trial.send(at, 2, name)
+    trial.add_up(at, 2)
+    return trial
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A session of three sites where all must stay, with the files of round 1."""
+    trial = Trial(tmp_path_factory.mktemp("alone"))
+    trial.at = trial.begin("s", **ROUNDS, threshold="all")
+    trial.offer(trial.at)
+    for name in trial.sites:
+        trial.send(trial.at, 1, name)
+    return trial
+
+
+def opened_by_server(trial, number: int) -> tuple[Request, dict[str, bytes]]:
+    """All that the answers of a round tell the server."""
+    offers = trial.offers(trial.at, number)
+    request = Request.load(trial.at.request(number), offers)
+    answers = reveal.load_reveals(
+        request, [trial.at.reveal(number, "x").parent], trial.me("server")
+    )
+    return request, reveal.secrets_of(request, answers)
+
+
+def words(path: Path) -> np.ndarray:
+    found = load_masked(path)
+    return np.concatenate([found[k].ravel() for k in sorted(found)])
+
+
+def unmasked(trial, number: int, name: str, mask: bytes, own: bytes) -> np.ndarray:
+    """A member's file of a round less the masks that these two secrets give."""
+    offers = trial.offers(trial.at, number)
+    found = load_masked(trial.at.statistics(number, name))
+    nothing = {k: np.zeros_like(a) for k, a in found.items()}
+    offer = offers.by_member[name]
+    masking.mask(offers, name, Secrets(mask, own, offer), nothing)
+    return np.concatenate([(found[k] - nothing[k]).ravel() for k in sorted(found)]).view(np.int64)
+
+
+def truth(trial, number: int, name: str) -> np.ndarray:
+    out = trial.at.round(number) / "plain"
+    path = afltool.local_stats(trial.rows(name), trial.at.head(number), out, client=name)
+    s = load_statistics(path)
+    found = {**s.arrays, masking.COUNTS: s.class_counts}
+    return np.concatenate([found[k].ravel() for k in sorted(found)])
+
+
+# ---------------------------------------------------------------- rounds of one offer
+
+
+def test_the_premise_with_its_secrets_a_file_is_opened(played):
+    """Site-0's key and folder from before round 1 open its files of all rounds."""
+    me = identity.load(played.folder / "keys-at-the-offer" / "site-0.key")
+    for number in (1, 2):
+        drawn = RoundFolder.of(played.roster(played.at, number), me).secrets()
+        found = unmasked(played, number, "site-0", drawn.mask, drawn.self)
+        np.testing.assert_array_equal(found, truth(played, number, "site-0"))
+
+
+def test_the_secrets_of_a_round_that_was_opened_do_not_open_another(played):
+    """The server has the pairwise secret of site-3 of round 1, and the self-masks of the others."""
+    request, secrets = opened_by_server(played, 1)
+    assert [request.kind(name) for name in played.sites] == ["self", "self", "self", "mask"]
+    mask, true = secrets["site-3"], truth(played, 2, "site-3")
+    for guess in secrets.values():
+        assert not np.isin(unmasked(played, 2, "site-3", mask, guess), true[true != 0]).any()
+    offers = [played.offers(played.at, number).by_member["site-3"].body for number in (1, 2)]
+    key = X25519PrivateKey.from_private_bytes(mask).public_key().public_bytes_raw().hex()
+    assert key == offers[0]["mask_key"] != offers[1]["mask_key"]
+
+
+def test_shares_of_one_round_are_no_shares_of_another(played):
+    """All that holders decrypt for round 1 and for round 2 is different, for both secrets."""
+    offers = [played.offers(played.at, number) for number in (1, 2)]
+    found = [one.open("site-3", played.me(holder)) for one in offers for holder in played.sites]
+    shares = [share for pair in found for share in pair.values()]
+    assert len(set(shares)) == len(shares) == 2 * 2 * 4
+    one, other = (o.by_member["site-3"].body["shares"][0] for o in offers)
+    assert {*one.values()} & {*other.values()} == set()
+    swapped = {**offers[0].by_member["site-3"].body, "shares": [other] * 4}
+    forged = {**offers[0].by_member, "site-3": messages.Message(swapped)}
+    with pytest.raises(CorruptFileError, match=r"offer of 'site-3'.*cannot be decrypted"):
+        type(offers[0])(offers[0].roster, forged).open("site-3", played.me("site-0"))
+
+
+def test_the_chain_is_hkdf_and_only_goes_forward(played):
+    """Keys, secrets and rounds are all different; the known solution is HKDF by hand."""
+    session, key = "ab" * 32, bytes(32)
+    found = [key]
+    for number in range(1, 5):
+        mask, own = chain.of_round(key, session, number)
+        key = chain.next_key(key, session, number)
+        found += [mask, own, key]
+        assert mask == identity.derive(
+            found[-4], bytes.fromhex(session), "session", "mask", str(number)
+        )
+    assert len(set(found)) == len(found)
+    assert chain.of_round(bytes(32), "cd" * 32, 1) != chain.of_round(bytes(32), session, 1)
+
+
+def test_a_thief_opens_no_round_that_was_answered(played):
+    """The key and the folder after round 1: what is left gives round 2, not round 1."""
+    me, roster = played.me("site-0"), played.roster(played.at, 1)
+    folder = me.path.parent / "site-0.rounds" / roster.series.session[:32]
+    assert {p.name for p in folder.iterdir()} == {"offer", "secrets-2"}
+    with pytest.raises(MismatchError, match="'site-0' has no secrets of round 1"):
+        chain.Chain(folder, roster.series.session, roster.series.rounds, me).secrets(1)
+    path = folder / "secrets-2"
+    key = bytes.fromhex(me.unlock(path, path.read_bytes(), "chain")["key"])
+    true = truth(played, 1, "site-0")
+    for number in (1, 2, 3):
+        secrets = chain.of_round(key, roster.series.session, number)
+        assert not np.isin(unmasked(played, 1, "site-0", *secrets), true[true != 0]).any()
+
+
+def test_rounds_only_go_on(played):
+    with pytest.raises(MismatchError, match=r"no secrets of round 1 .*rounds only go on"):
+        played.send(played.at, 1, "site-3")  # who missed it, and has masked round 2
+
+
+# ---------------------------------------------------------------- a malicious server
+
+
+def another_head(trial, tmp_path, number: int) -> Path:
+    """A head of the same phase and options with other weights, as a server may make it."""
+    rows = trial.rows("site-1")
+    head = trial.at.head(1)
+    for one in range(1, number):
+        total = afltool.local_stats(rows, head, tmp_path / str(one), client="x")
+        head = afltool.solve(total, tmp_path / f"head-{one}.h5", head=head)
+    return head
+
+
+def test_a_round_has_one_head_for_each_member(played, tmp_path):
+    """Two heads under the masks of one round would be two sums to subtract."""
+    other = another_head(played, tmp_path, 2)
+    assert info(other)["phase"] == info(played.at.head(2))["phase"]
+    with pytest.raises(MismatchError, match="masks of 'site-0' for this round were used"):
+        played.send(played.at, 2, "site-0", head=other, out=tmp_path / "out")
+    assert not list(tmp_path.glob("out/*.h5"))
+
+
+def test_members_who_were_shown_other_heads_make_no_sum(tmp_path):
+    trial = Trial(tmp_path)
+    trial.at = at = trial.begin("s", **ROUNDS, threshold="all")
+    trial.offer(at)
+    trial.whole(at, 1)
+    trial.solve(at, 1)
+    other = another_head(trial, tmp_path, 2)
+    files = [trial.send(at, 2, "site-0", head=other, out=tmp_path / "out")]
+    files += [trial.send(at, 2, name) for name in trial.sites[1:]]
+    with pytest.raises(MismatchError, match="'site-1' belongs to the roster"):
+        trial.add_up(at, 2, files)
+
+
+def test_a_member_answers_one_request_of_a_round(played, tmp_path):
+    """With another one the server would have both secrets of somebody."""
+    files = [played.at.statistics(2, name) for name in played.sites]
+    played.answer(played.at, 2, ["site-1"])
+    other = played.add_up(played.at, 2, files[:3], out=tmp_path / "other.h5")
+    with pytest.raises(MismatchError, match="'site-1' has answered another request"):
+        afltool.mask_reveal(
+            other, tmp_path, key=played.key("site-1"), roster=played.at.session,
+            offers=(played.at.offers,),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("by", ["site-1", "stranger"])
+def test_members_answer_only_the_server_of_the_session(played, tmp_path, by):
+    """Nor does a request of one round do for another."""
+    me = played.me("site-1") if by == "site-1" else identity.Identity.new("server")
+    body = json.loads(played.at.request(2).read_text())["body"]
+    forged = messages.write(tmp_path / "r.json", me.sign(body))
+    given = {
+        "key": played.key("site-2"),
+        "roster": played.at.session,
+        "offers": (played.at.offers,),
+    }
+    with pytest.raises(AflError, match="is not signed by 'server'"):
+        afltool.mask_reveal(forged, tmp_path, **given)
+    body["head"] = json.loads(played.at.request(1).read_text())["body"]["head"]
+    mixed = messages.write(tmp_path / "m.json", played.me("server").sign(body))
+    with pytest.raises(AflError, match="is for another roster"):
+        afltool.mask_reveal(mixed, tmp_path, **given)
+
+
+def test_offers_that_differ_between_members_are_refused_by_name(tmp_path):
+    """The server shows site-3 to some only."""
+    trial = Trial(tmp_path, 4)
+    trial.at = at = trial.begin("s", threshold=3)
+    trial.offer(at, trial.sites[:3])
+    trial.send(at, 1, "site-0")
+    trial.offer(at, trial.sites[3:])
+    for name in trial.sites[1:]:
+        trial.send(at, 1, name)
+    with pytest.raises(MismatchError, match="'site-0' was masked with another set of offers"):
+        trial.add_up(at, 1)
+    with pytest.raises(MismatchError, match="other offers"):
+        trial.send(at, 1, "site-0", out=tmp_path / "again")
+
+
+def test_an_offer_of_another_session_or_of_fewer_rounds_is_refused_by_name(played, tmp_path):
+    path = played.at.offer("site-2")
+    body = json.loads(path.read_text())["body"]
+    me, roster = played.me("site-2"), played.roster(played.at, 1)
+    for changed, what in (
+        ({"roster": "ab" * 32}, "of 'site-2' belongs to the roster"),
+        ({"rounds": body["rounds"][:1]}, "of 'site-2' is for 1 rounds, the session has 3"),
+        ({"rounds": [{**r, "shares": r["shares"][:2]} for r in body["rounds"]]}, "has 2 shares"),
+    ):
+        messages.write(tmp_path / "o.json", me.sign({**body, **changed}), overwrite=True)
+        given = [*(played.at.offer(name) for name in ("site-0", "site-1")), tmp_path / "o.json"]
+        with pytest.raises(AflError, match=what):
+            type(played.offers(played.at, 1)).load(roster, given)
+
+
+# ---------------------------------------------------------------- all must stay
+
+
+def test_without_one_file_the_others_tell_nothing(alone):
+    """Every two of three masked files, and their sum, look uniform; the third one is the key."""
+    files = [words(alone.at.statistics(1, name)) for name in alone.sites]
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        together = files[i] + files[j]
+        for seen in (files[i], together):
+            assert kstest(seen.astype(np.float64) / 2.0**64, "uniform").pvalue > 1e-4
+        both = truth(alone, 1, alone.sites[i]) + truth(alone, 1, alone.sites[j])
+        assert not np.isin(together.view(np.int64), both[both != 0]).any()
+    whole = sum(truth(alone, 1, name) for name in alone.sites)
+    np.testing.assert_array_equal(sum(files).view(np.int64), whole)  # any reader of all has the sum
+
+
+def test_a_missing_site_stops_the_phase_and_opens_nothing(alone):
+    files = [alone.at.statistics(1, name) for name in alone.sites[:2]]
+    with pytest.raises(MismatchError, match=r"2 of 3 members.*at least 3.*Missing: 'site-2'"):
+        alone.add_up(alone.at, 1, files, out=alone.folder / "none.h5")
+    assert not list(alone.folder.glob("none*"))
+
+
+def test_there_are_no_shares_to_ask_for(alone, played):
+    for name in alone.sites:
+        body = json.loads(alone.at.offer(name).read_text())["body"]
+        assert set(body) == {"kind", "member", "roster", "rounds"}
+        assert [set(one) for one in body["rounds"]] == [{"mask_key"}] * 3
+    path = alone.at.offer("site-0")
+    assert path.stat().st_size < played.at.offer("site-0").stat().st_size / 4
+    assert digest(alone.add_up(alone.at, 1)) == alone.pooled(alone.at, 1)
+    assert not alone.at.request(1).exists()
+
+
+def test_a_roster_takes_all_too(alone, tmp_path, cli):
+    for name in alone.sites:
+        alone.end(alone.at, [name])
+    keys = [alone.key(name) for name in alone.sites]
+    done = cli("roster", *alone.public, "--server", alone.server, "--head", alone.at.head(1),
+               "--threshold", "all", "-o", tmp_path / "r.json")  # fmt: skip
+    assert "3 of 3 members must stay until the end, so nobody may drop out" in done.stderr
+    for step in ("offer", "send"):
+        for name, key in zip(alone.sites, keys, strict=True):
+            if step == "offer":
+                cli("mask", "offer", tmp_path / "r.json", "--key", key, "-o", tmp_path / "o")
+            else:
+                alone.send(alone.at, 1, name, tmp_path / "m", roster=tmp_path / "r.json",
+                           mask=(tmp_path / "o",))  # fmt: skip
+    done = cli("aggregate", tmp_path / "m", "--roster", tmp_path / "r.json", "--offers",
+               tmp_path / "o", "--key", alone.key("server"), "-o", tmp_path / "t.h5")  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    assert digest(tmp_path / "t.h5") == alone.pooled(alone.at, 1)
+
+
+# ---------------------------------------------------------------- what the server says of a sum
+
+
+def lying(trial, tmp_path, **changed) -> Path:
+    """A copy of the total of round 1, and what the server signs of it with other words."""
+    total = Path(shutil.copy(trial.at.total(1), tmp_path / "total.h5"))
+    body = json.loads(trial.at.signed(1).read_text())["body"]
+    messages.write(totals.place(total), trial.me("server").sign({**body, **changed}), True)
+    return total
+
+
+def checked(trial, name: str, total: Path, **more) -> Path:
+    return trial.check(trial.at, 1, name, out=total, **more)
+
+
+def test_every_member_adds_up_what_the_server_has_added_up(played, caplog):
+    for name in played.sites:
+        assert checked(played, name, played.at.total(1)) == played.at.total(1)
+    assert "'site-3' is not in this sum" in caplog.text
+
+
+def test_a_server_that_says_another_sum_is_found_out(played, tmp_path):
+    for changed, what in (
+        ({"members": played.sites[:2]}, "at least 3 must"),
+        ({"members": [*played.sites[:2], "site-3"]}, "files are not given: site-3"),
+        ({"request": "ab" * 32}, "holds nothing for 'site-0'"),
+        ({"roster": "ab" * 32}, "of another round"),
+        ({"key": None, "sealed": {}}, "holds nothing for 'site-0'"),
+    ):
+        with pytest.raises((MismatchError, CorruptFileError, InputError), match=what):
+            checked(played, "site-0", lying(played, tmp_path, **changed))
+
+
+def test_a_server_that_signs_other_numbers_is_found_out(played, tmp_path):
+    """With all that an honest one signs beside them."""
+    request, secrets = opened_by_server(played, 1)
+    total, other = Path(shutil.copy(played.at.total(1), tmp_path / "total.h5")), "ab" * 32
+    roster, server = played.roster(played.at, 1), played.me("server")
+    totals.tell(total, server, roster, request.survivors, other, request, secrets)
+    with pytest.raises(MismatchError, match=f"does not hold: the server has signed {other}"):
+        checked(played, "site-0", total)
+
+
+def test_a_total_that_was_exchanged_is_found_out(played, tmp_path):
+    """The signed message is right, the file beside it is another sum."""
+    total = lying(played, tmp_path)
+    plain = afltool.local_stats(played.rows("site-0"), played.at.head(1), tmp_path, client="site-0")
+    total.write_bytes(plain.read_bytes())
+    with pytest.raises(MismatchError, match="is not the sum of the 3 files"):
+        checked(played, "site-0", total)
+
+
+def test_only_the_server_signs_a_total(played, tmp_path):
+    total = lying(played, tmp_path)
+    body = json.loads(played.at.signed(1).read_text())["body"]
+    messages.write(totals.place(total), played.me("site-1").sign(body), True)
+    with pytest.raises(CorruptFileError, match="is not signed by 'server'"):
+        checked(played, "site-0", total)
+
+
+def test_a_reader_without_a_key_cannot_add_up(played, tmp_path):
+    """Neither a stranger's key nor the text of what was signed gives the secrets of the sum."""
+    _, secrets = opened_by_server(played, 1)
+    text = played.at.signed(1).read_text()
+    assert not any(secret.hex() in text for secret in secrets.values())
+    stranger = afltool.keys(["site-1"], tmp_path)[0].with_suffix(".key")
+    with pytest.raises(CorruptFileError, match="holds nothing for 'site-1'"):
+        played.add_up(played.at, 1, key=stranger, check=True)
+
+
+@pytest.mark.parametrize("how", ["signed", "plain"])
+def test_readable_sums_are_checked_too(tmp_path, how):
+    trial = Trial(tmp_path)
+    trial.at = at = trial.begin("s", protection=how)
+    trial.whole(at, 1)
+    assert checked(trial, "site-1", at.total(1)) == at.total(1)
+    with pytest.raises(MismatchError, match="does not hold: the server has signed"):
+        checked(trial, "site-1", lying(trial, tmp_path, members=trial.sites[:2]))
+    with pytest.raises(MismatchError, match=r"2 of 3 members.*Missing: 'site-2'"):
+        checked(trial, "site-1", at.total(1), files=[at.statistics(1, n) for n in trial.sites[:2]])
+
+
+# ---------------------------------------------------------------- the end
+
+
+def test_at_the_end_the_secrets_are_gone_and_the_records_stay(tmp_path):
+    trial = Trial(tmp_path)
+    trial.at = at = trial.begin("s", **ROUNDS, threshold="all")
+    trial.offer(at)
+    trial.whole(at, 1)
+    trial.end(at)
+    rounds = tmp_path / "keys" / "site-0.rounds"
+    assert not list(rounds.rglob("secrets*"))
+    assert len(list(rounds.glob("*/forgotten"))) == 3
+    assert len(list(rounds.glob("*/used"))) == 1
+    with pytest.raises(MismatchError, match="is over for 'site-0', who has given it up"):
+        trial.send(at, 1, "site-0", out=tmp_path / "again")
+    assert trial.offer(at) == at.offers  # public, and the same
+
+
+def test_the_same_rows_under_a_second_session_are_refused(tmp_path):
+    trial = Trial(tmp_path)
+    for name in "ab":
+        trial.at = trial.begin(name, threshold="all")
+        trial.offer(trial.at)
+        if name == "a":
+            trial.whole(trial.at, 1)
+    with pytest.raises(MismatchError, match="has masked the same rows before"):
+        trial.send(trial.at, 1, "site-0", again=False)
+
+
+def test_a_step_that_was_killed_before_its_secrets_were_deleted_goes_on(tmp_path):
+    """Keys of two rounds are there: the later one counts."""
+    trial = Trial(tmp_path)
+    trial.at = at = trial.begin("s", **ROUNDS)
+    trial.offer(at)
+    folder = next((tmp_path / "keys" / "site-0.rounds").glob("*/secrets-1")).parent
+    first = (folder / "secrets-1").read_bytes()
+    trial.whole(at, 1)
+    trial.solve(at, 1)
+    (folder / "secrets-1").write_bytes(first)
+    assert digest(trial.whole(at, 2)) == trial.pooled(at, 2)
+    assert not (folder / "secrets-1").exists()
