@@ -16,12 +16,11 @@ from ..cli._types import Json, Overwrite, print_json
 from ..cli.batch import check_submit, show_scripts, submitted
 from ..cli.look import Picture
 from ..errors import UsageError
-from ..options import flag
 from ..options.csv_files import CsvOptions, check_formulas
 from ..options.files import Files
 from ..options.used_with import ABSENT, GIVEN, OnlyWith
 from ..plans.slurm.site import Site, make_site
-from .options import PictureOptions, StudyOptions, TableOptions
+from .options import PictureOptions, StudyOptions, TableOptions, refuse_options
 
 
 def add_to(app: typer.Typer) -> None:
@@ -194,7 +193,7 @@ def table(
     if folder.is_file():
         from .counted import table_of_counts
 
-        _refuse_options(options, f"{folder} is a total of counts")
+        refuse_options(options, f"{folder} is a total of counts")
         text = table_of_counts(folder, form, csv.formulas)
     else:
         made = make(folder, options)
@@ -205,18 +204,22 @@ def table(
         say(write_text(text, out, overwrite))
 
 
-def _refuse_options(options: TableOptions, why: str) -> None:
-    if given := options.chosen():
-        raise UsageError(f"{flag(min(given))} is for the table of a study; {why}: leave it out")
+Trial = Annotated[
+    Path, typer.Argument(metavar="STUDY", help="the folder of a study, or of a finished trial")
+]
 
 
 def report(
-    folder: Folder,
+    folder: Trial,
     out: Annotated[Path, typer.Option("--out", "-o", help="an .html file")],
     options: TableOptions,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write the page of a study: one HTML file with its tables, pictures, commands and digests."""
+    """Write the page of a study: one HTML file with its tables, pictures, commands and digests.
+
+    Of a folder with heads, what members sent and a total of counts (evaluate --counts): members,
+    bytes, figures with intervals, classes, groups, reliability, what left the sites.
+    """
     from .pages import report as make
 
     say(make(folder, out, options, overwrite=overwrite))

@@ -10,6 +10,7 @@ from ..options.fields import Options, option
 from ..options.files import file_in
 from ..options.plot import SizeOptions
 from ..options.shards import Part, parse_part
+from ..options.used_with import flag
 from ..values.parsed import Parsed, Written
 from .figures import STATISTICS, VALUES
 
@@ -177,6 +178,12 @@ class TableOptions(Options):
         "over seeds"
     )
     test: str | None = option(None, _test, choices=("chi2", "mcnemar", "t"))
+
+
+def refuse_options(options: TableOptions, why: str) -> None:
+    """Refuse options of a study's table for what is no study."""
+    if given := options.chosen():
+        raise UsageError(f"{flag(min(given))} is for the table of a study; {why}: leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

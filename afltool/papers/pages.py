@@ -6,34 +6,27 @@ escaped here, in one place.
 
 from __future__ import annotations
 
-import base64
-import html
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from ..errors import UsageError
-from ..files.atomic import write_text
-from ..files.outputs import check_output
 from ..inputs import distinct_files
-from ..values.escaping import shown
 from . import records as found_by
 from .cells import line
 from .crosstab import Crosstab, Entry, Record, statistic
 from .figures import FIGURES, STATISTICS
+from .hypertext import check_page, command, html_table, picture, text, write_page
 from .layout import StudyFolder
-from .options import TableOptions, names_of, numbers_of, parse_figures
+from .options import TableOptions, names_of, numbers_of, parse_figures, refuse_options
 from .plots import lines_of, series_of, words
 from .published import published
 from .results import Result, Results, results_of
 from .series import plot_series
 from .tables import SHARED, of_results, told
 from .times import duration
-
-TEMPLATE = Path(__file__).with_name("page.html")
+from .trial import trial
 
 
 def report(
@@ -41,21 +34,19 @@ def report(
 ) -> Path:
     """Write the page of the study in ``root``: one HTML file that needs no network; returns it.
 
-    ``options`` are those of its table, see `table`.
+    ``options`` are those of its table, see `table`. Of another folder with our files it is the page
+    of a trial, see `trial.trial`.
     """
-    if out.suffix not in (".html", ".htm"):
-        raise UsageError(f"{out}: a page is an .html file; give such a name")
-    check_output(out)
+    if not StudyFolder.is_one(root) and any(root.rglob("*.h5")):
+        refuse_options(options, f"{root} is no study")
+        return trial(root, out, overwrite)
+    check_page(out)
     results = results_of(root)
     study, each = results.study, {cell.key: found for cell, found in results.done}
     seconds = duration(sum(found["seconds"] for found in each.values()))
-    page = Template(TEMPLATE.read_text("utf-8")).substitute(
-        title=text(study.title),
-        shows=text(study.texts.get("shows", "")),
-        counts=text(f"{len(results.done)} of {len(study.cells)} cells done, {seconds} in all"),
-        body="\n".join(_body(results, options)),
-    )
-    return write_text(page, out, overwrite)
+    done = f"{len(results.done)} of {len(study.cells)} cells done, {seconds} in all"
+    shows, body = study.texts.get("shows", ""), _body(results, options)
+    return write_page(out, study.title, shows, done, body, overwrite)
 
 
 def _body(results: Results, options: TableOptions) -> Iterator[str]:
@@ -66,20 +57,12 @@ def _body(results: Results, options: TableOptions) -> Iterator[str]:
     if shown.published not in (None, "none"):
         yield _published(str(shown.published))
     yield "<h2>Commands</h2>"
-    yield from (_command(line([name, root])) for name in ("study", "table"))
+    yield from (command(line([name, root])) for name in ("study", "table"))
     yield "<h2>Cells</h2>"
     yield from (_cell(one, results.folder) for one in results.each)
     versions = results.done[0][1]["versions"] if results.done else {}
     named = ", ".join(f"{text(k)} {text(v)}" for k, v in versions.items())
     yield f'<h2>Versions</h2><p class="soft">{named}</p>'
-
-
-def text(value: Any) -> str:
-    """Anything as text of a page: what cannot be printed is written as Python writes it."""
-    return html.escape(shown(value))
-
-
-# ------------------------------------------------------------ tables
 
 
 def _tables(results: Results, given: TableOptions, shown: TableOptions) -> Iterator[Crosstab]:
@@ -108,17 +91,7 @@ def _crosstab(made: Crosstab) -> str:
         lines.append(f'<tr class="{kind}">{"".join(cells)}</tr>')
     notes = "".join(f"<li>{text(note)}</li>" for note in made.notes)
     notes = f'<ul class="notes">{notes}</ul>' if notes else ""
-    return f"<h2>{text(made.title)}</h2>{_table(names, lines, STATISTICS[made.stat])}{notes}"
-
-
-def _table(names: Sequence[str], lines: Iterable[str], caption: str) -> str:
-    heads = "".join(
-        f'<th scope="col"><button type="button">{text(name)}</button></th>' for name in names
-    )
-    return (
-        f'<div class="scroll"><table><caption>{text(caption)}</caption><thead><tr>{heads}</tr>'
-        f"</thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
+    return f"<h2>{text(made.title)}</h2>{html_table(names, lines, STATISTICS[made.stat])}{notes}"
 
 
 def _published(name: str) -> str:
@@ -130,7 +103,7 @@ def _published(name: str) -> str:
     return (
         f"<h2>Published figures</h2><details><summary>{text(name)}: {len(rows)} figures as "
         "published, with other backbone, weights or splits than ours</summary>"
-        f"{_table(('method', 'data', 'setting', 'figure', 'value'), lines, 'as published')}"
+        f"{html_table(('method', 'data', 'setting', 'figure', 'value'), lines, 'as published')}"
         "</details>"
     )
 
@@ -161,7 +134,7 @@ def _pictures(results: Results, shown: TableOptions) -> list[str]:
         there = [one for one in found if x in FIGURES or one.axes.get(x) is not None]
         series = series_of(there, x, "top1", ["head"] if x in FIGURES else lines_of(there, x))
         if any(one.x for one in series) and len(series) <= 12:
-            drawn.append(_picture(f"top-1 against {words(x)}", _svg(series, x)))
+            drawn.append(picture(f"top-1 against {words(x)}", _svg(series, x)))
     return [f'<h2>Pictures</h2><div class="pictures">{"".join(drawn)}</div>'] if drawn else []
 
 
@@ -175,22 +148,7 @@ def _svg(series: Any, x: str) -> bytes:
         return plot_series(series, words(x), "top1", Path(scratch) / "p.svg").read_bytes()
 
 
-def _picture(caption: str, svg: bytes) -> str:
-    data = base64.b64encode(svg).decode("ascii")
-    return (
-        f'<figure><img alt="{text(caption)}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption>{text(caption)}</figcaption></figure>"
-    )
-
-
 # ------------------------------------------------------------ cells
-
-
-def _command(typed: str) -> str:
-    return (
-        f'<div class="command"><pre>{text(typed)}</pre>'
-        '<button class="copy" type="button">copy</button></div>'
-    )
 
 
 def _cell(one: Result, folder: StudyFolder) -> str:
@@ -201,7 +159,7 @@ def _cell(one: Result, folder: StudyFolder) -> str:
     listed = "".join(f"<dt>{text(k)}</dt><dd>{text(v)}</dd>" for k, v in told.items())
     return (
         f'<details class="cell"><summary><span class="state {one.state}">{one.state}</span> '
-        f"{text(one.name)}</summary>{_command(' && '.join(map(line, [*before, own])))}"
+        f"{text(one.name)}</summary>{command(' && '.join(map(line, [*before, own])))}"
         f"<dl>{listed}</dl></details>"
     )
 

@@ -1,0 +1,301 @@
+"""The page of a finished trial: who took part, what left the sites, how good the head is.
+
+It is made of the files in a folder: heads, what members have sent, totals, and the summary of a
+session if there is one. Three readers have their parts: those who took part, those who check that
+data were protected, and those who check the numbers.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..files.counts import Counts, read_counts
+from ..files.evaluations import figure_label, figure_text
+from ..files.folders import SUMMARY
+from ..files.hdf5 import read_header
+from ..files.headers import mismatch, size
+from ..heads.array_names import COUNTS
+from ..inputs import distinct_files, read_json
+from ..show.curves import plot_reliability
+from ..show.plots import plot_confusion
+from ..stages._counted import evaluations
+from ..stages.inspect import info
+from ..values.clients import ClientId
+from .hypertext import check_page, command, html_table, picture, text, write_page
+
+OF_SESSION = {"session": str, "members": [str], "rounds": [{"phase": str, "sent": dict}]}
+MOST_BYTES = 64 << 20  # of a summary
+MANY = 30  # classes whose confusion is drawn
+
+Found = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The folder of a trial."""
+
+    root: Path
+
+    @cached_property
+    def headers(self) -> dict[Path, Found]:
+        """Every file of ours that is no feature file or partition, with its header."""
+        paths = sorted(self.root.rglob("*.h5"))
+        found = {path: dict(read_header(path)) for path in paths}
+        kinds = ("statistics", "masked", "head")
+        return {path: header for path, header in found.items() if header["kind"] in kinds}
+
+    @cached_property
+    def summary(self) -> Found:
+        """What a session left; empty without one."""
+        path = self.root / SUMMARY
+        found = read_json(path, "a summary", MOST_BYTES) if path.is_file() else {}
+        return found if isinstance(found, dict) and not mismatch(found, OF_SESSION) else {}
+
+    @cached_property
+    def sent(self) -> dict[str, list[Path]]:
+        """The files of one client, by its name: what it has sent."""
+        found: dict[str, list[Path]] = defaultdict(list)
+        for path, header in self.headers.items():
+            names = header.get("clients", {}).get("names", [])
+            if len(names) == 1:
+                found[names[0]].append(path)
+        return found
+
+    @cached_property
+    def totals(self) -> list[Counts]:
+        """The counts of the most clients, for each round of evaluation in the folder."""
+        best: dict[str, tuple[int, Path]] = {}
+        for path, header in self.headers.items():
+            if header["kind"] == "statistics" and header["phase"] == COUNTS:
+                number = len(header["clients"]["names"])
+                key = header["context"]["head"]["digest"]
+                best[key] = max(best.get(key, (0, path)), (number, path))
+        return [read_counts(path) for _, path in sorted(best.values())]
+
+    def bytes_of(self, name: str) -> int:
+        """Bytes that a member has sent: those of the session, else of its files here."""
+        if self.summary:
+            return sum(one["sent"].get(name, 0) for one in self.summary["rounds"])
+        return sum(path.stat().st_size for path in self.sent.get(name, []))
+
+    def own(self, who: ClientId, total: Counts) -> Counts | None:
+        """A member's own counts, where its file is here and can be read."""
+        same = total.statistics.context.head["digest"]
+        for path in self.sent.get(who.name, []):
+            header = self.headers[path]
+            if header["kind"] == "statistics" and header["context"]["head"].get("digest") == same:
+                return read_counts(path)
+        return None
+
+
+def trial(root: Path, out: Path, overwrite: bool = False) -> Path:
+    """Write the page of the trial in a folder: one HTML file that needs no network; returns it.
+
+    Raises:
+        InputError: the folder has no counts of a solved head (`evaluate --counts`).
+    """
+    check_page(out)
+    found = Trial(root)
+    if not root.is_dir() or not found.totals:
+        raise InputError(
+            f"{root} holds no study, and no counts of a solved head: write some with afltool "
+            "evaluate HEAD FEATURES --counts, and add them up into this folder"
+        )
+    measured = {total.path: evaluations(total) for total in found.totals}
+    last = found.totals[-1]
+    best = max(measured[last.path], key=lambda one: float(one["top1"]))
+    accuracy = best["metrics"]["accuracy"]
+    shows = (
+        f"Of 100 rows like those that were counted here the head predicts about "
+        f"{100 * best['top1']:.0f} right (95 % interval {accuracy['low']:.1%} to "
+        f"{accuracy['high']:.1%})."
+    )
+    counts = (
+        f"{len(last.statistics.clients)} members, {last.rows:,} rows, {len(last.classes)} classes"
+    )
+    return write_page(
+        out, f"Trial {root.resolve().name}", shows, counts, _body(found, measured), overwrite
+    )
+
+
+def _body(found: Trial, measured: Mapping[Path, list[Found]]) -> Iterator[str]:
+    for total in found.totals:
+        yield from _members(found, total)
+        yield from _figures(measured[total.path])
+    yield from _protection(found)
+    yield from _files(found)
+
+
+# ------------------------------------------------------------ who took part
+
+
+def _members(found: Trial, total: Counts) -> Iterator[str]:
+    lines, shares = [], []
+    for who, client in sorted(total.statistics.clients.items()):
+        own = found.own(who, total)
+        told = "–"
+        if own is not None and own.rows and not own.noise:
+            (figure, *_) = (one["metrics"]["accuracy"] for one in evaluations(own))
+            shares.append(figure["value"])
+            told = figure_text(figure)
+        rows = "not told" if client.rows is None else f"{client.rows:,}"
+        lines.append(_line(who.name, rows, f"{found.bytes_of(who.name):,}", told))
+    names = ("member", "rows evaluated", "bytes sent, all rounds", "accuracy on its own rows")
+    yield "<h2>Members</h2>" + html_table(names, lines, "each site; – is what only the site knows")
+    if len(shares) > 1:
+        yield (
+            f"<p>Between sites the accuracy of head 0 goes from {min(shares):.1%} to "
+            f"{max(shares):.1%}, with a standard deviation of {stdev(shares):.1%}.</p>"
+        )
+
+
+def _line(name: Any, *cells: Any) -> str:
+    return (
+        f'<tr><th scope="row">{text(name)}</th>{"".join(f"<td>{text(c)}</td>" for c in cells)}</tr>'
+    )
+
+
+# ------------------------------------------------------------ how good it is
+
+
+def _figures(every: Sequence[Found]) -> Iterator[str]:
+    heads = [
+        f"{n}: {one['head']['name']} {one['head']['digest'][:8]}" for n, one in enumerate(every)
+    ]
+    lines = [
+        _line(figure_label(name, figure), *(figure_text(one["metrics"][name]) for one in every))
+        for name, figure in every[0]["metrics"].items()
+    ]
+    caption = (
+        "in brackets 95 % intervals; ± at most: from bins of scores, with the bound on the error"
+    )
+    yield "<h2>Figures</h2>" + html_table(("figure", *heads), lines, caption)
+    for number, one in enumerate(every):
+        for other in one.get("others", ())[number:]:
+            yield (
+                f"<p>Head {text(heads[number])} alone is right on {other['only_this']:,} rows, "
+                f"{text(other['path'])} alone on {other['only_other']:,}. If both were equally "
+                "good, a difference of this size or more had the probability "
+                f"{other['p_value']:.3g} (McNemar's exact test).</p>"
+            )
+        yield _classes(one, heads[number])
+        yield from _groups(one, heads[number])
+    drawn = [one for number, each in enumerate(every) for one in _pictures(each, heads[number])]
+    yield f'<h2>Pictures</h2><div class="pictures">{"".join(drawn)}</div>'
+
+
+def _classes(one: Found, head: str) -> str:
+    names = list(next(iter(one["classes"].values())))
+    lines = [
+        _line(c, f"{figures['rows']:,}", *(figure_text(figures[name]) for name in names[1:]))
+        for c, figures in one["classes"].items()
+    ]
+    return f"<h2>By class</h2>{html_table(('class', *names), lines, f'head {head}')}"
+
+
+def _groups(one: Found, head: str) -> Iterator[str]:
+    if "by" not in one:
+        return
+    lines = []
+    for name, figures in one["by"].items():
+        few = "too few rows to be shown" if figures["n"] is None else f"{figures['n']:,}"
+        shares = ("–" if figures[k] is None else f"{figures[k]:.4f}" for k in list(figures)[1:])
+        lines.append(_line(name, few, *shares))
+    names = ("group", "rows", "accuracy", "balanced accuracy", "f1")
+    yield f"<h2>By group</h2>{html_table(names, lines, f'head {head}')}"
+
+
+def _pictures(one: Found, head: str) -> Iterator[str]:
+    bins, ece = one["reliability"], one["metrics"]["ece"]
+    note = f"expected calibration error {figure_text(ece)}"
+    with tempfile.TemporaryDirectory() as scratch, distinct_files():
+        at = plot_reliability(bins, Path(scratch) / "r.svg", f"head {head}", note)
+        yield picture(
+            f"Head {head}: how often it is right, by how sure it says it is", at.read_bytes()
+        )
+        if len(one["classes"]) <= MANY:
+            confusion, names = np.array(one["confusion"]), list(one["classes"])
+            at = plot_confusion(confusion, names, Path(scratch) / "c.svg", f"head {head}")
+            yield picture(f"Head {head}: what it takes for what", at.read_bytes())
+
+
+# ------------------------------------------------------------ what left the sites
+
+
+def _protection(found: Trial) -> Iterator[str]:
+    lines = []
+    for name, paths in sorted(found.sent.items()):
+        for path in paths:
+            header = found.headers[path]
+            lines.append(_line(name, header["phase"], _how(header), f"{path.stat().st_size:,}"))
+    names = ("member", "what was summed", "how it left", "bytes")
+    yield "<h2>What left the sites</h2>"
+    yield "<p>Rows, images and texts never left a site: only sums over them did.</p>"
+    if found.summary:
+        told = {k: found.summary.get(k) for k in ("protection", "threshold", "server", "session")}
+        words = ", ".join(f"{k} {v}" for k, v in told.items() if v is not None)
+        yield f"<pre>session: {text(words)}</pre>"
+        yield html_table(("round", "phase", "members", "seconds"), _rounds(found.summary), "rounds")
+    if lines:
+        yield html_table(names, lines, "files of one member that are in this folder")
+    for said in dict.fromkeys(_revealed(found)):
+        yield f"<p>{text(said)}</p>"
+
+
+def _rounds(summary: Found) -> Iterable[str]:
+    for number, one in enumerate(summary["rounds"], 1):
+        seconds = one.get("seconds")
+        told = f"{seconds:.1f}" if size(seconds) else "–"
+        yield _line(number, one["phase"], len(one["sent"]), told)
+
+
+def _how(header: Found) -> str:
+    noise = header["context"].get("noise")
+    if header["kind"] == "masked":
+        how = "under masks: nobody can read it, only the sum of all"
+    else:
+        how = "signed, readable" if header.get("seal") else "readable, not signed"
+    return f"{how}; noise, ε = {noise['epsilon']:g}" if noise else how
+
+
+def _revealed(found: Trial) -> Iterator[str]:
+    """What a receiver can read from the members' files, in words."""
+    for name, paths in sorted(found.sent.items()):
+        for path in paths:
+            if told := info(path).get("reveals"):
+                yield f"{name}, {found.headers[path]['phase']}: {told}"
+
+
+# ------------------------------------------------------------ how to check it
+
+
+def _files(found: Trial) -> Iterator[str]:
+    lines = [
+        _line(
+            path.relative_to(found.root),
+            header["kind"],
+            f"{path.stat().st_size:,}",
+            header["digest"],
+        )
+        for path, header in found.headers.items()
+    ]
+    yield "<h2>To check the numbers</h2><p>Each file has a digest of what it means. The sum of the "
+    yield "members' files has the digest of the total, in any order.</p>"
+    yield command(f"afltool verify {found.root}/**/*.h5")
+    for total in found.totals:
+        yield command(f"afltool table {total.path} --format csv")
+    yield f"<details><summary>{len(lines)} files</summary>"
+    yield (
+        html_table(("file", "kind", "bytes", "digest"), lines, "files of this folder")
+        + "</details>"
+    )

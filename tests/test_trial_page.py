@@ -1,0 +1,86 @@
+"""The page of a finished trial: what each of its readers needs, and nothing that asks a network."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+
+import pytest
+from test_study_page import CHROMIUM, PROBE, browse
+
+import afltool
+from afltool.errors import InputError, UsageError
+from afltool.files.features import open_features
+
+SUMMARY = {
+    "session": "ab" * 32,
+    "members": ["north", "<b>west"],
+    "protection": "signed",
+    "rounds": [{"phase": "gram", "sent": {"north": 1000, "<b>west": 2345}, "seconds": 1.5}],
+}
+
+
+@pytest.fixture(scope="module")
+def trial(road, tmp_path_factory):
+    """Two members, one of whom sent its counts to a place that is not here, and a session."""
+    root, away = tmp_path_factory.mktemp("trial"), tmp_path_factory.mktemp("away")
+    shutil.copy(road.head, root / "head.h5")
+    with open_features(road.test) as rows:
+        ids = [one.decode() for one in rows.row_ids]
+    lines = [f"{one},{'f' if i % 2 else 'm'}" for i, one in enumerate(ids)]
+    (away / "sex.csv").write_text("\n".join(["row,sex", *lines]) + "\n")
+    by = f"{away / 'sex.csv'}:sex"
+    north = afltool.counts(road.head, road.test, root / "sent", client="north", by=by)
+    west = afltool.counts(road.head, road.test, away / "sent", client="<b>west", by=by)
+    afltool.aggregate([north, west], root / "total.h5", allow_repeats=True)
+    (root / "summary.json").write_text(json.dumps(SUMMARY))
+    return root
+
+
+@pytest.fixture(scope="module")
+def page(trial):
+    return afltool.report(trial, trial / "page.html").read_text()
+
+
+def test_the_page_has_what_its_readers_need(road, trial, page):
+    top1 = afltool.evaluate(road.head, road.test)["top1"]
+    told = re.sub(r"<[^>]+>", " ", page)
+    for words in (
+        f"predicts about {100 * top1:.0f} right", "2 members, 400 rows, 4 classes",
+        f"{top1:.4f} (", "at most", "Members", "By class", "By group", "2,345", "1,000",
+        "What left the sites", "readable, not signed", "exact number of rows (200)",
+        "protection signed", afltool.info(trial / "total.h5")["digest"],
+    ):  # fmt: skip
+        assert words in told, words
+    assert page.count("data:image/svg+xml") == 2
+
+
+def test_names_are_escaped_and_nothing_is_asked_of_a_network(page):
+    assert "&lt;b&gt;west" in page
+    assert "<b>west" not in page
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert "default-src 'none'" in page
+
+
+def test_only_a_folder_with_counts_has_a_page(road, trial, tmp_path):
+    (tmp_path / "a").mkdir()
+    shutil.copy(road.head, tmp_path / "a" / "head.h5")
+    with pytest.raises(InputError, match="no counts of a solved head"):
+        afltool.report(tmp_path / "a", tmp_path / "page.html")
+    with pytest.raises(UsageError, match=r"\.html"):
+        afltool.report(trial, tmp_path / "page.txt")
+    with pytest.raises(UsageError, match="--stat is for the table of a study"):
+        afltool.report(trial, tmp_path / "page.html", stat="mean")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, as Debian's package")
+def test_a_browser_shows_it(trial, page, tmp_path):
+    place = tmp_path / "page.html"
+    for width in (1200, 500):
+        place.write_text(page.replace("<head>", "<head>" + PROBE, 1))
+        shown = browse(place, tmp_path / "profile", "--dump-dom", f"--window-size={width},900")
+        found = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', shown, re.S)[1]))
+        assert (found["wrong"], found["images"], found["wide"]) == ([], [True, True], True)
