@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from . import machine
 from .errors import CorruptFileError, InputError, UsageError
 
 HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of such a file
@@ -120,7 +121,7 @@ def open_regular(path: str | Path) -> IO[bytes]:
 
 def _without_waiting(path: str, flags: int) -> int:
     """Opening a pipe that nobody writes into would take for ever."""
-    return os.open(path, flags | os.O_NONBLOCK)
+    return os.open(path, flags | machine.flags("NONBLOCK"))
 
 
 def kind_of(mode: int) -> str:

@@ -19,7 +19,7 @@ ROOT = Path(afltool.__file__).parent
 # From the bottom to the top; a module may import from its own layer's package and from below.
 # Several names in one layer may not import each other.
 LAYERS = (
-    ("errors",),
+    ("errors", "machine"),
     ("inputs", "progress", "installed"),
     ("doors",),
     ("values",),

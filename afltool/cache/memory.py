@@ -10,10 +10,10 @@ import ctypes
 import logging
 import os
 import re
-import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import machine
 from ..errors import CorruptFileError, NumericalError, UsageError
 from ..values.parsed import Written
 
@@ -120,31 +120,27 @@ def parse_size(text: str) -> Size:
 
 def available() -> int | None:
     """Bytes that this process may still take: of the machine, its control group, its own limits."""
-    found = [free for free in (_machine(), _group(), _limits()) if free is not None]
+    found = [free for free in (machine.free_memory(), _group(), _limits()) if free is not None]
     return min(found, default=None)
 
 
 def _limits() -> int | None:
     """What ``ulimit -v`` and ``ulimit -d`` leave."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows has no such limits
+        return None
     limits = {"VmSize": resource.RLIMIT_AS, "VmData": resource.RLIMIT_DATA}
     given = {name: resource.getrlimit(limit)[0] for name, limit in limits.items()}
     given = {name: most for name, most in given.items() if most != resource.RLIM_INFINITY}
     if not given:
         return None
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return None
     used = {line.split(":")[0]: 1024 * int(line.split()[1]) for line in lines if "kB" in line}
     return max(min(most - used.get(name, 0) for name, most in given.items()), 0)
-
-
-def _machine() -> int | None:
-    try:
-        with open("/proc/meminfo") as file:  # one of its first lines; to make all takes longer
-            return next((1024 * int(x.split()[1]) for x in file if "MemAvailable" in x), None)
-    except OSError:
-        return None
 
 
 def _group() -> int | None:

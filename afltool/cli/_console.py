@@ -18,6 +18,7 @@ from .. import progress
 from ..errors import AflError
 from ..inputs import distinct_files
 from ..installed import FULL, TORCH, twice
+from ..machine import STOPS
 from ..values.escaping import shown
 from . import _help, _parts
 from ._later import postpone
@@ -39,7 +40,7 @@ def set_up(quiet: bool, verbose: bool) -> None:
         progress.set_reporter(_Bar if sys.stderr.isatty() else _Lines)
     if both := twice(Path(__file__).parents[1]):
         logger.warning(both)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    for number in STOPS:
         signal.signal(number, _ask_to_stop)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+from ..machine import STOPS
+
+SIGNALS = (signal.SIGINT, *STOPS)
 
 
 def leave_on_signals() -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
+from .. import machine
 from ..values.json_text import json_text
 from ._streams import tell
 
@@ -47,20 +46,11 @@ def end(exit_code: int) -> None:
         "exit_code": exit_code,
         "seconds": round(time.monotonic() - _watch.begun, 3),
         "cpu_seconds": round(time.process_time(), 3),
-        "peak_mb": round(peak_bytes() / 1e6, 1),
+        "peak_mb": round(machine.peak_memory() / 1e6, 1),
         "host": platform.node(),
         **{name: int(os.environ[key]) for key, name in SLURM.items() if _number(key)},
     }
     tell(json_text(found))
-
-
-def peak_bytes() -> int:
-    """Largest resident memory of this process so far, without that of its parent process."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    except (OSError, StopIteration):
-        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _number(key: str) -> bool:

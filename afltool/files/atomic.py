@@ -6,8 +6,6 @@ Every file that afltool writes goes through `replacing`, so that one set of rule
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -19,6 +17,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
+from .. import machine
 from ..errors import InputError, OutputExistsError
 from ..inputs import note
 from ..progress import log
@@ -77,9 +76,13 @@ def replacing(
             if durable:
                 os.fsync(lock)
             check_output(path, kind)  # again: another program may have written a file there
+            found = os.fstat(lock)
+            if machine.WINDOWS:  # where an open file cannot be renamed
+                os.close(lock)
+                lock = os.open(os.devnull, os.O_RDONLY)
             os.replace(partial, path)
             if durable:
-                note(os.fstat(lock))
+                note(found)
         _sync_folder(path.parent)
     except BaseException:
         if go_on is None or os.fstat(lock).st_size == 0:
@@ -190,9 +193,10 @@ def write_once(path: Path, data: bytes) -> bytes:
     try:
         with writer_errors(path):
             _private_folder(path.parent)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            flags = machine.flags("WRONLY", "CREAT", "EXCL")
             with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
-                os.fchmod(file.fileno(), 0o600)
+                if not machine.WINDOWS:  # where the folder decides who may read
+                    os.fchmod(file.fileno(), 0o600)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -259,18 +263,14 @@ def link_or_copy(source: Path, path: Path, kind: str) -> Path:
 
 def _locked(partial: Path) -> int:
     """Create or open the partial file and lock it; the lock is the open descriptor."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = machine.flags("RDWR", "CREAT", "NOFOLLOW", "NONBLOCK")
     while True:
         descriptor = os.open(partial, flags, 0o666)
         try:
             _check_own(partial, os.fstat(descriptor))
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            # Some network file systems have no locks.
-            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                os.close(descriptor)
-                raise
-        except InputError:
+            if not machine.WINDOWS:  # where HDF5 could not write a locked file
+                machine.lock(descriptor)
+        except (OSError, InputError):
             os.close(descriptor)
             raise
         # The previous writer may have renamed the file between our open and our lock.

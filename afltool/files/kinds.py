@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5f, h5p
 
+from .. import machine
 from ..inputs import HDF5
 from . import schema
 
@@ -96,7 +97,7 @@ def _kind_as_of(path: Path, *state: int) -> str:
 
 
 def _kind(path: Path) -> str:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, machine.flags("RDONLY", "NONBLOCK"))
     try:
         start = os.read(descriptor, START)
     finally:

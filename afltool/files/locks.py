@@ -6,8 +6,6 @@ mark without a lock is what a killed process left.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import platform
 import time
@@ -16,10 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import machine
 from ..errors import BusyError
 from .outputs import writer_errors
 
-WITHOUT = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems that have no locks
 LONGEST = 1000  # bytes of a mark
 
 
@@ -48,21 +46,26 @@ def marked(mark: Path) -> Iterator[Before]:
         text = f"{before.begun + 1}\n{_me()}\n".encode()
         with writer_errors(mark):
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, text, 0)
+            machine.write_at(descriptor, text, 0)
         yield before
     finally:
+        if machine.WINDOWS:  # where an open file cannot be removed
+            os.close(descriptor)
         with suppress(OSError):
             mark.unlink()
-        os.close(descriptor)
+        if not machine.WINDOWS:
+            os.close(descriptor)
 
 
 @contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
     """In this block no other process is in such a block with this folder; waits for its turn."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    if machine.WINDOWS:  # where a folder cannot be opened
+        yield
+        return
+    descriptor = os.open(folder, machine.flags("RDONLY"))
     try:
-        with _if_there_are_locks():
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        machine.lock(descriptor, wait=True)
         yield
     finally:
         os.close(descriptor)
@@ -70,12 +73,11 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 def _locked(mark: Path) -> int:
     """The mark, open and locked."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = machine.flags("RDWR", "CREAT", "NOFOLLOW")
     while True:
         descriptor = os.open(mark, flags, 0o666)
         try:
-            with _if_there_are_locks():
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            machine.lock(descriptor)
         except BlockingIOError:
             who = _read(descriptor).last
             os.close(descriptor)
@@ -87,17 +89,8 @@ def _locked(mark: Path) -> int:
         os.close(descriptor)
 
 
-@contextmanager
-def _if_there_are_locks() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in WITHOUT:
-            raise
-
-
 def _read(descriptor: int) -> Before:
-    lines = os.pread(descriptor, LONGEST, 0).decode("utf-8", "replace").splitlines()
+    lines = machine.read_at(descriptor, LONGEST, 0).decode("utf-8", "replace").splitlines()
     count, last = (*lines, "", "")[:2]
     return Before(int(count) if count.isdecimal() else 0, last)
 

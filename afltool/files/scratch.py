@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import machine
 from ..cache.carried import Carried
 from ..errors import InputError
 from ..values.arrays import Array
@@ -79,7 +80,7 @@ class Scratch:
         left = data.reshape(-1).view(np.uint8).data
         try:
             while left:
-                done = os.pwrite(self._file, left, at)
+                done = machine.write_at(self._file, left, at)
                 left, at = left[done:], at + done
         except OSError as error:
             why = why_not_written(error, "give the run more --memory")
@@ -108,7 +109,7 @@ class _Part(Carried):
 def _read(file: int, into: Array, at: int) -> bool:
     left = into.reshape(-1).view(np.uint8).data
     while left:
-        done = os.preadv(file, [left], at)
+        done = machine.read_into(file, left, at)
         if not done:
             return False
         left, at = left[done:], at + done

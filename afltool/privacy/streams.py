@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -11,6 +10,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
+
+from .. import machine
 
 Words = NDArray[np.uint64]
 Stream = tuple[bytes, bool]  # a key, and whether its stream is subtracted
@@ -29,7 +30,7 @@ def add_streams(streams: Sequence[Stream], arrays: Sequence[Words]) -> None:
     computes. The sum does not depend on the number of threads.
     """
     count = sum(len(array) for array in arrays)
-    parts = min(len(os.sched_getaffinity(0)), -(-count // CHUNK))
+    parts = min(machine.cores(), -(-count // CHUNK))
     if parts <= 1:
         _add_part(streams, arrays, 0, count)
         return

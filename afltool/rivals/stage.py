@@ -10,7 +10,6 @@ checkpoint.h5      while it runs: what the same command goes on from
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import progress
+from .. import machine, progress
 from ..cache import memory
 from ..errors import OutputExistsError, UsageError
 from ..files.checkpoints import load_checkpoint, save_checkpoint
@@ -102,7 +101,7 @@ class _Job:
 
     def __post_init__(self) -> None:
         self.partition = partition_of(self.rows, self.options.partition)
-        self.threads = self.options.threads or len(os.sched_getaffinity(0))
+        self.threads = self.options.threads or machine.cores()
         self.begun = time.perf_counter()
 
     def recipe(self) -> dict[str, Any]:
@@ -273,7 +272,7 @@ def _state(place: Path, made_by: Mapping[str, Any]) -> State:
 def _kept_rates(place: Path, made_by: str) -> list[dict[str, Any]]:
     """Rates that an interrupted run of the same command has tried."""
     try:
-        found = json.loads(place.read_text())
+        found = json.loads(place.read_text(encoding="utf-8"))
         return list(found["rates"]) if found["recipe"] == made_by else []
     except (OSError, ValueError, KeyError, TypeError):
         return []

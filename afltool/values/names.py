@@ -12,6 +12,7 @@ from ..errors import InvalidDataError
 KEY, PUBLIC, ROUNDS = ".key", ".pub", ".rounds"  # a member's keys, and the folder of its rounds
 #: What a column or an array with the ids of rows is called; the first of these that is there.
 ROW_IDS = ("row_ids", "row_id", "row", "path")
+DEVICES = r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?"  # on Windows no file can have such a name
 LONGEST = 200  # characters of a file name before its ending; file systems allow 255 bytes
 
 
@@ -61,11 +62,20 @@ def file_of_number(k: int, clients: int) -> str:
 
 
 def file_stem(name: str) -> str:
-    """A name as a part of a file name: different names give different ones.
+    """A name as the beginning of a file name: different names give different ones.
 
     Characters other than letters, digits, spaces and ``_.-~`` are percent-encoded. Of a long name
-    the beginning stays, and a digest of all of it follows behind ``+``, which no encoding has.
+    the beginning stays, and a digest of all of it follows behind ``+``, which no encoding has. What
+    is a device on Windows whatever its ending begins with an encoded letter.
+
+    >>> file_stem("aux"), file_stem("auxiliary")
+    ('%61ux', 'auxiliary')
     """
+    safe = _encoded(name)
+    return f"%{ord(safe[0]):02x}{safe[1:]}" if re.fullmatch(DEVICES, safe, re.I) else safe
+
+
+def _encoded(name: str) -> str:
     check_name(name)
     safe = quote(name, safe=" ")
     if len(safe) > LONGEST:
@@ -79,4 +89,4 @@ def file_of_name(name: str) -> str:
     >>> file_of_name("St. Mary/Ost"), file_of_name("Süd")
     ('client-St. Mary%2FOst.h5', 'client-S%C3%BCd.h5')
     """
-    return f"client-{file_stem(name)}.h5"
+    return f"client-{_encoded(name)}.h5"

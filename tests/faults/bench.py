@@ -15,7 +15,6 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from afltool.cli._summary import peak_bytes
 from afltool.cli.app import app
 from afltool.errors import AflError
 from afltool.files.features import open_features
@@ -23,6 +22,7 @@ from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.files.partitions import load_partition
 from afltool.files.statistics import load_statistics
+from afltool.machine import peak_memory
 from afltool.values.digest import canonical_json
 
 COMMAND = Path(sys.executable).with_name("afltool")
@@ -126,7 +126,7 @@ class Bench:
     def report(self) -> dict[str, Any]:
         """The counts, and the most memory that any process took."""
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        most = max(peak_bytes() / 1024, children)
+        most = max(peak_memory() / 1024, children)
         if most > MEGABYTES * 1000:
             self.failures.append(f"a process took {most / 1000:.0f} MB")
         return {**vars(self), "megabytes": round(most / 1000)}

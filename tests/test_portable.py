@@ -1,0 +1,105 @@
+"""Systems that lack what Linux has, and names of files that are legal everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from filelock import lock_descriptor
+from hidden import RUN, without
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_tutorials import PAGES, follow
+
+import afltool
+from afltool import machine
+from afltool.values.names import file_of_name, file_stem
+
+# What Windows has not; macOS lacks the affinity, posix_fadvise and O_TMPFILE, and preadv until 11.
+MODULES = ("fcntl", "resource")
+NAMES = (
+    "signal.SIGUSR1", "os.sched_getaffinity", "os.posix_fadvise", "os.O_TMPFILE", "os.O_NOFOLLOW",
+    "os.O_NONBLOCK", "os.O_CLOEXEC", "os.pread", "os.pwrite", "os.preadv",
+)  # fmt: skip
+RESERVED = {"con", "prn", "aux", "nul", *(f"{x}{n}" for x in ("com", "lpt") for n in range(10))}
+
+
+def test_a_run_that_puts_rows_aside_works_without_what_linux_has(road, tmp_path):
+    options = {"train_features": road.train, "test_features": road.test, "clients": 2}
+    options |= {"head": "deepafl", "layers": 1, "width": 8, "memory": "0"}
+    given = [x for k, v in options.items() for x in ("--" + k.replace("_", "-"), v)]
+    lines = [["run", *given, "-o", tmp_path / "run"], ["verify", road.train]]
+    codes, done = without(MODULES, *lines, names=NAMES)
+    assert codes == [0, 0], done.stderr
+    folders = tmp_path / "run", afltool.run(afltool.RunConfig(**options), tmp_path / "other")
+    ours, theirs = (json.loads((x / "summary.json").read_text()) for x in folders)
+    assert ours["digests"] == theirs["digests"]
+
+
+@pytest.mark.slow
+def test_the_consortium_tutorial_works_without_what_linux_has(tmp_path):
+    hidden = json.dumps([MODULES, NAMES])
+    code = (
+        f"import json, sys\nmodules, names = json.loads({hidden!r})\n"
+        "sys.argv[1:] = [json.dumps([modules, names, [sys.argv[1:]], ''])]\n"
+        + RUN.replace('print("ended", json.dumps([words, ended.code or 0]))', "raise")
+    )
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "command.py").write_text(code)
+    command = tmp_path / "bin" / "afltool"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/bin/command.py "$@"\n')
+    command.chmod(0o755)
+    page = next(page for page in PAGES if page.stem == "consortium")
+    (tmp_path / "work").mkdir()
+    follow(page, tmp_path / "work", env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+    assert (tmp_path / "work" / "server" / "head.onnx").is_file()
+
+
+def test_locks_are_those_of_filelock(tmp_path):
+    """So that a process without fcntl and one with it see each other's."""
+    first = os.open(tmp_path / "mark", machine.flags("RDWR", "CREAT"))
+    second = os.open(tmp_path / "mark", machine.flags("RDWR"))
+    machine.lock(first)
+    assert not lock_descriptor(second, blocking=False)
+    with pytest.raises(BlockingIOError):
+        machine.lock(second)
+    os.close(first)
+    machine.lock(second)
+    os.close(second)
+
+
+def test_cores_and_memory_are_those_of_psutil():
+    assert machine.cores() == len(psutil.Process().cpu_affinity())
+    ours, theirs = machine.free_memory(), machine.free_memory_by_psutil()
+    assert ours == pytest.approx(theirs, rel=0.2)
+    assert machine.peak_memory() >= 0.5 * machine.peak_memory_by_psutil() > 0
+
+
+@settings(max_examples=40)
+@given(st.text(min_size=1) | st.sampled_from(sorted(RESERVED)).map(str.upper))
+def test_names_of_files_are_legal_everywhere(name):
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return
+    for file in (f"{file_stem(name)}.key", file_of_name(name)):
+        assert not set(file) & set('<>:"/\\|?*')
+        assert file.isascii()
+        assert file.isprintable()
+        assert file[-1] not in ". "
+        assert file.split(".")[0].lower() not in RESERVED
+        assert len(file) < 220
+
+
+def test_text_is_written_and_read_as_utf8_everywhere():
+    """The rule that finds files without an encoding; their newlines are those of bytes."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--preview", "--select", "PLW1514", "afltool"],
+        cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
