@@ -31,7 +31,7 @@ RESERVED = {"con", "prn", "aux", "nul", *(f"{x}{n}" for x in ("com", "lpt") for 
 
 def test_a_run_that_puts_rows_aside_works_without_what_linux_has(road, tmp_path):
     options = {"train_features": road.train, "test_features": road.test, "clients": 2}
-    options |= {"head": "deepafl", "layers": 1, "width": 8, "memory": "0"}
+    options |= {"head": "deepafl", "layers": 1, "width": 8, "activation": "tanh", "memory": "0"}
     given = [x for k, v in options.items() for x in ("--" + k.replace("_", "-"), v)]
     lines = [["run", *given, "-o", tmp_path / "run"], ["verify", road.train]]
     codes, done = without(MODULES, *lines, names=NAMES)
