@@ -5,6 +5,7 @@
     │   └── OutputExistsError    2   a different output is already there
     ├── InputError               3   a file is missing, unreadable or cannot be written
     │   ├── BusyError            3   another process is at work on it; later it may be done
+    │   ├── UnreachableError     3   a place on the network cannot be reached now
     │   ├── CorruptFileError     3   a file is damaged or incomplete
     │   └── InvalidDataError     3   the file is intact, its content cannot be used
     ├── MismatchError            4   inputs that do not belong together
@@ -70,6 +71,10 @@ class InputError(AflError):
 
 class BusyError(InputError):
     """Another process is at work on it; when it has ended, the same command may go on."""
+
+
+class UnreachableError(InputError):
+    """A place on the network, or its login, does not answer; later it may."""
 
 
 class CorruptFileError(InputError):

@@ -34,6 +34,7 @@ LAYERS = (
     ("show",),
     ("stages", "estimator", "keywords"),
     ("plans",),
+    ("courier",),
     ("cli",),
     ("rivals",),
     ("papers",),
@@ -192,6 +193,7 @@ def test_one_stage_never_imports_another():
 
 ONLY = {
     "h5py": {"files"},
+    "fsspec": {"courier.depot"},
     "torchvision": {"sources.images.*", "sources.backbones.*"},
     "timm": {"sources.backbones.*"},
     "PIL": {"sources.images.*", "sources.backbones.*"},

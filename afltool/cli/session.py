@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..options.privacy import SessionOptions
+from . import courier
 from ._options import add, of_heads
 from ._streams import say
 from ._types import Overwrite
@@ -19,6 +20,7 @@ def add_to(app: typer.Typer) -> None:
         help="What a federation agrees on once, for all phases of a head.",
     )
     add(session, "new", session_new, head_options=of_heads)
+    courier.add_to(session)
     app.add_typer(session, name="session")
 
 

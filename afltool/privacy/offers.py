@@ -170,8 +170,7 @@ class Offers:
     @classmethod
     def load(cls, roster: Roster, paths: Iterable[str | Path]) -> Offers:
         """Read offers and check each; at least as many as the threshold are needed."""
-        check = partial(_check_offer, roster)
-        found = roster.collect(paths, "offer", pattern(roster), check, roster.compared)
+        found = collected(roster, paths)
         roster.check_enough(found, roster.names(), "made an offer")
         return cls(roster, {name: _of_series(roster, one) for name, one in sorted(found.items())})
 
@@ -220,6 +219,12 @@ def check_secret_share(
             "not the share of the offer"
         )
     return int.from_bytes(share)
+
+
+def collected(roster: Roster, paths: Iterable[str | Path]) -> dict[str, msg.Message]:
+    """Offers by member, each checked."""
+    check = partial(_check_offer, roster)
+    return roster.collect(paths, "offer", pattern(roster), check, roster.compared)
 
 
 def _check_offer(roster: Roster, where: str, offer: msg.Message) -> None:

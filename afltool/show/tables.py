@@ -211,6 +211,21 @@ def print_parts(rows: Iterable[Sequence[object]], said: str, command: str) -> No
         console.print(cell(command), soft_wrap=True)
 
 
+def print_session(found: dict[str, Any]) -> None:
+    """The rounds of a session, who has sent what, and who is waited for."""
+    sent = [
+        (f"round {one['round']} ({one['phase']})", ", ".join(one["sent"]) or "nobody yet")
+        for one in found["rounds"]
+    ]
+    waits = found["waiting_for"]
+    late = f"; waiting for {waits['what']} of {', '.join(waits['who'])}" if waits["who"] else ""
+    since = f" since {found['since']}" if late and found["since"] else ""
+    said = f"{found['state']}{late}{since}"
+    people = ("members", f"{', '.join(found['members'])}; server {found['server']}")
+    about = ("session", f"{found['session']} ({found['protection']})")
+    print_parts([about, people, *sent], cell(said), "")
+
+
 def describe_upload(sent: dict[str, Any]) -> str:
     """Bytes that a client sends in one round, in words."""
     if "mean_file" in sent:

@@ -1,0 +1,78 @@
+"""Commands of sites that are apart: who leads a session over a place, who joins, how it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..options.session import JoinOptions, ServeOptions
+from ..options.used_with import ABSENT, OnlyWith
+from ._options import add
+from ._streams import say
+from ._types import FieldName, Json, print_field, print_json
+
+Url = Annotated[
+    str, typer.Argument(help="place that all reach: a folder, file://, sftp://, s3://, webdav:// …")
+]
+
+
+def add_to(session: typer.Typer) -> None:
+    add(session, "serve", serve)
+    add(session, "join", join)
+    add(session, "status", status)
+
+
+def serve(
+    url: Url,
+    options: ServeOptions,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="folder of session new; default: the last name of URL"),
+    ] = None,
+) -> None:
+    """Lead a session: publish it, add up what sites send, publish the head of each phase.
+
+    Ends when the head is solved and all have it. Stopped at any moment, the same command goes on.
+    """
+    from ..courier.server import serve as lead
+
+    say(lead(url, options, out))
+
+
+def join(
+    url: Url,
+    options: JoinOptions,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="this site's folder; default: URL's last name and yours"),
+    ] = None,
+) -> None:
+    """Take part in a session: compute and send what the plan says comes next, until it is solved.
+
+    Without --approve it shows the digest, which all compare by telephone. Stopped at any moment,
+    the same command goes on, and sends the same bytes.
+    """
+    from ..courier.site import join as take_part
+
+    say(take_part(url, options, out))
+
+
+def status(
+    url: Url,
+    name: FieldName = None,
+    as_json: Annotated[Json, OnlyWith({"field": ABSENT})] = False,
+) -> None:
+    """Show who is in a session, who has sent what, who is waited for, and since when."""
+    from ..courier.summary import status as look
+
+    found = look(url)
+    if name is not None:
+        print_field(found, name, Path(url))
+    elif as_json:
+        print_json(found)
+    else:
+        from ..show.tables import print_session
+
+        print_session(found)

@@ -1,0 +1,143 @@
+"""What sites and server have in common: turns until nothing is left to do, and legs of the plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import MismatchError, UnreachableError
+from ..files.heads import load_head
+from ..files.session_folder import SessionFolder
+from ..inputs import distinct_files
+from ..options.session import CourierOptions
+from ..plans.sessions import Leg, Part, legs_of, opening
+from ..privacy import messages as msg
+from ..privacy import session as sessions
+from ..privacy.identity import Identity, Member
+from ..privacy.protection import key_of, passphrase
+from ..privacy.roster import Roster
+from ..progress import log, quiet, stop_point
+from .depot import Depot
+from .letters import Letters, Parcel
+
+SESSION = "session.json"  # in the place
+LARGEST = 16 << 20  # bytes of a session
+DONE, CLOSED, REFUSED = "done", "closed-", "refused-"  # letters beside those of the plan
+SOLVED = "solved"  # what a head says in place of its next phase
+SLICE = 0.5  # seconds after which a sleeping process looks for a signal
+REMIND = 3600  # seconds after which a process says again for whom it waits
+
+
+class Clock:
+    """The time, and waiting; tests have another one."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            stop_point()
+            time.sleep(min(SLICE, left))
+
+
+class Turns(Protocol):
+    """Somebody who does what can be done now, and says what it waits for; '' at the end."""
+
+    def turn(self) -> str: ...
+
+
+def until_done(who: Turns, url: str, o: CourierOptions, clock: Clock) -> bool:
+    """Take turns until the end; with ``once`` a single one. Whether the end was reached.
+
+    A place that was reached once may be away for any time; what waits, and for whom, is said.
+    """
+    said, when, reached = "", 0.0, False
+    while True:
+        stop_point()
+        try:
+            waits, reached = who.turn(), True
+        except UnreachableError as error:
+            if o.once or not reached:
+                raise
+            waits = f"{url}, which is away ({error})"
+        if not waits:
+            return True
+        if waits != said or clock.now() - when >= REMIND:
+            log.info("session: waiting for %s", waits)
+            said, when = waits, clock.now()
+        if o.once:
+            return False
+        clock.sleep(o.poll)
+
+
+class Party:
+    """A site or the server: its folder, its key, and its letters in the place."""
+
+    def __init__(self, url: str, folder: Path, o: CourierOptions, clock: Clock) -> None:
+        self.depot, self.folder = Depot(url), SessionFolder(folder)
+        self.session = sessions.load(self.folder.session)
+        self.agreed: Roster = self.session.agreed
+        self.me: Identity = key_of(o.key, "", passphrase(o.passphrase_file))
+        people = people_of(self.session)
+        self.server = list(people)[-1]
+        self.letters = Letters(self.depot, self.session.digest, people, folder, self.me, clock.now)
+        self.clock, self.o = clock, o
+        self.masked = self.agreed.terms.masked
+
+    def opening(self, me: Part) -> list[Leg]:
+        return opening(self.folder, me) if self.masked else []
+
+    def legs(self, number: int, me: Part) -> Iterator[Leg]:
+        asks = self.masked and not self.agreed.all
+        return legs_of(self.folder, number, me, masked=self.masked, asks=asks)
+
+    def phase(self, number: int) -> str:
+        """What the head of a round gathers next, or `SOLVED`."""
+        return load_head(self.folder.head(number)).head.phase() or SOLVED
+
+    def send(self, leg: Leg, parcels: Callable[[], list[Parcel]]) -> msg.Message:
+        """Carry out a step whose result travels, and send that; what was sent stays as it is."""
+        begun, new = self.clock.now(), not self.letters.has(leg.what, leg.round, self.me.name)
+        if new:
+            self.make(leg)
+        letter = self.letters.post(leg.what, leg.round, parcels)
+        if new:
+            size = sum(one["bytes"] for one in letter.body["files"]) / 1e6
+            took = self.clock.now() - begun
+            log.info(
+                "session: round %d: %s sent (%.3f MB, %.1f s)", leg.round, leg.what, size, took
+            )
+        return letter
+
+    def make(self, leg: Leg) -> None:
+        """Carry out a step; what it has made of the same inputs is kept."""
+        with distinct_files(), quiet():  # what a stage says comes next is what is done here
+            leg.step.make()
+
+
+def heads_in(folder: SessionFolder) -> list[int]:
+    """The rounds whose heads are there, in order."""
+    found = (path.stem.removeprefix("head-") for path in folder.root.glob("head-*.h5"))
+    return sorted(int(number) for number in found if number.isdecimal())
+
+
+def people_of(session: sessions.Session) -> dict[str, Member]:
+    """Everybody who signs letters, by name; the server is the last."""
+    server = session.agreed.server
+    assert server is not None  # every session has one
+    return {one.name: one for one in (*session.agreed.members, server)}
+
+
+def refusal(name: str, letter: msg.Message) -> str:
+    """What a refusal is about: whose letter, and which."""
+    return f"{name} {letter.digest[:16]}"
+
+
+def file_in(name: str) -> str:
+    """The name of a file that a letter has; refused where it leads elsewhere."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise MismatchError(f"a letter names the file {name!r}: expected a name without folders")
+    return name

@@ -1,0 +1,286 @@
+"""Sites that are apart: one command each, over a place that may do to files whatever it likes."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sites_apart import NAMES, Apart, Watch, rows
+
+import afltool
+from afltool.courier.summary import status
+from afltool.errors import AflError, MismatchError, UnreachableError, UsageError
+
+PROTECTIONS = {
+    "plain": {"protection": "plain"},
+    "signed": {"protection": "signed"},
+    "masked": {"protection": "masked"},
+    "all": {"protection": "masked", "threshold": "all"},
+}
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    return rows(tmp_path_factory.mktemp("rows"), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("how", PROTECTIONS)
+def test_a_session_makes_the_head_of_the_pooled_rows(tmp_path, features, how):
+    apart = Apart(tmp_path, features, **PROTECTIONS[how])
+    found = apart.play()
+    total, head = apart.pooled()
+    assert (found["totals"][-1], found["head"]) == (total, head)
+    for name in ("server", *NAMES):
+        assert afltool.info(tmp_path / name / "head-final.h5")["digest"] == head
+    sent = json.loads((tmp_path / "north" / "summary.json").read_text())["rounds"]
+    assert sent == found["rounds"], "everybody tells the same of the session"
+    assert sum(found["rounds"][0]["sent"].values()) == found["sent_bytes"] > 0
+
+
+@pytest.mark.slow
+def test_a_later_head_brings_only_new_arrays(tmp_path, features):
+    """Of each array in the place there is one copy, and a site fetches what it has not."""
+    apart = Apart(tmp_path, features, head="deepafl", layers=3, width=16)
+    found = apart.play()
+    files = [path.stat().st_size for path in (Path(apart.url) / "files").iterdir()]
+    assert sum(files) == found["sent_bytes"] + found["head_bytes"]
+    whole = sum((tmp_path / "server" / f"head-{k}.h5").stat().st_size for k in range(1, 8))
+    assert found["head_bytes"] < 0.6 * whole
+
+
+# ---------------------------------------------------------------- a place that nobody trusts
+
+
+def mischief(place: Path, draw: random.Random, kept: Path) -> None:
+    """Do something to a file there: cut it, swap two, alter, lose, hold back or repeat one."""
+    there = sorted(p for p in place.rglob("*") if p.is_file() and p.name != "session.json")
+    held = sorted(kept.iterdir())
+    if not there:
+        return
+    one, other, what = draw.choice(there), draw.choice(there), draw.randrange(6)
+    data = one.read_bytes()
+    if what == 0:
+        one.write_bytes(data[: draw.randrange(len(data))])
+    elif what == 1:
+        one.write_bytes(other.read_bytes())
+        other.write_bytes(data)
+    elif what == 2:
+        one.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif what == 3:
+        one.unlink()
+    elif what == 4:  # held back, and given later in place of whatever is there then
+        shutil.move(one, kept / f"{len(held)}+{one.parent.name}+{one.name}")
+    elif held:
+        late = draw.choice(held)
+        shutil.copy(late, place / late.name.split("+")[1] / late.name.split("+", 2)[2])
+
+
+@pytest.mark.parametrize("how", ["plain", "masked"])
+def test_a_hostile_place_changes_nothing(tmp_path, features, how):
+    """What it cuts, swaps, alters, loses, delays and repeats is sent again: the same head."""
+    draw = random.Random(3)
+    apart = Apart(tmp_path, features, **PROTECTIONS[how])
+    (tmp_path / "kept").mkdir()
+    found = apart.play(
+        lambda turn: turn < 25 and mischief(Path(apart.url), draw, tmp_path / "kept")
+    )
+    assert (found["totals"][-1], found["head"]) == apart.pooled()
+    assert len(list((tmp_path / "server" / "round-1" / "statistics").glob("*.h5"))) == 3
+
+
+def test_another_session_in_the_place_is_refused_by_everybody(tmp_path, features):
+    apart, other = Apart(tmp_path / "a", features), Apart(tmp_path / "b", features)
+    apart.serve()
+    apart.join("north")
+    shutil.copy(other.session, Path(apart.url) / "session.json")
+    with pytest.raises(MismatchError, match="holds another session"):
+        apart.join("north")
+    with pytest.raises(MismatchError, match=f"{other.digest}, not {apart.digest}"):
+        apart.join("south")
+    with pytest.raises(MismatchError, match="holds another session"):
+        apart.serve()
+
+
+def test_a_digest_is_compared_before_anything_is_computed(tmp_path, features):
+    apart = Apart(tmp_path, features)
+    apart.serve()
+    for said in (None, "0" * 64, apart.digest[:8]):
+        with pytest.raises((UsageError, MismatchError), match=apart.digest):
+            apart.join("north", approve=said)
+    assert not list((tmp_path / "north").rglob("*.h5"))
+    assert "north" not in str(list(Path(apart.url).rglob("*")))
+    apart.join("north", approve=apart.digest[:16])
+    apart.join("north", approve=None)  # once is enough
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"classes": 4}, "classes"),
+        ({"backbone": "other"}, "backbone"),
+        ({"fraction_bits": 5}, "fraction_bits"),
+    ],
+)
+def test_a_site_with_other_rows_stops_before_it_sends(tmp_path, features, changed, says):
+    (tmp_path / "other").mkdir()
+    other = rows(tmp_path / "other", np.random.default_rng(1), **changed)
+    apart = Apart(tmp_path / "a", features)
+    apart.serve()
+    with pytest.raises(MismatchError, match=says):
+        apart.join("north", features=other["north"])
+    assert "north" not in str(list(Path(apart.url).rglob("*")))
+
+
+def test_a_stranger_and_a_wrong_server_are_refused(tmp_path, features):
+    apart, other = Apart(tmp_path / "a", features), Apart(tmp_path / "b", features)
+    apart.serve()
+    with pytest.raises(MismatchError, match="has other keys for 'north'"):
+        apart.join("north", key=other.keys / "north.key")
+    with pytest.raises(MismatchError, match=r"'south', but the roster .* names 'server'"):
+        apart.serve(key=apart.keys / "south.key")
+
+
+def test_who_sends_twice_is_told_that_the_first_counts(tmp_path, features, caplog):
+    apart = Apart(tmp_path, features)
+    apart.serve()
+    apart.join("north")
+    apart.serve()
+    (tmp_path / "north").rename(tmp_path / "first")
+    apart.join("north", features=features["south"])
+    apart.serve()
+    with pytest.raises(MismatchError, match=r"refused the statistics of 'north'.*had come before"):
+        apart.join("north", features=features["south"])
+    assert "'north' refused" in caplog.text
+    shutil.rmtree(tmp_path / "north")
+    (tmp_path / "first").rename(tmp_path / "north")
+    assert (apart.play()["totals"][-1]) == apart.pooled()[0]
+
+
+def test_statistics_that_do_not_fit_are_refused_with_the_name_of_the_site(tmp_path, features):
+    """Its own check would stop an honest site; a dishonest one has none."""
+    apart = Apart(tmp_path / "a", features, protection="signed")
+    plain = Apart(tmp_path / "b", features, head="softmax", rounds=2)
+    shutil.copy(apart.session, tmp_path / "session.json")
+    apart.serve()
+    plain.serve()
+    plain.join("north")
+    letters, files = Path(apart.url) / "letters", Path(apart.url) / "files"
+    stolen = json.loads((Path(plain.url) / "letters" / "001-statistics-north.json").read_text())
+    (letters / "001-statistics-north.json").write_text(json.dumps(stolen))
+    apart.serve()
+    assert not list(files.parent.glob("letters/*refused*")), "of another session: left aside"
+    apart.join("north")
+    name = afltool.info(tmp_path / "a" / "north" / "round-1" / "statistics" / "client-north.h5")
+    assert name["clients"] == 1
+    assert apart.play()["totals"]
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_the_place_may_be_away_for_an_hour(tmp_path, features, caplog):
+    caplog.set_level("INFO")
+    apart = Apart(tmp_path, features)
+    apart.serve()
+    place, away = Path(apart.url), tmp_path / "away"
+    naps = []
+
+    def nap():
+        naps.append(apart.clock.time)
+        if len(naps) == 1:  # a file where the folder was: no system call succeeds below it
+            place.rename(away)
+            place.write_text("")
+        if apart.clock.time - naps[0] > 3600 and away.exists():
+            place.unlink()
+            away.rename(place)
+        if not away.exists():
+            apart.serve()
+            for name in ("south", "west"):
+                apart.join(name)
+
+    apart.clock.nap = nap
+    apart.join("north", once=False, poll=60.0)
+    assert naps[-1] - naps[0] > 3600
+    assert "which is away" in caplog.text
+    assert afltool.info(tmp_path / "north" / "head-final.h5")["phase"] is None
+
+
+def test_a_place_that_never_was_there_is_an_error(tmp_path, features):
+    apart = Apart(tmp_path, features)
+    (tmp_path / "place").write_text("")
+    with pytest.raises(UnreachableError, match="cannot be reached: NotADirectoryError"):
+        apart.join("north", once=False)
+    apart.url = "carrier-pigeon://roof"
+    with pytest.raises(UsageError, match="no place that fsspec knows"):
+        apart.join("north")
+
+
+def test_a_late_site_is_named_and_left_out_after_the_deadline(tmp_path, features, caplog):
+    """It gets the head all the same; before the deadline nobody goes on without it."""
+    caplog.set_level("INFO")
+    apart = Apart(tmp_path, features, protection="masked", threshold=2)
+    for _ in range(2):
+        apart.serve(deadline=1.0)
+        for name in NAMES:
+            apart.join(name) if name != "west" or _ == 0 else None
+    apart.serve(deadline=1.0)
+    assert "waiting for the statistics of 'west' (2 of 3 have come) in round 1" in caplog.text
+    assert status(apart.url)["waiting_for"] == {"what": "statistics", "who": ["west"]}
+    apart.clock.time += 3601
+    for _ in range(4):
+        apart.serve(deadline=1.0)
+        apart.join("north")
+        apart.join("south")
+    apart.join("west")
+    summary = json.loads((tmp_path / "server" / "summary.json").read_text())
+    assert summary["rounds"][0]["members"] == ["north", "south"]
+    assert afltool.info(tmp_path / "west" / "head-final.h5")["digest"] == summary["head"]
+
+
+def test_below_the_threshold_nothing_is_added_up(tmp_path, features, caplog):
+    caplog.set_level("INFO")
+    apart = Apart(tmp_path, features, protection="masked", threshold="all")
+    for _ in range(2):
+        apart.serve(deadline=0.1)
+        for name in NAMES:
+            apart.join(name) if name != "west" or _ == 0 else None
+    apart.clock.time += 10**6
+    apart.serve(deadline=0.1)
+    assert not (tmp_path / "server" / "round-1" / "total.h5").exists()
+    assert "'west'" in caplog.records[-1].getMessage()
+
+
+def test_status_says_who_is_waited_for(tmp_path, features):
+    apart = Apart(tmp_path, features)
+    with pytest.raises(AflError, match="holds no session"):
+        status(apart.url)
+    apart.serve()
+    apart.join("south")
+    found = status(apart.url)
+    assert found["state"] == "round 1 (gram)"
+    assert found["waiting_for"] == {"what": "statistics", "who": ["north", "west"]}
+    assert list(found["rounds"][0]["sent"]) == ["south"]
+    apart.play()
+    assert status(apart.url)["state"] == "solved"
+
+
+def test_only_a_session_loads_fsspec():
+    """Neither the help nor plain commands."""
+    program = (
+        "import sys\nfrom afltool.cli import main\n"
+        "sys.argv = ['afltool', 'session', 'join', '-h']\ntry: main()\nexcept SystemExit: pass\n"
+        "assert not {'fsspec', 'cryptography'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_the_clock_of_the_tests_has_a_premise():
+    watch = Watch()
+    watch.sleep(5)
+    assert watch.now() == 1_800_000_005

@@ -1,0 +1,246 @@
+"""Sessions over real servers, and processes that are killed at any of their file operations."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import fill, installed
+from sites_apart import NAMES, Apart, rows
+
+import afltool
+from afltool.errors import AflError, UnreachableError
+from afltool.values.digest import file_sha256
+
+pytestmark = pytest.mark.slow
+SFTP = Path("/usr/lib/openssh/sftp-server")
+KILLS = 64
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    return rows(tmp_path_factory.mktemp("rows"), np.random.default_rng(0))
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def wait_for(port: int) -> None:
+    for _ in range(200):
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"nobody listens on {port}")
+
+
+@contextmanager
+def running(*command, port, **options):
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+    )
+    try:
+        wait_for(port)
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+@pytest.fixture
+def sftp(tmp_path):
+    """Debian's openssh on loopback, with a key of its own for host and user."""
+    sshd = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin")
+    if sshd is None or not SFTP.exists():
+        pytest.skip("no openssh-server")
+    pytest.importorskip("paramiko")
+    for name in ("host", "user"):
+        made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(made, check=True)
+    port, place = free_port(), tmp_path / "sftp"
+    place.mkdir()
+    (tmp_path / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host\nStrictModes no\n"
+        f"AuthorizedKeysFile {tmp_path}/user.pub\nUsePAM no\nPidFile none\n"
+        f"Subsystem sftp {SFTP}\n"
+    )
+    Path("/run/sshd").mkdir(exist_ok=True)
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    env = {"FSSPEC_SFTP_KEY_FILENAME": str(tmp_path / "user"), "FSSPEC_SFTP_USERNAME": user}
+    with running(sshd, "-D", "-e", "-f", str(tmp_path / "sshd_config"), port=port):
+        yield f"sftp://127.0.0.1:{port}{place}/trial", env
+
+
+@pytest.fixture
+def s3(tmp_path):
+    """A server of the S3 protocol: moto's."""
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto.server")
+    port = free_port()
+    keys = {
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    env = {"FSSPEC_S3_ENDPOINT_URL": f"http://127.0.0.1:{port}", **keys}
+    with running(sys.executable, "-m", "moto.server", "-p", str(port), port=port):
+        import s3fs
+
+        given = {"key": "a", "secret": "b", "endpoint_url": env["FSSPEC_S3_ENDPOINT_URL"]}
+        s3fs.S3FileSystem(**given).mkdir("bucket")
+        yield "s3://bucket/trial", env
+
+
+@pytest.fixture
+def webdav(tmp_path):
+    """wsgidav over a folder."""
+    pytest.importorskip("webdav4")
+    wsgi, cheroot = pytest.importorskip("wsgidav.wsgidav_app"), pytest.importorskip("cheroot.wsgi")
+    port, place = free_port(), tmp_path / "dav"
+    place.mkdir()
+    config = {"provider_mapping": {"/": str(place)}, "simple_dc": {"user_mapping": {"*": True}}}
+    app = wsgi.WsgiDAVApp({**config, "verbose": 0, "logging": {"enable": False}})
+    server = cheroot.Server(("127.0.0.1", port), app)
+    thread = threading.Thread(target=server.start, daemon=True)
+    thread.start()
+    wait_for(port)
+    yield "webdav://trial", {"FSSPEC_WEBDAV_BASE_URL": f"http://127.0.0.1:{port}/"}
+    server.stop()
+    thread.join(10)
+
+
+@pytest.mark.parametrize("kind", ["sftp", "s3", "webdav", "folder", "file"])
+def test_four_processes_over_a_real_place(tmp_path, features, request, kind):
+    """The installed command, one a site, all at the same time; the digests are those of the pooled
+    rows."""
+    local = {"folder": str(tmp_path / "share"), "file": f"file://{tmp_path}/share"}
+    url, env = (local[kind], {}) if kind in local else request.getfixturevalue(kind)
+    apart = Apart(tmp_path / "all", features, url, protection="masked")
+    common = ["--poll", 0.3, "--key"]
+    at = apart.at
+    words = {"server": ["serve", url, *common, apart.keys / "server.key"]}
+    for name in NAMES:
+        approve = ["--approve", apart.digest, "--features", features[name]]
+        words[name] = ["join", url, *common, apart.keys / f"{name}.key", *approve]
+    started = {
+        name: installed("session", *one, "-o", at / name, wait=False, env=env)
+        for name, one in words.items()
+    }
+    try:
+        said = {name: process.communicate(timeout=60)[1] for name, process in started.items()}
+    finally:
+        for process in started.values():
+            process.kill()
+    assert {p.returncode for p in started.values()} == {0}, said
+    total, head = apart.pooled()
+    for name in ("server", *NAMES):
+        assert afltool.info(at / name / "head-final.h5")["digest"] == head, said[name]
+    assert afltool.info(at / "server" / "round-1" / "total.h5")["digest"] == total
+    done = installed("session", "status", url, "--field", "state", env=env)
+    assert done.stdout.strip() == "solved", done.stderr
+
+
+def dying(work, moment: int) -> int | None:
+    """The work in a process of its own that is killed at its so-manieth operation on files; None
+    where it has fewer, else 0 where it was killed."""
+    child = os.fork()
+    if child == 0:
+        left = [moment]
+
+        def count(event: str, _) -> None:
+            if event in ("open", "os.rename", "os.remove", "os.mkdir", "os.link", "os.truncate"):
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    _, state = os.waitpid(child, 0)
+    if os.WIFSIGNALED(state):
+        return 0
+    assert os.WEXITSTATUS(state) == 0, "it failed without being killed"
+    return None
+
+
+@pytest.mark.parametrize("how", ["masked", "softmax"])
+def test_killed_at_any_operation_it_goes_on_with_the_same_bytes(tmp_path, features, how):
+    """Each turn of each process is killed several times, at operations drawn from a seed."""
+    draw, kills = random.Random(5), 0
+    agreed = {"protection": "masked"} if how == "masked" else {"head": "softmax", "rounds": 4}
+    apart = Apart(tmp_path, features, **agreed)
+    sent: dict[Path, str] = {}
+    while not apart.is_over():
+        for name in ("server", *NAMES):
+            work = apart.serve if name == "server" else lambda name=name: apart.join(name)
+            for most in (8, 40, 120):
+                kills += dying(work, draw.randrange(1, most)) is not None
+            work()
+            for path in (tmp_path / name / "letters").glob("*.json"):
+                assert sent.setdefault(path, file_sha256(path)) == file_sha256(path), path
+    assert kills >= KILLS / 2, kills
+    summary = (tmp_path / "server" / "summary.json").read_text()
+    for digest in apart.pooled():
+        assert digest in summary
+    assert not list(tmp_path.rglob("arriving/*")), "nothing half done is left"
+
+
+def test_a_full_disk_at_a_site_loses_nothing(tmp_path, features, small_disk):
+    apart = Apart(tmp_path / "all", features)
+    apart.serve()
+    (apart.at / "north").symlink_to(small_disk)
+    filler = fill(small_disk, 4000)
+    with pytest.raises(AflError, match="no space left"):
+        apart.join("north")
+    filler.unlink()
+    assert apart.play()["totals"][0] == apart.pooled()[0]
+
+
+def test_an_sftp_server_that_is_restarted(tmp_path, features, sftp, monkeypatch):
+    """A connection that broke is made anew; a wrong address is said at once."""
+    url, env = sftp
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    import fsspec.config
+
+    fsspec.config.set_conf_env(fsspec.config.conf)
+    apart = Apart(tmp_path / "all", features, url)
+    assert apart.play()["totals"][0] == apart.pooled()[0]
+    apart.url = f"sftp://127.0.0.1:{free_port()}/trial"
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        apart.join("north")
+
+
+HEADS = {
+    "deepafl": {"head": "deepafl", "layers": 5, "width": 16, "compute": "fixed"},
+    "softmax": {"head": "softmax", "rounds": 20},
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("how", ["signed", "all"])
+def test_heads_of_many_rounds(tmp_path, features, head, how):
+    """The same digests as in one place; under masks where sums are integers."""
+    agreed = {"protection": "masked", "threshold": "all"} if how == "all" else {"protection": how}
+    if head == "softmax" and how == "all":
+        pytest.skip("later sums of softmax are real numbers: masks need integers")
+    apart = Apart(tmp_path, features, **HEADS[head], **agreed)
+    found = apart.play()
+    assert (found["totals"][-1], found["head"]) == apart.pooled()
