@@ -45,6 +45,7 @@ _WHERE = {
     "counts": "stages.counts:counts",
     "read_counts": "files.counts:read_counts",
     "evaluation": "stages.counts:evaluation",
+    "calibrate": "stages.calibrate:calibrate",
     "predict": "stages.predict:predict",
     "export": "stages.export:export",
     "baseline": "rivals.stage:baseline",

@@ -13,7 +13,13 @@ import typer
 from ..options import made
 from ..options.csv_files import check_formulas, is_csv
 from ..options.files import WRITES
-from ..options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
+from ..options.solving import (
+    CalibrateOptions,
+    EvaluateOptions,
+    ExportOptions,
+    PredictOptions,
+    SolveOptions,
+)
 from ..options.statistics import AggregateOptions, LocalStatsOptions
 from ..options.used_with import ABSENT, GIVEN, OnlyWith
 from ._options import add, of_heads, of_run, parameters, used_with
@@ -25,6 +31,7 @@ def add_to(app: typer.Typer) -> None:
     add(app, "local-stats", local_stats, head_options=of_heads)
     add(app, "aggregate", aggregate)
     add(app, "solve", solve, head_options=partial(of_heads, at_solve=True))
+    add(app, "calibrate", calibrate)
     add(app, "evaluate", evaluate, options=EvaluateOptions, counting=_counting)
     add(app, "export", export)
     add(app, "run", run, options=of_run)
@@ -234,6 +241,23 @@ def run(
     given = {**({} if config is None else read_config(config)), **options}
     folder = stage(RunConfig(**given), out, overwrite=overwrite)
     show_folder(folder, RunFolder.SUMMARY, as_json, print_summary)
+
+
+def calibrate(
+    head: Annotated[Path, typer.Argument(help="a solved head")],
+    counts: Annotated[Path, typer.Argument(help="a total of what evaluate --counts wrote")],
+    out: Out,
+    options: CalibrateOptions,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Make probabilities of a head's scores, by counts of rows that it was not solved from.
+
+    predict, export and evaluate take the new head; predict --coverage needs it.
+    """
+    from ..stages.calibrate import calibrate as stage
+
+    show(stage(head, counts, out, options, overwrite=overwrite), as_json)
 
 
 def predict(

@@ -50,6 +50,7 @@ KIND_OF_STAGE = {
     "aggregate": "statistics",
     "head": "head",
     "solve": "head",
+    "calibrate": "head",
     "baseline": "head",
 }
 PARTIAL = ".partial"

@@ -29,7 +29,7 @@ HEADS: dict[str, str] = {
     "discriminant": ".discriminant",
 }
 #: Heads that no federation can begin with: something else has trained them.
-TRAINED = {"network": ".network"}
+TRAINED = {"network": ".network", "calibrated": ".calibrated"}
 #: What sites gather for as for a head, and nobody solves.
 MEASURED = {"evaluation": ".evaluation"}
 #: The round before all heads: how features are scaled; its file scores nothing.

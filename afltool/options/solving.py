@@ -12,6 +12,8 @@ from .fields import Options, option
 from .files import table_in
 from .used_with import GIVEN
 
+CALIBRATIONS = ("platt", "temperature", "isotonic")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SolveOptions(Options):
@@ -90,6 +92,17 @@ class EvaluateOptions(CsvOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CalibrateOptions(Options):
+    """How probabilities are made of scores."""
+
+    _method = (
+        "the map from a score to a probability: a line in the logit for each class, one line for "
+        "all classes, or a line through bins that rises"
+    )
+    method: str = option(CALIBRATIONS[0], _method, choices=CALIBRATIONS)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PredictOptions(NetworkOptions, CsvOptions):
     """What is predicted; of images, where the weights of the head's backbone come from."""
 
@@ -98,6 +111,15 @@ class PredictOptions(NetworkOptions, CsvOptions):
     scores: bool = option(False, "add a column with the score of each class")
     _top = "number of classes to give for each row, by the highest scores"
     top: int = option(1, _top, at_least=1, at_most=100_000)
+    _coverage = (
+        "of a calibrated head: add a column set, the classes among which a row's own is with this "
+        "chance, at least"
+    )
+    coverage: float | None = option(None, _coverage, above=0, below=1)
+    _per_class = "the chance is that of the rows of each class (Mondrian)"
+    per_class: bool = option(False, _per_class, only={"coverage": GIVEN})
+    _least = "give no class where the highest probability is lower; error then says so"
+    min_confidence: float | None = option(None, _least, above=0, at_most=1)
     _on_error = "what to do with an image that cannot be used; row writes a row that says why"
     on_error: str = option(
         "stop", _on_error, choices=("stop", "row"), in_result=False, only={"images": True}

@@ -51,8 +51,9 @@ def predict(
     space names; the space that it makes is compared with the head's, before any image is read.
 
     The columns are ``path`` (of a feature file the row id), ``predicted``, ``score``, ``error``
-    (why an image has no class), then ``predicted_2``, ``score_2`` … up to ``top``, and with
-    ``scores`` one ``score:CLASS`` for each class. Scores are probabilities where the head defines
+    (why an image has no class), then ``predicted_2``, ``score_2`` … up to ``top``, with
+    ``coverage`` ``set`` (the classes in it, a JSON list), with ``scores`` one ``score:CLASS`` for
+    each class. Scores are probabilities where the head defines
     them, else its least-squares values: see `afltool.heads.checks.probabilities`.
 
     Returns the path, how many rows were written, how many have an error, and how many each class.
@@ -66,7 +67,7 @@ def predict(
     check_formulas(o.formulas, is_csv(out) and not (as_json and out == STDOUT))
     solved, header = load_solved_head(head)
     parts = _named(named, o)
-    scorer = Scorer(solved, header["classes"], o.top, o.scores)
+    scorer = Scorer(solved, header["classes"], o)
     sources = _sources(parts, head, header, o)
     total = sum(source.size for source in sources)
     key = _key(header, scorer, sources, out, o.formulas)
@@ -99,6 +100,9 @@ def _key(
 ) -> str:
     """What a table that was begun must be of to be gone on with."""
     work = [header["digest"], header["classes"], scorer.columns]
+    asked = scorer.options.chosen()
+    chosen = {k: asked[k] for k in ("coverage", "per_class", "min_confidence") if k in asked}
+    work += [chosen] if chosen else []
     work += [[source.fingerprint for source in sources]]
     form = [out.suffix, *([] if formulas == KEEP else [formulas])]
     return Digest().json("predictions", [*map(str, work), *form]).hex()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,10 +18,12 @@ from ...files.features import open_features
 from ...files.heads import check_fits
 from ...files.row_tables import Value
 from ...heads.base import Head
+from ...heads.calibrated.head import CalibratedHead
 from ...heads.checks import probabilities
 from ...math.fixedpoint import FixedPoint, Rows, encode
 from ...options.features import NetworkOptions
-from ...values.arrays import F32
+from ...options.solving import PredictOptions
+from ...values.arrays import F32, F64
 from ...values.differences import difference
 from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
@@ -35,6 +38,12 @@ ADVICE = {
     "preprocessing": "Pillow and torchvision prepare images differently here than where the head's "
     "features were made: install the versions used there",
 }
+
+
+_NO_PROBABILITIES = (
+    "{} needs a head that was calibrated, and a {} head is not: afltool evaluate --counts, then "
+    "afltool calibrate"
+)
 
 
 @dataclass(frozen=True)
@@ -61,15 +70,22 @@ class Scorer:
     ``columns``: their names and types. Of equal highest scores the first one counts, as everywhere.
     """
 
-    def __init__(self, head: Head, classes: Sequence[str], top: int, scores: bool) -> None:
-        self.head, self.classes, self.scores = head, list(classes), scores
-        self.top = min(top, len(classes))
+    def __init__(self, head: Head, classes: Sequence[str], o: PredictOptions) -> None:
+        self.head, self.classes, self.scores = head, list(classes), o.scores
+        self.options, self.least = o, o.min_confidence or 0.0
+        self.top = min(o.top, len(classes))
+        if self.least and not head.log_probabilities:
+            raise UsageError(_NO_PROBABILITIES.format("--min-confidence", head.name))
+        if o.coverage is not None and not isinstance(head, CalibratedHead):
+            raise UsageError(_NO_PROBABILITIES.format("--coverage", head.name))
         self.errors, self.counts = 0, np.zeros(len(classes), dtype=np.int64)
         self.columns: dict[str, type] = {"path": str, "predicted": str, "score": float}
         self.columns["error"] = str
         for k in range(2, self.top + 1):
             self.columns |= {f"predicted_{k}": str, f"score_{k}": float}
-        if scores:
+        if o.coverage is not None:
+            self.columns["set"] = str
+        if o.scores:
             self.columns |= {f"score:{name}": float for name in classes}
 
     def state(self) -> dict[str, Any]:
@@ -90,21 +106,39 @@ class Scorer:
         for i, name in enumerate(block.names):
             if i in block.why:
                 yield [name, None, None, block.why[i], *blank]
+                continue
+            first, score, *more = next(found)
+            if score < self.least:
+                self.errors += 1
+                yield [name, None, score, f"below --min-confidence {self.least:g}", *more]
             else:
-                first, score, *more = next(found)
                 yield [name, first, score, None, *more]
 
-    def _cells(self, X: Rows) -> Iterator[list[Value]]:
-        S = self.head.scores(X)
+    def _cells(self, X: Rows) -> Iterator[list[Any]]:
+        sets: list[list[str]] = [[]] * len(X)
+        if self.options.coverage is not None and isinstance(self.head, CalibratedHead):
+            V = self.head.values(X)
+            S, sets = self.head.of_values(V), self._sets(self.head, V)
+        else:
+            S = self.head.scores(X)
         P = probabilities(self.head, S)
         P = S if P is None else P
         order = np.argsort(-S, axis=1, kind="stable")[:, : self.top]
-        self.counts += np.bincount(order[:, 0], minlength=len(self.classes))
-        best = np.take_along_axis(P, order, axis=1).tolist()
+        best = np.take_along_axis(P, order, axis=1)
+        told = order[best[:, 0] >= self.least, 0] if self.least else order[:, 0]
+        self.counts += np.bincount(told, minlength=len(self.classes))
         every = P.tolist() if self.scores else [[]] * len(P)
-        for places, values, rest in zip(order.tolist(), best, every, strict=True):
+        for places, values, *more in zip(order.tolist(), best.tolist(), sets, every, strict=True):
             pairs = zip(places, values, strict=True)
-            yield [*(cell for k, value in pairs for cell in (self.classes[k], value)), *rest]
+            named = (cell for k, value in pairs for cell in (self.classes[k], value))
+            yield [*named, *more[0], *more[1]]
+
+    def _sets(self, head: CalibratedHead, V: F64) -> list[list[str]]:
+        """The set of each row as JSON, its classes by their scores; alone in a list."""
+        kept = head.kept(V, self.options.coverage or 0.0, self.options.per_class)
+        order = np.argsort(-V, axis=1, kind="stable")
+        named = ([self.classes[k] for k in by if of[k]] for by, of in zip(order, kept, strict=True))
+        return [[json.dumps(one, ensure_ascii=False)] for one in named]
 
 
 # ---------------------------------------------------------------- feature files

@@ -1,0 +1,1 @@
+"""A solved head whose scores became log-probabilities, by counts of scored rows."""

@@ -1,0 +1,161 @@
+"""A solved head with a calibration: softmax of its scores gives probabilities.
+
+p_c = f_c(v_c) is the chance of class c against all others, by counts of rows in bins of v_c: the
+head's score, or the logit of its probability. Probabilities of a row are the p_c over their sum
+where the head has probabilities, so that the identity leaves them alone. Of scores they are the
+odds p_c / (1 − p_c) over their sum: the p_c alone would be too sure of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cache.carried import Carried
+from ...errors import InvalidDataError, NumericalError, UsageError
+from ...math import calibration as cal
+from ...math.fixedpoint import Rows
+from ...values.arrays import F64, I64, Array
+from ...values.bins import ONE
+from ...values.digest import canonical_json
+from ...values.phases import Phase
+from ...values.statistics import Statistics
+from .. import make_head
+from ..base import Block, Gathered, Head, Source, state
+from ..checks import probabilities
+from ..rounds import Found
+from .options import CalibratedOptions
+
+INNER = "of-"  # before the names of the head's own arrays
+SOLVED = "a calibrated head is solved: there is nothing left to gather"
+
+
+@dataclass(frozen=True, eq=False)
+class CalibratedHead(Head):
+    """``inner`` is the head. Its calibration is ``slope`` and ``offset`` (C,), or ``knots`` and
+    ``levels`` (C, K). ``own`` (C, B): rows of each class by the bin of their own score, with
+    ``edges`` (B + 1,), for sets of classes."""
+
+    name: ClassVar[str] = "calibrated"
+    log_probabilities: ClassVar[bool] = True
+
+    options: CalibratedOptions
+    inner: Head = field(kw_only=True)
+    slope: F64 | None = state()
+    offset: F64 | None = state()
+    knots: F64 | None = state()
+    levels: F64 | None = state()
+    own: I64 | None = state(np.int64)
+    edges: F64 | None = state()
+
+    @classmethod
+    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
+        told = options.described
+        return cls(options, inner=make_head(told["name"], told["options"]))
+
+    @classmethod
+    def of(cls, inner: Head, scores: I64, edges: F64, method: str) -> Self:
+        """The calibration of a bound head from ``scores`` (C, 2, B), see `math.calibration`."""
+        told = {"name": inner.name, "options": inner.options.as_dict(), "digest": inner.digest()}
+        options = CalibratedOptions(head=canonical_json(told), method=method)
+        middle = (edges[:-1] + edges[1:]) / 2
+        x = cal.logit(middle) if inner.log_probabilities else middle
+        return cls(
+            options, inner.dim, inner.classes, inner=inner,
+            own=scores[:, 1], edges=edges, **_map(x, scores, method),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ scores
+
+    def values(self, X: Rows) -> F64:
+        """The head's probabilities, or else its scores, of rows X: (n, C)."""
+        S = self.inner.scores(X)
+        P = probabilities(self.inner, S)
+        return S if P is None else P
+
+    def of_values(self, V: F64) -> F64:
+        """The scores (n, C) of `values`."""
+        known, ratios = self.arrays(), self.inner.log_probabilities
+        x = cal.logit(V) if ratios else V
+        if self.slope is not None:
+            z: F64 = x * known["slope"] + known["offset"]
+            return np.minimum(z, 0.0) - np.log1p(np.exp(-np.abs(z))) if ratios else z
+        every = zip(x.T, known["knots"], known["levels"], strict=True)
+        p = np.column_stack([np.interp(*one) for one in every])
+        return np.log(p) if ratios else cal.logit(p)
+
+    def scores(self, X: Rows) -> NDArray[np.float64]:
+        return self.of_values(self.values(X))
+
+    def kept(self, V: F64, coverage: float, per_class: bool) -> NDArray[np.bool_]:
+        """Which classes are in the set of each row, by its `values` (n, C).
+
+        A new row's class is in its set with a chance of ``coverage`` at least, and of at most 1 /
+        (n + 1) and the share of the rows in one bin more; ``per_class``: for rows of each class.
+        """
+        own = self.arrays()["own"]
+        if not per_class:
+            own = np.broadcast_to(own.sum(axis=0), own.shape)
+        first = np.array([cal.bin_to_keep(one, coverage) for one in own])
+        least = np.where(first == 0, -np.inf, np.rint(self.arrays()["edges"][first] * ONE))
+        found: NDArray[np.bool_] = np.rint(V * ONE) > least
+        return found
+
+    # ------------------------------------------------------------ state
+
+    def arrays(self) -> dict[str, Array]:
+        inner = self.inner.arrays().items()
+        return {**super().arrays(), **{INNER + name: array for name, array in inner}}
+
+    def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
+        inner = {k.removeprefix(INNER): a for k, a in arrays.items() if k.startswith(INNER)}
+        return replace(super().restore(phase, arrays), inner=self.inner.restore(None, inner))
+
+    def _bound_to(self, dim: int, classes: int) -> Self:
+        inner = self.inner.bind(dim, classes)
+        if inner.digest() != self.options.described["digest"]:
+            raise InvalidDataError("the head in it has another digest than its options say")
+        return replace(self, dim=dim, classes=classes, inner=inner)
+
+    def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
+        by_line = {"slope": (self.classes,), "offset": (self.classes,)}
+        by_knots = {"knots": (self.classes, None), "levels": (self.classes, None)}
+        named = by_knots if self.options.method == "isotonic" else by_line
+        return {**named, "own": (self.classes, None), "edges": (None,)}
+
+    def phase(self) -> None:
+        return None
+
+    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
+        raise UsageError(SOLVED)
+
+    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
+        raise UsageError(SOLVED)
+
+
+def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:
+    """The arrays of a calibration: one line for all classes, one for each, or knots for each."""
+    if method == "isotonic":
+        found = [cal.isotonic(x, one) for one in scores]
+        most = max(len(knots) for knots, _ in found)
+        padded = [[np.pad(a, (0, most - len(a)), "edge") for a in one] for one in found]
+        knots, levels = (np.array(a) for a in zip(*padded, strict=True))
+        return {"knots": knots, "levels": levels}
+    if method == "platt":
+        lines = [cal.platt(x, one) for one in scores]
+    else:
+        lines = [cal.platt(x, scores.sum(axis=0))] * len(scores)
+    slope, offset = (np.array(a) for a in zip(*lines, strict=True))
+    if method == "temperature" and slope[0] <= 0:
+        raise NumericalError(
+            "the scores of a row's own class are no higher than others: this head tells no classes "
+            "apart on the rows that were counted"
+        )
+    return {"slope": slope, "offset": offset}
+
+
+HEAD = CalibratedHead

@@ -1,0 +1,33 @@
+"""What a calibrated head is made of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ...options import option
+from ...options.solving import CALIBRATIONS
+from ..options import HeadOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedOptions(HeadOptions):
+    """``head`` is JSON: name, options and digest of the head whose scores are calibrated."""
+
+    head: str = option("{}", "JSON: name, options and digest of the head")
+    method: str = option(CALIBRATIONS[0], "kind of the map", choices=CALIBRATIONS)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The head, as ``head`` says it."""
+        found: dict[str, Any] = json.loads(self.head)
+        return found
+
+    @property
+    def compute(self) -> str:
+        """The arithmetic of the head's products."""
+        return str(self.described["options"].get("compute", ""))
+
+
+OPTIONS = CalibratedOptions

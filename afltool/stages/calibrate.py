@@ -1,0 +1,61 @@
+"""Stage `calibrate`: a solved head and counts of rows that it scored → its probabilities."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import InvalidDataError, MismatchError, UsageError
+from ..files.counts import HeadCounts, read_counts
+from ..files.heads import load_solved_head, save_head
+from ..files.recipes import recipe, up_to_date
+from ..heads.calibrated.head import CalibratedHead
+from ..options.solving import CalibrateOptions
+from ..progress import log
+from ..values.statistics import Context
+
+
+def calibrate(
+    head: Path,
+    counts: Path,
+    out: Path,
+    options: CalibrateOptions = CalibrateOptions(),
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write a head whose scores are log-probabilities, by a total of ``counts`` of its rows.
+
+    ``counts``: what `counts` wrote at sites, added up; best of rows that the head was not solved
+    from. The map that ``method`` names is fitted to bins of scores, whose middles stand for the
+    scores. The counts stay in the head, for `predict` with ``coverage``.
+    """
+    solved, header = load_solved_head(head)
+    if isinstance(solved, CalibratedHead):
+        raise UsageError(f"{head} is calibrated already: give the head that it was made of")
+    read = read_counts(counts)
+    if read.noise:
+        raise UsageError(f"{counts} has noise: a calibration needs counts without it")
+    found = _of_head(head, header["digest"], counts, read.heads)
+    if list(read.classes) != header["classes"]:
+        raise MismatchError(f"{counts} counts other classes than those of the head {head}")
+    if not read.rows:
+        raise InvalidDataError(f"{counts} counts 0 rows: there is nothing to calibrate by")
+    inputs = {"head": header["digest"], "counts": read.statistics.digest()}
+    made_by = recipe("calibrate", {"method": options.method}, inputs)
+    if not up_to_date(out, made_by, overwrite):
+        made = CalibratedHead.of(solved, found.scores, found.edges, options.method)
+        report = {**header["report"], "calibrated_by": options.method, "calibrated_on": read.rows}
+        space = Context(header["space"], tuple(header["classes"]))
+        save_head(out, made, made_by, space, report=report)
+        log.info("calibrate: %s by %d rows; %s", options.method, read.rows, made.serves.format(out))
+    return out
+
+
+def _of_head(head: Path, digest: str, counts: Path, every: tuple[HeadCounts, ...]) -> HeadCounts:
+    for one in every:
+        if one.digest == digest:
+            return one
+    others = ", ".join(f"{one.name} {one.digest[:12]}" for one in every)
+    raise MismatchError(
+        f"{counts} counts rows of other heads ({others}) than {head} ({digest[:12]}): evaluate "
+        "that one with --counts"
+    )
