@@ -60,6 +60,7 @@ _WHERE = {
     "confusion_picture": "stages.plot:confusion_picture",
     "reliability_picture": "stages.plot:reliability_picture",
     "roc_picture": "stages.plot:roc_picture",
+    "coverage_picture": "stages.plot:coverage_picture",
     "ridge_path_picture": "stages.plot:ridge_path_picture",
     "rounds_picture": "stages.plot:rounds_picture",
 }

@@ -16,12 +16,15 @@ from .files.heads import load_head, save_head
 from .files.recipes import recipe
 from .heads import OPTIONS, make_head
 from .heads.base import Block, Head, binding
-from .heads.checks import absorbed
+from .heads.calibrated.head import CalibratedHead
+from .heads.checks import absorbed, probabilities
 from .math import softmax as sm
 from .math.fixedpoint import FixedPoint, Rows, check_float32, encode
+from .math.metrics import counting
 from .options.features import NumberFormat
 from .options.remedies import advised
 from .sources.embeddings import imported_space
+from .values.bins import PROBABILITIES, SCORES
 from .values.statistics import Context, Statistics
 
 try:
@@ -52,7 +55,7 @@ def _with_probabilities(estimator: AnalyticClassifier) -> bool:
     if not head.log_probabilities:
         raise AttributeError(
             f"the scores of a {estimator.head!r} head with these options are not probabilities: "
-            "use decision_function"
+            "use decision_function, or calibrate"
         )
     return True
 
@@ -316,6 +319,25 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         shares, _ = sm.softmax_in_place(self._scores(X))
         return shares
 
+    def calibrate(self, X: Any, y: Any, method: str = "platt") -> Self:
+        """Make probabilities of the scores, by rows that were not fitted; `predict_proba` has them.
+
+        ``method``: platt, temperature or isotonic, as `afltool calibrate` has them.
+        """
+        check_is_fitted(self)
+        X, y = self._checked(X, y, reset=False)
+        head, bins = _uncalibrated(self.head_), SCORES
+        if head.log_probabilities:
+            bins = PROBABILITIES
+        shapes = counting.shapes(len(self.classes_), bins).items()
+        counts = {name: np.zeros(shape, np.int64) for name, shape in shapes}
+        for rows, codes in self._blocks(X, self._codes(y)):
+            scores = head.scores(rows)
+            counting.count(counts, scores, probabilities(head, scores), codes, bins)
+        edges = np.array(bins.edges)
+        self.head_ = CalibratedHead.of(head, counts[counting.SCORES], edges, method)
+        return self
+
     # ------------------------------------------------------------ files
 
     def save(self, path: str | Path) -> Path:
@@ -353,16 +375,22 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             raise UsageError(
                 f"the head {path} is not solved yet: its next phase is {head.phase()!r}"
             )
-        options = head.options.as_dict()
+        plain = _uncalibrated(head)
+        options = plain.options.as_dict()
         own = {name: options.pop(name) for name in ("ridge", "intercept") if name in options}
         own = {name: value for name, value in own.items() if value is not None}
         found = cls(
-            head.name, fraction_bits=header["space"]["fraction_bits"], options=options, **own
+            plain.name, fraction_bits=header["space"]["fraction_bits"], options=options, **own
         )
         with damage_as_error(Path(path)):
             found.classes_ = labels_of(header["classes"], header["provenance"].get("label_type"))
         found.n_features_in_, found.statistics_ = int(header["dim"]), None
         return found._solved(head, file.report)
+
+
+def _uncalibrated(head: Head) -> Head:
+    """The head without a calibration."""
+    return head.inner if isinstance(head, CalibratedHead) else head
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:

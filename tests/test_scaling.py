@@ -164,6 +164,7 @@ def test_law_subtraction_where_no_extreme_leaves(tmp_path):
         afltool.aggregate([total], tmp_path / "no.h5", subtract=[files[1]])
 
 
+@pytest.mark.slow
 def test_under_masks_extremes_do_not_leave(tmp_path, rows):
     round_ = Round(tmp_path, 3)
     sites = [f"site-{i}.npz" for i in range(3)]

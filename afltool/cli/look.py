@@ -30,6 +30,10 @@ PICTURES: dict[str, tuple[str, str, type[SizeOptions]]] = {
         "Draw ROC curves: of the positive class that evaluate names, else each against the rest.",
         "what evaluate --metrics auc wrote with -o (JSON), or a total of counts", RocOptions,
     ),
+    "coverage": (
+        "Draw the accuracy of the rows that are answered, by their share: the least sure are not.",
+        "a total of counts: afltool evaluate --counts", SizeOptions,
+    ),
     "ridge-path": (
         "Draw the error estimates along a ridge path, and the ridge that was chosen.",
         "a head solved with --ridge auto or a path", SizeOptions,
@@ -43,7 +47,8 @@ def add_to(app: typer.Typer) -> None:
     plot = typer.Typer(
         cls=Group,
         no_args_is_help=True,
-        help="Draw pictures: partition, confusion, reliability, roc, ridge-path, rounds, study.",
+        help="Draw pictures: partition, confusion, reliability, roc, coverage, ridge-path, rounds, "
+        "study.",
     )
     passing(
         plot, "partition", "plot:partition_picture",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..options.plot import AS_NEEDED, SizeOptions
-from .lines import Look, legend_below, look, named_below
+from ..values.arrays import F64
+from .lines import Look, legend_below, look, looks, named_below
 from .picture import BLUE, GREY, ORANGE, PALE, figure, heading, shortened
 
 if TYPE_CHECKING:
@@ -54,6 +55,32 @@ def plot_reliability(
         lower.stairs(weight, edges, fill=True, color=BLUE)
         lower.set(xlabel="probability of the predicted class", ylabel="rows", ylim=(0, None))
         lower.yaxis.set_major_formatter("{x:,.0f}")
+    return path
+
+
+def plot_coverage(
+    curves: Mapping[str, tuple[F64, F64]],
+    path: Path,
+    title: str,
+    overwrite: bool = False,
+    size: SizeOptions = AS_NEEDED,
+) -> Path:
+    """Draw the share of answered rows that is right by the share that is answered, for each head.
+
+    ``curves`` as `math.calibration.accuracy_by_coverage` gives them. Raises as `figure` does.
+    """
+    wide = size.inches(137)
+    styles, entries = looks([(name,) for name in curves])
+    with figure(path, wide, 0.75 * wide, overwrite, size.dpi) as drawn:
+        heading(drawn, title, "the rows of the lowest confidence get no answer")
+        axes = drawn.add_subplot()
+        for i, ((coverage, accuracy), style) in enumerate(
+            zip(curves.values(), styles, strict=True)
+        ):
+            axes.plot(coverage, accuracy, markevery=(0.04 * i, 0.2), clip_on=False, **style)
+        axes.set(xlim=(0, 1), xlabel="share of rows that are answered (coverage)")
+        axes.set(ylim=(None, 1), ylabel="share of these that is right (accuracy)")
+        named_below(drawn, entries)
     return path
 
 

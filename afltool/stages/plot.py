@@ -24,11 +24,12 @@ from ..files.folders import SUMMARY
 from ..files.headers import mismatch
 from ..files.heads import load_head
 from ..files.partitions import load_partition
+from ..math.calibration import accuracy_by_coverage
 from ..options.plot import RocOptions, SizeOptions, TotalOptions
 from ..partitions.rows import Partition
 from ..partitions.summaries import summary
 from ..show.compared import Run, plot_compared
-from ..show.curves import plot_reliability, plot_roc
+from ..show.curves import plot_coverage, plot_reliability, plot_roc
 from ..show.lines import Name
 from ..show.partition_picture import plot_partition
 from ..show.partitions_picture import Panel, plot_partitions
@@ -123,6 +124,20 @@ def roc_picture(
         )
     chosen, note = {name: curves[name] for name in names}, _against(names, list(curves))
     return plot_roc(chosen, out, _who(found), note, overwrite, options)
+
+
+def coverage_picture(
+    path: Path, out: Path, options: SizeOptions = SizeOptions(), *, overwrite: bool = False
+) -> Path:
+    """Accuracy against coverage of each head in a total of counts."""
+    check_picture(out, options)
+    counts = read_counts(path)
+    if counts.noise or not counts.rows:
+        raise UsageError(f"{path} counts no rows, or has noise: there is nothing to draw")
+    curves = {
+        f"{one.name} {one.digest[:8]}": accuracy_by_coverage(one.confidence) for one in counts.heads
+    }
+    return plot_coverage(curves, out, f"{counts.rows:,} rows", overwrite, options)
 
 
 def _who(found: dict[str, Any]) -> str:

@@ -1,0 +1,264 @@
+"""Probabilities and sets of classes from counts alone, in predict, export and the estimator."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import betabinom, binom
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+import afltool
+from afltool.errors import InvalidDataError, MismatchError, UsageError
+from afltool.files.features import open_features
+from afltool.files.heads import load_solved_head
+from afltool.heads.calibrated.head import CalibratedHead
+from afltool.heads.checks import probabilities
+from afltool.math import calibration as cal
+from afltool.math.metrics import counting
+from afltool.values.bins import SCORES
+
+METHODS = ("platt", "temperature", "isotonic")
+EDGES = np.array(SCORES.edges)
+MIDDLES = (EDGES[:-1] + EDGES[1:]) / 2
+
+
+def counted(S, y):
+    """The scores (C, 2, B) of rows, in bins."""
+    found = {k: np.zeros(s, int) for k, s in counting.shapes(S.shape[1], SCORES).items()}
+    counting.count(found, S, None, y, SCORES)
+    return found[counting.SCORES]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A linear head on 600 digits, with scores and labels of the 1,197 others."""
+    x, y = load_digits(return_X_y=True)
+    found = afltool.AnalyticClassifier(ridge=1.0).fit(x[:600] / 16, y[:600])
+    S = found.head_.scores(x[600:] / 16)
+    return found, S, y[600:]
+
+
+@pytest.fixture(scope="module")
+def at(road, tmp_path_factory):
+    """Counts of a head at two sites and their sum, and its calibrations."""
+    folder = tmp_path_factory.mktemp("calibrated")
+    parts = afltool.partition(road.test, folder / "p.h5", alpha=0.5, clients=2)
+    afltool.counts(road.head, road.test, folder / "stats", partition=parts)
+    afltool.aggregate([folder / "stats"], folder / "sum.h5")
+    for method in METHODS:
+        afltool.calibrate(road.head, folder / "sum.h5", folder / f"{method}.h5", method=method)
+    return folder
+
+
+# ------------------------------------------------------------ maps
+
+
+def test_platt_is_logistic_regression_on_smoothed_targets(digits):
+    _, S, y = digits
+    for counts in counted(S, y)[:4]:
+        a, b = cal.platt(MIDDLES, counts)
+        n = counts.sum(axis=1)
+        targets = np.array([1 / (n[0] + 2), (n[1] + 1) / (n[1] + 2)])
+        hits, rows = targets @ counts, counts.sum(axis=0)
+        theirs = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000).fit(
+            np.r_[MIDDLES, MIDDLES][:, None], np.repeat([1, 0], len(MIDDLES)),
+            sample_weight=np.r_[hits, rows - hits],
+        )  # fmt: skip
+        np.testing.assert_allclose([a, b], [theirs.coef_[0, 0], theirs.intercept_[0]], rtol=1e-4)
+        p = 1 / (1 + np.exp(-(a * MIDDLES + b)))
+        assert abs((rows * p - hits).sum()) < 1e-6
+        assert abs((MIDDLES * (rows * p - hits)).sum()) < 1e-6
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=20))
+def test_isotonic_has_the_levels_of_scikit_learn_and_rises_between_them(pairs):
+    counts, x = np.array(pairs).T, np.arange(len(pairs)) / 7
+    if not counts.any():
+        return
+    rows = counts.sum(axis=0)
+    knots, levels = cal.isotonic(x, counts)
+    known, near = rows > 0, 1 / (rows.sum() + 2)
+    theirs = IsotonicRegression().fit_transform(
+        x[known], counts[1, known] / rows[known], sample_weight=rows[known]
+    )
+    wanted = np.unique(np.clip(np.round(theirs, 12), near, 1 - near))
+    np.testing.assert_allclose(np.unique(np.round(levels, 12)), wanted, atol=1e-9)
+    assert (np.diff(knots) > 0).all()
+    assert (np.diff(levels) >= 0).all()
+
+
+def test_one_temperature_changes_no_prediction(digits):
+    found, S, y = digits
+    head = CalibratedHead.of(found.head_, counted(S, y), EDGES, "temperature")
+    np.testing.assert_array_equal(head.of_values(S).argmax(axis=1), S.argmax(axis=1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_calibration_error_falls_on_rows_that_were_not_counted(digits, method):
+    found, S, y = digits
+    half = np.arange(len(y)) % 2 == 0
+    head = CalibratedHead.of(found.head_, counted(S[half], y[half]), EDGES, method)
+    after = probabilities(head, head.of_values(S[~half]))
+    np.testing.assert_allclose(after.sum(axis=1), 1)
+    bins = np.minimum((after.max(axis=1) * 15).astype(int), 14)
+    gap = after.max(axis=1) - (after.argmax(axis=1) == y[~half])
+    assert np.abs(np.bincount(bins, gap)).sum() / len(gap) < 0.04  # before: 0.24
+
+
+# ------------------------------------------------------------ sets
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("per_class", [False, True])
+def test_law_coverage_over_200_splits(digits, per_class):
+    """Rows covered follow a beta-binomial law (Vovk, 2012), but for the rows within one bin."""
+    found, S, y = digits
+    rng, outside, splits, wanted = np.random.default_rng(1), 0, 200, 0.9
+    own = S[np.arange(len(y)), y]
+    for _ in range(splits):
+        first = rng.permutation(len(y)) < len(y) // 2
+        head = CalibratedHead.of(found.head_, counted(S[first], y[first]), EDGES, "temperature")
+        kept = head.kept(S[~first], wanted, per_class)[np.arange((~first).sum()), y[~first]]
+        groups = [y == c for c in range(10)] if per_class else [y >= 0]
+        of = groups[int(rng.integers(len(groups)))]
+        n, m = int((first & of).sum()), int((~first & of).sum())
+        k = int(np.ceil((n + 1) * wanted - 1e-9))
+        law = betabinom(m, k, n + 1 - k)
+        bins = np.bincount(np.ceil(own[of] * SCORES.per).astype(int) + 2 * SCORES.per)
+        most = law.ppf(0.995) + bins.max() * m / (m + n) + 3
+        outside += not law.ppf(0.005) <= kept[of[~first]].sum() <= most
+    assert outside <= binom(splits, 0.01).ppf(0.999)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.floats(0.01, 0.99))
+def test_the_bin_to_keep_is_the_last_with_enough_rows_above(own, coverage):
+    own = np.array(own)
+    at, wanted = cal.bin_to_keep(own, coverage), np.ceil((own.sum() + 1) * coverage - 1e-9)
+    assert own[at:].sum() >= wanted or at == 0
+    assert own[at + 1 :].sum() < wanted
+
+
+def test_a_set_of_few_rows_has_every_class():
+    assert cal.bin_to_keep(np.array([0, 3, 1]), 0.95) == 0
+
+
+# ------------------------------------------------------------ the road of files
+
+
+def test_predict_gives_probabilities_sets_and_abstains(road, at, tmp_path, cli):
+    out = tmp_path / "p.csv"
+    words = ["--coverage", 0.9, "--min-confidence", 0.8, "--scores", "-o", out]
+    done = cli("predict", at / "platt.h5", road.test, *words)
+    assert done.exit_code == 0, done.stderr
+    table, head = pd.read_csv(out), load_solved_head(at / "platt.h5").head
+    with open_features(road.test) as rows:
+        V, labels, names = head.values(rows.rows(0, len(rows))), rows.labels, rows.classes
+    P = probabilities(head, head.of_values(V))
+    np.testing.assert_allclose(table[[f"score:{c}" for c in names]], P, rtol=1e-12)
+    sure = P.max(axis=1) >= 0.8
+    assert table["predicted"].isna().tolist() == (~sure).tolist()
+    assert set(table["error"][~sure]) <= {"below --min-confidence 0.8"}
+    sets = [json.loads(one) for one in table["set"]]
+    kept = head.kept(V, 0.9, False)
+    assert [{names.index(c) for c in one} for one in sets] == [set(np.flatnonzero(k)) for k in kept]
+    covered = np.mean([names[y] in one for y, one in zip(labels, sets, strict=True)])
+    assert covered >= 0.9  # of the rows that were counted
+    by_class = cli("predict", at / "platt.h5", road.test, "--coverage", 0.9, "--per-class")
+    assert by_class.exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_onnx_has_the_probabilities(road, at, tmp_path, method):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path = afltool.export(at / f"{method}.h5", tmp_path / "head.onnx")
+    head = load_solved_head(at / f"{method}.h5").head
+    with open_features(road.test) as rows:
+        X = rows.rows(0, 20)
+    session = onnxruntime.InferenceSession(path)
+    names = [one.name for one in session.get_outputs()]
+    found = session.run(None, {"features": (X.values / 2**X.bits).astype(np.float32)})
+    wanted = probabilities(head, head.scores(X))
+    np.testing.assert_allclose(found[names.index("probabilities")], wanted, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_counts_before_and_after_have_an_error_each(road, at, tmp_path, cli):
+    """One round counts both heads: the table and the pictures of reliability and coverage."""
+    total = afltool.counts(road.head, road.test, tmp_path / "c", beside=[at / "platt.h5"])
+    before, after = afltool.info(total)["evaluations"]
+    assert before["metrics"]["ece"]["least"] > after["metrics"]["ece"]["most"]
+    for noun, more in (("reliability", ["--number", 1]), ("coverage", [])):
+        out = tmp_path / f"{noun}.svg"
+        assert cli("plot", noun, total, *more, "-o", out).exit_code == 0
+        assert out.exists()
+
+
+def test_a_calibration_does_not_depend_on_the_partition(road, at, tmp_path):
+    pooled = afltool.counts(road.head, road.test, tmp_path / "one", client="one")
+    again = afltool.calibrate(road.head, pooled, tmp_path / "again.h5")
+    assert afltool.info(again)["digest"] == afltool.info(at / "platt.h5")["digest"]
+    assert afltool.verify(again)["intact"]
+
+
+def test_what_does_not_belong_together_is_refused(road, at, tmp_path, cli):
+    other = afltool.solve(road.total, tmp_path / "other.h5", ridge=50.0)
+    with pytest.raises(MismatchError, match="counts rows of other heads"):
+        afltool.calibrate(other, at / "sum.h5", tmp_path / "no.h5")
+    with pytest.raises(UsageError, match="is calibrated already"):
+        afltool.calibrate(at / "platt.h5", at / "sum.h5", tmp_path / "no.h5")
+    with pytest.raises(UsageError, match="no counts"):
+        afltool.calibrate(road.head, road.total, tmp_path / "no.h5")
+    with pytest.raises(UsageError, match="not solved yet"):
+        afltool.calibrate(road.head0, at / "sum.h5", tmp_path / "no.h5")
+    for words in (["--coverage", 0.9], ["--min-confidence", 0.5]):
+        refused = cli("predict", road.head, road.test, *words)
+        assert "needs a head that was calibrated" in refused.stderr
+    alone = cli("predict", at / "platt.h5", road.test, "--per-class")
+    assert "--per-class is used only with --coverage" in alone.stderr
+    head = load_solved_head(at / "platt.h5").head
+    changed = {**head.arrays(), "of-weights": 2 * head.arrays()["of-weights"]}
+    damaged = CalibratedHead.begin(head.options).restore(None, changed)
+    with pytest.raises(InvalidDataError, match="another digest than its options say"):
+        damaged.bind(head.dim, head.classes)
+
+
+def test_the_estimator_has_probabilities_once_it_is_calibrated(digits, tmp_path):
+    x, y = load_digits(return_X_y=True)
+    found = clone(digits[0]).fit(x[:600] / 16, y[:600])
+    assert not hasattr(found, "predict_proba")
+    found.calibrate(x[600:1200] / 16, y[600:1200])
+    P = found.predict_proba(x[1200:] / 16)
+    np.testing.assert_allclose(P.sum(axis=1), 1)
+    again = afltool.AnalyticClassifier.load(found.save(tmp_path / "h.h5"))
+    np.testing.assert_allclose(again.predict_proba(x[1200:] / 16), P, rtol=1e-12)
+    assert not hasattr(clone(again).fit(x[:600] / 16, y[:600]), "predict_proba")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("head", "options"),
+    [
+        ("linear", {}), ("random-features", {"width": 256}), ("safle", {"thresholds": "range:0:1"}),
+        ("deepafl", {"layers": 2, "width": 64}), ("softmax", {}),
+        ("discriminant", {"rule": "fed3r"}),
+    ],
+)  # fmt: skip
+def test_every_head_can_be_calibrated(head, options):
+    x, y = load_digits(return_X_y=True)
+    found = afltool.AnalyticClassifier(head, options=options).fit(x[:600] / 16, y[:600])
+    found.calibrate(x[600:1200] / 16, y[600:1200])
+    P = found.predict_proba(x[1200:] / 16)
+    right = P.argmax(axis=1) == y[1200:]
+    bins = np.minimum((P.max(axis=1) * 15).astype(int), 14)
+    assert np.abs(np.bincount(bins, P.max(axis=1) - right)).sum() / len(right) < 0.08
