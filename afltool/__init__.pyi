@@ -463,6 +463,14 @@ def evaluation(
     min_group: int = ...,
     overwrite: bool = ...,
 ) -> Path: ...
+def calibrate(
+    head: str | Path,
+    counts: str | Path,
+    out: str | Path,
+    *,
+    method: str = ...,
+    overwrite: bool = ...,
+) -> Path: ...
 def predict(
     head: str | Path,
     named: str | Path | Sequence[str | Path],
@@ -476,6 +484,9 @@ def predict(
     workers: int | None = ...,
     scores: bool = ...,
     top: int = ...,
+    coverage: float | None = ...,
+    per_class: bool = ...,
+    min_confidence: float | None = ...,
     on_error: str = ...,
     data_root: str | Path | None = ...,
     path_column: str = ...,
@@ -594,6 +605,14 @@ def roc_picture(
     dpi: int | None = ...,
     number: int = ...,
     positive: str | Sequence[str] = ...,
+    overwrite: bool = ...,
+) -> Path: ...
+def coverage_picture(
+    path: str | Path,
+    out: str | Path,
+    *,
+    width_mm: float | None = ...,
+    dpi: int | None = ...,
     overwrite: bool = ...,
 ) -> Path: ...
 def ridge_path_picture(
