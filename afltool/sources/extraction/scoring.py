@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -25,6 +24,7 @@ from ...options.features import NetworkOptions
 from ...options.solving import PredictOptions
 from ...values.arrays import F32, F64
 from ...values.differences import difference
+from ...values.json_text import json_text
 from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
 from .network import Network
@@ -138,7 +138,7 @@ class Scorer:
         kept = head.kept(V, self.options.coverage or 0.0, self.options.per_class)
         order = np.argsort(-V, axis=1, kind="stable")
         named = ([self.classes[k] for k in by if of[k]] for by, of in zip(order, kept, strict=True))
-        return [[json.dumps(one, ensure_ascii=False)] for one in named]
+        return [[json_text(one, ensure_ascii=False)] for one in named]
 
 
 # ---------------------------------------------------------------- feature files
