@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import RLock
 from typing import Generic, Protocol, TypeVar
 
 
@@ -13,6 +14,7 @@ class Sized(Protocol):
     def nbytes(self) -> int: ...
 
 
+_making = RLock()
 Made = TypeVar("Made", bound=Sized)
 
 
@@ -30,11 +32,16 @@ class Kept(Generic[Made]):
 
     def __call__(self, *key: int) -> Made:
         found = self.kept.get(key) or self._latest.get(key)
-        if found is None:
-            found = self._make(*key)
-            if found.nbytes <= self._room:
-                self.kept[key] = found
-                self._room -= found.nbytes
-            else:
-                self._latest = {key: found}
-        return found
+        return self._new(key) if found is None else found
+
+    def _new(self, key: tuple[int, ...]) -> Made:
+        with _making:  # one thread makes it, the others wait for it
+            found = self.kept.get(key) or self._latest.get(key)
+            if found is None:
+                found = self._make(*key)
+                if found.nbytes <= self._room:
+                    self.kept[key] = found
+                    self._room -= found.nbytes
+                else:
+                    self._latest = {key: found}
+            return found

@@ -12,6 +12,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from .. import machine
 from ..errors import CorruptFileError, NumericalError, UsageError
@@ -72,17 +73,20 @@ class Room:
 
     def __init__(self, size: int) -> None:
         self.free = size
+        self._lock = Lock()
 
     def take(self, size: int) -> bool:
         """Whether so many bytes are left; then they are taken."""
-        if size > self.free:
-            return False
-        self.free -= size
-        return True
+        with self._lock:
+            if size > self.free:
+                return False
+            self.free -= size
+            return True
 
     def give(self, size: int) -> None:
         """Give back what was taken."""
-        self.free += size
+        with self._lock:
+            self.free += size
 
 
 @dataclass(frozen=True)

@@ -31,15 +31,14 @@ def main() -> None:
 
 
 def use_given_cores() -> None:
-    """Give BLAS and PyTorch a job's SLURM_CPUS_PER_TASK threads, unless the user has set them.
+    """Give BLAS one thread, and PyTorch those of a job, unless the user has set them.
 
-    Call it before any numerical library loads. Otherwise the libraries count the cores that the
-    process may use.
+    Call it before any numerical library loads. `afltool.cores` has the threads that use BLAS.
     """
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     cores = os.environ.get("SLURM_CPUS_PER_TASK")
-    if cores and "OMP_NUM_THREADS" not in os.environ:
-        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-            os.environ.setdefault(name, cores)
+    if cores:
+        os.environ.setdefault("OMP_NUM_THREADS", cores)
 
 
 def show_progress() -> None:

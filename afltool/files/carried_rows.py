@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 from io import BufferedReader
 from math import prod
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO, Self
 
 import numpy as np
@@ -50,6 +51,7 @@ class CarriedFile:
         self._left: dict[str, Any] = {}
         self._warned = False
         self._files = ExitStack()
+        self.lock = Lock()  # of the places in both files
 
     def of(self, part: str) -> Carried:
         """The blocks of a part of the task, such as a client."""
@@ -143,14 +145,17 @@ class _Part(Carried):
         self._file, self._part = file, part
 
     def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
-        return self._file.read(key, f"{self._part}/{block}", rows)
+        with self._file.lock:
+            return self._file.read(key, f"{self._part}/{block}", rows)
 
     def following(self, key: str) -> Carried:
-        self._file.begin(key)
+        with self._file.lock:
+            self._file.begin(key)
         return self
 
     def put(self, block: int, arrays: Mapping[str, Array]) -> None:
-        self._file.write(f"{self._part}/{block}", arrays)
+        with self._file.lock:
+            self._file.write(f"{self._part}/{block}", arrays)
 
 
 def _index(file: BufferedReader) -> tuple[str, dict[str, dict[str, ArrayPlace]]]:

@@ -145,7 +145,9 @@ class ClientRows:
             starts = np.searchsorted(owner[order], group)
             for k, start in zip(group, starts, strict=True):
                 mine = order[start : start + self.sizes[k]]
-                yield k, [(self.rows.wrap(values[mine]), labels[mine])]
+                step = self.rows.block_rows()
+                parts = [mine[at : at + step] for at in range(0, max(len(mine), 1), step)]
+                yield k, [(self.rows.wrap(values[part]), labels[part]) for part in parts]
 
     def _groups(self, clients: Sequence[int]) -> Iterator[list[int]]:
         """Clients in order, as many together as their rows fit into the buffer."""

@@ -42,10 +42,14 @@ class FeatureWriter:
 
     def append(self, x: NDArray[np.floating]) -> None:
         """Add rows (n, d) of real features; see `encode` for what is refused."""
-        if self.bits is None:
-            self.append_values(as_float32(x, self.rows))
-        else:
-            self.append_values(encode(x, self.bits, self.rows))
+        self.append_values(self.stored(self.rows, x))
+
+    def stored(self, first_row: int, x: NDArray[np.generic]) -> NDArray[Any]:
+        """Rows (n, d) of numbers in the file's own type; in any thread, they are not added."""
+        wide = np.asarray(x, dtype=np.float64)
+        return (
+            as_float32(wide, first_row) if self.bits is None else encode(wide, self.bits, first_row)
+        )
 
     def append_values(self, values: NDArray[Any]) -> None:
         """Add rows that are already in the file's own type."""

@@ -11,7 +11,12 @@ from .statistics import save_statistics
 
 
 class Protection:
-    """Statistics leave as they are; `afltool.privacy.protection` has the one that protects them."""
+    """Statistics leave as they are; `afltool.privacy.protection` has the one that protects them.
+
+    ``in_any_thread``: whether several clients' statistics may be saved at the same time.
+    """
+
+    in_any_thread = True
 
     @property
     def masks(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class Scratch:
         self.folder = folder
         self._file: int | None = None
         self._end = 0
+        self._lock = Lock()
         self._places: dict[tuple[str, str, int], Place] = {}
         self._held: dict[str, dict[str, tuple[Place, tuple[int, ...], np.dtype[Any]]]] = {}
 
@@ -39,12 +41,14 @@ class Scratch:
 
     def write(self, name: str, arrays: Mapping[str, Array]) -> None:
         """Put the arrays of a block aside; `InputError` when the disk is full."""
-        if self._file is None:
-            self._file = unnamed(self.folder)
+        with self._lock:
+            if self._file is None:
+                self._file = unnamed(self.folder)
         held = {}
         for array, value in arrays.items():
             data = np.ascontiguousarray(value)
-            place = self._place(name, array, data.nbytes)
+            with self._lock:
+                place = self._place(name, array, data.nbytes)
             self._write(data, place[0])
             held[array] = place, data.shape, data.dtype
         self._held[name] = held

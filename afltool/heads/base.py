@@ -313,7 +313,10 @@ def numbered(arrays: Mapping[str, Array], name: str, first: int = 0) -> tuple[Ar
 
 
 def add_up(parts: Iterable[Mapping[str, Array]]) -> Mapping[str, Array]:
-    """The sum of additive arrays by name, one part in memory at a time; at least one part."""
+    """The sum of additive arrays by name, one part in memory at a time; at least one part.
+
+    `cores.each` makes the parts of blocks by all threads, in the order of the blocks.
+    """
     total: Sum | None = None
     for part in parts:
         one = Statistics(Phase(), part, np.zeros(0, dtype=np.int64))

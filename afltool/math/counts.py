@@ -16,13 +16,13 @@ overflow below 2^63 rows.
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from .. import cores
 from ..installed import has_torch
 from ..values.arrays import F64, I64, Array
 
@@ -56,14 +56,12 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
     ``codes`` (E, n) below V = ``size``; ``counts`` (E(E−1)/2, V−1, V−1). Equals the blocks below
     the diagonal of ``Phi.T @ Phi`` without their first rows and columns. A few groups j at a time
     are read as one number in base V, counted against group l in one histogram and told apart by its
-    marginals, which saves increments. As many threads as PyTorch has take such bundles in turn, the
-    longest first. Memory beside the result: about 2 MB and 8 bytes a row for each thread.
+    marginals, which saves increments. The threads in use take such bundles in turn, the longest
+    first. Memory beside the result: about 2 MB and 8 bytes a row for each thread.
     """
     groups, rows = codes.shape
     together = bundle(size, rows)
     torch = _torch(rows * pair_count(groups) // together)
-    threads = 1 if torch is None else min(torch.get_num_threads(), groups // together)
-    firsts = range(1, groups, together)[::-1]
 
     def count(first: int) -> None:
         histogram = _Histogram(torch)
@@ -76,16 +74,8 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
             table = histogram(key, codes[ls.start : ls.stop], cells)
             _add_marginals(table.reshape(len(ls), -1, size), js, ls, size, counts)
 
-    if threads <= 1:
-        for first in firsts:
-            count(first)
-        return
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for _ in pool.map(count, firsts):  # an error in one of them is raised here
-            pass
-    finally:
-        pool.shutdown(cancel_futures=True)
+    for _ in cores.each(count, range(1, groups, together)[::-1]):
+        pass
 
 
 def _torch(increments: int) -> Any:

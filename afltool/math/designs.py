@@ -13,6 +13,7 @@ import numpy as np
 import scipy
 
 from ..values.arrays import F64
+from . import blas
 from .codes import Codes
 from .fixedpoint import LARGEST, FixedPoint, Rows
 
@@ -71,18 +72,14 @@ class Dense:
         out = self._buffers("scores", len(self.values), V.shape[1])
         for at in range(0, len(out), FEW):
             few = slice(at, at + FEW)
-            scipy.linalg.blas.dgemm(
-                1.0, V[:-1].T, self.values[few].T, c=out[few].T, overwrite_c=True
-            )
+            blas.product_into(out[few], self.values[few], V[:-1])
         out += self._one * V[-1]
         return out
 
     def backward(self, R: F64, total: F64) -> None:
         for at in range(0, len(R), FEW):
             few = slice(at, at + FEW)
-            scipy.linalg.blas.dgemm(
-                1.0, R[few].T, self.values[few].T, 1.0, total[:-1].T, trans_b=True, overwrite_c=True
-            )
+            blas.product_into(total[:-1], self.values[few].T, R[few], keep=1.0)
         total[-1] += self._one * (np.ones(len(R)) @ R)
 
 
@@ -108,11 +105,13 @@ class Coded:
 
     def forward(self, V: F64) -> F64:
         out: F64 = self._hot @ V[self._raw :]
-        return out + self.values @ V[: self._raw] if self._raw else out
+        if self._raw:
+            blas.product_into(out, self.values, V[: self._raw], keep=1.0)
+        return out
 
     def backward(self, R: F64, total: F64) -> None:
         if self._raw:
-            total[: self._raw] += self.values.T @ R
+            blas.product_into(total[: self._raw], self.values.T, R, keep=1.0)
         total[self._raw :] += self._hot.T @ R
 
 

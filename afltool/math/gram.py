@@ -6,13 +6,16 @@ rows they are exact integers, see `afltool.math.fixedpoint`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 import scipy
 
+from .. import cores
 from ..errors import InvalidDataError
 from ..values.arrays import F64, I64, Array
+from . import blas
 from .fixedpoint import FixedPoint, Rows, check_int64, dim, exact_rows
 from .triangle import length, pack
 
@@ -51,26 +54,57 @@ class Products:
 
     @classmethod
     def over(
-        cls, blocks: Iterable[tuple[Rows, I64]], classes: int, intercept: bool = False
+        cls,
+        blocks: Iterable[tuple[Rows, I64]],
+        classes: int,
+        intercept: bool = False,
+        lift: Callable[[Rows], Rows] = lambda X: X,
     ) -> tuple[Array, Array]:
-        """`result` of all blocks, of which there is at least one."""
+        """`result` of all blocks, of which there is at least one, by all threads in use.
+
+        ``lift``: what rows become first.
+        """
         stream = iter(blocks)
-        X, y = next(stream)
-        products = cls.like(X, classes, intercept).add(X, y)
-        for X, y in stream:
-            products.add(X, y)
-        return products.result()
+        first = next(stream)
+        like = lift(first[0][:0])
+        return _added(cls._parts(chain([first], stream), like, classes, intercept, lift))
+
+    @classmethod
+    def _parts(
+        cls,
+        blocks: Iterable[tuple[Rows, I64]],
+        like: Rows,
+        classes: int,
+        intercept: bool,
+        lift: Callable[[Rows], Rows],
+    ) -> Iterator[tuple[Array, Array]]:
+        """Sums of pieces, in order, since sums of reals depend on it; exact ones of each thread."""
+        exact, side = isinstance(like, FixedPoint), dim(like) + intercept
+        spare = cores.Spare(lambda: cls.like(like, classes, intercept))
+
+        def work(piece: tuple[Rows, I64]) -> tuple[Array, Array] | None:
+            with spare() as part:
+                part.add(lift(piece[0]), piece[1])
+                return None if exact else part.taken()
+
+        pieces = _pieces(blocks, max(PIECE, BUFFER_BYTES // (8 * side)))
+        size = 12 * side * side + BUFFER_BYTES
+        for found in cores.each(work, pieces, size, f"sums of {side} features"):
+            if found is not None:
+                yield found
+        if exact:
+            check_int64(sum(part.rows for part in spare.made), LARGEST_ENTRY)
+            yield from (part.result() for part in spare.made)
 
     def add(self, X: Rows, y: I64) -> Products:
         """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""
         check_labels(y, self.classes)
-        values = X.values if isinstance(X, FixedPoint) else X
         self.rows += len(y)
         if self.bits is not None:
             check_int64(self.rows, LARGEST_ENTRY)
         step = min(self._largest_step(), exact_rows(LARGEST_ENTRY))
-        for start in range(0, len(y), step):
-            self._add(values[start : start + step], y[start : start + step])
+        for part, labels in _pieces([(X, y)], step):
+            self._add(part.values if isinstance(part, FixedPoint) else part, labels)
         return self
 
     def result(self) -> tuple[Array, Array]:
@@ -84,6 +118,13 @@ class Products:
             return pack(self._upper.T), sums
         self._move()
         return self._moved, sums.astype(np.int64)
+
+    def taken(self) -> tuple[Array, Array]:
+        """`result` of real rows, and begin again at zero."""
+        found = self.result()
+        self._upper[:] = 0.0
+        self._sums[:] = 0.0
+        return found
 
     def _largest_step(self) -> int:
         return max(PIECE, BUFFER_BYTES // (8 * self._buffer.shape[1]))
@@ -101,8 +142,7 @@ class Products:
         if self._room < n and self.bits is not None:
             self._move()
         self._room -= n
-        # C-contiguous rows go to Fortran's BLAS uncopied, as a transpose.
-        scipy.linalg.blas.dsyrk(1.0, real.T, beta=1.0, c=self._upper, overwrite_c=1)
+        blas.gram(real, self._upper)
 
     def _move(self) -> None:
         self._moved += pack(self._upper.T).astype(np.int64)
@@ -123,10 +163,9 @@ def real_gram(X: Array) -> F64:
     """
     if not len(X):
         return np.zeros(length(X.shape[1]))
-    blas = scipy.linalg.blas
-    syrk = blas.ssyrk if X.dtype == np.float32 else blas.dsyrk
-    room = np.empty((X.shape[1], X.shape[1]), X.dtype, order="F")
-    return np.asarray(pack(syrk(1.0, X.T, c=room, overwrite_c=1).T), dtype=np.float64)
+    upper = np.zeros((X.shape[1], X.shape[1]), X.dtype, order="F")
+    blas.gram(X, upper)
+    return np.asarray(pack(upper.T), dtype=np.float64)
 
 
 def real_cross(X: Array, y: I64, classes: int) -> F64:
@@ -136,38 +175,15 @@ def real_cross(X: Array, y: I64, classes: int) -> F64:
 
 
 def product(A: Array, B: Array) -> Array:
-    """A B in C order, float32 or float64, by SciPy's BLAS, as the other products here.
-
-    NumPy and SciPy each bring an OpenBLAS, whose waiting threads keep the processor busy. A product
-    by one right after a product by the other takes 1.8 times as long on two cores.
-    """
-    if not A.size or not B.size:
-        return np.asarray(A @ B)
-    (a, turned_a), (b, turned_b) = _fortran(B.T), _fortran(A.T)
-    blas = scipy.linalg.blas
-    gemm = blas.sgemm if A.dtype == np.float32 else blas.dgemm
-    room = np.empty((B.shape[1], len(A)), A.dtype, order="F")  # SciPy's own would be zeroed first
-    found: Array = gemm(1.0, a, b, c=room, trans_a=turned_a, trans_b=turned_b, overwrite_c=1).T
-    return found
-
-
-def _fortran(M: Array) -> tuple[Array, int]:
-    """(M, 0), or (Mᵀ, 1) where BLAS would copy M."""
-    return (M, 0) if M.flags.f_contiguous else (M.T, 1)
+    """A B in C order, float32 or float64."""
+    out = np.empty((len(A), B.shape[1]), A.dtype)
+    blas.product_into(out, A, B)
+    return out
 
 
 def add_product(target: Array, A: Array, B: Array) -> None:
-    """target += A Bᵀ in place, by one BLAS call: target (n, d), A (n, r), B (d, r), one type.
-
-    A contiguous target is written where it lies; NumPy would make the product first and then add.
-    """
-    if not target.size or not A.size:
-        return
-    blas = scipy.linalg.blas
-    gemm = blas.sgemm if target.dtype == np.float32 else blas.dgemm
-    found = gemm(1.0, B.T, A.T, beta=1.0, c=target.T, trans_a=1, overwrite_c=1)
-    if not np.shares_memory(found, target):
-        target[:] = found.T
+    """target += A Bᵀ in place, by one BLAS call: target (n, d), A (n, r), B (d, r), one type."""
+    blas.product_into(target, A, B.T, keep=1.0)
 
 
 def check_labels(y: I64, classes: int) -> None:
@@ -188,3 +204,19 @@ def _class_sums(X: Array, y: I64, classes: int) -> Array:
         (np.ones(n, X.dtype), y, np.arange(n + 1)), shape=(classes, n)
     )
     return np.asarray(one_hot @ X)
+
+
+def _pieces(blocks: Iterable[tuple[Rows, I64]], most: int) -> Iterator[tuple[Rows, I64]]:
+    """The rows of blocks, at most so many together."""
+    for X, y in blocks:
+        for at in range(0, max(len(y), 1), most):
+            yield X[at : at + most], y[at : at + most]
+
+
+def _added(results: Iterator[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """The sums of several parts, in order; the first one is added to."""
+    G, H = next(results)
+    for gram, cross in results:
+        G += gram
+        H += cross
+    return G, H

@@ -7,7 +7,7 @@ and losses to multiples of 2^−24, and the gradient Φ̂ᵀ(P̂ − Ŷ) is an e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import scipy
@@ -16,7 +16,7 @@ from ..errors import NumericalError, Remedy
 from ..values.arrays import F64, I64, Array
 from ..values.frozen import Once
 from .cholesky import cholesky_in_place
-from .designs import Design
+from .designs import Buffers, Design
 from .fixedpoint import EXACT_FLOAT64, LARGEST
 from .triangle import pack, unpack_transposed
 
@@ -43,15 +43,15 @@ def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
 
 def scores(designs: Iterable[Design], V: F64) -> F64:
     """Φ V (n, C) of parts of one Φ; exact products of rounded weights in fixed point."""
-    out, prepared = [], None
+    out, weights = [], None
     for design in designs:
-        if prepared is None:
-            prepared = _prepared(design, V)
-        out.append(design.forward(prepared).copy())
+        if weights is None:
+            weights = prepared(design, V)
+        out.append(design.forward(weights).copy())
     return np.concatenate(out)
 
 
-def _prepared(design: Design, V: F64) -> F64:
+def prepared(design: Design, V: F64) -> F64:
     """The weights by which Φ̂ gives scores; a power of 2 leaves products of integers exact."""
     if design.bits is None:
         return V
@@ -89,40 +89,56 @@ def residual_and_loss(S: F64, y: I64, smoothing: float = 0.0, unit: float = 1.0)
     return P, unit * (log_sum - wanted)
 
 
-def gradients_and_losses(
-    blocks: Iterable[Iterable[tuple[Design, I64]]], V: F64, smoothing: float = 0.0
-) -> Iterator[tuple[Array, Array]]:
-    """Summands of Φᵀ(softmax(ΦV) − Y) (D, C) and of the loss (1,), without the penalty.
+class Gradients:
+    """Sums of Φᵀ(softmax(ΦV) − Y) (D, C) and of the loss (1,) over rows, without the penalty.
 
-    For fixed-point rows int64 in units of 2^−(bits + 24) and 2^−24: one for as many rows as float64
-    adds up exactly, at most `EXACT_ROWS`. Else float64, one for each block. A block is parts of its
-    rows and labels, so few that Φ is in the cache for both products; each is done with before the
-    next one is made.
+    For fixed-point rows int64 in units of 2^−(bits + 24) and 2^−24, exact in any order; else
+    float64. ``exact``: which of them, once rows were added. ``buffers``: for the designs.
     """
-    prepared, whole, rows = None, True, 0
-    gradient, loss = np.zeros(V.shape), 0.0
-    for parts in blocks:
+
+    def __init__(self, V: F64, smoothing: float = 0.0) -> None:
+        self._point, self._smoothing = V, smoothing
+        self._prepared: F64 | None = None
+        self._gradient, self._loss, self._rows = np.zeros(V.shape), 0.0, 0
+        self._whole: Array = np.zeros(0, np.int64)  # what float64 cannot add up exactly
+        self._losses = 0
+        self.exact, self.buffers = False, Buffers()
+
+    def add(self, parts: Iterable[tuple[Design, I64]]) -> None:
+        """Add rows and their labels: a few at a time, so that Φ is in the cache for both products;
+        each is done with before the next one is made."""
         for design, y in parts:
-            if prepared is None:
-                prepared = _prepared(design, V)
-            whole = design.bits is not None
-            if whole and rows + len(y) > EXACT_ROWS:
+            if self._prepared is None:
+                self._prepared, self.exact = prepared(design, self._point), design.bits is not None
+            if self.exact and self._rows + len(y) > EXACT_ROWS:
                 assert len(y) <= EXACT_ROWS
-                yield gradient.astype(np.int64), np.array([int(loss)])
-                gradient[:], loss, rows = 0.0, 0.0, 0
-            unit = 2.0**BITS if whole else 1.0
-            R, losses = residual_and_loss(design.forward(prepared), y, smoothing, unit)
-            if whole:
+                self._move()
+            unit = 2.0**BITS if self.exact else 1.0
+            scores = design.forward(self._prepared)
+            R, losses = residual_and_loss(scores, y, self._smoothing, unit)
+            if self.exact:
                 for a in (R, losses):
                     np.rint(a, out=a)
-            design.backward(R, gradient)
-            loss += float(losses.sum())
-            rows += len(y)
-        if not whole:
-            yield gradient.copy(), np.array([loss])
-            gradient[:], loss = 0.0, 0.0
-    if whole:
-        yield gradient.astype(np.int64), np.array([int(loss)])
+            design.backward(R, self._gradient)
+            self._loss += float(losses.sum())
+            self._rows += len(y)
+
+    def taken(self) -> dict[str, Array]:
+        """``gradient`` and ``loss`` of the rows so far; it begins again at zero."""
+        if self.exact:
+            self._move()
+            found = {"gradient": self._whole, "loss": np.array([self._losses])}
+            self._whole, self._losses = np.zeros(0, np.int64), 0
+            return found
+        found = {"gradient": self._gradient.copy(), "loss": np.array([self._loss])}
+        self._gradient[:], self._loss = 0.0, 0.0
+        return found
+
+    def _move(self) -> None:
+        moved = self._gradient.astype(np.int64)
+        self._whole = self._whole + moved if self._whole.size else moved
+        self._losses += int(self._loss)
+        self._gradient[:], self._loss, self._rows = 0.0, 0.0, 0
 
 
 _upper_once = Once(unpack_transposed)  # every round solves with one factor

@@ -12,6 +12,7 @@ from .fields import Options, option
 from .files import data_in, table_in
 from .nodes import PENULTIMATE, STAGES, Node, one_plain_place, parse_nodes
 from .shards import WHOLE, OfJob, Part, parse_shard
+from .threads import ThreadOptions
 from .used_with import GIVEN
 from .views import Views, parse_views
 
@@ -47,7 +48,7 @@ class SpaceOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions(NumberFormat):
+class ConvertOptions(ThreadOptions, NumberFormat):
     """Options of `convert`."""
 
 
@@ -82,7 +83,7 @@ class EmbeddingsOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportOptions(EmbeddingsOptions, NumberFormat):
+class ImportOptions(ThreadOptions, EmbeddingsOptions, NumberFormat):
     """Options of `import`."""
 
     ONLY: ClassVar = {"y": {"unlabelled": False}}

@@ -10,13 +10,14 @@ from .csv_files import CsvOptions
 from .features import NetworkOptions, WeightsOptions
 from .fields import Options, option
 from .files import table_in
+from .threads import ThreadOptions
 from .used_with import GIVEN
 
 CALIBRATIONS = ("platt", "temperature", "isotonic")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SolveOptions(Options):
+class SolveOptions(ThreadOptions):
     """How a total is solved."""
 
     head: Path | None = option(
@@ -27,12 +28,10 @@ class SolveOptions(Options):
     validate: Path | None = option(
         None, "sum over the held-out clients, which chooses the ridge and the layers", in_run=False
     )
-    _threads = "BLAS threads; another number may change the last bits of a head"
-    threads: int = option(1, _threads, at_least=1, at_most=1024, always=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(CsvOptions):
+class EvaluateOptions(ThreadOptions, CsvOptions):
     """What is measured."""
 
     _each_round = "also evaluate the head after every round; this chooses nothing"
@@ -103,7 +102,7 @@ class CalibrateOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictOptions(NetworkOptions, CsvOptions):
+class PredictOptions(ThreadOptions, NetworkOptions, CsvOptions):
     """What is predicted; of images, where the weights of the head's backbone come from."""
 
     ONLY: ClassVar = {f.name: {"images": True} for f in fields(NetworkOptions)}

@@ -11,13 +11,14 @@ from .fields import Options, option
 from .files import table_in
 from .privacy import NO_LEAVING, ProtectionOptions, SummingOptions
 from .shards import Numbers, Part, parse_clients
+from .threads import ThreadOptions
 from .used_with import ABSENT, GIVEN
 
 METHODS = ("standard", "robust", "minmax", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalStatsOptions(ProtectionOptions):
+class LocalStatsOptions(ThreadOptions, ProtectionOptions):
     """Whose statistics are gathered, and how."""
 
     partition: Path | None = option(
@@ -74,7 +75,7 @@ class LocalStatsOptions(ProtectionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregateOptions(SummingOptions):
+class AggregateOptions(ThreadOptions, SummingOptions):
     """What is added up, and by which law."""
 
     add: tuple[Path, ...] = option(

@@ -23,6 +23,7 @@ from ..options.files import Given, of_field
 from ..options.partition import SCHEMES, PartitionOptions
 from ..options.solving import EvaluateOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
+from ..options.threads import threads_option
 from ..stages import from_outside
 from .toml import flat, known_key, toml_line
 
@@ -91,6 +92,7 @@ class HereOptions(Options):
         of_axes=True,
         parse=parse_size,
     )
+    threads: int | None = threads_option(in_run=True)
     _keep_rounds = (
         "of a head of several rounds: last removes the heads and totals of all rounds "
         "but the last one when the run is finished"

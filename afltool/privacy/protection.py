@@ -41,6 +41,8 @@ Recipe = dict[str, Any]
 class Protected(Protection):
     """The protections that the options of `local-stats` ask for: a signature at least."""
 
+    in_any_thread = False  # what is released is written down, one after the other
+
     sign: Path
     passphrase: bytes | None = None
     roster: Roster | None = None

@@ -1,4 +1,4 @@
-"""Stage `aggregate`: client files, parts and totals → their sum, one file in memory at a time."""
+"""Stage `aggregate`: client files, parts and totals → their sum; a file a thread in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import progress
+from .. import cores, progress
 from ..cache.cache import NO_CACHE, Cache
 from ..errors import AflError, InputError, MismatchError, UsageError, naming
 from ..files.arrays import damage_as_error
@@ -20,6 +20,7 @@ from ..files.statistics import clients_of, load_statistics, save_statistics
 from ..options.privacy import NO_LEAVING
 from ..options.remedies import advised
 from ..options.statistics import AggregateOptions
+from ..options.threads import on_cores
 from ..progress import log
 from ..values.clients import Client, ClientId
 from ..values.digest import Digest
@@ -29,6 +30,7 @@ from ._protection import check_masked_total, masked_total, signed_headers, tell_
 UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/privacy.md)"
 
 
+@on_cores
 @advised()
 def aggregate(
     files: Sequence[Path],
@@ -236,8 +238,8 @@ def _total(plus: Sequence[_Item], minus: Sequence[_Item], repeats: bool) -> Stat
 def _parts(items: Sequence[_Item]) -> Iterator[Statistics]:
     """The files one at a time."""
     with progress.task("aggregate", len(items), "files") as task:
-        for item in items:
-            yield load_statistics(item.path, item.seen)
+        for part in cores.each(lambda item: load_statistics(item.path, item.seen), items):
+            yield part
             task.advance()
             progress.stop_point()
 

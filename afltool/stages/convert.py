@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import progress
+from .. import cores, progress
 from ..errors import UsageError, naming
 from ..files.feature_writer import writing_features
 from ..files.features import open_features
@@ -12,8 +12,10 @@ from ..files.recipes import recipe, up_to_date
 from ..math.fixedpoint import real
 from ..options.features import ConvertOptions
 from ..options.remedies import advised
+from ..options.threads import on_cores
 
 
+@on_cores
 @advised()
 def convert(
     features: Path,
@@ -45,10 +47,11 @@ def convert(
         header = rows.derived(made_by, was, space, converted_from=before)
         with writing_features(out, space, expect_rows=len(rows)) as writer:
             with progress.task("convert", len(rows), "rows") as task:
-                for _, X in rows.blocks():
-                    with naming(features):
-                        writer.append(real(X))
-                    task.advance(len(X))
+                blocks = ((start, real(X)) for start, X in rows.blocks())
+                stored = naming(features)(writer.stored)
+                for values in cores.each(lambda block: stored(*block), blocks):
+                    writer.append_values(values)
+                    task.advance(len(values))
                     progress.stop_point()
             writer.finish(rows.given_labels, rows.row_ids, header)
     return out

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import progress
+from .. import cores, progress
 from ..cache.cache import NO_CACHE, Cache
 from ..files.atomic import together
 from ..files.columns import column_by_row
@@ -31,6 +31,7 @@ from ..math.metrics.scored_rows import WRONG, Kept
 from ..math.metrics.separability import Separability
 from ..math.metrics.summary import by_part, curves, summary
 from ..options.solving import EvaluateOptions
+from ..options.threads import on_cores
 from ._figures import check_figures, figures_asked, positive_of, said_of
 from ._rounds import accuracies, after_each_round, rounds_of, separabilities, with_training
 
@@ -38,6 +39,7 @@ OF_TRAINING = ("each_round", "earlier", "separability")  # what is asked of the 
 AT_ONCE = 256  # rows whose features are made together: those of codes are dense here
 
 
+@on_cores
 @together()  # the training rows may be refused after the table of errors is made
 def evaluate(
     head: Path,
@@ -179,6 +181,19 @@ def _other(path: Path, rows: Features) -> tuple[Head, Kept]:
     return head, Kept(rows=True)
 
 
+@dataclass(frozen=True)
+class _Block:
+    """A block of rows ``at`` a place: what is counted after each round, its last scores S, their
+    probabilities if they have any, and the scores of another head."""
+
+    at: slice
+    X: Rows
+    counted: dict[str, Metrics]
+    S: NDArray[np.float64]
+    P: NDArray[np.float64] | None
+    other: NDArray[np.float64] | None
+
+
 @dataclass
 class _Pass:
     """One pass over the rows of a file."""
@@ -213,33 +228,36 @@ class _Pass:
     def score(self) -> None:
         """Count and keep what is asked for, block by block."""
         with progress.task("evaluate", len(self.rows), "rows") as task:
-            for start, X in self.rows.blocks():
+            for found in cores.each(self._block, self.rows.blocks()):
                 progress.stop_point()
-                self._block(X, slice(start, start + len(X)))
-                task.advance(len(X))
+                self._add(found)
+                task.advance(len(found.X))
 
-    def _block(self, X: Rows, at: slice) -> None:
-        rows, solved = self.rows, self.file.head
-        y, ids, classes = rows.labels[at], rows.row_ids[at], rows.classes
-        S = self._counts(X, y)
-        if self.options.separability:
-            self._set_apart(X, y)
-        self.kept.add(S, probabilities(solved, S), y, ids, classes)
-        if self.other is not None:
-            head, kept = self.other
-            kept.add(head.scores(X), None, y, ids, classes)
-
-    def _counts(self, X: Rows, y: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Count the predictions after every round, or of the solved head; its last scores."""
-        solved, S = self.file.head, None
-        none = Metrics(np.zeros((len(self.rows.classes),) * 2, dtype=np.int64), 0)
-        every = solved.round_scores(X) if self.options.each_round else [(LAST, solved.scores(X))]
+    def _block(self, given: tuple[int, Rows]) -> _Block:
+        """The scores of a block of rows, and what is counted of them, in any thread."""
+        start, X = given
+        at = slice(start, start + len(X))
+        head, y = self.file.head, self.rows.labels[at]
+        every = head.round_scores(X) if self.options.each_round else [(LAST, head.scores(X))]
+        S, counted = None, {}
         for part, S in every:
-            name = self.file.phase_of(part)
-            self.counted[name] = self.counted.get(name, none) + score_metrics(S, y)
+            counted[self.file.phase_of(part)] = score_metrics(S, y)
         if S is None:
-            raise not_solved(solved, self.path)
-        return S
+            raise not_solved(head, self.path)
+        other = None if self.other is None else self.other[0].scores(X)
+        return _Block(at, X, counted, S, probabilities(head, S), other)
+
+    def _add(self, found: _Block) -> None:
+        rows = self.rows
+        none = Metrics(np.zeros((len(rows.classes),) * 2, dtype=np.int64), 0)
+        for name, one in found.counted.items():
+            self.counted[name] = self.counted.get(name, none) + one
+        y, ids, classes = rows.labels[found.at], rows.row_ids[found.at], rows.classes
+        if self.options.separability:
+            self._set_apart(found.X, y)
+        self.kept.add(found.S, found.P, y, ids, classes)
+        if self.other is not None and found.other is not None:
+            self.other[1].add(found.other, None, y, ids, classes)
 
     def _set_apart(self, X: Rows, y: NDArray[np.int64]) -> None:
         """Add the features that the head makes of these rows to the scatters of their layers."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import progress
+from .. import cores, progress
 from ..errors import InvalidDataError, UsageError, naming
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.provenance import provenance
 from ..files.recipes import recipe, up_to_date
 from ..options.features import ImportOptions
 from ..options.remedies import advised
+from ..options.threads import on_cores
 from ..sources.embeddings import check_rows, open_embeddings, space_of
 from ..sources.embeddings.base import Embeddings, Keys
 from ..sources.embeddings.labels import read_labels
@@ -27,6 +28,7 @@ MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not
 BLOCK = 4096  # rows converted at a time
 
 
+@on_cores
 @advised()
 def import_embeddings(
     embeddings: Path,
@@ -87,13 +89,26 @@ def _recipe(path: Path, o: ImportOptions, found: dict[str, Any]) -> dict[str, An
 
 def _copy(path: Path, x: Embeddings, writer: FeatureWriter, scaled: Scaled | None) -> None:
     with progress.task("import", len(x), "rows") as task:
-        for rows in x.blocks():
-            for start in range(0, len(rows), BLOCK):
-                part = np.asarray(rows[start : start + BLOCK], dtype=np.float64)
-                with naming(path):
-                    writer.append(part if scaled is None else scaled.rows(part, writer.rows))
-            task.advance(len(rows))
+
+        def stored(first: int, part: NDArray[Any]) -> NDArray[Any]:
+            with naming(path):
+                wide = np.asarray(part, dtype=np.float64)
+                return writer.stored(first, wide if scaled is None else scaled.rows(wide, first))
+
+        for values in cores.each(lambda part: stored(*part), _parts(x)):
+            writer.append_values(values)
+            task.advance(len(values))
             progress.stop_point()
+
+
+def _parts(x: Embeddings) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The number of the first row, and a few rows as they are in the file."""
+    first = 0
+    for rows in x.blocks():
+        for start in range(0, len(rows), BLOCK):
+            part = rows[start : start + BLOCK]
+            yield first, part
+            first += len(part)
 
 
 def _labelled(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import progress
+from .. import cores, progress
 from ..errors import InputError, UsageError
 from ..files import schema
 from ..files.arrays import damage_as_error, describe_additive, get_array
@@ -67,16 +68,20 @@ def check_all(paths: Sequence[Path], keep_going: bool = False) -> list[dict[str,
     """`check` of every file; with ``keep_going`` a damaged one is listed with its error."""
     found: list[dict[str, Any]] = []
     with progress.task("verify", len(paths), "files") as task:
-        for path in paths:
-            try:
-                found.append(check(path))
-            except InputError as error:
-                if not keep_going:
-                    raise
-                found.append({"path": str(path), "intact": False, "error": str(error)})
+        for one in cores.each(partial(_checked, keep_going=keep_going), paths):
+            found.append(one)
             task.advance()
             progress.stop_point()
     return found
+
+
+def _checked(path: Path, keep_going: bool) -> dict[str, Any]:
+    try:
+        return check(path)
+    except InputError as error:
+        if not keep_going:
+            raise
+        return {"path": str(path), "intact": False, "error": str(error)}
 
 
 def _features(path: Path, header: dict[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from .. import progress
+from .. import cores, progress
 from ..cache.cache import NO_CACHE, Cache
 from ..errors import InvalidDataError, UsageError
 from ..files.carried_rows import CarriedFile
@@ -30,6 +32,7 @@ from ..files.statistics import load_statistics, save_statistics
 from ..heads.base import Block, Head, binding, sums_of
 from ..options.remedies import advised
 from ..options.statistics import LocalStatsOptions
+from ..options.threads import on_cores
 from ..options.used_with import refuse_unused
 from ..partitions.drawing import chosen_clients
 from ..partitions.rows import Assignment
@@ -43,6 +46,7 @@ from ._protection import protection_of
 log = logging.getLogger("afltool")
 
 
+@on_cores
 @advised()
 def local_stats(
     features: Path,
@@ -174,14 +178,40 @@ class _Job:
         if len(todo) > 1:
             tell_disk(out, len(todo), self.head.shapes(self.rows.bits).values(), self.rows.header)
         with progress.task("local-stats", len(chosen), "clients", len(chosen) - len(todo)) as task:
-            for k, blocks in self.clients.each(todo):
-                statistics = self.gathered(blocks, [k], self.dealt.names[k])
-                made_by = self.recipe([k])
-                self.protection.save(paths[k], statistics, made_by, self.head_file, contents[k])
+            for _ in self._written(todo, paths, contents):
                 task.advance()
                 progress.stop_point()
         self.protection.say_next(list(paths.values()))
         return list(paths.values())
+
+    def _written(
+        self, todo: Sequence[int], paths: Mapping[int, Path], contents: Mapping[int, str]
+    ) -> Iterator[int]:
+        """Each client when its file is written.
+
+        All threads work on the blocks of one client; then each thread on a client of one block.
+        """
+
+        def save(k: int, found: Statistics) -> int:
+            made_by, content = self.recipe([k]), contents[k]
+            self.protection.save(paths[k], found, made_by, self.head_file, content)
+            return k
+
+        def work(one: tuple[int, Iterable[Block]]) -> tuple[int, Statistics | None]:
+            k, found = one[0], self.gathered(one[1], [one[0]], self.dealt.names[one[0]])
+            if not self.protection.in_any_thread:
+                return k, found
+            return save(k, found), None
+
+        block = self.rows.block_rows()
+        large = [k for k in todo if self.clients.sizes[k] > block]
+        small = [k for k in todo if self.clients.sizes[k] <= block]
+        shapes = self.head.shapes(self.rows.bits).values()
+        size = sum(3 * 8 * prod(shape) for shape, _ in shapes)  # a square, and two triangles
+        written = map(work, self.clients.each(large))
+        at_once = cores.each(work, self.clients.each(small), size, "statistics of a client")
+        for k, found in chain(written, at_once):
+            yield k if found is None else save(k, found)
 
     def write_sums(self, chosen: Sequence[int], out: Path, held_out: Path | None) -> Path:
         """The sum of the clients in one file; of the held-out ones in another."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import progress
+from .. import cores, progress
 from ..errors import InputError
 from ..files.columns import SUFFIXES
 from ..files.heads import load_solved_head
@@ -17,6 +17,7 @@ from ..files.row_tables import RowWriter, check_rows, writing_rows
 from ..options.csv_files import KEEP, check_formulas, is_csv
 from ..options.remedies import advised
 from ..options.solving import PredictOptions
+from ..options.threads import on_cores
 from ..options.used_with import refuse_unused
 from ..progress import log
 from ..sources.extraction.scoring import (
@@ -33,6 +34,7 @@ from ..values.digest import Digest
 COMMIT_SECONDS = 5.0
 
 
+@on_cores
 @advised()
 def predict(
     head: Path,
@@ -153,8 +155,8 @@ def _write(
     """Score and write block by block; what is done is committed before any error."""
     last, done, state = time.monotonic(), writer.done, scorer.state()
     try:
-        for block in blocks:
-            writer.append(scorer.rows(block))
+        for block, scored in cores.each(scorer.scored, blocks):
+            writer.append(scorer.rows(block, scored))
             done, state = done + len(block.names), scorer.state()
             task.advance(len(block.names))
             if time.monotonic() - last > COMMIT_SECONDS:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-import scipy.linalg  # noqa: F401 - here, so that its pool is there when the threads are limited
-from threadpoolctl import ThreadpoolController
 
 from ..cache.cache import NO_CACHE, Cache
 from ..errors import InputError, MismatchError, naming
@@ -25,6 +20,7 @@ from ..heads.base import Head, binding, marks
 from ..heads.checks import absorbed, check_total, with_options
 from ..options.remedies import advised
 from ..options.solving import SolveOptions
+from ..options.threads import on_cores
 from ..progress import log
 from ..values.clients import same_source, sources_of
 from ..values.differences import difference
@@ -32,9 +28,10 @@ from ..values.digest import Digest
 from ..values.statistics import Statistics
 from ._protection import ridge_of_noise
 
-POOLED = ("scipy.linalg", "torch")  # which bring a pool of threads when they are loaded
+FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it any more
 
 
+@on_cores
 @advised()
 def solve(
     total: Path,
@@ -49,23 +46,21 @@ def solve(
     """Solve the head that the statistics in ``total`` were gathered for.
 
     ``head_options``: options of the head that may still change, such as a ridge. ``validate``: the
-    sum over held-out clients. ``threads``: BLAS threads. A Cholesky solve differs in its last bits
-    between thread counts, so heads have equal bits for one count (recorded in the file), one
-    machine and one library. ``head``: the head file that the statistics were gathered for; needed
-    after the first phase, when a head holds more than its options. ``task``: what `task_of` found
-    of all this just now.
+    sum over held-out clients. ``threads``: large factors are made by so many; the head has the same
+    bits for any number, on one machine with one library. ``head``: the head file that the
+    statistics were gathered for; needed after the first phase, when a head holds more than its
+    options. ``task``: what `task_of` found of all this just now.
     """
     task = task or Task.of(total, options, head_options or {}, cache)
-    start, statistics, threads = task.start, task.total, options.threads
+    start, statistics = task.start, task.total
     _say_one_class(statistics, total)
     if not up_to_date(out, task.made_by, overwrite):
         begun = time.perf_counter()
-        with _pools(tuple(name in sys.modules for name in POOLED)).limit(limits=threads):
-            solved, done = absorbed(start, statistics, task.held_out)
+        solved, done = absorbed(start, statistics, task.held_out)
         rounds = done.taking(time.perf_counter() - begun)
         report = rounds.report(task.before) | ({"ridge_by": "AdaSSP"} if task.of_noise else {})
-        told = {"threads": threads, "clients": len(statistics.clients)}
-        save_head(out, solved, task.made_by, statistics.context, cache, report, **told)
+        clients = len(statistics.clients)
+        save_head(out, solved, task.made_by, statistics.context, cache, report, clients=clients)
         _say(solved, out)
     return out
 
@@ -108,14 +103,8 @@ class Task:
         }
         if start.not_in_digest:  # it remembers who may take part in later rounds
             inputs["clients"] = Digest().array("marks", marks(total), "<i8").hex()
-        made_by = recipe("solve", {**start.options.as_dict(), "threads": o.threads}, inputs)
+        made_by = recipe("solve", {**start.options.as_dict(), **FIXED}, inputs)
         return cls(total, held, start, before, bool(chosen), made_by)
-
-
-@lru_cache(maxsize=4)
-def _pools(_loaded: tuple[bool, ...]) -> ThreadpoolController:
-    """The pools of threads of this process; to look for them takes as long as a small solve."""
-    return ThreadpoolController()
 
 
 def _head_of(

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
+from ... import cores
 from ...cache.carried import NOTHING, Carried
 from ...errors import UsageError
 from ...math.fixedpoint import Rows
@@ -34,7 +35,7 @@ from ..rounds import Facts, Found, Round
 from . import gathering, incremental
 from .fixed import FixedLayers, FixedSums
 from .learned import JOINT, Learned, every_phase
-from .network import PHI, Layers
+from .network import PHI, Layers, State
 from .options import WEIGHTS, DeepAFLOptions
 from .replay import direct_mse, replayed
 from .solving import advance
@@ -75,12 +76,14 @@ class DeepAFLHead(Head):
         Keeps Φ_t (and F_t) of the rows, from which the next phase starts.
         """
         if self.phase() == JOINT:
-            layers, (_, classes) = self.network.all_layers, self._bound()
-            each = (gathering.of_weights(self.sums, layers(X), y, classes) for X, y in blocks)
-            return add_up(each), NOTHING
+            return add_up(cores.each(self._joint, blocks)), NOTHING
         now = self.learned.layers(self.options)
         after = carried.following(self.network.key(now, self.learned))
         return add_up(self._each(blocks, carried, after)), after
+
+    def _joint(self, block: Block) -> Mapping[str, Array]:
+        rows, classes = self.network.all_layers(block[0]), self._bound()[1]
+        return gathering.of_weights(self.sums, rows, block[1], classes)
 
     def _each(
         self, blocks: Iterable[Block], before: Carried, after: Carried
@@ -92,14 +95,19 @@ class DeepAFLHead(Head):
         weights = phase is not None and phase.kind == WEIGHTS
         begin = now - (weights and now > 0)
         key = network.key(begin, learned)
-        for number, (X, y) in enumerate(blocks):
-            state = before.take(key, number, len(y)) or network.at(X, begin, learned)
+
+        def work(given: tuple[Block, State | None]) -> tuple[Mapping[str, Array], State]:
+            (X, y), known = given
+            state = known or network.at(X, begin, learned)
             P = network.step(state, begin, learned) if begin < now else None
             if weights:
-                yield gathering.of_state(o, sums, state, P, y, classes)
-            else:
-                yield gathering.of_block(network, sums, learned, state, y, classes)
+                return gathering.of_state(o, sums, state, P, y, classes), state
+            return gathering.of_block(network, sums, learned, state, y, classes), state
+
+        given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
+        for number, (found, state) in enumerate(cores.each(work, given)):
             after.put(number, state)
+            yield found
 
     def shapes(self, bits: int | None) -> dict[str, Shape]:
         return gathering.shapes(self.options, self.learned, self._bound()[1], self.sums.kind)

@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import cores
 from ...cache import memory
 from ...cache.carried import NOTHING, Carried
 from ...errors import InvalidDataError, UsageError
@@ -65,16 +66,18 @@ class DiscriminantHead(Head):
 
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         d, classes = self._bound()
+        size, what = 24 * AT_ONCE * d, f"class sums of {d} features"
         if self.options.rule == "qda":
-            memory.need(16 * classes * length(d), f"{classes} grams of {d} features")
+            size, what = 16 * classes * length(d), f"{classes} grams of {d} features"
+            memory.need(size, what)
         if self.options.rule in ("lda", "fedcgs", "fed3r"):
             G, H = Products.over(blocks, classes)
             return {GRAM: G, CROSS: H}, NOTHING
-        parts = (self._part(X, y, classes) for X, y in _pieces(blocks))
-        return add_up(parts), NOTHING
+        return add_up(cores.each(self._part, _pieces(blocks), size, what)), NOTHING
 
-    def _part(self, X: Rows, y: NDArray[np.int64], classes: int) -> dict[str, Array]:
+    def _part(self, block: Block) -> dict[str, Array]:
         """The class sums of a few rows; exact integers of fixed-point rows."""
+        (X, y), classes = block, self._bound()[1]
         values = X.values if isinstance(X, FixedPoint) else X
         kind = np.int64 if isinstance(X, FixedPoint) else np.float64
         wide = values.astype(np.float64)

@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import cores
 from ...cache.carried import NOTHING, Carried
 from ...errors import UsageError
 from ...math import gram
@@ -29,6 +30,8 @@ from ..options import FIXED
 from ..rounds import LAST, Found
 from .lift import Lift
 from .options import RandomFeaturesOptions
+
+ROWS = 4096  # of a block, at most, as far as memory is counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +57,19 @@ class RandomFeaturesHead(Head):
         """gram and cross of the lifted rows: integers, or float64 sums of products."""
         self.options.check_room(self._bound()[0])
         if self.options.compute == FIXED:
-            lifted = ((self._features(X), y) for X, y in blocks)
-            G, H = gram.Products.over(lifted, self._bound()[1], self.options.intercept)
+            classes, intercept = self._bound()[1], self.options.intercept
+            G, H = gram.Products.over(blocks, classes, intercept, self._features)
             return {GRAM: G, CROSS: H}, NOTHING
-        return add_up(self._products(X, y) for X, y in blocks), NOTHING
+        size, what = self._room()
+        return add_up(cores.each(self._products, blocks, size, what)), NOTHING
 
-    def _products(self, X: Rows, y: NDArray[np.int64]) -> dict[str, Array]:
+    def _room(self) -> tuple[int, str]:
+        """Bytes that a thread needs for the products of a block: two triangles and its rows."""
+        side = self.shapes(None)[CROSS][0][0]
+        return 12 * side * side + 8 * ROWS * side, f"products of {side} random features"
+
+    def _products(self, block: Block) -> dict[str, Array]:
+        X, y = block
         phi = self.lift(X)
         return {GRAM: gram.real_gram(phi), CROSS: gram.real_cross(phi, y, self._bound()[1])}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,15 @@ from ...math.gram import gram_and_cross
 from ...values.arrays import Array
 
 ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E bytes a row
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What is counted of a block of rows: its codes (E, n), ``labels``, and ``raw`` of a hybrid."""
+
+    codes: Array
+    labels: Array
+    raw: dict[str, Array]
 
 
 class Collector:
@@ -26,14 +37,23 @@ class Collector:
         self._waiting: list[Array] = []
         self._rows = 0
 
-    def add(self, X: Rows, y: NDArray[np.int64]) -> None:
-        """Count a block of rows X (n, d) with labels y (n,)."""
-        codes = self.coder.codes(X)
-        add_labels(codes, y, self.labels)
-        if self.with_linear:
-            self._add_raw(X, y, codes)
-        self._waiting.append(codes)
-        self._rows += len(y)
+    def of(self, block: tuple[Rows, NDArray[np.int64]]) -> Counted:
+        """What is counted of rows X (n, d) with labels y (n,), but pairs; in any thread."""
+        X, y = block
+        codes, labels = self.coder.codes(X), np.zeros_like(self.labels)
+        add_labels(codes, y, labels)
+        return Counted(codes, labels, self._raw(X, y, codes) if self.with_linear else {})
+
+    def add(self, found: Counted) -> None:
+        """Add what was counted of a block."""
+        self.labels += found.labels
+        for name, a in found.raw.items():
+            if name in self.raw:
+                self.raw[name] += a
+            else:
+                self.raw[name] = a
+        self._waiting.append(found.codes)
+        self._rows += found.codes.shape[1]
         if self._rows >= ROWS_AT_ONCE:
             self._count_pairs()
 
@@ -48,18 +68,14 @@ class Collector:
             add_pairs(codes, self.coder.size, self.pairs)
         self._waiting, self._rows = [], 0
 
-    def _add_raw(self, X: Rows, y: NDArray[np.int64], codes: Array) -> None:
+    def _raw(self, X: Rows, y: NDArray[np.int64], codes: Array) -> dict[str, Array]:
         """The blocks xᵀx, xᵀY and Φᵀx of a hybrid: integers in fixed point."""
         G, H = gram_and_cross(X, y, self.classes)
-        if not self.raw:
-            shape = (len(self.labels), self.coder.size - 1, len(H))
-            sums = np.zeros(shape, dtype=H.dtype)
-            self.raw = {"gram": np.zeros_like(G), "cross": np.zeros_like(H), "sums": sums}
-        self.raw["gram"] += G
-        self.raw["cross"] += H
+        sums = np.zeros((len(self.labels), self.coder.size - 1, len(H)), dtype=H.dtype)
         if not isinstance(X, FixedPoint):
-            add_sums(codes, real(X), self.raw["sums"])
-            return
-        for start in range(0, len(y), ROWS_AT_ONCE):  # whose sums of int16 fit into int32
-            part = slice(start, start + ROWS_AT_ONCE)
-            add_sums(codes[:, part], X.values[part].astype(np.int32), self.raw["sums"])
+            add_sums(codes, real(X), sums)
+        else:
+            for start in range(0, len(y), ROWS_AT_ONCE):  # whose sums of int16 fit into int32
+                part = slice(start, start + ROWS_AT_ONCE)
+                add_sums(codes[:, part], X.values[part].astype(np.int32), sums)
+        return {"gram": G, "cross": H, "sums": sums}

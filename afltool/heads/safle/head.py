@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import cores
 from ...cache.carried import NOTHING, Carried
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import codes as cd
@@ -80,11 +81,12 @@ class SafleHead(Head):
         (hybrids of float features: reals).
         """
         if self.phase() == HISTOGRAM:
-            return add_up({HISTOGRAM: cd.histogram(X)} for X, _ in blocks), NOTHING
+            counts = cores.each(lambda block: cd.histogram(block[0]), blocks)
+            return add_up({HISTOGRAM: one} for one in counts), NOTHING
         self.options.check_room(self._bound()[0], solving=False)
         collector = Collector(self.coder(), self._bound()[1], self.options.with_linear)
-        for X, y in blocks:
-            collector.add(X, y)
+        for found in cores.each(collector.of, blocks):
+            collector.add(found)
         return collector.result(), NOTHING
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:

@@ -21,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import cores
 from ...cache import memory
 from ...cache.carried import NOTHING, Carried
 from ...errors import InvalidDataError, UsageError
@@ -88,19 +89,30 @@ class SoftmaxHead(Head):
             return self.features.sums(blocks), NOTHING
         key = self.features.key
         after = carried.following(key) if key else NOTHING
-        parts = self._parts(blocks, carried, after)
-        found = sm.gradients_and_losses(parts, self.rounds.point, self.options.label_smoothing)
-        return add_up({"gradient": g, "loss": loss} for g, loss in found), after
+        return add_up(self._gradients(blocks, carried, after)), after
 
-    def _parts(
+    def _gradients(
         self, blocks: Iterable[Block], before: Carried, after: Carried
-    ) -> Iterator[Iterable[tuple[Design, NDArray[np.int64]]]]:
-        """Φ of each block, a few rows at a time, with their labels."""
-        key, buffers = self.features.key, Buffers()
-        for number, (X, y) in enumerate(blocks):
-            rows, left = self.features.lifted(X, before.take(key, number, len(y)))
+    ) -> Iterator[Mapping[str, Array]]:
+        """Gradients and losses at V: of each block, or exact ones of all that a thread took."""
+        assert self.rounds is not None
+        key, V, smoothing = self.features.key, self.rounds.point, self.options.label_smoothing
+        spare = cores.Spare(lambda: sm.Gradients(V, smoothing))
+
+        def work(given: tuple[Block, Mapping[str, Array] | None]) -> tuple[Any, Any]:
+            (X, y), known = given
+            rows, left = self.features.lifted(X, known)
+            with spare() as part:
+                part.add(zip(self._designs(rows, part.buffers), _cut(y), strict=True))
+                return left, None if part.exact else part.taken()
+
+        given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
+        size, what = 16 * V.size, f"gradients of {len(V)} columns"
+        for number, (left, found) in enumerate(cores.each(work, given, size, what)):
             after.put(number, left)
-            yield zip(self._designs(rows, buffers), _cut(y), strict=True)
+            if found is not None:
+                yield found
+        yield from (part.taken() for part in spare.made if part.exact)
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds of the features, the start, or one step from a gradient."""

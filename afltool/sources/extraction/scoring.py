@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ... import progress
 from ...errors import InvalidDataError, MismatchError, UsageError
@@ -64,6 +65,17 @@ class ItemSource:
     blocks: Callable[[int], Iterator[ItemBlock]]
 
 
+@dataclass(frozen=True)
+class Scored:
+    """Of some rows: the classes with the highest scores (n, top), their scores, the sets of classes
+    if they are asked for, and all scores."""
+
+    order: NDArray[np.intp]
+    best: F64
+    sets: list[list[str]]
+    every: F64  # (n, 0) where they are not asked for
+
+
 class Scorer:
     """Makes the rows of a table of predictions, and counts them.
 
@@ -98,9 +110,25 @@ class Scorer:
         self.errors = int(state["errors"])
         self.counts = np.array([state["predicted"][name] for name in self.classes], dtype=np.int64)
 
-    def rows(self, block: ItemBlock) -> Iterator[Sequence[Value]]:
+    def scored(self, block: ItemBlock) -> tuple[ItemBlock, Scored | None]:
+        """A block with what the head gives to its rows, in any thread."""
+        if block.X is None:
+            return block, None
+        sets: list[list[str]] = [[]] * len(block.X)
+        if self.options.coverage is not None and isinstance(self.head, CalibratedHead):
+            V = self.head.values(block.X)
+            S, sets = self.head.of_values(V), self._sets(self.head, V)
+        else:
+            S = self.head.scores(block.X)
+        P = probabilities(self.head, S)
+        P = S if P is None else P
+        order = np.argsort(-S, axis=1, kind="stable")[:, : self.top]
+        best = np.take_along_axis(P, order, axis=1)
+        return block, Scored(order, best, sets, P if self.scores else P[:, :0])
+
+    def rows(self, block: ItemBlock, scored: Scored | None) -> Iterator[Sequence[Value]]:
         """A list of cells for each item of a block, in the order of `columns`."""
-        found = iter([] if block.X is None else self._cells(block.X))
+        found = iter([] if scored is None else self._cells(scored))
         self.errors += len(block.why)
         blank = [None] * (len(self.columns) - 4)
         for i, name in enumerate(block.names):
@@ -114,21 +142,12 @@ class Scorer:
             else:
                 yield [name, first, score, None, *more]
 
-    def _cells(self, X: Rows) -> Iterator[list[Any]]:
-        sets: list[list[str]] = [[]] * len(X)
-        if self.options.coverage is not None and isinstance(self.head, CalibratedHead):
-            V = self.head.values(X)
-            S, sets = self.head.of_values(V), self._sets(self.head, V)
-        else:
-            S = self.head.scores(X)
-        P = probabilities(self.head, S)
-        P = S if P is None else P
-        order = np.argsort(-S, axis=1, kind="stable")[:, : self.top]
-        best = np.take_along_axis(P, order, axis=1)
+    def _cells(self, found: Scored) -> Iterator[list[Any]]:
+        order, best = found.order, found.best
         told = order[best[:, 0] >= self.least, 0] if self.least else order[:, 0]
         self.counts += np.bincount(told, minlength=len(self.classes))
-        every = P.tolist() if self.scores else [[]] * len(P)
-        for places, values, *more in zip(order.tolist(), best.tolist(), sets, every, strict=True):
+        rows = zip(order.tolist(), best.tolist(), found.sets, found.every.tolist(), strict=True)
+        for places, values, *more in rows:
             pairs = zip(places, values, strict=True)
             named = (cell for k, value in pairs for cell in (self.classes[k], value))
             yield [*named, *more[0], *more[1]]

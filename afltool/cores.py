@@ -1,0 +1,171 @@
+"""The cores that work on rows: a pool of threads, each with BLAS of one thread.
+
+No result depends on their number. The borders of blocks are fixed, one thread makes what a block
+gives, and what blocks give is taken in the order of the rows, or added as exact integers. A stage
+says ``with using(threads)``; whoever works on blocks below it calls `each`. In a thread
+of the pool, and outside `using`, work is done at once, where it is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar, copy_context
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from .cache import memory
+
+log = logging.getLogger("afltool")
+MOST = 1024
+LIMITS = ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS")  # by which a job or a user gives fewer cores
+BLAS = "OPENBLAS_NUM_THREADS"
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+Part = TypeVar("Part")
+
+
+class _Pool:
+    """So many threads, which are started when the first work comes."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._workers: ThreadPoolExecutor | None = None
+
+    def submit(self, work: Callable[[Item], Found], item: Item) -> Future[Found]:
+        if self._workers is None:
+            self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="rows")
+        return self._workers.submit(copy_context().run, _alone, work, item)
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.shutdown(cancel_futures=True)
+
+
+_pool: ContextVar[_Pool | None] = ContextVar("the pool of the stage under way", default=None)
+
+
+def available() -> int:
+    """The cores that this process may use: by affinity, control group, job and OMP_NUM_THREADS."""
+    found = [len(os.sched_getaffinity(0)), _quota() or MOST]
+    given = (os.environ.get(name, "").partition(",")[0] for name in LIMITS)
+    return max(1, min([*found, *(int(n) for n in given if n.isdigit() and int(n) > 0)]))
+
+
+def threads() -> int:
+    """The threads that work on rows here: those of `using`; 1 outside it and in one of them."""
+    pool = _pool.get()
+    return 1 if pool is None else pool.threads
+
+
+@contextmanager
+def using(number: int | None = None) -> Iterator[None]:
+    """Inside, work on rows is done by so many threads; None: by all cores that are `available`.
+
+    Where threads are in use already, those stay: a run decides for its stages. BLAS has one thread
+    inside, since its own threads would change the last bits of sums, and wait more than they work.
+    """
+    if _pool.get() is not None:
+        yield
+        return
+    pool = _Pool(number or available())
+    token = _pool.set(pool)
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        _pool.reset(token)
+        pool.close()
+
+
+def each(
+    work: Callable[[Item], Found], items: Iterable[Item], size: int = 0, what: str = ""
+) -> Iterator[Found]:
+    """What ``work`` gives of each item, in order; the items are drawn by the caller's thread.
+
+    As many items are under way as there are threads, and one waits. ``size``: bytes that the work
+    on one item takes beside the item, named ``what``; where memory has no room for all threads,
+    fewer work. An error in one of them is raised in its place, when those under way have ended.
+    """
+    pool, number = _pool.get(), _fitting(threads(), size, what)
+    if pool is None or number == 1:
+        yield from map(work, items)
+        return
+    waiting: deque[Future[Found]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > number:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        wait([one for one in waiting if not one.cancel()])
+
+
+class Spare(Generic[Part]):
+    """What threads use in turn, such as a sum that is exact in any order: ``make`` makes one for
+    each thread that works; ``made`` has them all in the end."""
+
+    def __init__(self, make: Callable[[], Part]) -> None:
+        self._make = make
+        self.made: list[Part] = []  # and not in use
+
+    @contextmanager
+    def __call__(self) -> Iterator[Part]:
+        try:
+            part = self.made.pop()
+        except IndexError:
+            part = self._make()
+        yield part
+        self.made.append(part)
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Inside, BLAS has one thread; the command has started it so."""
+    if os.environ.get(BLAS) == "1" and _is_openblas():
+        return nullcontext()
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
+    return limits
+
+
+def _alone(work: Callable[[Item], Found], item: Item) -> Found:
+    """The work on an item, in a thread of the pool; what it asks for in turn is done there."""
+    _pool.set(None)
+    return work(item)
+
+
+def _fitting(number: int, size: int, what: str) -> int:
+    """As many of the threads as memory has room for."""
+    free = memory.available() if size and number > 1 else None
+    if free is None or number * size <= free:
+        return number
+    fit = max(1, free // size)
+    log.warning(
+        "%d threads would take %.2f GB for %s, and %.2f GB are free: %d work",
+        number, number * size / 1e9, what, free / 1e9, fit,
+    )  # fmt: skip
+    return fit
+
+
+def _quota() -> int | None:
+    """Cores that the control group of this process gives it, rounded up."""
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if limit == "max" else max(1, -(-int(limit) // int(period)))
+    except (OSError, ValueError):
+        return None
+
+
+@cache
+def _is_openblas() -> bool:
+    import numpy as np
+
+    return "openblas" in np.__config__.CONFIG["Build Dependencies"]["blas"]["name"]

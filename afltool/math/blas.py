@@ -1,0 +1,121 @@
+"""Products by the BLAS that SciPy brings, which let other threads of Python work meanwhile.
+
+SciPy's own wrappers hold the interpreter's lock: while one thread is in ``scipy.linalg.blas.dsyrk``
+the others stand still. These call the same functions, to which SciPy leads Cython programs, so the
+bits are the same. Matrices are C-ordered (n, d), parts of such ones, or transposes of them; others
+are copied. All are float64, or all float32.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..values.arrays import Array
+
+Argument = ctypes.c_void_p | ctypes.c_char_p | Any
+_python = ctypes.pythonapi
+_python.PyCapsule_GetName.restype = ctypes.c_char_p
+_python.PyCapsule_GetName.argtypes = [ctypes.py_object]
+_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def gram(X: Array, upper: Array) -> None:
+    """upper += XᵀX: X (n, d); of ``upper`` (d, d), Fortran-ordered, only the upper triangle."""
+    values, order, step = _laid_out(X)
+    n, d = X.shape
+    if not X.size:
+        return
+    one = _number(X, 1.0)
+    how = b"N" if order == b"N" else b"T"
+    _function("syrk", X)(
+        b"U",
+        how,
+        _int(d),
+        _int(n),
+        one,
+        values.ctypes.data,
+        _int(step),
+        one,
+        upper.ctypes.data,
+        _int(d),
+    )
+
+
+def product_into(target: Array, A: Array, B: Array, factor: float = 1.0, keep: float = 0.0) -> None:
+    """target ← keep · target + factor · A B: A (n, k), B (k, m), target (n, m), in place."""
+    n, m = target.shape
+    if not target.size:
+        return
+    if not A.size:
+        target[...] = keep * target if keep else 0.0
+        return
+    # BLAS counts columns first, so C-ordered matrices are transposes to it: Bᵀ Aᵀ = (A B)ᵀ.
+    (b, order_b, step_b), (a, order_a, step_a) = _laid_out(B), _laid_out(A)
+    _function("gemm", target)(
+        order_b, order_a, _int(m), _int(n), _int(A.shape[1]),
+        _number(target, factor), b.ctypes.data, _int(step_b), a.ctypes.data, _int(step_a),
+        _number(target, keep), target.ctypes.data, _int(target.strides[0] // target.itemsize),
+    )  # fmt: skip
+
+
+def divide(B: Array, L: Array) -> None:
+    """B ← B L⁻ᵀ in place: B (n, d), L (d, d) of which the lower triangle is read."""
+    n, d = B.shape
+    if not B.size:
+        return
+    steps = (a.strides[0] // a.itemsize for a in (L, B))
+    step_l, step_b = map(_int, steps)
+    _function("trsm", B)(
+        b"L",
+        b"U",
+        b"T",
+        b"N",
+        _int(d),
+        _int(n),
+        _number(B, 1.0),
+        L.ctypes.data,
+        step_l,
+        B.ctypes.data,
+        step_b,
+    )
+
+
+def _laid_out(M: Array) -> tuple[Array, bytes, int]:
+    """A matrix, whether BLAS has to turn its transpose, and the step between rows or columns."""
+    size = M.itemsize
+    if M.strides[1] == size and M.strides[0] >= size * M.shape[1]:
+        return M, b"N", M.strides[0] // size
+    if M.strides[0] == size and M.strides[1] >= size * M.shape[0]:
+        return M, b"T", M.strides[1] // size
+    return _laid_out(np.ascontiguousarray(M))
+
+
+def _int(number: int) -> Any:
+    return ctypes.byref(ctypes.c_int(max(number, 1)))
+
+
+def _number(like: Array, number: float) -> Any:
+    kind = ctypes.c_float if like.dtype == np.float32 else ctypes.c_double
+    return ctypes.byref(kind(number))
+
+
+def _function(name: str, like: Array) -> Callable[..., None]:
+    return _called("sd"[like.dtype == np.float64] + name)
+
+
+@cache
+def _called(name: str) -> Callable[..., None]:
+    from scipy.linalg import cython_blas
+
+    functions: dict[str, Any] = vars(cython_blas)["__pyx_capi__"]
+    capsule = functions[name]
+    named = _python.PyCapsule_GetName(capsule)
+    arguments = named.count(b",") + 1
+    kinds = [ctypes.c_void_p] * arguments
+    return ctypes.CFUNCTYPE(None, *kinds)(_python.PyCapsule_GetPointer(capsule, named))
