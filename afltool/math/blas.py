@@ -27,10 +27,10 @@ _python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 def gram(X: Array, upper: Array) -> None:
     """upper += XᵀX: X (n, d); of ``upper`` (d, d), Fortran-ordered, only the upper triangle."""
-    values, order, step = _laid_out(X)
-    n, d = X.shape
     if not X.size:
         return
+    values, order, step = _laid_out(X)
+    n, d = X.shape
     one = _number(X, 1.0)
     how = b"N" if order == b"N" else b"T"
     _function("syrk", X)(
@@ -88,12 +88,12 @@ def divide(B: Array, L: Array) -> None:
 
 def _laid_out(M: Array) -> tuple[Array, bytes, int]:
     """A matrix, whether BLAS has to turn its transpose, and the step between rows or columns."""
-    size = M.itemsize
-    if M.strides[1] == size and M.strides[0] >= size * M.shape[1]:
+    size, (n, d) = M.itemsize, M.shape
+    if M.strides[1] == size and M.strides[0] >= size * d:
         return M, b"N", M.strides[0] // size
-    if M.strides[0] == size and M.strides[1] >= size * M.shape[0]:
+    if M.strides[0] == size and M.strides[1] >= size * n:
         return M, b"T", M.strides[1] // size
-    return _laid_out(np.ascontiguousarray(M))
+    return np.array(M, order="C"), b"N", d
 
 
 def _int(number: int) -> Any:
