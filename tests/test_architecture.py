@@ -24,6 +24,7 @@ LAYERS = (
     ("doors",),
     ("values",),
     ("cache",),
+    ("cores",),
     ("options",),
     ("math",),
     ("partitions",),

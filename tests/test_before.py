@@ -41,7 +41,6 @@ WRONG = [
     (["--alpha", "nan"], 2, "found nan"),
     (["--alpha", -1], 2, "found -1"),
     (["--held-out", "nan"], 2, "found nan"),
-    (["--threads", 0], 2, "--threads is 1 to 1024; found 0"),
     (["--image-size", 10**6], 2, "--image-size is 1 to 4096 pixels"),
     (["--weights-seed", 2**70], 2, "--weights-seed is 0 to 2^63 − 1"),
     (["--partition-seed", 2**70], 2, "--partition-seed is 0 to 2^63 − 1"),

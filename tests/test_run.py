@@ -95,7 +95,7 @@ def test_the_summary_holds_every_option_and_where_all_comes_from(features, tmp_p
     found = json.loads((run / "summary.json").read_text())
     options = found["options"]
     assert {k: options[k] for k in given} == given
-    assert (options["alpha"], options["clients"], options["threads"]) == (0.3, 12, 1)
+    assert (options["alpha"], options["clients"], options["threads"]) == (0.3, 12, None)
     assert (options["ridge"], options["activation"]) == (1.0, "gelu"), "defaults, too"
     assert options["train_features"] == str(features[0])
     again = {k: v for k, v in options.items() if v is not None and k not in ("width",)}

@@ -52,7 +52,7 @@ RUNS = {
     "images": [
         *["--backbone", "resnet18", "--data", "cifar100", "--clients", 10_000, "--head", "linear"],
         *["--ridge", "auto", "--gpus", 1, "--shards", 32, "--at-once", 16, "--fan-in", 8],
-        *["--clients-per-task", 100, "--threads", 4],
+        *["--clients-per-task", 100],
     ],
     "rounds": [
         *[

@@ -16,5 +16,5 @@ of_round "${1:-1}"
 
 [ "$round" -gt 1 ] || \
 advice="what is done is kept: afltool slurm ${RUN@Q}/run.toml -o ${RUN@Q} --ridge auto --submit"
-stage solve "$total" --head "$head" --threads 4 -o "$solved"
+stage solve "$total" --head "$head" -o "$solved"
 bash "$RUN/slurm/submit.sh" || finish 3   # the next round, or evaluate

@@ -12,5 +12,5 @@
 source /scratch/run/slurm/common.sh
 of_round "${1:-1}"
 
-stage solve "$total" --head "$head" --threads 1 -o "$solved"
+stage solve "$total" --head "$head" -o "$solved"
 bash "$RUN/slurm/submit.sh" || finish 3   # the next round, or evaluate

@@ -14,5 +14,5 @@ of_round "${1:-1}"
 
 [ "$round" -gt 1 ] || \
 advice="what is done is kept: afltool slurm ${RUN@Q}/run.toml -o ${RUN@Q} --ridge auto --submit"
-stage solve "$total" --head "$head" --validate "$held_out" --threads 1 -o "$solved"
+stage solve "$total" --head "$head" --validate "$held_out" -o "$solved"
 bash "$RUN/slurm/submit.sh" || finish 3   # the next round, or evaluate
