@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .. import cores
 from ..cache.cache import Cache
 from ..errors import RidgeNeededError
 from ..files.atomic import write_text
@@ -56,6 +57,7 @@ def run(
     make_folder(folder.root)
     made = made or Alone()
     with (
+        cores.using(config.here.threads),
         closing(Scratch(folder.root)) as scratch,
         Cache(config.here.room(made.processes), scratch.of, made.sums) as cache,
     ):

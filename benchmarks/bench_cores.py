@@ -1,0 +1,135 @@
+"""What a second core brings: every head with one thread and with more, in turn.
+
+    python benchmarks/bench_cores.py [--rows 50000] [--only linear,softmax] [--threads 2]
+                                     [--repeats 5] [--folder DIR] [--beside OTHER/bin/afltool]
+
+Rows are those of `synthetic.py`, 1,280 int16 features, 100 classes; 10,000 more are the test rows.
+A run is one command, from features to accuracy. *wall* and *cpu* are seconds of the whole command,
+start of Python included; medians of the repeats. Stages are those that the run counts itself:
+*clients* local-stats, *server* solve, *test* evaluate. *predict* is the command on all rows. A gain
+is the seconds with one thread by those with more. *serial* is the share of a run that the gain
+leaves: with n threads and a serial share s a run takes s + (1 − s)/n (Amdahl, 1967); what follows
+for 16 and 64 threads is arithmetic, not measured. ``--beside``: another version, with one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import machine
+from synthetic import feature_file
+
+COMMAND = Path(sys.executable).with_name("afltool")
+HEADS = {
+    "linear": "linear --ridge 1",
+    "discriminant": "discriminant --rule lda --shrinkage 0.05",
+    "random-features": "random-features --width 4096 --ridge 1",
+    "random-features fixed": "random-features --width 4096 --ridge 1 --compute fixed",
+    "softmax": "softmax --rounds 6",
+    "deepafl": "deepafl --layers 3",
+    "deepafl fixed": "deepafl --layers 3 --compute fixed",
+    "safle": "safle --experts 512 --ridge 100",
+}
+STAGES = {"clients": "local-stats", "server": "solve", "test": "evaluate"}
+Seconds = dict[str, float]
+
+
+def main() -> None:
+    o = options()
+    print(machine())
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(o.folder or temporary)
+        files = [feature_file(folder, o.rows, 100), feature_file(folder, 10_000, 100, seed=1)]
+        print(f"{o.rows} rows; seconds with 1 and {o.threads} threads, and the gain\n")
+        print(f"{'':22}{'wall':>18}{'gain':>6}{'cpu':>15}{'clients':>18}{'server':>12}{'test':>12}"
+              f"{'serial':>8}{'16':>6}{'64':>6}")  # fmt: skip
+        for name, words in HEADS.items():
+            if not o.only or name in o.only.split(","):
+                compare(name, words, files, o)
+
+
+def options() -> argparse.Namespace:
+    known = argparse.ArgumentParser()
+    known.add_argument("--rows", type=int, default=50_000)
+    known.add_argument("--only", default="")
+    known.add_argument("--threads", type=int, default=2)
+    known.add_argument("--repeats", type=int, default=5)
+    known.add_argument("--folder")
+    known.add_argument("--beside")
+    return known.parse_args()
+
+
+def compare(name: str, words: str, files: list[Path], o: argparse.Namespace) -> None:
+    sides = [(COMMAND, 1), (COMMAND, o.threads)] + ([(Path(o.beside), 1)] if o.beside else [])
+    found: list[list[Seconds]] = [[] for _ in sides]
+    for _ in range(o.repeats):
+        for times, (command, threads) in zip(found, sides, strict=True):
+            times.append(took(command, threads, words, files))
+    one, more, *beside = ({k: statistics.median(t[k] for t in every) for k in every[0]}
+                          for every in found)  # fmt: skip
+    line(name, one, more, o.threads)
+    for other in beside:
+        print(f"{'  the other version':22}{other['wall']:7.2f}{'':17}{other['cpu']:7.2f}")
+    print(f"{'  predict':22}{pair(one, more, 'predict')}{one['predict'] / more['predict']:6.2f}"
+          f"{pair(one, more, 'predict cpu')}", flush=True)  # fmt: skip
+
+
+def line(name: str, one: Seconds, more: Seconds, threads: int) -> None:
+    gain = one["wall"] / more["wall"]
+    serial = max(0.0, (threads / gain - 1) / (threads - 1))
+    stages = "".join(f"{pair(one, more, k)}{gain_of(one, more, k):4.2f}" for k in STAGES)
+    more_threads = "".join(f"{1 / (serial + (1 - serial) / n):6.1f}" for n in (16, 64))
+    print(f"{name:22}{pair(one, more, 'wall')}{gain:6.2f}{pair(one, more, 'cpu')}{stages}"
+          f"{serial:8.2f}{more_threads}", flush=True)  # fmt: skip
+
+
+def pair(one: Seconds, more: Seconds, key: str) -> str:
+    return f"{one[key]:9.2f}{more[key]:7.2f} "
+
+
+def gain_of(one: Seconds, more: Seconds, key: str) -> float:
+    return one[key] / max(more[key], 1e-9)
+
+
+def took(command: Path, threads: int, words: str, files: list[Path]) -> Seconds:
+    """Seconds of a run, of its stages, and of a prediction with its head."""
+    with tempfile.TemporaryDirectory() as temporary:
+        out = Path(temporary) / "run"
+        given = ["--train-features", files[0], "--test-features", files[1], "--clients", 10]
+        wall, cpu = timed(
+            command, "run", *given, "--head", *words.split(), "-o", out, "--threads", threads
+        )
+        stages = json.loads((out / "summary.json").read_text())["stages"]
+        found = {"wall": wall, "cpu": cpu}
+        for short, stage in STAGES.items():
+            found[short] = sum(s["seconds"] for s in stages if s["stage"].startswith(stage))
+        if command == COMMAND:
+            table = Path(temporary) / "rows.csv"
+            head = out / "head-final.h5"
+            how = ["predict", head, files[0], "-o", table, "--threads", threads]
+            found["predict"], found["predict cpu"] = timed(command, *how)
+        return found
+
+
+def timed(command: Path, *words: object) -> tuple[float, float]:
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(
+        [str(command), "-q", *map(str, words)], check=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": str(os.cpu_count())},
+    )  # fmt: skip
+    wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, cpu
+
+
+if __name__ == "__main__":
+    main()
