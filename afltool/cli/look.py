@@ -9,6 +9,7 @@ import typer
 
 from ..errors import InputError
 from ..options.plot import RocOptions, SizeOptions, TotalOptions
+from ..options.threads import ThreadOptions
 from ..options.used_with import ABSENT, OnlyWith
 from ._options import add
 from ._parts import Group, ask
@@ -91,6 +92,7 @@ def info(
 
 def verify(
     files: Annotated[list[Path], typer.Argument(help="files, folders, globs, or - for stdin")],
+    options: ThreadOptions,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="check the other files after a damaged one, too")
     ] = False,
@@ -102,7 +104,7 @@ def verify(
     from ..files.listing import expand
     from ..stages.inspect import check_all
 
-    found = check_all(expand(files, sys.stdin), keep_going)
+    found = check_all(expand(files, sys.stdin), keep_going, options)
     if as_json:
         print_json(found)
     for one in found:

@@ -133,7 +133,7 @@ class MethodOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleOptions(UnitsOptions, EmbeddingsOptions, ProtectionOptions):
+class ScaleOptions(ThreadOptions, UnitsOptions, EmbeddingsOptions, ProtectionOptions):
     """Options of `scale`: whose rows are summed, and what protects the sums."""
 
     client: str | None = option(None, "name of this site", unset="that of the file")

@@ -21,6 +21,7 @@ from ..files.statistics import clients_of, context_of, load_statistics
 from ..files.verify import verify
 from ..heads import make_options
 from ..heads.array_names import COUNTS
+from ..options.threads import ThreadOptions, on_cores
 from ..partitions.summaries import summary
 from ..values.phases import Phase
 from ..values.statistics import Context, Statistics
@@ -64,7 +65,10 @@ def check(path: str | Path) -> dict[str, Any]:
     return {"path": str(path), "kind": header["kind"], "digest": header["digest"], "intact": True}
 
 
-def check_all(paths: Sequence[Path], keep_going: bool = False) -> list[dict[str, Any]]:
+@on_cores
+def check_all(
+    paths: Sequence[Path], keep_going: bool = False, _: ThreadOptions = ThreadOptions()
+) -> list[dict[str, Any]]:
     """`check` of every file; with ``keep_going`` a damaged one is listed with its error."""
     found: list[dict[str, Any]] = []
     with progress.task("verify", len(paths), "files") as task:

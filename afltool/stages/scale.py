@@ -19,6 +19,7 @@ from ..heads.base import Block, binding
 from ..heads.scaling import ScalingHead, ScalingOptions
 from ..options.remedies import advised
 from ..options.statistics import ScaleOptions
+from ..options.threads import on_cores
 from ..sources.embeddings import check_rows, open_embeddings, space_of
 from ..sources.embeddings.base import Embeddings, Keys
 from ..values.clients import Client, ClientId
@@ -30,6 +31,7 @@ from ._protection import protection_of
 ROWS = ("rows",)  # labels are not looked at: all rows are of one class
 
 
+@on_cores
 @advised()
 def scale(
     rows: Path,
