@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from . import machine
 from .cache import memory
 
 log = logging.getLogger("afltool")
@@ -52,7 +53,7 @@ _pool: ContextVar[_Pool | None] = ContextVar("the pool of the stage under way", 
 
 def available() -> int:
     """The cores that this process may use: by affinity, control group, job and OMP_NUM_THREADS."""
-    found = [len(os.sched_getaffinity(0)), _quota() or MOST]
+    found = [machine.cores(), _quota() or MOST]
     given = (os.environ.get(name, "").partition(",")[0] for name in LIMITS)
     return max(1, min([*found, *(int(n) for n in given if n.isdigit() and int(n) > 0)]))
 
@@ -158,7 +159,7 @@ def _fitting(number: int, size: int, what: str) -> int:
 def _quota() -> int | None:
     """Cores that the control group of this process gives it, rounded up."""
     try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
         return None if limit == "max" else max(1, -(-int(limit) // int(period)))
     except (OSError, ValueError):
         return None

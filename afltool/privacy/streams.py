@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
-from .. import machine
+from .. import cores
 
 Words = NDArray[np.uint64]
 Stream = tuple[bytes, bool]  # a key, and whether its stream is subtracted
@@ -30,17 +29,10 @@ def add_streams(streams: Sequence[Stream], arrays: Sequence[Words]) -> None:
     computes. The sum does not depend on the number of threads.
     """
     count = sum(len(array) for array in arrays)
-    parts = min(machine.cores(), -(-count // CHUNK))
-    if parts <= 1:
-        _add_part(streams, arrays, 0, count)
-        return
+    parts = max(1, min(cores.threads(), -(-count // CHUNK)))
     ends = [count * i // parts // BLOCK * BLOCK for i in range(parts)] + [count]
-    with ThreadPoolExecutor(parts) as pool:
-        work = [
-            pool.submit(_add_part, streams, arrays, start, stop) for start, stop in pairwise(ends)
-        ]
-        for one in work:
-            one.result()
+    for _ in cores.each(lambda part: _add_part(streams, arrays, *part), pairwise(ends)):
+        pass
 
 
 def _add_part(streams: Sequence[Stream], arrays: Sequence[Words], start: int, stop: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import machine, progress
+from .. import cores, progress
 from ..cache import memory
 from ..errors import OutputExistsError, UsageError
 from ..files.checkpoints import load_checkpoint, save_checkpoint
@@ -101,7 +101,7 @@ class _Job:
 
     def __post_init__(self) -> None:
         self.partition = partition_of(self.rows, self.options.partition)
-        self.threads = self.options.threads or machine.cores()
+        self.threads = self.options.threads or cores.available()
         self.begun = time.perf_counter()
 
     def recipe(self) -> dict[str, Any]:
