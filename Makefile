@@ -1,11 +1,12 @@
 # make demo   install everything and run the whole road on real images
 # make study  install everything and run a study of four methods: a table and a page
 # make test   install everything and run the tests
+# make dist   build the wheels and sdists, install each into an empty environment and use it
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo study test test-slow lint bench clean
+.PHONY: demo study test test-slow lint dist bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py --out demo-output
@@ -25,6 +26,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Both distributions, each in an empty environment, with the tutorial that belongs to it.
+dist: | $(BIN)/python
+	$(BIN)/python packaging/try_builds.py
 
 bench: $(VENV)/.dev
 	for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done

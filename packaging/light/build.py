@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ("afltool", "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml")
+SOURCE = ("afltool", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "pyproject.toml")
 LEFT_OUT = ("torch", "torchvision")
 EXTRAS = ("demo", "timm", "export", "dev")  # that need them
 

@@ -1,0 +1,41 @@
+"""What a release says of itself is said once, or equally."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from test_docs import reference
+
+import afltool
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_version_is_in_one_place():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"]["attr"] == "afltool.__version__"
+    assert f"\nversion: {afltool.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_page_of_the_public_names_is_what_their_docstrings_say():
+    page = reference("make_api.py").page()
+    assert page == (ROOT / "docs" / "api.md").read_text(), "run python docs/make_api.py"
+
+
+@pytest.mark.parametrize("name", afltool.__all__)
+def test_every_public_name_is_documented(name):
+    found = getattr(afltool, name)
+    assert found.__doc__
+    assert f"\n## {name}\n" in (ROOT / "docs" / "api.md").read_text()
+
+
+def test_all_that_is_not_public_begins_with_an_underscore_or_is_a_module():
+    assert {*afltool.__all__} < {*dir(afltool)}
+    own = {n for n in vars(afltool) if n[0] != "_"} - {*afltool.__all__}
+    kinds = {n: type(getattr(afltool, n)).__name__ for n in own}
+    assert {n for n, kind in kinds.items() if kind != "module"} <= {
+        "annotations", "import_module", "ModuleType", "Any",
+    }  # fmt: skip
