@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,30 @@ from slurm_cluster import Cluster, missing
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.md"))
 
 
-def blocks(page, kinds):
-    """The fenced blocks of these kinds, in order."""
+WINDOWS = ("office", "north", "south", "west")  # of people who do their part at the same time
+#: Each part in a shell of its own; the digest is the one that people compare.
+AT_THE_SAME_TIME = """
+DIGEST=$(afltool info trial/session.json --field digest)
+pids=()
+{}
+for pid in "${{pids[@]}}"; do wait "$pid"; done
+"""
+
+
+def scripts(page, kinds):
+    """The blocks in order; those of windows that follow each other run at the same time."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S)
-    return [text for kind, text in found if kind in kinds]
+    told = [(kind, text) for kind, text in found if kind in (*kinds, *WINDOWS)]
+    for apart, group in groupby(told, lambda one: one[0] in WINDOWS):
+        texts = [text for _, text in group]
+        if apart:
+            parts = (f"(\n{text.replace('DIGEST', '$DIGEST')}) &\npids+=($!)" for text in texts)
+            texts = [AT_THE_SAME_TIME.format("\n".join(parts))]
+        yield from texts
 
 
 def follow(page, folder, kinds=("sh",), env=None, timeout=600):
-    script = "set -euo pipefail\n" + "\n".join(blocks(page, kinds))
+    script = "set -euo pipefail\n" + "\n".join(scripts(page, kinds))
     done = subprocess.run(
         ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=timeout,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}, check=False,
@@ -33,7 +50,7 @@ def test_every_block_is_of_a_kind_that_is_run():
     assert len(PAGES) == 3
     for page in PAGES:
         kinds = re.findall(r"^```(\w*)$", page.read_text(), re.M)
-        assert set(kinds) - {""} <= {"sh", "slurm"}, page
+        assert set(kinds) - {""} <= {"sh", "slurm", *WINDOWS}, page
         assert kinds.count("") == len(kinds) // 2, f"{page}: a block of no kind"
 
 
