@@ -64,6 +64,8 @@ def figure_text(one: Any) -> str:
     if not isinstance(one, dict) or one.get("value") is None:
         return "–"
     text = f"{one['value']:.4f}"
+    if one["is"] == "noisy":
+        return f"{text} ± {one['sd']:.4f} by the noise"
     if one["is"] == "bound":
         return f"{text} ± {one['error']:.4f} at most"
     return f"{text} ({one['low']:.4f} to {one['high']:.4f})" if one.get("low") is not None else text

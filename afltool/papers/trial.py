@@ -114,11 +114,9 @@ def trial(root: Path, out: Path, overwrite: bool = False) -> Path:
     measured = {total.path: evaluations(total) for total in found.totals}
     last = found.totals[-1]
     best = max(measured[last.path], key=lambda one: float(one["top1"]))
-    accuracy = best["metrics"]["accuracy"]
     shows = (
         f"Of 100 rows like those that were counted here the head predicts about "
-        f"{100 * best['top1']:.0f} right (95 % interval {accuracy['low']:.1%} to "
-        f"{accuracy['high']:.1%})."
+        f"{100 * best['top1']:.0f} right: accuracy {figure_text(best['metrics']['accuracy'])}."
     )
     counts = (
         f"{len(last.statistics.clients)} members, {last.rows:,} rows, {len(last.classes)} classes"
@@ -188,9 +186,11 @@ def _figures(every: Sequence[Found]) -> Iterator[str]:
                 "good, a difference of this size or more had the probability "
                 f"{other['p_value']:.3g} (McNemar's exact test).</p>"
             )
-        yield _classes(one, heads[number])
+        if one["classes"]:
+            yield _classes(one, heads[number])
         yield from _groups(one, heads[number])
-    drawn = [one for number, each in enumerate(every) for one in _pictures(each, heads[number])]
+    known = [(one, head) for one, head in zip(every, heads, strict=True) if one["classes"]]
+    drawn = [found for one, head in known for found in _pictures(one, head)]
     yield f'<h2>Pictures</h2><div class="pictures">{"".join(drawn)}</div>'
 
 

@@ -10,7 +10,7 @@ have no derivation there, so they are refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
+from ..heads.array_names import COUNTS as COUNTED
+from ..heads.evaluation.options import changes_of_counts
 from ..math.fixedpoint import FixedPoint, Rows
 from ..math.triangle import side
 from ..values.arrays import I64
@@ -45,7 +47,8 @@ class Noise:
 
     ``clip``: largest norm of a row, in units of the features. ``members``: the number of clients
     whose noise together gives (ε, δ); 1 for the local form. ``colluding``: so many members, and the
-    one that reads the sum, know their own noise, and it does not count.
+    one that reads the sum, know their own noise, and it does not count. ``changes``: of counts, the
+    most that one row changes each array, as a Euclidean norm; the clip is not used then.
     """
 
     epsilon: float
@@ -54,6 +57,7 @@ class Noise:
     bits: int  # fraction bits of the features
     members: int = 1
     colluding: int = 0
+    changes: tuple[tuple[str, float], ...] = ()
 
     @property
     def form(self) -> str:
@@ -70,7 +74,17 @@ class Noise:
 
         That of the gram is of the whole matrix: √(Σᵢ Gᵢᵢ² + 2 Σ_{i<j} Gᵢⱼ²).
         """
+        if self.changes:
+            return dict(self.changes)
         return {"gram": float(self.radius) ** 2, "cross": float(self.radius), COUNTS: 1.0}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """How the budget is shared; all counts get the same σ."""
+        if not self.changes:
+            return SHARES
+        total = sum(change**2 for _, change in self.changes)
+        return {name: change**2 / total for name, change in self.changes}
 
     def sigmas(self, sizes: Mapping[str, int]) -> dict[str, float]:
         """Standard deviation of each client's noise, block by block, in integer units.
@@ -82,7 +96,8 @@ class Noise:
             return self._scaled(accountant.gaussian_multiplier(self.epsilon, self.delta))
 
         as_shared, wide = (self._shared(sizes, least) for least in (0.0, WIDE))
-        return wide if 1 < wide["gram"] < 0.99 * as_shared["gram"] else as_shared
+        first = next(iter(self.sensitivity))
+        return wide if 1 < wide[first] < 0.99 * as_shared[first] else as_shared
 
     def _shared(self, sizes: Mapping[str, int], least: float) -> dict[str, float]:
         """The smallest σ per member, at least ``least``, whose sum over ``members`` keeps the
@@ -97,8 +112,10 @@ class Noise:
     def _scaled(self, m: float, least: float = 0.0) -> dict[str, float]:
         """σ of the blocks for a multiplier of the whole sum's noise."""
         each = m / math.sqrt(self.members)
-        found = {k: each * d / math.sqrt(SHARES[k]) for k, d in self.sensitivity.items()}
-        found[OFF] = found["gram"] / math.sqrt(2)
+        shares = self.shares
+        found = {k: each * d / math.sqrt(shares[k]) for k, d in self.sensitivity.items()}
+        if not self.changes:
+            found[OFF] = found["gram"] / math.sqrt(2)
         return {k: max(sigma, least) for k, sigma in found.items()}
 
     # ------------------------------------------------------------ what a σ is worth
@@ -154,15 +171,20 @@ class Noise:
         return found
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any], bits: int) -> Noise:
+    def of(
+        cls, facts: Mapping[str, Any], bits: int, changes: tuple[tuple[str, float], ...] = ()
+    ) -> Noise:
         """What an entry in a file says."""
         epsilon, delta, clip = (facts[k] for k in ("epsilon", "delta", "clip"))
-        return cls(epsilon, delta, clip, bits, facts["members"], facts.get("colluding", 0))
+        return cls(epsilon, delta, clip, bits, facts["members"], facts.get("colluding", 0), changes)
 
     # ------------------------------------------------------------ at the client
 
     def clipped(self, blocks: Iterable[tuple[Rows, Any]]) -> Iterator[tuple[Rows, Any]]:
         """Blocks of rows whose norms are at most ``clip``."""
+        if self.changes:
+            yield from blocks
+            return
         for X, y in blocks:
             if not isinstance(X, FixedPoint):
                 raise UsageError("differential privacy needs int16 features, whose sums are exact")
@@ -201,16 +223,22 @@ class Noise:
 
 
 def noise_of(
-    budget: Budget, bound: Mapping[str, Any], space: Mapping[str, Any], roster: Roster | None
+    budget: Budget,
+    bound: Mapping[str, Any],
+    space: Mapping[str, Any],
+    roster: Roster | None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Noise:
     """The noise of each client: shared by the members of a ``roster``, or of the client alone.
 
-    ``bound``: a head's binding; ``space``: that of the features.
+    ``bound``: a head's binding; ``space``: that of the features; ``shapes``: of its arrays.
     """
     check_head(bound["name"], bound["phase"], bound["options"], space["dtype"])
     shared = (1, 0) if roster is None else (roster.sharing, roster.colluding)
-    made = Noise(budget.epsilon, budget.delta, budget.clip, space["fraction_bits"], *shared)
-    if made.radius < 1:
+    changes = changes_of(bound, shapes or {})
+    bits = space["fraction_bits"]
+    made = Noise(budget.epsilon, budget.delta, budget.clip, bits, *shared, changes)
+    if not changes and made.radius < 1:
         raise UsageError(
             f"--clip {budget.clip:g} is less than one step of features with {made.bits} fraction "
             f"bits ({2.0**-made.bits:g})"
@@ -218,8 +246,20 @@ def noise_of(
     return made
 
 
+def changes_of(
+    bound: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+) -> tuple[tuple[str, float], ...]:
+    """What one row changes in each array of counts; () for what is no counts."""
+    if bound.get("phase") != COUNTED:
+        return ()
+    known = {name: shape for name, shape in shapes.items() if name != COUNTS}
+    return (*changes_of_counts(known), (COUNTS, 1.0))
+
+
 def check_head(name: str, phase: str | None, options: Mapping[str, Any], dtype: str) -> None:
     """Refuse heads, phases and features whose sensitivity is not derived in docs/privacy.md."""
+    if phase == COUNTED:
+        return  # counts of any rows
     if name != "linear" or phase != "gram" or options.get("intercept"):
         what = "a linear head with an intercept" if name == "linear" else f"a {name} head"
         raise UsageError(

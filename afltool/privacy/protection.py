@@ -74,8 +74,8 @@ class Protected(Protection):
         from .differential import noise_of  # and SciPy's special functions
 
         shared_by = None if offers is None else offers.roster
-        noise = noise_of(budget, told, rows.header["space"], shared_by)
         shapes = {name: shape for name, (shape, _) in bound.shapes(rows.bits).items()}
+        noise = noise_of(budget, told, rows.header["space"], shared_by, shapes)
         shapes[masking.COUNTS] = (len(rows.classes),)
         facts = noise.facts({name: prod(shape) for name, shape in shapes.items()})
         return replace(

@@ -13,7 +13,7 @@ from ..files import headers
 from ..files.headers import described, size, whole
 from ..values.statistics import Context
 from . import accountant
-from .differential import OFF, WIDE, Noise
+from .differential import OFF, WIDE, Noise, changes_of
 from .masking import COUNTS
 from .noise import LARGEST_SIGMA
 from .terms import DISTRIBUTED, LOCAL
@@ -49,17 +49,24 @@ PATTERN = {
 }
 
 
-def account(facts: Mapping[str, Any], clients: int, bits: int, sizes: Mapping[str, int]) -> str:
+def account(
+    facts: Mapping[str, Any],
+    clients: int,
+    bits: int,
+    sizes: Mapping[str, int],
+    changes: tuple[tuple[str, float], ...] = (),
+) -> str:
     """What the noise of statistics over a number of clients is worth, as sentences.
 
     ``facts``: the entry of the noise in a header; ``sizes``: how many numbers each array has;
-    ``bits``: fraction bits of the features.
+    ``bits``: fraction bits of the features; ``changes``: of counts, see `differential.Noise`.
 
     Raises `CorruptFileError`: the entry is damaged, or has another ε than its σ gives.
     """
-    if wrong := headers.mismatch(facts, PATTERN):
+    pattern = {**PATTERN, "sigma": {k: deviation for k, _ in changes}} if changes else PATTERN
+    if wrong := headers.mismatch(facts, pattern):
         raise CorruptFileError(f"its header is damaged: in context.noise {wrong}")
-    made, sigma = Noise.of(facts, bits), facts["sigma"]
+    made, sigma = Noise.of(facts, bits, changes), facts["sigma"]
     if not _is_worth(made, sigma, sizes):
         raise CorruptFileError(
             f"its header says ε = {made.epsilon:g}, but its σ gives ε = "
@@ -68,7 +75,8 @@ def account(facts: Mapping[str, Any], clients: int, bits: int, sizes: Mapping[st
             "another program made it; ask for the file again"
         )
     budget = f"(ε = {made.epsilon:g}, δ = {made.delta:g})"
-    row = f"for one row added or removed, of norm up to {made.clip:g}"
+    row = "for one row added or removed"
+    row += "" if changes else f", of norm up to {made.clip:g}"
     if made.form == LOCAL:
         return f"Each client's numbers are {budget}-differentially private {row}."
     if clients < made.members:
@@ -94,7 +102,8 @@ def account_of(
     sizes = {name: prod(shape) for name, shape in shapes.items()}
     sizes[COUNTS] = len(context.classes)
     with naming(path, CorruptFileError):
-        return account(context.noise, clients, context.space["fraction_bits"], sizes)
+        bits, changes = context.space["fraction_bits"], changes_of(context.head, shapes)
+        return account(context.noise, clients, bits, sizes, changes)
 
 
 def _is_worth(made: Noise, sigma: Mapping[str, float], sizes: Mapping[str, int]) -> bool:

@@ -75,7 +75,8 @@ def _counted(evaluations: Sequence[Facts]) -> dict[str, str]:
     """The main figures of each head of a total of counts."""
     found = {}
     for number, one in enumerate(evaluations):
-        named = {name: one["metrics"][name] for name in ("accuracy", "auc", "ece")}
+        every = one["metrics"]
+        named = {name: every[name] for name in ("accuracy", "auc", "ece") if name in every}
         told = ", ".join(f"{name} {figure_text(value)}" for name, value in named.items())
         found[f"head {number}"] = f"{one['head']['name']} {one['head']['digest'][:12]}: {told}"
     return found

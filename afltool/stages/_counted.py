@@ -11,14 +11,16 @@ import numpy as np
 
 from ..errors import InvalidDataError, UsageError
 from ..files.counts import Counts, HeadCounts
+from ..heads.evaluation.head import of_head
 from ..math.metrics import from_counts as fc
+from ..math.metrics.counting import TOP
 from ..math.metrics.counts import Metrics
 from ..math.metrics.figures import f1_scores, sensitivities
 from ..math.metrics.intervals import mcnemar_of
 from ..values.arrays import I64
 
 Figure = dict[str, Any]
-EXACT, BOUND = "exact", "bound"
+EXACT, BOUND, NOISY = "exact", "bound", "noisy"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -27,15 +29,17 @@ def evaluations(counts: Counts) -> list[dict[str, Any]]:
 
     A figure of ``metrics`` is ``exact``, or a ``bound``: it lies between ``least`` and ``most``,
     and ``value`` is the middle. ``low`` and ``high`` are the ends of Wilson's 95 % interval, of
-    figures that are shares of rows. ``classes`` has figures of each class, ``quantiles`` those of
-    the highest score, ``against`` McNemar's test with each other head of the round.
+    figures that are shares of rows. Of counts with noise of differential privacy there are shares
+    of rows alone, with the standard deviation ``sd`` that the noise gives them. ``classes`` has
+    figures of each class, ``quantiles`` those of the highest score, ``others`` McNemar's test with
+    each other head of the round.
     """
-    if counts.noise:
-        raise UsageError(
-            f"{counts.path} has noise of differential privacy, so its counts are those of no rows"
+    if counts.rows <= 0:
+        raise InvalidDataError(
+            f"{counts.path} counts {counts.rows} rows: there is nothing to evaluate"
         )
-    if counts.rows == 0:
-        raise InvalidDataError(f"{counts.path} counts 0 rows: there is nothing to evaluate")
+    if counts.noise:
+        return [_noisy(counts, number) for number in range(len(counts.heads))]
     return [
         {**_of(counts, head), **_against(counts, number)}
         for number, head in enumerate(counts.heads)
@@ -58,9 +62,7 @@ def _of(counts: Counts, head: HeadCounts) -> dict[str, Any]:
     named = list(zip(counts.classes, head.scores, areas, strict=True))
     found = {
         **Metrics(head.confusion, int(head.ranks[:5].sum())).as_dict(counts.classes),
-        "head": {"name": head.name, "digest": head.digest, "path": str(counts.path)},
-        "total": {"path": str(counts.path), "digest": counts.statistics.digest()},
-        "clients": len(counts.statistics.clients),
+        **_whose(counts, head),
         "metrics": dict(_metrics(head, areas, precisions)),
         "top": {str(k + 1): share for k, share in enumerate(_tops(head))},
         "classes": _classes(counts, head, areas, precisions),
@@ -72,6 +74,38 @@ def _of(counts: Counts, head: HeadCounts) -> dict[str, Any]:
         },
     }
     return {**found, "by": dict(_groups(counts, head))} if head.groups is not None else found
+
+
+def _noisy(counts: Counts, number: int) -> dict[str, Any]:
+    """Shares of rows from counts with noise: hits / rows, each with that of K clients.
+
+    With noise of s in each of h cells of hits and C class counts, their ratio a over n rows has a
+    standard deviation of about s √(h + a² C) / n.
+    """
+    head, n, C = counts.heads[number], counts.rows, len(counts.classes)
+    s = counts.noise["sigma"][of_head(TOP, number)] * len(counts.statistics.clients) ** 0.5
+    hits = {"accuracy": (head.right, C)}
+    hits |= {f"top-{k}": (int(head.ranks[:k].sum()), k) for k in (3, 5) if k < C}
+    figures = {
+        name: {"value": h / n, "sd": s * (cells + (h / n) ** 2 * C) ** 0.5 / n, "is": NOISY}
+        for name, (h, cells) in hits.items()
+    }
+    return {
+        **_whose(counts, head),
+        "top1": head.right / n,
+        "n": n,
+        "confusion": head.confusion.tolist(),
+        "metrics": figures,
+        "classes": {},
+    }
+
+
+def _whose(counts: Counts, head: HeadCounts) -> dict[str, Any]:
+    return {
+        "head": {"name": head.name, "digest": head.digest, "path": str(counts.path)},
+        "total": {"path": str(counts.path), "digest": counts.statistics.digest()},
+        "clients": len(counts.statistics.clients),
+    }
 
 
 def _metrics(

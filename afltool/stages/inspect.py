@@ -140,7 +140,7 @@ def _statistics(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     }
     found |= _of_head(context, path, found["stored_bytes"], len(clients))
     found |= worth_of_noise(path, context, len(clients), arrays)
-    if header["phase"] == COUNTS and found["rows"] > 0 and not context.noise:
+    if header["phase"] == COUNTS and found["rows"] > 0:
         found["evaluations"] = _evaluations(path)
     if not context.noise and len(clients) == 1:
         dim = context.space["dim"] if "gram" in arrays else None

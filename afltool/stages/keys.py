@@ -133,7 +133,10 @@ def _agreed(
 ) -> Roster:
     """The roster that public files and options make."""
     if head.phase() is None:
-        raise UsageError(f"the head {o.head} is solved: there is nothing left to gather")
+        raise UsageError(
+            f"the head {o.head} is solved: there is nothing left to gather; for a round of its "
+            f"evaluation: afltool head evaluation {o.head} -o round.h5"
+        )
     bound, t = binding(head), o.threshold
     return Roster.new(
         [identity.load_public(path) for path in _public_files(public)],

@@ -74,7 +74,10 @@ def local_stats(
     o = options
     bound, header = head_from(head, head_options, cache)
     if bound.phase() is None:
-        raise UsageError(f"the head {head} is solved: there is nothing left to gather")
+        raise UsageError(
+            f"the head {head} is solved: there is nothing left to gather; what it predicts is "
+            "counted by afltool evaluate --counts"
+        )
     rounds = not bound.options.one_round()
     with open_features(features, cache=cache, again=rounds) as rows:
         if header is not None:

@@ -59,4 +59,17 @@ def written(heads: Sequence[Mapping[str, Any]]) -> str:
     return canonical_json(list(heads))
 
 
+def changes_of_counts(shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, float]]:
+    """By how much one row changes each array, as a Euclidean norm.
+
+    A row is in one cell of an array; in ``scores`` (C, 2, B) in one of each class, in ``pairs``
+    (P, 2, 2) in one of each pair of heads.
+    """
+    several = ("scores", "pairs")
+    return [
+        (name, float(shape[0]) ** 0.5 if name.startswith(several) else 1.0)
+        for name, shape in sorted(shapes.items())
+    ]
+
+
 OPTIONS = EvaluationOptions
