@@ -1,7 +1,7 @@
 """Build both distributions of this source: `afltool`, and `afltool-light`, without PyTorch.
 
     python packaging/light/build.py DIST          both wheels and both sdists
-    python packaging/light/build.py DIST light    only those of afltool-light
+    python packaging/light/build.py DIST light    only those of afltool-light; full: of afltool
 
 The light one has the same modules and the same version; its pyproject.toml is the one of this
 repository without `LEFT_OUT` and the extras that need it. Only pip is needed.
@@ -9,6 +9,7 @@ repository without `LEFT_OUT` and the extras that need it. Only pip is needed.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -23,7 +24,12 @@ SOURCE = ("afltool", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "py
 LEFT_OUT = ("torch", "torchvision")
 EXTRAS = ("demo", "timm", "export", "dev")  # that need them
 
-SDIST = "from setuptools.build_meta import build_sdist; import sys; build_sdist(sys.argv[1])"
+SDIST = """
+import contextlib, os, sys
+from setuptools.build_meta import build_sdist
+with contextlib.redirect_stdout(open(os.devnull, "w")):
+    build_sdist(sys.argv[1])
+"""
 
 
 def light(text: str) -> str:
@@ -64,25 +70,21 @@ def build(out: Path, change: bool) -> None:
         if change:
             project = copy / "pyproject.toml"
             project.write_text(light(project.read_text(encoding="utf-8")), encoding="utf-8")
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-deps",
-            "-w",
-            str(out.resolve()),
-        ]
-        subprocess.run([*pip, str(copy)], check=True)
-        subprocess.run([sys.executable, "-c", SDIST, str(out.resolve())], cwd=copy, check=True)
+        pip, to = [sys.executable, "-m", "pip", "--quiet"], str(out.resolve())
+        subprocess.run([*pip, "wheel", "--no-deps", "-w", to, str(copy)], check=True)
+        tools = Path(folder) / "tools"  # pip itself builds no sdist
+        text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+        wanted = tomllib.loads(text)["build-system"]["requires"]
+        subprocess.run([*pip, "install", "--target", str(tools), *wanted], check=True)
+        env = {**os.environ, "PYTHONPATH": str(tools)}
+        subprocess.run([sys.executable, "-c", SDIST, to], cwd=copy, env=env, check=True)
 
 
 def main(out: Path, which: str = "both") -> None:
     out.mkdir(parents=True, exist_ok=True)
-    for change in (False, True):
-        if change or which != "light":
-            build(out, change)
+    for name in ("full", "light"):
+        if which in (name, "both"):
+            build(out, change=name == "light")
 
 
 if __name__ == "__main__":

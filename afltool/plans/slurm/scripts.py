@@ -26,6 +26,14 @@ RUN={run}
 {head}{setup}set -uo pipefail
 
 """
+_CONTAINER = """\
+# afltool of the image; in a process of its own it takes that over, so that signals reach it.
+afltool() {{
+    local run=(apptainer exec ${{SLURM_JOB_GPUS:+--nv}} --bind "$RUN" {image} afltool)
+    if [ "$BASHPID" = $$ ]; then "${{run[@]}}" "$@"; else exec "${{run[@]}}" "$@"; fi
+}}
+
+"""
 _ROUNDS = """\
 # of_round N: the files of round N of a head (most heads have one round).
 of_round() {{
@@ -171,7 +179,17 @@ def shared(folder: Path, site: Site, head: str = "", between: str = "") -> str:
     if site.venv is not None:
         lines.append(f"source {quoted(site.venv.absolute() / 'bin' / 'activate')}")
     setup = "".join(line + "\n" for line in [*lines, *site.setup])
-    return _WHERE.format(run=quoted(folder), head=head, setup=setup) + between + _STAGE
+    where = _WHERE.format(run=quoted(folder), head=head, setup=setup) + _container(site)
+    return where + between + _STAGE
+
+
+def _container(site: Site) -> str:
+    """How the command runs, if it is in an image; the path of a file does not depend on the job."""
+    if site.container is None:
+        return ""
+    address = "://" in site.container
+    image = site.container if address else Path(site.container).absolute()
+    return _CONTAINER.format(image=quoted(image))
 
 
 def queue(folder: Path, after: str = "afterok") -> str:

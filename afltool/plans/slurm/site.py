@@ -37,6 +37,8 @@ class Site(Options):
     gpus: int = option(0, "GPUs of an extract task", at_least=0, at_most=MOST, common=True)
     modules: str | None = option(None, "environment modules to load, with commas between")
     venv: Path | None = option(None, "virtual environment that has afltool", common=True)
+    _container = "Apptainer image that has afltool: a .sif file or an address (docs/slurm.md)"
+    container: str | None = option(None, _container, common=True)
     shards: int = option(8, "tasks that extract a split", at_least=1, at_most=MOST, common=True)
     clients_per_task: int = option(
         50, "clients of a local-stats task", at_least=1, at_most=MOST, common=True
@@ -62,6 +64,8 @@ class Site(Options):
             )
         if not _MEMORY.fullmatch(self.memory) or not re.search("[1-9]", self.memory):
             raise UsageError(f"--memory is like 4000M or 4G, and above 0; found {self.memory!r}")
+        if self.container is not None and self.venv is not None:
+            raise UsageError("--container has its own afltool: leave --venv out")
         for f in fields(self):
             text = getattr(self, f.name)
             if isinstance(text, str) and not re.fullmatch(r"[\x21-\x7e]+", text):
