@@ -37,6 +37,8 @@ _WHERE = {
     "lock_key": "stages.keys:lock_key",
     "roster": "stages.keys:roster",
     "session_new": "stages.keys:session_new",
+    "session_leave": "stages.leaving:session_leave",
+    "session_countersign": "stages.leaving:session_countersign",
     "mask_offer": "stages.masks:mask_offer",
     "mask_reveal": "stages.masks:mask_reveal",
     "mask_forget": "stages.masks:mask_forget",

@@ -365,6 +365,26 @@ def session_new(
     rule: str = ...,
     shrinkage: float = ...,
 ) -> Path: ...
+def session_leave(
+    session: str | Path,
+    out: str | Path,
+    *,
+    passphrase_file: str | Path | None = ...,
+    key: str | Path,
+    total: str | Path,
+    statistics: str | Path,
+    head: str | Path,
+    overwrite: bool = ...,
+) -> Path: ...
+def session_countersign(
+    paper: str | Path,
+    out: str | Path,
+    *,
+    passphrase_file: str | Path | None = ...,
+    key: str | Path,
+    session: str | Path,
+    overwrite: bool = ...,
+) -> Path: ...
 def mask_offer(
     roster: str | Path,
     out: str | Path,

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..options.privacy import SessionOptions
+from ..options.privacy import CountersignOptions, LeaveOptions, SessionOptions
 from . import courier
 from ._options import add, of_heads
 from ._streams import say
-from ._types import Overwrite
+from ._types import Overwrite, passing
 
 
 def add_to(app: typer.Typer) -> None:
@@ -21,11 +21,25 @@ def add_to(app: typer.Typer) -> None:
     )
     add(session, "new", session_new, head_options=of_heads)
     courier.add_to(session)
+    passing(
+        session, "leave", "leaving:session_leave", ("session", Path, "file of the session"),
+        "Take a member out of a total, solve the head again, and write a certificate of it.",
+        LeaveOptions, Folder, has_json=False,
+    )  # fmt: skip
+    passing(
+        session, "countersign", "leaving:session_countersign",
+        ("paper", Path, "the certificate that leave has written"),
+        "Sign a certificate as the member that leaves.",
+        CountersignOptions, has_json=False,
+    )  # fmt: skip
     app.add_typer(session, name="session")
 
 
+Folder = Annotated[Path, typer.Option("--out", "-o", help="folder for the result")]
+
+
 def session_new(
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the session")],
+    out: Folder,
     options: SessionOptions,
     head_options: dict[str, Any],
     public: Annotated[

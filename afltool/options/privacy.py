@@ -143,6 +143,22 @@ class MemberOptions(KeysOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeaveOptions(MemberOptions):
+    """Who leaves which total; ``key`` is the server's."""
+
+    total: Path = option(help="the total that the member leaves")
+    statistics: Path = option(help="the file that the member has sent")
+    head: Path = option(help="the head that was solved from the total")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountersignOptions(MemberOptions):
+    """Which session a certificate is of."""
+
+    session: Path = option(help="file of the session")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RevealOptions(MemberOptions):
     """What a survivor opens."""
 

@@ -98,3 +98,10 @@ def message(path: Path) -> dict[str, Any]:
     from ..privacy.messages import describe
 
     return describe(path)
+
+
+def certificate(papers: Sequence[Path], files: Sequence[Path]) -> dict[str, Any]:
+    """What a certificate of unlearning says, checked against the files that it names."""
+    from ._unlearning import check_certificate
+
+    return check_certificate(papers, files)

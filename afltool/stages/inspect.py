@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import cores, progress
-from ..errors import InputError, UsageError
+from ..errors import AflError, InputError, UsageError
 from ..files import schema
 from ..files.arrays import damage_as_error, describe_additive, get_array
 from ..files.hdf5 import read_header, reading
@@ -25,7 +26,7 @@ from ..options.threads import ThreadOptions, on_cores
 from ..partitions.summaries import summary
 from ..values.phases import Phase
 from ..values.statistics import Context, Statistics
-from ._protection import message, worth_of_noise
+from ._protection import certificate, message, worth_of_noise
 
 
 def info(path: str | Path) -> dict[str, Any]:
@@ -69,14 +70,29 @@ def check(path: str | Path) -> dict[str, Any]:
 def check_all(
     paths: Sequence[Path], keep_going: bool = False, _: ThreadOptions = ThreadOptions()
 ) -> list[dict[str, Any]]:
-    """`check` of every file; with ``keep_going`` a damaged one is listed with its error."""
+    """`check` of every file; with ``keep_going`` a damaged one is listed with its error.
+
+    A certificate of unlearning is checked against the files: what it says is done again.
+    """
     found: list[dict[str, Any]] = []
+    papers = _papers(paths)
+    files = [path for path in paths if path not in papers]
     with progress.task("verify", len(paths), "files") as task:
-        for one in cores.each(partial(_checked, keep_going=keep_going), paths):
+        for one in cores.each(partial(_checked, keep_going=keep_going), files):
             found.append(one)
             task.advance()
             progress.stop_point()
-    return found
+    return [*found, *([certificate(papers, files)] if papers else [])]
+
+
+def _papers(paths: Sequence[Path]) -> list[Path]:
+    """A certificate and the messages beside it; none where no certificate is given."""
+    kinds = {}
+    for path in paths:
+        with suppress(AflError):  # `check` says what is wrong with it
+            kinds[path] = message(path).get("kind", "")
+    wanted = any(kind.startswith("unlearning") for kind in kinds.values())
+    return [path for path, kind in kinds.items() if kind and wanted]
 
 
 def _checked(path: Path, keep_going: bool) -> dict[str, Any]:
