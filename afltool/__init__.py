@@ -24,6 +24,7 @@ __version__ = "0.2.0"
 _WHERE = {
     "AnalyticClassifier": "estimator:AnalyticClassifier",
     "extract": "stages.extract:extract",
+    "backbone": "stages.backbone:backbone",
     "import_embeddings": "stages.imports:import_embeddings",
     "scale": "stages.scale:scale",
     "convert": "stages.convert:convert",

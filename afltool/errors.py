@@ -2,7 +2,8 @@
 
     AflError
     ├── UsageError               2   the command itself is wrong
-    │   └── OutputExistsError    2   a different output is already there
+    │   ├── OutputExistsError    2   a different output is already there
+    │   └── EngineError          2   a runtime of graphs cannot run a network
     ├── InputError               3   a file is missing, unreadable or cannot be written
     │   ├── BusyError            3   another process is at work on it; later it may be done
     │   ├── UnreachableError     3   a place on the network cannot be reached now
@@ -61,6 +62,10 @@ class UsageError(AflError):
 
 class OutputExistsError(UsageError):
     """The output exists and was made of other inputs or options."""
+
+
+class EngineError(UsageError):
+    """A runtime of graphs cannot run this network here, or not as PyTorch does."""
 
 
 class InputError(AflError):

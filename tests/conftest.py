@@ -103,6 +103,12 @@ def road(tmp_path_factory) -> Road:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def one_store(tmp_path_factory):
+    """Graphs of networks are made once; nothing is written where the tests are started."""
+    os.environ["AFLTOOL_STORE"] = str(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="session", autouse=True)
 def each_random_network_is_drawn_once():
     """Copies of networks by name, size and seed: drawing them takes as long as using them here."""
     from copy import deepcopy

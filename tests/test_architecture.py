@@ -135,10 +135,10 @@ def test_the_check_sees_imports_wherever_they_are():
     """The premise: relative and absolute imports, at the top, in functions and for types only."""
     assert ("errors", "AflError") in {(t, n) for t, n, _ in ours("files.heads")}
     assert ("sources.backbones.models", "load_backbone") in {
-        (t, n) for t, n, _ in ours("sources.extraction.network")
+        (t, n) for t, n, _ in ours("sources.extraction.torch_network")
     }
     assert ("files.schema", "schema") in {(t, n) for t, n, _ in ours("files.hdf5")}
-    assert any(name == "torch" for name, _ in foreign("sources.extraction.network"))
+    assert any(name == "torch" for name, _ in foreign("sources.backbones.inference"))
 
 
 def circles(graph):
@@ -208,16 +208,15 @@ ONLY = {
         "sources.images.*",
         "sources.backbones.*",
         "rivals",
-        "stages.extract",
-        "sources.extraction.decoding",
-        "sources.extraction.network",
+        "sources.extraction.torch_network",
         "exporting",
         "heads.graphs",
         "heads.*.graph",
         "heads.projections",
         "math.counts",
     },
-    "onnxruntime": {"exporting.onnx_files"},
+    "onnxruntime": {"exporting.onnx_files", "sources.extraction.engines"},
+    "openvino": {"sources.extraction.engines"},
     "pyarrow": {"files.columns", "files.row_tables", "sources.embeddings.*"},
     "safetensors": {
         "sources.backbones.*",

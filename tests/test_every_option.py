@@ -100,7 +100,9 @@ def violating(f, wanted):
         return f.default if wanted is GIVEN else another(f)
     if isinstance(wanted, bool):
         return not wanted
-    return next(v for v in (f.default, another(f)) if v != wanted)
+    allowed = wanted if isinstance(wanted, tuple) else (wanted,)
+    tried = (f.default, another(f), *f.metadata["choices"])
+    return next(v for v in tried if v not in allowed)
 
 
 def satisfied(cls, name):

@@ -29,12 +29,12 @@ from afltool.files.features import open_features
 from afltool.files.recipes import up_to_date
 from afltool.options.shards import Part, shard_of_job
 from afltool.sources.backbones.models import load_backbone
-from afltool.sources.extraction import store as stores
+from afltool.sources.extraction import remembered as stores
 from afltool.sources.extraction.decoding import batches
 from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
 
-SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
+SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +286,7 @@ def test_the_second_answer_needs_no_pytorch(images, tmp_path):
     first = extract(images, None, store=store)
     code = (
         "import sys, afltool; print(afltool.extract('resnet18', sys.argv[1], 'train', "
-        "store=sys.argv[2], weights='random', image_size=32)); "
+        "store=sys.argv[2], weights='random', image_size=32, engine='torch')); "
         "sys.exit(' '.join({'torch', 'torchvision', 'timm', 'sklearn'} & set(sys.modules)) or None)"
     )
     done = subprocess.run(
@@ -457,9 +457,9 @@ def test_a_thread_that_fails_is_told_with_its_image():
     def decode(index):
         if index == 30:
             raise RuntimeError("the codec's arena is gone")
-        return torch.zeros(3, 4, 4)
+        return np.zeros((3, 4, 4), np.uint8)
 
-    decoded = batches(decode, range(45), (8, 3, 4, 4), 2, pinned=False)
+    decoded = batches(decode, range(45), 8, 2, lambda n: np.zeros((n, 3, 4, 4), np.uint8))
     assert [next(decoded).indices.stop for _ in range(3)] == [8, 16, 24]
     with pytest.raises(InputError, match=r"failed at image 30 \(RuntimeError: .*run the same"):
         next(decoded)

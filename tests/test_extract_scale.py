@@ -125,7 +125,9 @@ from afltool.sources.backbones.models import Backbone
 
 flat = torch.nn.Flatten()
 models.load_backbone = lambda name, **o: Backbone(name, "random:0", "0" * 64, "all", 3072, flat)
-afltool.extract("resnet18", sys.argv[1], "train", sys.argv[2], weights="random", image_size=32)
+afltool.extract(
+    "resnet18", sys.argv[1], "train", sys.argv[2], weights="random", image_size=32, engine="torch"
+)
 print({PEAK})
 """
 
@@ -168,7 +170,9 @@ def started(*args):
 inference.start_inference = started
 begun = time.process_time()
 try:
-    afltool.extract("resnet18", sys.argv[1], "train", sys.argv[2], weights="random", image_size=32)
+    afltool.extract(
+    "resnet18", sys.argv[1], "train", sys.argv[2], weights="random", image_size=32, engine="torch"
+)
 except KeyboardInterrupt:
     pass
 """

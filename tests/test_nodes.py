@@ -21,7 +21,7 @@ from afltool.options.nodes import Node, parse_node, parse_nodes
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.backbones.nodes import cut_at, cut_classifier
 from afltool.sources.backbones.stages import stage_nodes
-from afltool.sources.extraction.network import Network
+from afltool.sources.extraction.choice import load_network
 from afltool.sources.extraction.space import options_for, preprocessing_of, space_of
 
 SIZE = 32
@@ -34,7 +34,13 @@ def images(tmp_path_factory):
 
 
 def extract(images, out, **options):
-    given = {"weights": "random", "image_size": SIZE, "node": "stages", **options}
+    given = {
+        "weights": "random",
+        "image_size": SIZE,
+        "engine": "torch",
+        "node": "stages",
+        **options,
+    }
     return afltool.extract("resnet18", f"imagefolder:{images}", "train", out, **given)
 
 
@@ -310,8 +316,8 @@ def test_a_feature_space_says_all_that_its_features_are_made_by(images, tmp_path
     """As whoever has a head does: the network that its space asks for, image by image."""
     path = extract(images, tmp_path / "a.h5", node=node)
     space, names = afltool.info(path)["space"], ids_of(path)
-    options = options_for(space, weights="random", batch_size=16)
-    network = Network.load(options, preprocessing_of(space))
+    options = options_for(space, weights="random", batch_size=16, engine="torch")
+    network = load_network(options, preprocessing_of(space))
     assert json.loads(json.dumps(space_of(network, options))) == space
 
     def decode(index):

@@ -18,7 +18,7 @@ from afltool.files.features import open_features
 from afltool.options.features import ExtractOptions
 from afltool.options.views import Views, parse_views
 from afltool.sources.backbones.models import load_backbone
-from afltool.sources.extraction.network import Network
+from afltool.sources.extraction.choice import load_network
 from afltool.sources.extraction.space import options_for, preprocessing_of, space_of
 
 SIZE = 32
@@ -32,7 +32,7 @@ def images(tmp_path_factory):
 
 
 def extract(images, out, **options):
-    given = {"weights": "random", "image_size": SIZE, "views": "flip", **options}
+    given = {"weights": "random", "image_size": SIZE, "engine": "torch", "views": "flip", **options}
     return afltool.extract("resnet18", f"imagefolder:{images}", "train", out, **given)
 
 
@@ -160,9 +160,9 @@ def test_a_feature_space_says_its_views(images, tmp_path, views):
     """As whoever has a head does: the network that its space asks for, image by image."""
     path = extract(images, tmp_path / "a.h5", views=views, node="stages")
     space, (rows, names) = afltool.info(path)["space"], values(path)
-    options = options_for(space, weights="random", batch_size=16)
+    options = options_for(space, weights="random", batch_size=16, engine="torch")
     assert (str(options.views), options.image_size) == (views, SIZE)
-    network = Network.load(options, preprocessing_of(space))
+    network = load_network(options, preprocessing_of(space))
     assert json.loads(json.dumps(space_of(network, options))) == space
 
     def decode(index):

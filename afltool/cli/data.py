@@ -10,7 +10,13 @@ import typer
 
 from ..options import made
 from ..options.csv_files import CsvOptions, check_formulas, is_csv
-from ..options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
+from ..options.features import (
+    ConvertOptions,
+    ExtractOptions,
+    FreezeOptions,
+    ImportOptions,
+    SplitOptions,
+)
 from ..options.files import WRITES
 from ..options.partition import PartitionOptions
 from ..options.statistics import MethodOptions, ScaleOptions
@@ -21,6 +27,14 @@ from ._types import Json, Out, Overwrite, passing, print_json, show, show_all
 
 def add_to(app: typer.Typer) -> None:
     add(app, "extract", extract, options=_extracting)
+    passing(
+        app,
+        "backbone",
+        "backbone:backbone",
+        ("name", str, "resnet18, timm:NAME or another backbone, as extract has it"),
+        "Write a frozen network as one file, which extract and predict run without PyTorch.",
+        FreezeOptions,
+    )
     passing(
         app,
         "import",
@@ -95,7 +109,7 @@ def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
     from ..show.tables import print_nodes
     from ..sources.extraction.request import Asked
 
-    rows = Asked(options).nodes()
+    rows = Asked.of(options).nodes()
     if as_json:
         print_json(rows)
     else:

@@ -16,11 +16,11 @@ from .. import __version__
 from ..errors import UsageError
 from ..heads.base import Head
 from ..heads.graphs import NOBODY, Classifier, graph_of
-from ..options.features import NetworkOptions
+from ..options.features import TORCH, NetworkOptions
 from ..sources.backbones.graph import FromPictures
 from ..sources.backbones.slices import whole_passes
-from ..sources.extraction.network import Network
 from ..sources.extraction.scoring import network_of
+from ..sources.extraction.torch_network import TorchNetwork
 from ..values.arrays import Array
 from .model import Model
 
@@ -54,7 +54,7 @@ def of_features(head: Head, header: Mapping[str, Any]) -> Model:
     return Model(module, "features", example, {0: "n"}, outputs_of(head), metadata, arrays)
 
 
-def of_pictures(head: Head, header: Mapping[str, Any], network: Network) -> Model:
+def of_pictures(head: Head, header: Mapping[str, Any], network: TorchNetwork) -> Model:
     """The whole road: uint8 pictures (n, h, w, 3) in."""
     alone = of_features(head, header)
     module = copy.deepcopy(network.module).to(memory_format=torch.contiguous_format)
@@ -83,7 +83,7 @@ def outputs_of(head: Head) -> tuple[str, ...]:
     return ("scores", "predicted", *(["probabilities"] if head.log_probabilities else []))
 
 
-def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: int) -> Network:
+def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: int) -> TorchNetwork:
     """The network that makes the head's features, on the CPU; its whole space is compared.
 
     Raises `UsageError`: the features were imported, or made in an arithmetic that a graph has not;
@@ -100,8 +100,10 @@ def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: i
             f"the features of {path} were made in {space['precision']}; a graph computes in fp32: "
             "export without --with-backbone, or extract in fp32"
         )
-    options = NetworkOptions(weights=weights, seed=seed, device="cpu")
-    return network_of(path, header, options)
+    options = NetworkOptions(weights=weights, seed=seed, device="cpu", engine=TORCH)
+    network = network_of(path, header, options)
+    assert isinstance(network, TorchNetwork)
+    return network
 
 
 def _metadata(head: Head, header: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..heads.graphs import NOBODY
 from ..math.fixedpoint import LARGEST, FixedPoint, Rows, encode
 from ..sources.backbones.graph import as_extracted
 from ..sources.backbones.inference import infer
-from ..sources.extraction.network import Network
+from ..sources.extraction.torch_network import TorchNetwork
 from ..values.arrays import F32, F64, Array
 
 #: Largest difference of a score, relative to the largest score of its row: of heads whose products
@@ -119,7 +119,7 @@ def _differs(what: str, how: str) -> NumericalError:
     )
 
 
-def compare_features(network: Network, pictures: Array, found: Array, what: str) -> None:
+def compare_features(network: TorchNetwork, pictures: Array, found: Array, what: str) -> None:
     """A file's features of pictures (n, h, w, 3) against extraction's of the same pictures.
 
     Raises `NumericalError` for a difference beyond `COARSE` of a row's largest feature.

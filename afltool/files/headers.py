@@ -130,6 +130,19 @@ BY_KIND: dict[str, dict[str, Any]] = {
         "report": dict,
     },
     "checkpoint": {"rounds": [dict]},
+    "backbone": {
+        "backbone": {
+            "name": str,
+            "weights": str,
+            "weights_digest": str,
+            "node": str,
+            "nodes": [str],
+            "slices": [{"name": str, "node": str, "dim": at_least_one, "scale": size}],
+            "dim": at_least_one,
+            "preprocessing": dict,
+            "licence": str,
+        },
+    },
 }
 
 

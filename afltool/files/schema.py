@@ -26,8 +26,9 @@ KEPT, SHAPE = "kept", "shape"
 EFFECTIVE_LABELS = "effective_labels"
 CLIENT = "client"
 CLASS_COUNTS = "class_counts"
+GRAPH, PROBE = "graph", "probe"  # of a frozen backbone: ONNX, and features of known pictures
 
-KINDS = ("features", "partition", "statistics", "masked", "head", "checkpoint")
+KINDS = ("features", "partition", "statistics", "masked", "head", "checkpoint", "backbone")
 # What lies in a file of each kind beside the header.
 MEMBERS = {
     "features": {FEATURES, LABELS, ROW_IDS},
@@ -36,6 +37,7 @@ MEMBERS = {
     "masked": {ARRAYS, SPARSE},
     "head": {ARRAYS, SPARSE},
     "checkpoint": {ARRAYS},
+    "backbone": {GRAPH, PROBE},
 }
 # What each stage makes, so that an output of another kind is refused before the work.
 KIND_OF_STAGE = {
@@ -52,6 +54,7 @@ KIND_OF_STAGE = {
     "solve": "head",
     "calibrate": "head",
     "baseline": "head",
+    "backbone": "backbone",
 }
 PARTIAL = ".partial"
 FEATURE_TYPES = {"int16": "<i2", "float32": "<f4"}
@@ -63,6 +66,8 @@ TYPES = {
     EFFECTIVE_LABELS: ("<i8", 1),
     CLIENT: ("<i4", 1),
     CLASS_COUNTS: ("<i8", 1),
+    GRAPH: ("|u1", 1),
+    PROBE: ("<f4", 2),
 }
 CHUNK_ROWS = 256  # rows of one chunk of /features: 0.25–1 MB, what a kill can cost
 CHUNK_BYTES = 1 << 20  # other datasets

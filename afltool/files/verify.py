@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from . import hdf5
+from .backbones import load_frozen
 from .checkpoints import load_checkpoint
 from .features import verify_features
 from .heads import load_head
@@ -29,6 +30,7 @@ def verify(path: Path) -> dict[str, Any]:
         "masked": load_masked,
         "head": load_head,
         "checkpoint": load_checkpoint,
+        "backbone": load_frozen,
     }
     loaders[kind](path)
     hdf5.check_unchanged(path, hdf5.read_header(path), hdf5.fingerprint(header))

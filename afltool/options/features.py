@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from ..errors import UsageError
 from ..values.names import ROW_IDS
 from .datasets import SHOWN, absolute_dataset
 from .fields import Options, option
-from .files import data_in, table_in
+from .files import data_in, frozen_in, table_in
 from .nodes import PENULTIMATE, STAGES, Node, one_plain_place, parse_nodes
 from .shards import WHOLE, OfJob, Part, parse_shard
 from .threads import ThreadOptions
@@ -18,7 +19,14 @@ from .views import Views, parse_views
 
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
 MISSING = ("refuse", "mean", "indicator")
+AUTO, TORCH = "auto", "torch"  # engines; the others are `sources.extraction.engines.ENGINES`
+GRAPH_ENGINES = ("onnxruntime", "openvino")
 SEED = 2**63 - 1  # the largest seed that every generator takes
+
+
+def absolute_backbone(text: str) -> str:
+    """The same backbone from any folder."""
+    return str(Path(text).absolute()) if frozen_in(text) else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +127,44 @@ class WeightsOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SeenOptions(WeightsOptions):
+    """What a frozen network sees of an image, and what it gives."""
+
+    _node = (
+        "where features are taken, NAME[:POOLING][*SCALE]: a layer or graph node, penultimate "
+        "(what enters the classifier), or stages (that and the last stages); may be repeated: "
+        "the features lie side by side; extract --list-nodes shows the names"
+    )
+    node: tuple[Node, ...] = option(
+        (), _node, examples=(PENULTIMATE, STAGES), unset=PENULTIMATE, parse=parse_nodes
+    )
+    _preprocess = "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained"
+    preprocess: str = option("paper", _preprocess, choices=("paper", "weights"))
+    _image_size = "side of the images that the network sees"
+    image_size: int | None = option(
+        None,
+        _image_size,
+        at_least=1,
+        at_most=4096,
+        unit="pixels",
+        unset="224 for paper",
+        common=True,
+    )
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that ``node`` names; none for what enters the classifier."""
+        return () if self.node == (Node(PENULTIMATE),) else self.node
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreezeOptions(SeenOptions):
+    """Options of `backbone`."""
+
+    licence: str = option("", "licence of the weights, as it stands in the file", unset="not told")
+
+
+@dataclass(frozen=True, kw_only=True)
 class NetworkOptions(WeightsOptions):
     """Where the weights of a backbone come from, and how it runs."""
 
@@ -139,41 +185,38 @@ class NetworkOptions(WeightsOptions):
     workers: int | None = option(
         None, _workers, at_least=1, at_most=1024, unset="one per core", in_result=False
     )
+    _engine = (
+        "what runs the network: auto takes onnxruntime on a processor, where it is installed and "
+        "agrees with torch; the features of openvino are a space of their own"
+    )
+    engine: str = option(AUTO, _engine, choices=(AUTO, TORCH, *GRAPH_ENGINES))
+
+    def check(self) -> None:
+        if self.engine in GRAPH_ENGINES and self.device not in ("auto", "cpu"):
+            raise UsageError(
+                f"--engine {self.engine} runs on the processor: leave out --device {self.device}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractOptions(NetworkOptions, NumberFormat):
+class ExtractOptions(NetworkOptions, NumberFormat, SeenOptions):
     """Options of `extract`."""
 
     POSITIONAL: ClassVar = ("backbone", "data", "split")
 
-    backbone: str = option(help="the frozen network", examples=BACKBONES, common=True)
+    backbone: str = option(
+        help="the frozen network, or its file NAME.afl",
+        examples=BACKBONES,
+        absolute=absolute_backbone,
+        path_in=frozen_in,
+        common=True,
+    )
     _data = "the images"
     data: str = option(
         "cifar10", _data, examples=SHOWN, absolute=absolute_dataset, path_in=data_in, common=True
     )
     split: str = option(
         "train", "which images", choices=("train", "test"), in_run=False, always=True
-    )
-    _node = (
-        "where features are taken, NAME[:POOLING][*SCALE]: a layer or graph node, penultimate "
-        "(what enters the classifier), or stages (that and the last stages); may be repeated: "
-        "the features lie side by side; --list-nodes shows the names"
-    )
-    node: tuple[Node, ...] = option(
-        (), _node, examples=(PENULTIMATE, STAGES), unset=PENULTIMATE, parse=parse_nodes
-    )
-    _preprocess = "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained"
-    preprocess: str = option("paper", _preprocess, choices=("paper", "weights"))
-    _image_size = "side of the images that the network sees"
-    image_size: int | None = option(
-        None,
-        _image_size,
-        at_least=1,
-        at_most=4096,
-        unit="pixels",
-        unset="224 for paper",
-        common=True,
     )
     _views = (
         "the features are the mean over views of an image: flip (and mirrored), crops:N "
@@ -196,7 +239,8 @@ class ExtractOptions(NetworkOptions, NumberFormat):
     precision: str = option(
         "fp32", "number format of the network's arithmetic", choices=("fp32", "bf16", "fp16")
     )
-    plain: bool = option(False, "compute the same bits as a plain PyTorch loop; slower")
+    _plain = "compute the same bits as a plain PyTorch loop; slower"
+    plain: bool = option(False, _plain, only={"engine": (AUTO, TORCH)})
     _data_root = "folder where data sets lie or are downloaded to"
     data_root: Path | None = option(
         None, _data_root, unset="$AFLTOOL_DATA, else ./afl-data", in_result=False
@@ -219,11 +263,6 @@ class ExtractOptions(NetworkOptions, NumberFormat):
         "without labels, for predict: folders of images at any depth, tables without label"
     )
     unlabelled: bool = option(False, _unlabelled, in_run=False)
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes that ``node`` names; none for what enters the classifier."""
-        return () if self.node == (Node(PENULTIMATE),) else self.node
 
     @property
     def part(self) -> Part:

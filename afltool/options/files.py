@@ -22,6 +22,7 @@ from .used_with import flag
 
 OUT = "out"  # what every function and command calls its result
 STREAM = "-"  # stdin or stdout
+FROZEN = ".afl"  # how the name of a frozen backbone ends
 
 
 def table_in(text: str) -> str:
@@ -41,6 +42,15 @@ def file_in(text: str) -> str:
 def data_in(text: str) -> str:
     """The path in KIND:PATH, as ``--data`` has it."""
     return text.partition(":")[2]
+
+
+def frozen_in(text: str) -> str:
+    """The path of a frozen backbone, where a text is one.
+
+    >>> frozen_in("net.afl"), frozen_in("resnet18")
+    ('net.afl', '')
+    """
+    return text if text.endswith(FROZEN) else ""
 
 
 @dataclass(frozen=True)

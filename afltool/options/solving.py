@@ -107,6 +107,8 @@ class PredictOptions(ThreadOptions, NetworkOptions, CsvOptions):
 
     ONLY: ClassVar = {f.name: {"images": True} for f in fields(NetworkOptions)}
 
+    _backbone = "frozen backbone NAME.afl of the head's features; it runs without PyTorch"
+    backbone: Path | None = option(None, _backbone, only={"images": True})
     scores: bool = option(False, "add a column with the score of each class")
     _top = "number of classes to give for each row, by the highest scores"
     top: int = option(1, _top, at_least=1, at_most=100_000)

@@ -24,7 +24,7 @@ from ..options.partition import PartitionOptions
 from ..plans.config import FIELDS, KEEP_LAST, RunConfig, named_fields
 from ..plans.plan import SPLITS, features, partition
 from ..plans.steps import Step
-from ..sources.extraction.store import store_folder
+from ..sources.extraction.remembered import store_folder
 from ..values.digest import Digest, file_sha256, file_state
 from .baselines import made_settings, own_names, values
 from .layout import StudyFolder

@@ -18,7 +18,7 @@ from ..files.folders import SUMMARY
 from ..inputs import distinct_files, read_json
 from ..options.features import ExtractOptions
 from ..options.partition import PartitionOptions
-from ..sources.extraction.store import store_folder
+from ..sources.extraction.remembered import store_folder
 from ..values.digest import Digest
 from ..values.json_text import json_text
 from .axes import resolved

@@ -24,7 +24,7 @@ from ..progress import log
 if TYPE_CHECKING:
     from ..exporting.model import Model
     from ..exporting.trial import Trial
-    from ..sources.extraction.network import Network
+    from ..sources.extraction.torch_network import TorchNetwork
 
 
 @advised()
@@ -85,7 +85,7 @@ def _packed(
 
 
 def _on_pictures(
-    packer: Format, data: bytes, model: Model, network: Network, head: Head, bits: int | None,
+    packer: Format, data: bytes, model: Model, network: TorchNetwork, head: Head, bits: int | None,
     out: Path,
 ) -> Trial:  # fmt: skip
     """Features against extraction's, then scores against the head's of the same features."""

@@ -20,6 +20,7 @@ from ..files.recipes import up_to_date
 from ..options.features import ExtractOptions
 from ..options.remedies import advised
 from ..progress import log
+from ..sources.extraction.choice import load_network
 from ..sources.extraction.decoding import Batch
 from ..sources.extraction.network import Network
 from ..sources.extraction.request import Asked
@@ -28,9 +29,8 @@ from ..sources.extraction.store import in_store, is_kept
 from ..values.digest import Digest
 
 if TYPE_CHECKING:
-    import torch
-
     from ..sources.images.base import ImageDataset
+    from ..values.arrays import U8
 
 COMMIT_SECONDS = 5.0
 
@@ -46,7 +46,7 @@ def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool
     cannot be read and counts them; otherwise the first one ends the run. ``plain`` gives the bits
     of a plain PyTorch loop over the same batches: no batch norm folded, no channels-last.
     """
-    asked = Asked(options, options.part)
+    asked = Asked.of(options)
     path, made_by = in_store(asked) if out is None else (out, asked.recipe())
     if up_to_date(path, made_by, overwrite):
         return path
@@ -60,7 +60,7 @@ def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool
         raise UsageError(
             f"--shard {options.shard}: {n} images make at most {n} shards with an image each"
         )
-    network = Network.load(options, preprocessing)
+    network = load_network(asked.given, preprocessing, asked.frozen)
     _Job(asked, dataset, indices, network, made_by).run(path)
     return path
 
@@ -71,7 +71,7 @@ def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
     No image is read. Nothing is looked at where the store has the answer. ``here``: the images are
     extracted on this machine; elsewhere its data sets and devices are not known.
     """
-    asked = Asked(options, options.part)
+    asked = Asked.of(options)
     if not (here and is_kept(asked)):
         asked.check(here)
 
@@ -89,8 +89,8 @@ class _Job:
 
     def run(self, path: Path) -> None:
         """Extract every image not yet in the partial file, and finish the file."""
-        a, key = self.asked.given, Digest().json("recipe", self.made_by).hex()
-        n = len(self.indices)
+        a, n, how = self.asked.given, len(self.indices), self.network.identity()
+        key = Digest().json("recipe", [self.made_by, how] if how else self.made_by).hex()
         with writing_features(path, space_of(self.network, a), key, n) as writer:
             if writer.state is not None:
                 self.skipped = dict(writer.state["skipped"])
@@ -151,7 +151,7 @@ class _Job:
     def commit(self, writer: FeatureWriter) -> None:
         writer.commit({"skipped": list(self.skipped.items()), "steps": self.network.steps})
 
-    def decode(self, index: int) -> torch.Tensor:
+    def decode(self, index: int) -> U8:
         return self.network.decode(self.dataset, index)
 
     def header(self) -> dict[str, Any]:

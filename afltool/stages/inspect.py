@@ -249,6 +249,10 @@ def _checkpoint(path: Path, header: dict[str, Any]) -> dict[str, Any]:
     return {"rounds_done": len(header["rounds"]), "arrays": arrays}
 
 
+def _backbone(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+    return {"backbone": header["backbone"]}
+
+
 _BY_KIND = {
     "features": _features,
     "partition": _partition,
@@ -256,4 +260,5 @@ _BY_KIND = {
     "masked": _masked,
     "head": _head,
     "checkpoint": _checkpoint,
+    "backbone": _backbone,
 }

@@ -131,7 +131,7 @@ def _sources(
     """Where rows come from, checked against the head; one network for all images."""
     files = {part: features_source(part, head, header) for part in parts if isinstance(part, Path)}
     images = [part for part in parts if isinstance(part, NamedImages)]
-    network = network_of(head, header, o) if images else None
+    network = network_of(head, header, o, o.backbone) if images else None
     found = []
     for part in parts:
         if isinstance(part, Path):

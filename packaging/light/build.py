@@ -39,6 +39,7 @@ def light(text: str) -> str:
         assert found == 1, f"expected one line of {name}, found {found}"
     for extra in EXTRAS:
         text = without(text, extra)
+    text = re.sub(r'"onnx(script)?>=[^"]*", ', "", text)  # PyTorch makes graphs with them
     text = text.replace('\nname = "afltool"\n', '\nname = "afltool-light"\n')
     return re.sub(r'"afltool\[', '"afltool-light[', text)
 

@@ -94,6 +94,23 @@ class Prepared(nn.Module):
         return torch.where(weights < 0, torch.ceil(weights - 0.5), torch.floor(weights + 0.5))
 
 
+class FromPixels(nn.Module):
+    """Squares as extraction makes them, uint8 (n, 3, s, s) → features (n, d) float32."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, preprocessing: Preprocessing, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", torch.tensor(preprocessing.mean).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(preprocessing.std).view(1, 3, 1, 1))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        features: Tensor = self.network((pixels.float() / 255.0 - self.mean) / self.std).float()
+        return features
+
+
 def _steps(line: Tensor) -> Tensor:
     """0, 1, 2, … as float64, one for each entry of ``line``; by a cumulative sum, which every
     runtime supports."""

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...errors import InputError, UsageError
 from ...inputs import meant
@@ -18,6 +18,23 @@ from .weights_files import digest_of_state, load_state, read_state
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+class Facts(Protocol):
+    """What is known of a backbone, whoever runs it; see `Backbone`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def weights(self) -> str: ...
+    @property
+    def weights_digest(self) -> str: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def slices(self) -> tuple[Slice, ...]: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,15 +7,17 @@ divisions per value, so that four times fewer bytes are transferred.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import UsageError
+from ...values.arrays import U8
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    from PIL.Image import Image, Resampling
     from torch import Tensor
 
 Triple = tuple[float, float, float]
@@ -44,25 +46,41 @@ class Preprocessing:
                 f"the cropped one ({self.crop})."
             )
 
-    def apply(self, image: Image) -> Tensor:
-        """An RGB picture as a uint8 tensor ``(3, crop, crop)``; thread safe.
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> Preprocessing:
+        """The inverse of `describe`. Raises `KeyError`, `TypeError`, `ValueError`, `UsageError`."""
+        fields = dict(described)
+        (r, g, b), (dr, dg, db) = (map(float, fields.pop(name)) for name in ("mean", "std"))
+        return cls(mean=(r, g, b), std=(dr, dg, db), **fields)
+
+    def pixels(self, image: Image) -> U8:
+        """An RGB picture as bytes ``(3, crop, crop)``; thread safe, and without PyTorch.
+
+        The pixels of torchvision's ``resize`` and ``center_crop``, which are Pillow's.
 
         Raises `ValueError`: so long and narrow that it would be a decompression bomb once resized.
         """
         from PIL import Image as pil
-        from torchvision.transforms import InterpolationMode, functional
 
-        longer = max(image.size) * self.resize // min(image.size)
+        shorter, longer = min(image.size), max(image.size) * self.resize // min(image.size)
         if pil.MAX_IMAGE_PIXELS is not None and longer * self.resize > pil.MAX_IMAGE_PIXELS:
             raise ValueError(
                 f"{image.width} × {image.height} pixels become {longer} × {self.resize} when the "
                 f"shorter side is resized, more than the limit of {pil.MAX_IMAGE_PIXELS:,} in all"
             )
-        mode = InterpolationMode(self.interpolation)
-        resized = functional.resize(image, [self.resize], mode)
-        cropped = functional.center_crop(resized, [self.crop, self.crop])
-        pixels: Tensor = functional.pil_to_tensor(cropped).contiguous()
-        return pixels
+        size = (self.resize, longer) if image.width == shorter else (longer, self.resize)
+        if size != image.size:
+            image = image.resize(size, resampling(self.interpolation))
+        left, top = (round((side - self.crop) / 2) for side in size)
+        if size != (self.crop, self.crop):
+            image = image.crop((left, top, left + self.crop, top + self.crop))
+        return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+    def apply(self, image: Image) -> Tensor:
+        """`pixels` as a tensor."""
+        import torch
+
+        return torch.from_numpy(self.pixels(image))
 
     def at(self, size: int) -> Preprocessing:
         """The same for images of another size, with the same ratio of resized to cropped side."""
@@ -88,18 +106,38 @@ class Preprocessing:
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the result for a synthetic picture: equal meaning, equal digest.
 
-        It notices a change in Pillow or torchvision as well as one in the fields.
+        It notices a change in Pillow as well as one in the fields.
         """
-        pixels = self.apply(synthetic_picture())
-        values = self.normalise(pixels[None])[0]
-        sha = hashlib.sha256(repr(tuple(values.shape)).encode())
-        sha.update(pixels.numpy().tobytes())
-        sha.update(values.numpy().astype("<f4").tobytes())
+        pixels = self.pixels(synthetic_picture())
+        mean, std = (np.array(v, np.float32)[:, None, None] for v in (self.mean, self.std))
+        values = (pixels / np.float32(255.0) - mean) / std  # the bits of `normalise`
+        sha = hashlib.sha256(repr(values.shape).encode())
+        sha.update(pixels.tobytes())
+        sha.update(values.astype("<f4").tobytes())
         return sha.hexdigest()
+
+    def probe(self) -> U8:
+        """Four pictures (4, 3, crop, crop), on which runtimes are compared."""
+        from PIL import ImageOps
+
+        picture = synthetic_picture()
+        turned = ImageOps.mirror(picture), ImageOps.flip(picture), ImageOps.invert(picture)
+        return np.stack([self.pixels(one) for one in (picture, *turned)])
 
     def describe(self) -> dict[str, object]:
         """The fields as plain values, for a file or for JSON."""
         return asdict(self)
+
+
+def resampling(interpolation: str) -> Resampling:
+    """Pillow's filter for a value of torchvision's `InterpolationMode`. Raises `ValueError`."""
+    from PIL.Image import Resampling
+
+    name = interpolation.partition("-")[0].upper()  # nearest-exact is Pillow's nearest
+    if name not in Resampling.__members__:
+        known = ", ".join(Resampling.__members__).lower()
+        raise ValueError(f"the interpolation is {interpolation!r}; Pillow has {known}")
+    return Resampling[name]
 
 
 def synthetic_picture() -> Image:

@@ -8,17 +8,14 @@ further copy.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ...errors import AflError, InputError
+from ...values.arrays import U8
 from ..images.base import CorruptImageError
-
-if TYPE_CHECKING:
-    import torch
 
 AHEAD = 4  # batches decoded ahead of the network
 PIECE = 8  # most images that a thread decodes at a time: each hand-over needs the lock
@@ -32,7 +29,7 @@ class Batch:
     """
 
     indices: range
-    pixels: torch.Tensor
+    pixels: U8
     bad: dict[int, CorruptImageError]
 
     @property
@@ -48,24 +45,22 @@ class Batch:
 
 
 def batches(
-    decode: Callable[[int], torch.Tensor],
+    decode: Callable[[int], U8],
     indices: range,
-    shape: Sequence[int],
+    size: int,
     workers: int,
-    pinned: bool,
+    empty: Callable[[int], U8],
 ) -> Iterator[Batch]:
-    """Batches of the images ``indices``, in order, of the ``shape`` (size, 3, side, side).
+    """Batches of ``size`` of the images ``indices``, in order.
 
-    ``decode(index)`` → (3, side, side) uint8 runs in ``workers`` threads.
+    ``decode(index)`` → (3, side, side) uint8 runs in ``workers`` threads; ``empty(size)`` is a
+    batch of zeros for them to fill.
     """
-    import torch
-
-    size = shape[0]
     piece = min(PIECE, max(1, size // workers))
     todo = (indices[start : start + size] for start in range(0, len(indices), size))
 
     def begun(part: range) -> tuple[Batch, list[Future[None]]]:
-        batch = Batch(part, torch.zeros(*shape, dtype=torch.uint8, pin_memory=pinned), {})
+        batch = Batch(part, empty(size), {})
         places = (range(len(part))[start : start + piece] for start in range(0, len(part), piece))
         return batch, [pool.submit(_fill, batch, one, decode) for one in places]
 
@@ -82,7 +77,7 @@ def batches(
             pool.shutdown(cancel_futures=True)
 
 
-def _fill(batch: Batch, places: range, decode: Callable[[int], torch.Tensor]) -> None:
+def _fill(batch: Batch, places: range, decode: Callable[[int], U8]) -> None:
     for k in places:
         try:
             batch.pixels[k] = decode(batch.indices[k])

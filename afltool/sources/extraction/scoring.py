@@ -28,6 +28,8 @@ from ...values.differences import difference
 from ...values.json_text import json_text
 from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
+from .choice import load_network
+from .frozen import read_frozen
 from .network import Network
 from .space import options_for, preprocessing_of, space_of
 
@@ -36,8 +38,8 @@ IMAGES = 256  # items of a block, counted from the first item: a resumed run sco
 ADVICE = {
     "weights": "name the weights that the head's features were made with: --weights FILE, or "
     "--weights random --seed N",
-    "preprocessing": "Pillow and torchvision prepare images differently here than where the head's "
-    "features were made: install the versions used there",
+    "preprocessing": "Pillow prepares images differently here than where the head's features "
+    "were made: install the version used there",
 }
 
 
@@ -186,8 +188,12 @@ def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSo
 # ---------------------------------------------------------------- images
 
 
-def network_of(head: Path, header: Mapping[str, Any], o: NetworkOptions) -> Network:
+def network_of(
+    head: Path, header: Mapping[str, Any], o: NetworkOptions, frozen: Path | None = None
+) -> Network:
     """The network that makes features for a head; its whole feature space is compared.
+
+    ``frozen``: a file of the network, which is then run without PyTorch.
 
     Raises `UsageError`: the head's features were imported; `MismatchError`: the network makes
     another space; the message names the field.
@@ -197,7 +203,8 @@ def network_of(head: Path, header: Mapping[str, Any], o: NetworkOptions) -> Netw
         raise UsageError(f"the head {head} does not name its feature space")
     how = {f.name: getattr(o, f.name) for f in fields(NetworkOptions)}
     asked = options_for(space, **how)
-    network = Network.load(asked, preprocessing_of(space))
+    graph = None if frozen is None else read_frozen(frozen)
+    network = load_network(asked, preprocessing_of(space), graph)
     where = difference(space, space_of(network, asked), "in the head", "in this network")
     if where:
         name = where.partition(" ")[0].partition(".")[0]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, UsageError
-from ...options.features import ExtractOptions
+from ...options.features import AUTO, ExtractOptions
 from ...options.nodes import Node, parse_nodes
 from ...options.views import Views, parse_views
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..backbones.preprocessing import Preprocessing
     from .network import Network
 
+OWN_SPACE = ("openvino",)  # engines whose features differ more than those of PyTorch by itself
 _OUTPUT = "output of "  # of a node that --node named; see `afltool.sources.backbones.nodes`
 
 
@@ -36,6 +37,7 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
             "fingerprint": preprocessing.fingerprint(),
         },
         **({"views": str(o.views)} if o.views is not None else {}),
+        **({"engine": network.engine} if network.engine in OWN_SPACE else {}),
         "precision": network.precision,
         "dim": backbone.dim,
         "dtype": o.dtype,
@@ -56,6 +58,8 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
         )
     try:
         views = parse_views(str(space["views"])) if "views" in space else None
+        if how.get("engine", AUTO) == AUTO and "engine" in space:
+            how = {**how, "engine": space["engine"]}
         number = {"dtype": space["dtype"]}
         if space["fraction_bits"] is not None:
             number["fraction_bits"] = space["fraction_bits"]
@@ -94,9 +98,7 @@ def preprocessing_of(space: Mapping[str, Any]) -> Preprocessing:
     described = space.get("preprocessing")
     try:
         fields = {k: v for k, v in dict(described or {}).items() if k != "fingerprint"}
-        mean, std = (tuple(map(float, fields.pop(name))) for name in ("mean", "std"))
-        # mean and std are tuples of any length here; Preprocessing refuses all but three numbers.
-        return Preprocessing(mean=mean, std=std, **fields)  # type: ignore[arg-type]
+        return Preprocessing.of(fields)
     except (KeyError, TypeError, ValueError, UsageError) as error:
         raise CorruptFileError(
             f"preprocessing {described!r} cannot be done here ({error}); the head is damaged, or "

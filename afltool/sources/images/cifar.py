@@ -20,6 +20,27 @@ from .pixels import ArrayPictures, array_dataset
 #: Where the files lie below the data root; the key of the labels in them.
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 LABELS = {"cifar10": "labels", "cifar100": "fine_labels"}
+#: The published MD5s of the files of each split, and of the file with the names of the classes.
+SPLITS = {
+    "cifar10": {
+        "train": {
+            "data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "data_batch_4": "634d18415352ddfa80567beed471001a",
+            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        },
+        "test": {"test_batch": "40351d587109b95175f43aff81a1287e"},
+    },
+    "cifar100": {
+        "train": {"train": "16019d7e3df5f24257cddd939b257f8d"},
+        "test": {"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
+    },
+}
+META = {
+    "cifar10": ("batches.meta", "label_names", "5ff9c542aee3614f3951f8cda6e48888"),
+    "cifar100": ("meta", "fine_label_names", "7973b15100ade9c7d40fb424638fde48"),
+}
 
 
 def open_rows(asked: DatasetRequest) -> ImageDataset:
@@ -28,16 +49,12 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     The MD5 of a pickle is checked first, against the published one or that in ``checksums``. The
     unpickler can build only arrays and plain containers.
     """
-    from torchvision import datasets
-
     name, root, checksums = asked.spec, asked.root, asked.checksums
-    about: Any = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
-    batches = about.train_list if asked.split == "train" else about.test_list
-    published = {**dict(batches), about.meta["filename"]: about.meta["md5"]}
+    batches, (meta, key, md5) = SPLITS[name][asked.split], META[name]
+    published = {**batches, meta: md5}
     folder = root / FOLDERS[name]
     if checksums is None and (missing := _missing(folder, published)):
-        what = f"{name}: expected {', '.join(missing)} in {folder}"
-        fetch(about.url, root, about.filename, about.tgz_md5, what)
+        _fetch(name, root, f"{name}: expected {', '.join(missing)} in {folder}")
     if missing := _missing(folder, published):
         raise InputError(
             f"{name}: expected {', '.join(published)} in {folder}, found no {missing[0]}."
@@ -48,9 +65,9 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
             raw.check(published[file], "published")
         else:
             raw.check_stated(checksums)
-    names = _entries(files[about.meta["filename"]], {about.meta["key"]: list})[0]
-    read = [_cifar_batch(files[file], LABELS[name]) for file, _ in batches]
-    parts = [(str(folder / file), len(y)) for (file, _), (_, y) in zip(batches, read, strict=True)]
+    names = _entries(files[meta], {key: list})[0]
+    read = [_cifar_batch(files[file], LABELS[name]) for file in batches]
+    parts = [(str(folder / file), len(y)) for file, (_, y) in zip(batches, read, strict=True)]
     return array_dataset(
         asked,
         [_text(name) for name in names],
@@ -58,6 +75,13 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
         np.concatenate([labels for _, labels in read]),
         digest(name, *(raw.sha256 for raw in files.values())),
     )
+
+
+def _fetch(name: str, root: Path, what: str) -> None:
+    from torchvision import datasets
+
+    about: Any = getattr(datasets, name.upper())
+    fetch(about.url, root, about.filename, about.tgz_md5, what)
 
 
 def _missing(folder: Path, names: Iterable[str]) -> list[str]:

@@ -22,6 +22,8 @@ FASHION_MNIST_MD5 = {
     "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
 }
 
+_NAMES = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
+CLASSES = tuple(_NAMES.split(","))
 FOLDER = "FashionMNIST/raw"  # below the data root
 
 
@@ -31,17 +33,13 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     Looked for in ``root/FashionMNIST/raw`` (torchvision's layout), in Debian's folder, and then
     downloaded to the former. ``checksums`` are MD5s of the files as they lie on the disk.
     """
-    from torchvision.datasets import FashionMNIST
-
     checksums, part = asked.checksums, "train" if asked.split == "train" else "t10k"
     names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
     raw = asked.root / FOLDER
     folders = [raw, DEBIAN_FASHION_MNIST]
     paths = _find_idx(folders, names)
     if paths is None and checksums is None:
-        what = f"fashion-mnist: expected {names[0]}[.gz] and {names[1]}[.gz] in {raw}"
-        for archive, md5 in FashionMNIST.resources:
-            fetch(FashionMNIST.mirrors[0] + archive, raw, archive, md5, what)
+        _fetch_all(raw, names)
         paths = _find_idx(folders, names)
     if paths is None:
         raise InputError(f"fashion-mnist: expected {names[0]} and {names[1]} (or .gz) in {raw}.")
@@ -54,11 +52,19 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
         )
     return array_dataset(
         asked,
-        list(FashionMNIST.classes),
+        CLASSES,
         ArrayPictures(pixels, ((str(paths[0]), len(pixels)),)),
         labels,
         digest("fashion-mnist", *(content.sha256 for content in contents)),
     )
+
+
+def _fetch_all(raw: Path, names: Sequence[str]) -> None:
+    from torchvision.datasets import FashionMNIST
+
+    what = f"fashion-mnist: expected {names[0]}[.gz] and {names[1]}[.gz] in {raw}"
+    for archive, md5 in FashionMNIST.resources:
+        fetch(FashionMNIST.mirrors[0] + archive, raw, archive, md5, what)
 
 
 def _find_idx(folders: Sequence[Path], names: Sequence[str]) -> list[Path] | None:

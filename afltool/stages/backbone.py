@@ -1,0 +1,39 @@
+"""Stage `backbone`: a network by name → one file that runs without PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import UsageError
+from ..files.recipes import up_to_date
+from ..options.features import FreezeOptions
+from ..options.files import FROZEN
+from ..progress import log
+from ..sources.extraction.frozen import freeze, recipe_of
+from ..sources.extraction.remembered import default_store, known
+
+
+def backbone(
+    name: str, out: Path, options: FreezeOptions = FreezeOptions(), *, overwrite: bool = False
+) -> Path:
+    """Write a frozen backbone: its graph as ONNX, preprocessing, nodes, weights and their licence.
+
+    A federation hands this file out: whoever gives it to `extract` or `predict` as ``backbone``
+    makes features of the same space as with the name, in ONNX Runtime or OpenVINO. The graph takes
+    squares of uint8 (n, 3, s, s). The file also has PyTorch's features of four known pictures,
+    which every engine has to make before it is used.
+
+    Raises `EngineError`: the network cannot be a graph.
+    """
+    o = options
+    if out.suffix != FROZEN:
+        raise UsageError(f"{out}: the name of a frozen backbone ends in {FROZEN}")
+    found = known(name, o, default_store())
+    made_by = recipe_of(name, o, found.weights, found.preprocessing)
+    made_by["options"] |= {"licence": o.licence} if o.licence else {}
+    if up_to_date(out, made_by, overwrite):
+        return out
+    frozen = freeze(name, o, found.preprocessing, made_by, o.licence or "not told")
+    frozen.save(out)
+    log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)
+    return out
