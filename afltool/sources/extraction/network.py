@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ... import machine
 from ...values.arrays import F32, U8
 from ..images.base import CorruptImageError
 from .decoding import Batch, batches
@@ -106,4 +107,4 @@ class Network:
 def cores() -> int:
     """Processors this process may use: SLURM_CPUS_PER_TASK, else its affinity."""
     given = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    return int(given) if given.isdigit() and int(given) > 0 else len(os.sched_getaffinity(0))
+    return int(given) if given.isdigit() and int(given) > 0 else machine.cores()
