@@ -31,6 +31,7 @@ def extract(
     device: str = ...,
     workers: int | None = ...,
     engine: str = ...,
+    threads: int | None = ...,
     views: str | None = ...,
     shard: str | None = ...,
     limit: int | None = ...,

@@ -199,7 +199,7 @@ class NetworkOptions(WeightsOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractOptions(NetworkOptions, NumberFormat, SeenOptions):
+class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
     """Options of `extract`."""
 
     POSITIONAL: ClassVar = ("backbone", "data", "split")

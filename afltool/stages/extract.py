@@ -19,6 +19,7 @@ from ..files.provenance import provenance
 from ..files.recipes import up_to_date
 from ..options.features import ExtractOptions
 from ..options.remedies import advised
+from ..options.threads import on_cores
 from ..progress import log
 from ..sources.extraction.choice import load_network
 from ..sources.extraction.decoding import Batch
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 COMMIT_SECONDS = 5.0
 
 
+@on_cores
 def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool = False) -> Path:
     """Write the features of every image of a split: what enters the backbone's classifier.
 

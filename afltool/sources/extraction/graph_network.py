@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import cores
 from ...options.features import ExtractOptions
 from ...options.views import Views
 from ...values.arrays import F32, F64, U8
@@ -18,7 +19,7 @@ from ..backbones.preprocessing import Preprocessing
 from .decoding import Batch
 from .engines import Engine, in_steps, started, version_of
 from .frozen import Frozen
-from .network import Network, cores
+from .network import Network
 
 IMAGES = 16  # of a batch, for each thread
 
@@ -42,7 +43,7 @@ class GraphNetwork(Network):
         cls, o: ExtractOptions, preprocessing: Preprocessing, frozen: Frozen, engine: str
     ) -> GraphNetwork:
         """Start ``engine`` with the graph. Raises `EngineError`: it cannot run it as PyTorch."""
-        threads, own = cores(), frozen.preprocessing
+        threads, own = cores.threads(), frozen.preprocessing
         runtime = started(
             engine,
             frozen.graph.tobytes(),

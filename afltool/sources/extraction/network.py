@@ -6,7 +6,6 @@ runtime of graphs (`graph_network`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import machine
 from ...values.arrays import F32, U8
 from ..images.base import CorruptImageError
 from .decoding import Batch, batches
@@ -102,9 +100,3 @@ class Network:
     def identity(self) -> list[str]:
         """What a partial file must be of to be gone on with, beside its recipe: the engine."""
         return []
-
-
-def cores() -> int:
-    """Processors this process may use: SLURM_CPUS_PER_TASK, else its affinity."""
-    given = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    return int(given) if given.isdigit() and int(given) > 0 else machine.cores()

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ... import cores
 from ...errors import InputError
 from ...options.features import TORCH, ExtractOptions
 from ...progress import log
@@ -34,7 +35,7 @@ from ..backbones.models import Backbone, load_backbone
 from ..backbones.preprocessing import Preprocessing
 from ..backbones.slices import over_views
 from .decoding import Batch
-from .network import Network, cores
+from .network import Network
 
 #: Images in a step of the network where the batch may not change the last bits.
 STEADY_STEP = {"cpu": 16}
@@ -78,7 +79,7 @@ class TorchNetwork(Network):
             preprocessing,
             o.precision,
             batch,
-            o.workers or cores(),
+            o.workers or cores.threads(),
             [],
             TORCH,
             module,
