@@ -14,8 +14,11 @@ import pytest
 from sites_apart import NAMES, Apart, Watch, rows
 
 import afltool
+from afltool.courier.depot import Depot
+from afltool.courier.letters import Letters, Parcel
 from afltool.courier.summary import status
 from afltool.errors import AflError, MismatchError, UnreachableError, UsageError
+from afltool.privacy import identity
 
 PROTECTIONS = {
     "plain": {"protection": "plain"},
@@ -162,23 +165,62 @@ def test_who_sends_twice_is_told_that_the_first_counts(tmp_path, features, caplo
     assert (apart.play()["totals"][-1]) == apart.pooled()[0]
 
 
-def test_statistics_that_do_not_fit_are_refused_with_the_name_of_the_site(tmp_path, features):
-    """Its own check would stop an honest site; a dishonest one has none."""
-    apart = Apart(tmp_path / "a", features, protection="signed")
-    plain = Apart(tmp_path / "b", features, head="softmax", rounds=2)
-    shutil.copy(apart.session, tmp_path / "session.json")
+def dishonest(apart, name, path):
+    """Send any file under a valid letter of a member."""
+    me = identity.load(apart.keys / f"{name}.key")
+    people = {me.name: me.member}
+    letters = Letters(Depot(apart.url), apart.digest, people, apart.at / "dishonest", me)
+    letters.post("statistics", 1, lambda: [Parcel.of_file(path)])
+
+
+def of_another_head(apart):
+    head = afltool.head("softmax", apart.at / "softmax.h5", rounds=2)
+    return afltool.local_stats(apart.features["north"], head, apart.at / "o", client="north")
+
+
+def of_somebody_else(apart):
+    key, head = apart.keys / "south.key", apart.at / "server" / "head-1.h5"
+    given = {"client": "south", "sign": key, "roster": apart.session}
+    return afltool.local_stats(apart.features["north"], head, apart.at / "o", **given)
+
+
+def without_the_protection(apart):
+    head = apart.at / "server" / "head-1.h5"
+    return afltool.local_stats(apart.features["north"], head, apart.at / "o", client="north")
+
+
+def no_statistics(apart):
+    return apart.features["north"]
+
+
+@pytest.mark.parametrize(
+    ("made", "how", "says"),
+    [
+        (of_another_head, "plain", "head"),
+        (of_somebody_else, "signed", "of 'south', not of 'north'"),
+        (without_the_protection, "signed", "is not signed"),
+        (no_statistics, "plain", "expected a statistics file"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_name_of_the_site(
+    tmp_path, features, made, how, says, caplog
+):
+    """Its own check would stop an honest site; a dishonest one has none. Then it may send again."""
+    apart = Apart(tmp_path, features, protection=how)
     apart.serve()
-    plain.serve()
-    plain.join("north")
-    letters, files = Path(apart.url) / "letters", Path(apart.url) / "files"
-    stolen = json.loads((Path(plain.url) / "letters" / "001-statistics-north.json").read_text())
-    (letters / "001-statistics-north.json").write_text(json.dumps(stolen))
+    dishonest(apart, "north", made(apart))
     apart.serve()
-    assert not list(files.parent.glob("letters/*refused*")), "of another session: left aside"
-    apart.join("north")
-    name = afltool.info(tmp_path / "a" / "north" / "round-1" / "statistics" / "client-north.h5")
-    assert name["clients"] == 1
-    assert apart.play()["totals"]
+    [said] = [one.getMessage() for one in caplog.records if "refused" in one.getMessage()]
+    assert "statistics of 'north' refused" in said
+    assert says in said
+    assert apart.play()["totals"] == [apart.pooled()[0]]
+
+
+def test_the_place_is_not_the_own_folder(tmp_path, features):
+    apart = Apart(tmp_path, features)
+    apart.url = str(tmp_path / "server")
+    with pytest.raises(UsageError, match="the folder that only you have"):
+        apart.serve()
 
 
 # ---------------------------------------------------------------- time

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from ..errors import UnreachableError, UsageError
@@ -36,10 +37,8 @@ class Depot:
 
     def read(self, name: str, most: int) -> bytes:
         """The bytes of a small file; b'' where it is not there, or is larger than it may be."""
-        with suppress(FileNotFoundError):
-            if (self.size(name) or most + 1) <= most:
-                return b"".join(self.chunks(name))
-        return b""
+        there = (self.size(name) or most + 1) <= most
+        return b"".join(self.chunks(name)) if there else b""
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """The bytes of a file, some at a time; the caller checks them."""
@@ -57,20 +56,13 @@ class Depot:
     def send(self, data: Path | bytes, name: str) -> None:
         """Copy a file, or bytes, to the place, under its name only when it is whole."""
         with self._reached() as (fs, root):
-            place = f"{root}/{name}"
-            draft = (
-                place + PARTIAL
-                if RENAMING.intersection(
-                    [fs.protocol] if isinstance(fs.protocol, str) else fs.protocol
-                )
-                else place
-            )
-            if draft != place:
+            place = draft = f"{root}/{name}"
+            if RENAMING.intersection(
+                (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+            ):
+                draft = f"{place}.{token_hex(4)}{PARTIAL}"  # nobody can put a link in its place
                 fs.makedirs(place.rpartition("/")[0], exist_ok=True)
-            if isinstance(data, bytes):
-                fs.pipe_file(draft, data)
-            else:
-                fs.put_file(str(data), draft)
+            fs.pipe_file(draft, data) if isinstance(data, bytes) else fs.put_file(str(data), draft)
             if draft != place:
                 fs.mv(draft, place)
 
@@ -86,8 +78,6 @@ class Depot:
             if self._fs is None:
                 self._fs, self._root = _opened(self.url)
             yield self._fs, self._root
-        except FileNotFoundError:
-            raise
         except _troubles() as error:
             self._fs = None
             raise UnreachableError(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CorruptFileError
+from ..files.arrays import damage_as_error
 from ..files.hdf5 import read_file, write_file
 from ..files.heads import load_head
 from ..values.arrays import Array
@@ -49,10 +50,12 @@ def receive(
     have = {} if earlier is None else read_file(earlier, "head")[1]
     known = {_sha(array): array for array in have.values()}
     try:
-        found = {one["name"]: _array(letters, one, sender, known) for one in entries}
-    except CorruptFileError:
+        with damage_as_error(path):
+            found = {one["name"]: _array(letters, one, sender, known) for one in entries}
+            header = json.loads(found.pop(HEADER).tobytes())
+    except CorruptFileError as error:
+        letters.say_once(str(error))
         return False
-    header = json.loads(found.pop(HEADER).tobytes())
     write_file(path, "head", header, found)
     load_head(path)
     return True

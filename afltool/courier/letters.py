@@ -11,7 +11,6 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,15 +183,16 @@ class Letters:
         """Copy a file of a letter; False where it is not there, not whole, or damaged."""
         if path.exists() and file_sha256(path) == entry["sha256"]:
             return True
-        with suppress(CorruptFileError):
+        try:
             with (
                 replacing(path, None, entry["bytes"]) as place,
                 os.fdopen(place, "wb", closefd=False) as copy,
             ):
-                for data in self.data(entry, sender):
-                    copy.write(data)
-            return True
-        return False
+                copy.writelines(self.data(entry, sender))
+        except CorruptFileError as error:
+            self.say_once(str(error))
+            return False
+        return True
 
     def data(self, entry: Mapping[str, Any], sender: str) -> Iterator[bytes]:
         """The bytes of a file of a letter; `CorruptFileError` at the end unless they are those.
@@ -203,19 +203,17 @@ class Letters:
         size = self.depot.size(_blob(entry))
         if size != entry["bytes"]:
             found = "is not there" if size is None else f"has {size} of {entry['bytes']} bytes"
-            self.say_once(f"{where} {found}; waiting until {sender!r} has sent it again")
-            raise CorruptFileError(where)
+            raise CorruptFileError(f"{where} {found}; waiting until {sender!r} has sent it again")
         sha = hashlib.sha256()
         for data in self.depot.chunks(_blob(entry)):
             sha.update(data)
             yield data
         if sha.hexdigest() != entry["sha256"]:
-            self.say_once(
+            self.depot.remove(_blob(entry))
+            raise CorruptFileError(
                 f"{where} was altered on its way: its SHA-256 is {sha.hexdigest()[:12]}…, expected "
                 f"{entry['sha256'][:12]}…; it is removed, so that {sender!r} sends it again"
             )
-            self.depot.remove(_blob(entry))
-            raise CorruptFileError(where)
 
 
 def _blob(entry: Mapping[str, Any]) -> str:

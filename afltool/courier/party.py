@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
-from ..errors import MismatchError, UnreachableError
+from ..errors import MismatchError, UnreachableError, UsageError
 from ..files.heads import load_head
 from ..files.session_folder import SessionFolder
 from ..inputs import distinct_files
@@ -16,7 +15,8 @@ from ..plans.sessions import Leg, Part, legs_of, opening
 from ..privacy import messages as msg
 from ..privacy import session as sessions
 from ..privacy.identity import Identity, Member
-from ..privacy.protection import key_of, passphrase
+from ..privacy.identity import load as load_key
+from ..privacy.protection import passphrase
 from ..privacy.roster import Roster
 from ..progress import log, quiet, stop_point
 from .depot import Depot
@@ -43,33 +43,28 @@ class Clock:
             time.sleep(min(SLICE, left))
 
 
-class Turns(Protocol):
-    """Somebody who does what can be done now, and says what it waits for; '' at the end."""
+def until_done(turn: Callable[[], str], url: str, o: CourierOptions, clock: Clock) -> None:
+    """Take turns until the end; with ``once`` a single one.
 
-    def turn(self) -> str: ...
-
-
-def until_done(who: Turns, url: str, o: CourierOptions, clock: Clock) -> bool:
-    """Take turns until the end; with ``once`` a single one. Whether the end was reached.
-
-    A place that was reached once may be away for any time; what waits, and for whom, is said.
+    ``turn`` does what can be done now, and says what it waits for; '' at the end. A place that was
+    reached once may be away for any time.
     """
     said, when, reached = "", 0.0, False
     while True:
         stop_point()
         try:
-            waits, reached = who.turn(), True
+            waits, reached = turn(), True
         except UnreachableError as error:
             if o.once or not reached:
                 raise
             waits = f"{url}, which is away ({error})"
         if not waits:
-            return True
+            return
         if waits != said or clock.now() - when >= REMIND:
             log.info("session: waiting for %s", waits)
             said, when = waits, clock.now()
         if o.once:
-            return False
+            return
         clock.sleep(o.poll)
 
 
@@ -78,9 +73,14 @@ class Party:
 
     def __init__(self, url: str, folder: Path, o: CourierOptions, clock: Clock) -> None:
         self.depot, self.folder = Depot(url), SessionFolder(folder)
+        if Path(url.removeprefix("file://")).resolve() == folder.resolve():
+            raise UsageError(
+                f"{url} is the place that all reach, and the folder that only you have ({folder}): "
+                "give another one with -o"
+            )
         self.session = sessions.load(self.folder.session)
         self.agreed: Roster = self.session.agreed
-        self.me: Identity = key_of(o.key, "", passphrase(o.passphrase_file))
+        self.me: Identity = load_key(o.key, passphrase(o.passphrase_file))
         people = people_of(self.session)
         self.server = list(people)[-1]
         self.letters = Letters(self.depot, self.session.digest, people, folder, self.me, clock.now)

@@ -54,7 +54,7 @@ def serve(
     """
     o, clock = options, clock or Clock()
     folder = out or Path(url.rstrip("/").rpartition("/")[2])
-    until_done(Server(url, folder, o, clock), url, o, clock)
+    until_done(Server(url, folder, o, clock).turn, url, o, clock)
     return folder
 
 

@@ -12,7 +12,8 @@ from ..options.session import JoinOptions
 from ..plans.sessions import FORGET, HEAD, OFFERS, Leg, Part
 from ..privacy import messages as msg
 from ..privacy import session as sessions
-from ..privacy.protection import key_of, passphrase
+from ..privacy.identity import load as load_key
+from ..privacy.protection import passphrase
 from ..progress import log, quiet
 from ..stages.stage import Place
 from ..values.names import file_stem
@@ -51,9 +52,9 @@ def join(
         UnreachableError: the place does not answer at the first try.
     """
     o, clock = options, clock or Clock()
-    name = key_of(o.key, "", passphrase(o.passphrase_file)).name
+    name = load_key(o.key, passphrase(o.passphrase_file)).name
     folder = out or Path(f"{url.rstrip('/').rpartition('/')[2] or 'session'}-{file_stem(name)}")
-    until_done(Site(url, folder, o, clock), url, o, clock)
+    until_done(Site(url, folder, o, clock).turn, url, o, clock)
     return folder
 
 
@@ -111,11 +112,7 @@ class _Member(Party):
 
     def __init__(self, url: str, folder: Path, o: JoinOptions, clock: Clock) -> None:
         super().__init__(url, folder, o, clock)
-        if self.agreed.member(self.me.name, f"the key {o.key}") != self.me.member:
-            raise MismatchError(
-                f"the session has other keys for {self.me.name!r} than {o.key}: it was made with "
-                "another public file"
-            )
+        self.agreed.check_key(self.me)
         self.part = Part(o.key, o.passphrase_file, self.me.name, o.features, o.again)
 
     def turn(self) -> str:

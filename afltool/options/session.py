@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .fields import option
-from .privacy import MemberOptions
+from .privacy import KeysOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class CourierOptions(MemberOptions):
+class CourierOptions(KeysOptions):
     """Whose step of a session it is, and how it waits."""
 
+    key: Path = option(help="your private key NAME.key")
     once: bool = option(False, "do what can be done now and end, as for cron or Slurm")
     poll: float = option(5.0, "time between two looks at the place", above=0, unit="seconds")
 

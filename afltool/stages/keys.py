@@ -201,11 +201,9 @@ def _tell(roster: Roster) -> None:
             "the other's statistics: total less its own",
             what,
         )
-    log.info(
-        "%s: next, each member: afltool mask offer %s --key NAME.key -o offers/",
-        what,
-        roster.path.name,
-    )
+    offer = f"afltool mask offer {roster.path.name} --key NAME.key -o offers/"
+    by_hand = "" if roster.series is None else "afltool session serve, docs/sessions.md; by hand: "
+    log.info("%s: next, %seach member: %s", what, by_hand, offer)
 
 
 def _public_files(paths: Sequence[Path]) -> list[Path]:
