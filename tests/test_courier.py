@@ -170,7 +170,7 @@ def dishonest(apart, name, path):
     me = identity.load(apart.keys / f"{name}.key")
     people = {me.name: me.member}
     letters = Letters(Depot(apart.url), apart.digest, people, apart.at / "dishonest", me)
-    letters.post("statistics", 1, lambda: [Parcel.of_file(path)])
+    letters.post("statistics", 1, lambda: [] if path is None else [Parcel.of_file(path)])
 
 
 def of_another_head(apart):
@@ -193,6 +193,10 @@ def no_statistics(apart):
     return apart.features["north"]
 
 
+def no_file(apart):
+    return None
+
+
 @pytest.mark.parametrize(
     ("made", "how", "says"),
     [
@@ -200,6 +204,7 @@ def no_statistics(apart):
         (of_somebody_else, "signed", "of 'south', not of 'north'"),
         (without_the_protection, "signed", "is not signed"),
         (no_statistics, "plain", "expected a statistics file"),
+        (no_file, "plain", "0 files"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_name_of_the_site(

@@ -203,7 +203,7 @@ def test_killed_at_any_operation_it_goes_on_with_the_same_bytes(tmp_path, featur
     assert not list(tmp_path.rglob("arriving/*")), "nothing half done is left"
 
 
-def test_a_full_disk_at_a_site_loses_nothing(tmp_path, features, small_disk):
+def test_a_full_disk_loses_nothing(tmp_path, features, small_disk):
     apart = Apart(tmp_path / "all", features)
     apart.serve()
     (apart.at / "north").symlink_to(small_disk)
@@ -211,7 +211,16 @@ def test_a_full_disk_at_a_site_loses_nothing(tmp_path, features, small_disk):
     with pytest.raises(AflError, match="no space left"):
         apart.join("north")
     filler.unlink()
+    apart.join("north")
+    shutil.rmtree(apart.at / "server" / "arriving", ignore_errors=True)
+    (apart.at / "server" / "arriving").symlink_to(small_disk)
+    filler = fill(small_disk, 4000)
+    with pytest.raises(AflError, match="no space left"):
+        apart.serve()
+    filler.unlink()
+    (apart.at / "server" / "arriving").unlink()
     assert apart.play()["totals"][0] == apart.pooled()[0]
+    assert not list(Path(apart.url).rglob("*refused*")), "a full disk here is not their fault"
 
 
 def test_an_sftp_server_that_is_restarted(tmp_path, features, sftp, monkeypatch):

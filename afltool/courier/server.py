@@ -11,7 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ..errors import AflError, MismatchError
+from ..errors import (
+    CorruptFileError,
+    InvalidDataError,
+    MismatchError,
+    NumericalError,
+    UsageError,
+)
 from ..files.atomic import delete, link_or_copy
 from ..options.session import ServeOptions
 from ..plans.sessions import GIVEN, HEAD, OFFERED, REVEALED, STATISTICS, Leg, Part
@@ -37,6 +43,7 @@ from .party import (
 )
 from .summary import end
 
+UNFIT = (MismatchError, CorruptFileError, InvalidDataError, NumericalError, UsageError)
 HOUR = 3600  # seconds
 
 
@@ -103,12 +110,11 @@ class Server(Party):
         if leg.place is Place.SITE:
             return self.collect(leg)
         if leg.step.stage is GIVEN:
-            names = self.closed(OFFERED, 0)
-            self.post(leg.what, 0, lambda: [self.parcel(leg, name) for name in names])
+            offers = [leg.file(name) for name in self.closed(OFFERED, 0)]
+            self.post(leg.what, 0, lambda: list(map(Parcel.of_file, offers)))
         elif leg.what and leg.what != HEAD:
-            self.since = self.send(leg, lambda: [Parcel.of_file(leg.file(self.me.name))]).body[
-                "time"
-            ]
+            letter = self.send(leg, lambda: [Parcel.of_file(leg.file(self.me.name))])
+            self.since = letter.body["time"]
         else:
             self.make(leg)
         return ""
@@ -152,8 +158,7 @@ class Server(Party):
         """Whether the deadline is over and the threshold is met."""
         if not self.is_over():
             return False
-        all_needed = self.masked and self.agreed.all
-        return come >= (len(self.agreed.members) if all_needed else self.agreed.threshold)
+        return come >= self.agreed.threshold
 
     def accepted(self, leg: Leg, name: str) -> bool:
         """Whether a member's file has come, is whole and fits; one that does not is refused."""
@@ -167,12 +172,15 @@ class Server(Party):
             return False
         place = leg.file(name)
         draft = self.folder.root / "arriving" / place.name
+        files = letter.body["files"]
+        if len(files) != 1:
+            self.refuse(leg, letter, f"it names {len(files)} files, expected 1")
+            return False
+        if not self.letters.fetch(files[0], draft, name):
+            return False
         try:
-            [entry] = letter.body["files"]
-            if not self.letters.fetch(entry, draft, name):
-                return False
             check_arrival(self.session, self.folder, leg, name, draft, self.me)
-        except (AflError, ValueError) as error:
+        except UNFIT as error:  # not a full disk here, nor a place that is away
             self.refuse(leg, letter, str(error))
             return False
         delete(place)  # it was there where this process was killed before the letter was kept
@@ -195,9 +203,6 @@ class Server(Party):
     ) -> None:
         """Post a letter; sites are waited for from its time on."""
         self.since = self.letters.post(what, number, parcels, text).body["time"]
-
-    def parcel(self, leg: Leg, name: str) -> Parcel:
-        return Parcel.of_file(leg.file(name))
 
     def finish(self, number: int) -> str:
         """Wait until all that were in the last sum have the head, then write the summary."""
