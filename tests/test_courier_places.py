@@ -263,3 +263,18 @@ def test_noise_of_all_sites_together(tmp_path, features):
     total = afltool.info(apart.at / "server" / "round-1" / "total.h5")
     assert total["digest"] == found["totals"][0] != apart.pooled()[0]
     assert "privacy" in total
+
+
+@pytest.mark.parametrize("how", ["signed", "masked"])
+def test_an_evaluation_is_a_session_whose_result_is_a_total(tmp_path, features, how):
+    """The counts are those of the pooled rows, and everybody gets them."""
+    trial = Apart(tmp_path / "trial", features)
+    trial.play()
+    solved = trial.at / "server" / "head-final.h5"
+    counting = afltool.evaluation([solved], tmp_path / "counting.h5")
+    apart = Apart(tmp_path / "counts", features, head=str(counting), protection=how)
+    found = apart.play()
+    pooled = afltool.local_stats(features["pooled"], counting, tmp_path / "o", client="pooled")
+    for name in ("server", *NAMES):
+        total = afltool.info(apart.at / name / "round-1" / "total.h5")
+        assert total["digest"] == afltool.info(pooled)["digest"] == found["totals"][0]

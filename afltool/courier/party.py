@@ -9,6 +9,7 @@ from pathlib import Path
 from ..errors import MismatchError, UnreachableError, UsageError
 from ..files.heads import load_head
 from ..files.session_folder import SessionFolder
+from ..heads.base import Head
 from ..inputs import distinct_files
 from ..options.session import CourierOptions
 from ..plans.sessions import Leg, Part, legs_of, opening
@@ -92,11 +93,15 @@ class Party:
 
     def legs(self, number: int, me: Part) -> Iterator[Leg]:
         asks = self.masked and not self.agreed.all
-        return legs_of(self.folder, number, me, masked=self.masked, asks=asks)
+        solved = self.head(number).of_sums
+        return legs_of(self.folder, number, me, masked=self.masked, asks=asks, solved=solved)
+
+    def head(self, number: int) -> Head:
+        return load_head(self.folder.head(number)).head
 
     def phase(self, number: int) -> str:
         """What the head of a round gathers next, or `SOLVED`."""
-        return load_head(self.folder.head(number)).head.phase() or SOLVED
+        return self.head(number).phase() or SOLVED
 
     def send(self, leg: Leg, parcels: Callable[[], list[Parcel]]) -> msg.Message:
         """Carry out a step whose result travels, and send that; what was sent stays as it is."""

@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..files.atomic import delete, link_or_copy
 from ..options.session import ServeOptions
-from ..plans.sessions import GIVEN, HEAD, OFFERED, REVEALED, STATISTICS, Leg, Part
+from ..plans.sessions import GIVEN, HEAD, OFFERED, REVEALED, STATISTICS, TOTAL, Leg, Part
 from ..privacy import messages as msg
 from ..progress import log
 from ..stages.stage import Place
@@ -86,10 +86,12 @@ class Server(Party):
             phase = self.phase(number)
             self.post(HEAD, number, partial(heads.parcels, head), phase)
             if phase == SOLVED:
-                return self.finish(number)
+                return self.finish(number, number - 1)
             for leg in self.legs(number, self.part):
                 if waits := self.carry(leg):
                     return f"{waits} in round {number} ({phase})"
+            if leg.what == TOTAL:
+                return self.finish(number, number)
             number += 1
 
     def publish(self) -> None:
@@ -204,11 +206,11 @@ class Server(Party):
         """Post a letter; sites are waited for from its time on."""
         self.since = self.letters.post(what, number, parcels, text).body["time"]
 
-    def finish(self, number: int) -> str:
-        """Wait until all that were in the last sum have the head, then write the summary."""
-        waited = [n for n in self.closed(STATISTICS, number - 1) if not self.is_done(n, number)]
+    def finish(self, number: int, last: int) -> str:
+        """Wait until all that were in the ``last`` sum have the result; then write the summary."""
+        waited = [n for n in self.closed(STATISTICS, last) if not self.is_done(n, number)]
         if waited and not self.is_over():
-            return f"{', '.join(map(repr, waited))} to fetch the head"
+            return f"{', '.join(map(repr, waited))} to fetch the result"
         end(self.folder, self.letters, number, self.session)
         return ""
 

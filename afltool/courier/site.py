@@ -9,7 +9,7 @@ from ..files.atomic import write_bytes
 from ..files.session_folder import SessionFolder
 from ..options.privacy import MemberOptions
 from ..options.session import JoinOptions
-from ..plans.sessions import FORGET, HEAD, OFFERS, Leg, Part
+from ..plans.sessions import FORGET, HEAD, OFFERS, TOTAL, Leg, Part
 from ..privacy import messages as msg
 from ..privacy import session as sessions
 from ..privacy.identity import load as load_key
@@ -127,6 +127,8 @@ class _Member(Party):
             waits = next(filter(None, map(self.carry, self.legs(number, self.part))), "")
             if waits and self.newest() == number:
                 return f"{waits} in round {number} ({phase})"
+            if self.letters.has(TOTAL, number, self.server):
+                return self.finish(number)
         return f"the first head of {self.server!r}"
 
     def newest(self) -> int:

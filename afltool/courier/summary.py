@@ -16,7 +16,7 @@ from ..files.provenance import versions
 from ..files.session_folder import SessionFolder
 from ..files.tables import write_json
 from ..inputs import distinct_files
-from ..plans.sessions import HEAD, OFFERED, REQUEST, REVEALED, STATISTICS
+from ..plans.sessions import HEAD, OFFERED, REQUEST, REVEALED, STATISTICS, TOTAL
 from ..privacy import messages as msg
 from ..privacy.session import Session
 from ..privacy.session import load as load_session
@@ -103,7 +103,9 @@ def _now(letters: Letters, session: Session, rounds: list[dict[str, Any]]) -> di
         return _waiting(letters, "offers", OFFERED, 0, session.agreed.names(), [server])
     last, before = rounds[-1], [one["members"] for one in rounds[-2:-1]]
     number: int = last["round"]
-    if last["phase"] == SOLVED:
+    if letters.find(TOTAL, number, server) is not None:
+        found = _waiting(letters, SOLVED, DONE, number, last["members"], [])
+    elif last["phase"] == SOLVED:
         found = _waiting(letters, SOLVED, DONE, number, before[0] if before else [], [])
     else:
         what, who = STATISTICS, session.agreed.names()
@@ -128,8 +130,10 @@ def end(folder: SessionFolder, letters: Letters, number: int, session: Session) 
     """Name the solved head, and write the summary of the session beside it."""
     rounds = history(letters, session)
     with distinct_files():
-        head = link_or_copy(folder.head(number), folder.root / FINAL_HEAD, "head")
-        totals = [folder.total(k) for k in range(1, number) if folder.total(k).exists()]
+        head = folder.head(number)
+        if rounds[-1]["phase"] == SOLVED:
+            link_or_copy(head, folder.root / FINAL_HEAD, "head")
+        totals = [folder.total(k) for k in range(1, number + 1) if folder.total(k).exists()]
         found = {
             **facts(session),
             "rounds": rounds,

@@ -70,6 +70,7 @@ class Head(ABC):
 
     name: ClassVar[str]
     log_probabilities: ClassVar[bool] = False  # whether softmax turns the scores into probabilities
+    of_sums: ClassVar[bool] = True  # it is solved from sums; else the sums are the result
     serves: ClassVar[str] = "afltool evaluate {} TEST.h5 measures the accuracy"  # once it is solved
     #: Arrays that only say who may take part in later rounds. They are not in the digest, so that
     #: every partition of the same rows gives the same digest.

@@ -33,7 +33,7 @@ OFFER, REVEAL, FORGET = (
 GIVEN = Stage("offers", Options, {}, "", Place.SERVER)  # nothing is made: what came is given to all
 # What travels.
 OFFERED, OFFERS, STATISTICS, HEAD = "offer", "offers", "statistics", "head"
-REQUEST, REVEALED = "request", "reveal"
+REQUEST, REVEALED, TOTAL = "request", "reveal", "total"
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ def opening(folder: SessionFolder, me: Part) -> list[Leg]:
 
 
 def legs_of(
-    folder: SessionFolder, number: int, me: Part, *, masked: bool, asks: bool
+    folder: SessionFolder, number: int, me: Part, *, masked: bool, asks: bool, solved: bool = True
 ) -> Iterator[Leg]:
-    """The steps of round ``number``, from its head to the next one.
+    """The steps of round ``number``, from its head to the next one; or, not ``solved``, its total.
 
     ``masked``: statistics travel under masks; ``asks``: and the server asks for what does not
     cancel.
@@ -100,6 +100,9 @@ def legs_of(
         answer = Step(REVEAL, options, {"request": request}, answers)
         yield Leg(answer, REVEALED, number, partial(folder.reveal, number))
         add = replace(add, options=AggregateOptions(**adding, reveal=(answers,)))
+    if not solved:
+        yield Leg(add, TOTAL, number, lambda _: total)
+        return
     yield Leg(add)
     after = folder.head(number + 1)
     solve = Step(STAGES["solve"], SolveOptions(), {"total": total, "head": head}, after)

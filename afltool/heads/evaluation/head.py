@@ -61,6 +61,7 @@ class Evaluation(Head):
     """Solved ``heads``, all of one feature space and list of classes."""
 
     name = "evaluation"
+    of_sums = False
     options: EvaluationOptions
     heads: tuple[Head, ...] = ()
 
