@@ -119,7 +119,6 @@ def evaluate(
         typer.Option(
             "--counts", help="write counts, which sites add up with aggregate, and no figures"
         ),
-        OnlyWith({"out": GIVEN}),
     ] = False,
     confusion: Annotated[
         Path | None,
@@ -142,7 +141,7 @@ def evaluate(
     from ..show.tables import print_metrics
     from ..stages.evaluate import evaluate as stage
 
-    if counts and out is not None:
+    if counts:
         _count(head, features, out, {**options, **counting}, overwrite, as_json)
         return
     if rounds is not None:
@@ -166,7 +165,12 @@ def evaluate(
 
 
 def _count(
-    head: Path, features: Path, out: Path, given: dict[str, Any], overwrite: bool, as_json: bool
+    head: Path,
+    features: Path,
+    out: Path | None,
+    given: dict[str, Any],
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """`evaluate --counts`."""
     from ..errors import UsageError
@@ -174,6 +178,8 @@ def _count(
     from ..options.counting import CountOptions
     from ..stages.counts import counts as stage
 
+    if out is None:
+        raise UsageError("--counts is used only with --out: give a folder, or with --sum a file")
     known = {f.name for f in fields(CountOptions)}
     if others := sorted(given.keys() - known):
         raise UsageError(

@@ -18,6 +18,8 @@ from ..math.metrics import counting
 from ..values.arrays import F64, I64
 from ..values.differences import difference
 from ..values.statistics import Statistics
+from .hdf5 import read_header
+from .kinds import kind_of_file
 from .statistics import load_statistics
 
 
@@ -68,6 +70,13 @@ class Counts:
     @property
     def rows(self) -> int:
         return self.statistics.rows
+
+
+def holds_counts(path: Path) -> bool:
+    """Whether a file is one of counts, by its header."""
+    if not path.is_file() or kind_of_file(path) != "statistics":
+        return False
+    return bool(read_header(path)["phase"] == COUNTS)
 
 
 def read_counts(path: Path) -> Counts:

@@ -190,7 +190,9 @@ def table(
     if form not in FORMATS:
         raise UsageError(f"--format is {', '.join(FORMATS)}; found {form!r}")
     check_formulas(csv.formulas, form == "csv")
-    if folder.is_file():
+    from ..files.counts import holds_counts
+
+    if holds_counts(folder):
         from .counted import table_of_counts
 
         refuse_options(options, f"{folder} is a total of counts")

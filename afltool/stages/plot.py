@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
-from ..files.counts import read_counts
+from ..files.counts import holds_counts, read_counts
 from ..files.evaluations import (
     BINS,
     CONFUSION,
@@ -167,7 +167,7 @@ def _entry(
 
 def _metrics(path: Path, number: int) -> dict[str, Any]:
     """What `evaluate` wrote, or the evaluation of a head from a total of counts."""
-    if path.suffix == ".h5":
+    if holds_counts(path):
         return evaluation(read_counts(path), number)
     if number:
         raise UsageError(f"--number is for a total of counts; {path} is of one head: leave it out")
