@@ -181,6 +181,19 @@ def product(A: Array, B: Array) -> Array:
     return out
 
 
+def row_product(X: Rows, W: F64) -> F64:
+    """X W (n, C), float64, of rows X (n, d) in units of one, a few at a time: they stay in the
+    cache, and the memory for them is used again."""
+    values, unit = (X.values, 2.0**-X.bits) if isinstance(X, FixedPoint) else (X, 1.0)
+    out = np.empty((len(X), W.shape[1]))
+    buffer = np.empty((min(PIECE, len(X)), len(W)))
+    for start in range(0, len(X), PIECE):
+        part = values[start : start + PIECE]
+        rows = np.multiply(part, unit, out=buffer[: len(part)])
+        blas.product_into(out[start : start + PIECE], rows, W)
+    return out
+
+
 def add_product(target: Array, A: Array, B: Array) -> None:
     """target += A Bᵀ in place, by one BLAS call: target (n, d), A (n, r), B (d, r), one type."""
     blas.product_into(target, A, B.T, keep=1.0)

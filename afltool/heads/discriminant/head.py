@@ -20,7 +20,7 @@ from ...cache import memory
 from ...cache.carried import NOTHING, Carried
 from ...errors import InvalidDataError, UsageError
 from ...math.fixedpoint import FixedPoint, Rows, dim, real
-from ...math.gram import Products, real_cross
+from ...math.gram import Products, real_cross, row_product
 from ...math.moments import Moments
 from ...math.ridge import cross_matrix, gram_matrix
 from ...math.triangle import length, pack, unpack
@@ -156,13 +156,14 @@ class DiscriminantHead(Head):
         """
         if self.counts is None:
             raise UsageError("the head is not solved yet")
-        found = self._finite_scores(real(X), self.counts.astype(np.float64))
+        found = self._finite_scores(X, self.counts.astype(np.float64))
         found[:, self.counts == 0] = -np.inf
         return found
 
-    def _finite_scores(self, X: F64, counts: F64) -> F64:
+    def _finite_scores(self, rows: Rows, counts: F64) -> F64:
         if self.weights is not None:
-            return np.asarray(X @ self.weights[:-1] + self.weights[-1])
+            return np.asarray(row_product(rows, self.weights[:-1]) + self.weights[-1])
+        X = real(rows)
         assert self.means is not None
         if self.variances is not None:
             return rules.naive_bayes_scores(X, self.means, self.variances, counts)

@@ -15,8 +15,8 @@ from typing import Self
 from ...cache import memory
 from ...cache.carried import NOTHING, Carried
 from ...errors import UsageError
-from ...math.fixedpoint import Rows, real
-from ...math.gram import Products
+from ...math.fixedpoint import Rows
+from ...math.gram import Products, row_product
 from ...values.arrays import F64
 from ...values.phases import Phase
 from ...values.statistics import Statistics
@@ -59,7 +59,7 @@ class LinearHead(Head):
         if self.weights is None:
             raise UsageError("the head is not solved yet")
         d = self.weights.shape[0] - self.options.intercept
-        scores: F64 = real(X) @ self.weights[:d]
+        scores = row_product(X, self.weights[:d])
         return scores + self.weights[d] if self.options.intercept else scores
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
