@@ -137,6 +137,20 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     return limits
 
 
+@contextmanager
+def one_torch_thread(torch: Any) -> Iterator[None]:
+    """Inside, this thread's operations of PyTorch have one thread; None: it is not loaded."""
+    before = 1 if torch is None else torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _alone(work: Callable[[Item], Found], item: Item) -> Found:
     """The work on an item, in a thread of the pool; what it asks for in turn is done there."""
     _pool.set(None)

@@ -74,7 +74,11 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
             table = histogram(key, codes[ls.start : ls.stop], cells)
             _add_marginals(table.reshape(len(ls), -1, size), js, ls, size, counts)
 
-    for _ in cores.each(count, range(1, groups, together)[::-1]):
+    def alone(first: int) -> None:
+        with cores.one_torch_thread(torch):
+            count(first)
+
+    for _ in cores.each(alone, range(1, groups, together)[::-1]):
         pass
 
 
