@@ -3,9 +3,10 @@
     python benchmarks/bench_sklearn.py [--rows 50000] [--classes 100] [--threads 1,2] [--folder DIR]
 
 Rows are those of `synthetic.py`, 1,280 features. Ours are whole commands, `local-stats --sum` and
-`solve`, or `run` without test: they start Python, read the feature file, check and digest it and
-write files; the run of the softmax head also evaluates 1,000 rows. Theirs are the call of ``fit`` alone, on a float32 or float64 array that is in memory.
-Each is run in a process of its own, with the same number of threads, in turn; seconds are medians.
+`solve`, or a `run` that also evaluates 1,000 rows: they start Python, read the feature file, check
+and digest it and write files. Theirs are the call of ``fit`` alone, on a float32 or float64 array
+that is in memory. Each is run in a process of its own, with the same number of threads, in turn;
+seconds are medians.
 
     least squares   the linear head; Ridge(solver="cholesky"), torch.linalg.solve of XᵀX + λI
     ridge by GCV    the linear head with --ridge auto; RidgeCV of 13 ridges
