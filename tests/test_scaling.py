@@ -125,6 +125,8 @@ def test_a_feature_file_keeps_its_space_and_the_order_of_its_classes(tmp_path, r
     assert made["classes"] == ["zebra", "ape", "cat"]
     assert made["space"]["backbone"] == "ours"
     assert made["space"]["scaling"] == info(by)["digest"]
+    with pytest.raises(UsageError, match="those of a feature file keep theirs, ours"):
+        afltool.import_embeddings(real_file, tmp_path / "no.h5", backbone="mine")
     spread = load_solved_head(by).head.spread
     told = made["source"]["scaling"]
     np.testing.assert_allclose(told["resolution"], spread / 512)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -68,11 +68,10 @@ class ScalingHead(Head):
             "method": o.method,
             "rows": total.rows,
             "exact": exact,
-            "constant_features": np.flatnonzero(found.constant).tolist(),
+            "constant_features": np.flatnonzero(found["constant"]).tolist(),
             "features_with_missing": np.flatnonzero(missing).tolist(),
         }
-        kept = {**vars(found), "constant": found.constant.astype(np.int64), "missing": missing}
-        return replace(self, **kept), Found(head=facts)
+        return self._with(**found, missing=missing), Found(head=facts)
 
     def scores(self, X: Rows) -> NDArray[np.float64]:
         raise UsageError("a scaling gives no scores: afltool import --scale takes its file")

@@ -8,8 +8,7 @@ a single q where |q| < 2B, and above that its width is below |q|/B. NaN is a mis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import ceil, floor, sqrt
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -126,21 +125,10 @@ def squares(found: Sums) -> list[int]:
     return [sum(int(c) << (LIMB * i) for i, c in enumerate(limbs)) for limbs in found["squares"].T]
 
 
-@dataclass(frozen=True)
-class Scale:
-    """x → (x − ``centre``) / ``spread``, each (d,), with the ``mean`` (d,) for missing values.
+def scale(found: Sums, bits: int, bins: int, method: str) -> Sums:
+    """What sums give, each (d,): x → (x − ``centre``) / ``spread``, and the ``mean``.
 
-    ``spread`` is 1 where it would be 0: of these features ``constant`` says True.
-    """
-
-    centre: F64
-    spread: F64
-    mean: F64
-    constant: Array
-
-
-def scale(found: Sums, bits: int, bins: int, method: str) -> Scale:
-    """What sums give, every feature with a value at least.
+    The spread is 1 where it would be 0, and there ``constant`` is 1. Every feature has a value.
 
     standard: Σx/n and √(Σx²/n − (Σx/n)²), each rounded once from the exact fraction; minmax: the
     least value and the range; robust: the median and the range from the first to the third
@@ -151,17 +139,16 @@ def scale(found: Sums, bits: int, bins: int, method: str) -> Scale:
     mean = np.array([t / (k << bits) for t, k in zip(total, n, strict=True)])
     if method == "standard":
         every = zip(n, total, squares(found), strict=True)
-        centre, spread = (
-            mean,
-            np.array([sqrt((k * s - t * t) / (k * k << 2 * bits)) for k, t, s in every]),
-        )
+        parts = [(k * s - t * t) / (k * k << 2 * bits) for k, t, s in every]
+        centre, spread = mean, np.sqrt(parts)
     elif method == "none":
         centre, spread = np.zeros(len(n)), np.ones(len(n))
     else:
         ranges = _quartiles(found, bins) if method == "robust" else _extremes(found, bins)
         centre, spread = (np.array(one) / 2.0**bits for one in zip(*ranges, strict=True))
-    constant = spread == 0.0
-    return Scale(centre, np.where(constant, 1.0, spread), mean, constant)
+    same = spread == 0.0
+    kept = {"centre": centre, "spread": np.where(same, 1.0, spread), "mean": mean}
+    return {**kept, "constant": same.astype(np.int64)}
 
 
 def _quartiles(found: Sums, bins: int) -> list[tuple[float, float]]:

@@ -101,7 +101,7 @@ class CalibratedHead(Head):
         if not per_class:
             own = np.broadcast_to(own.sum(axis=0), own.shape)
         first = np.array([cal.bin_to_keep(one, coverage) for one in own])
-        least = np.where(first == 0, -np.inf, np.rint(self.arrays()["edges"][first] * ONE))
+        least = np.where(first == 0, -np.inf, np.floor(self.arrays()["edges"][first] * ONE))
         found: NDArray[np.bool_] = np.rint(V * ONE) > least
         return found
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InvalidDataError, UsageError
+from ...options.features import EmbeddingsOptions
 from .base import MOST_FEATURES, Embeddings, Keys, guarded, readable
 from .labels import MOST_FILE_ROWS
 
@@ -39,6 +40,11 @@ def space_of(
     """The feature space of embeddings: of a feature file its own, in this number format."""
     if x.made is None:
         return imported_space(backbone, x.shape[1], dtype, bits)
+    if backbone not in (EmbeddingsOptions().backbone, x.made["space"]["backbone"]):
+        raise UsageError(
+            f"--backbone {backbone} is for features made elsewhere; those of a feature file keep "
+            f"theirs, {x.made['space']['backbone']}: leave it out"
+        )
     return {**x.made["space"], "dtype": dtype, "fraction_bits": bits}
 
 
