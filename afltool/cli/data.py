@@ -124,7 +124,7 @@ def scale(
         Path | None, typer.Argument(help="a feature file, or embeddings as import takes them")
     ] = None,
     total: Annotated[
-        Path | None, typer.Option("--from", help="the total of all sites: write the scaling")
+        Path | None, typer.Option("--from", help="the total of all sites: make the scaling of it")
     ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
