@@ -91,10 +91,15 @@ def declared():
     return found
 
 
-def typed(p, files, path):
-    """The words that give a file to a parameter, in the form that its option has."""
+def spelled(files, path):
+    """A file in the form that an option has for it; None where it has another name."""
     forms = (str(path), f"{path}:c", f"M={path}", f"table:{path}")
-    text = next(one for one in forms if files is None or [*files.paths(one)] == [path])
+    return next((one for one in forms if files is None or [*files.paths(one)] == [path]), None)
+
+
+def typed(p, files, path):
+    """The words that give a file to a parameter."""
+    text = spelled(files, path)
     return [text] if p.param_type_name == "argument" else [p.opts[0], text]
 
 
@@ -129,12 +134,14 @@ def test_every_path_is_declared():
 def test_no_output_of_any_command_is_its_input_or_its_other_output(number, tmp_path, cli):
     """All pairs of parameters of files, before any work: nothing else that is given exists."""
     path, reads, writes, every = declared()[number]
-    same, content = tmp_path / "same.csv", b"row,site\n"
-    same.write_bytes(content)
+    names, content = [tmp_path / "same.csv", tmp_path / "same.afl"], b"row,site\n"
+    for name in names:
+        name.write_bytes(content)
     pairs = [(out, other) for out in writes for other in reads]
     pairs += list(combinations(writes, 2))
     for (out, form), (other, files) in pairs:
         given = {p.name: typed(p, None, tmp_path / f"no-{p.name}") for p in every if p.required}
+        same = next(one for one in names if spelled(form, one) and spelled(files, one))
         given |= {out.name: typed(out, form, same), other.name: typed(other, files, same)}
         order = [p.name for p in every if p.name in given]
         words = [word for name in order for word in given[name]]
@@ -143,7 +150,7 @@ def test_no_output_of_any_command_is_its_input_or_its_other_output(number, tmp_p
         assert name_of(out) in done.stderr, (words, done.stderr)
         assert name_of(other) in done.stderr, (words, done.stderr)
         assert same.read_bytes() == content
-    assert os.listdir(tmp_path) == ["same.csv"]
+    assert sorted(os.listdir(tmp_path)) == ["same.afl", "same.csv"]
 
 
 def test_an_input_is_known_by_any_of_its_names(copies, cli):
