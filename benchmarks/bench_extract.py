@@ -1,56 +1,68 @@
-"""extract against the plain loop (DataLoader, fp32, contiguous, batch 256), end to end.
+"""extract with every engine beside the plain loop (DataLoader, fp32, contiguous, batch 256).
 
-python benchmarks/bench_extract.py [BACKBONE] [SIZE] [IMAGES] [--rounds 3] [--alone] [--compile]
-                                                                     resnet18 224 512
+python benchmarks/bench_extract.py [BACKBONE] [SIZE] [IMAGES] [--weights default] [--rounds 5]
+    [--engines torch,onnxruntime,openvino,bf16] [--picture 32x32|500x375] [--parts] [--views]
+                                             resnet18 224 512, every engine that is installed
 
-Also what share of the machine's arithmetic it uses: multiplications and additions of the network
-an image, counted by PyTorch, times images a second, against a large matrix product in the same run.
-With --alone also what each step from the plain network to extract's brings, with --compile whether
-torch.compile would pay.
+The rounds alternate. With --parts also decoding alone, the network alone and what both could
+give together if they shared all cores, 1 / (1/decode + 1/network). With --views the seconds of an
+image for one view, two mirrored ones and five crops.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
+import os
+import statistics
 import tempfile
 import time
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from measure import alternately, machine
+from measure import machine
 from PIL import Image
-from torch.utils.flop_counter import FlopCounterMode
 from torchvision import datasets, transforms
 
 import afltool
+from afltool import cores
 from afltool.cache.memory import keep_freed
-from afltool.sources.backbones.inference import prepare_for_inference
+from afltool.options.features import ExtractOptions
+from afltool.options.views import parse_views
 from afltool.sources.backbones.models import load_backbone
+from afltool.sources.extraction.choice import load_network
+from afltool.sources.extraction.decoding import batches
+from afltool.sources.extraction.engines import is_installed
+from afltool.sources.extraction.request import Asked
+from afltool.stages import extract as stage
 
-ROUNDS = 3
+ENGINES: dict[str, dict[str, str]] = {
+    "torch": {"engine": "torch"},
+    "onnxruntime": {"engine": "onnxruntime"},
+    "openvino": {"engine": "openvino"},
+    "bf16": {"engine": "openvino", "precision": "bf16"},
+}
 
 
-def photographs(folder: Path, images: int) -> None:
-    """Smooth random JPEG files of 32 × 32, as CIFAR's are, in two classes."""
+def photographs(folder: Path, images: int, width: int, height: int) -> None:
+    """Smooth random JPEG files in two classes."""
     rng = np.random.default_rng(0)
     for i in range(images):
         place = folder / "train" / f"class{i % 2}"
         place.mkdir(parents=True, exist_ok=True)
-        small = Image.fromarray(rng.integers(0, 256, (4, 4, 3), np.uint8))
-        small.resize((32, 32), Image.Resampling.BICUBIC).save(place / f"{i:05}.jpg", quality=95)
+        small = Image.fromarray(rng.integers(0, 256, (height // 8, width // 8, 3), np.uint8))
+        large = small.resize((width, height), Image.Resampling.BICUBIC)
+        large.save(place / f"{i:05}.jpg", quality=95)
 
 
-def plain(folder: Path, backbone: str, size: int) -> float:
+def plain(a: argparse.Namespace, folder: Path) -> float:
     """Images a second of the loop that everybody writes first."""
     half = (0.5, 0.5, 0.5)
-    prepare = transforms.Compose(
-        [transforms.Resize(size), transforms.ToTensor(), transforms.Normalize(half, half)]
-    )
+    steps = [transforms.Resize(a.size), transforms.CenterCrop(a.size)]
+    prepare = transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(half, half)])
     data = datasets.ImageFolder(folder / "train", prepare)
-    module = load_backbone(backbone, weights="random", image_size=size).module
+    module = load_backbone(a.backbone, weights=a.weights, image_size=a.size).module
     begun = time.perf_counter()
     with torch.no_grad():
         loader = torch.utils.data.DataLoader(data, batch_size=256)
@@ -58,10 +70,15 @@ def plain(folder: Path, backbone: str, size: int) -> float:
     return len(data) / (time.perf_counter() - begun)
 
 
-def ours(folder: Path, backbone: str, size: int, images: int) -> float:
-    """Images a second of the stage, the building of the network left out as above."""
-    from afltool.stages import extract as stage
+def given(a: argparse.Namespace, folder: Path, **more: str) -> ExtractOptions:
+    return ExtractOptions(
+        backbone=a.backbone, data=f"imagefolder:{folder}", weights=a.weights, image_size=a.size,
+        store=folder / "store", **more,
+    )  # fmt: skip
 
+
+def ours(a: argparse.Namespace, folder: Path, engine: str) -> float:
+    """Images a second of the stage, the building of the network left out as above."""
     seconds = []
     original = stage._Job.run
 
@@ -72,49 +89,68 @@ def ours(folder: Path, backbone: str, size: int, images: int) -> float:
 
     stage._Job.run = timed
     try:
+        out = folder / "ours.h5"
         afltool.extract(
-            backbone, f"imagefolder:{folder}", "train", folder / "ours.h5",
-            weights="random", image_size=size, overwrite=True,
+            a.backbone, f"imagefolder:{folder}", "train", out, weights=a.weights,
+            image_size=a.size, overwrite=True, **ENGINES[engine],
         )  # fmt: skip
     finally:
         stage._Job.run = original
-    return images / seconds[0]
+    return a.images / seconds[0]
 
 
-def operations(backbone: str, size: int) -> float:
-    """Multiplications and additions of one image, counted by PyTorch as it runs."""
-    module = load_backbone(backbone, weights="random", image_size=size).module
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(torch.zeros(1, 3, size, size))
-    return float(counter.get_total_flops())
-
-
-def most_operations(side: int = 2048) -> float:
-    """Operations a second of a single-precision matrix product, the best of 5."""
-    a, b = torch.rand(side, side), torch.rand(side, side)
-    seconds = []
-    for _ in range(5):
+def rate(work: Callable[[], object], images: int, rounds: int) -> float:
+    """Images a second, the median."""
+    rates = []
+    for _ in range(rounds):
         begun = time.perf_counter()
-        a @ b
-        seconds.append(time.perf_counter() - begun)
-    return 2 * side**3 / min(seconds)
+        work()
+        rates.append(images / (time.perf_counter() - begun))
+    return statistics.median(rates)
 
 
-def alone(backbone: str, size: int, with_compiler: bool) -> None:
-    """Images a second of the network alone, step by step from plain to what extract runs."""
-    module = load_backbone(backbone, weights="random", image_size=size).module
-    last = copy.deepcopy(module).to(memory_format=torch.channels_last)
-    ready = prepare_for_inference(copy.deepcopy(module), image_size=size)
-    forms = {"plain": module, "channels last": last, "and folded batch norms (extract)": ready}
-    if with_compiler:
-        forms["and torch.compile"] = torch.compile(ready)
-    for batch in (16, 256):
-        x = torch.rand(batch, 3, size, size)
-        nhwc = x.contiguous(memory_format=torch.channels_last)
-        steps = [partial(one, x if name == "plain" else nhwc) for name, one in forms.items()]
-        with torch.inference_mode():
-            for name, took in zip(forms, alternately(*steps, repeats=5), strict=True):
-                print(f"network alone, batches of {batch:3}: {batch / took:6.1f} images/s  {name}")
+def parts(a: argparse.Namespace, folder: Path, engine: str) -> None:
+    """Decoding alone, the network alone, and both as they could be."""
+    asked = Asked.of(given(a, folder, **ENGINES[engine]))
+    with cores.using():
+        network = load_network(asked.given, asked.preprocessing())
+        dataset, every = asked.dataset(), range(a.images)
+
+        def decode() -> None:
+            for _ in batches(
+                lambda i: network.decode(dataset, i), every, network.batch, network.workers,
+                network.empty,
+            ):  # fmt: skip
+                pass
+
+        one = network.decode(dataset, 0)
+        decoded = rate(decode, a.images, a.rounds)
+        alone = rate(lambda: list(network.features(lambda _: one, every)), a.images, a.rounds)
+        both = rate(
+            lambda: list(network.features(lambda i: network.decode(dataset, i), every)),
+            a.images, a.rounds,
+        )  # fmt: skip
+    share = both * (1 / decoded + 1 / alone)
+    print(
+        f"{engine:11} decode {decoded:7.0f}   network {alone:7.0f}   together {both:7.0f} "
+        f"images/s = {share:.2f} of 1 / (1/decode + 1/network)"
+    )
+
+
+def views(a: argparse.Namespace, folder: Path, engine: str) -> None:
+    for name in ("", "flip", "crops:5"):
+        more = {"views": parse_views(name)} if name else {}
+        asked = Asked.of(given(a, folder, **ENGINES[engine], **more))  # type: ignore[arg-type]
+        with cores.using():
+            network = load_network(asked.given, asked.preprocessing())
+            dataset = asked.dataset()
+            found = rate(
+                lambda n=network, d=dataset: list(
+                    n.features(lambda i: n.decode(d, i), range(a.images))
+                ),
+                a.images, a.rounds,
+            )  # fmt: skip
+        print(f"{engine:11} {name or 'one view':9} {1000 / found:7.2f} ms an image")
 
 
 def main() -> None:
@@ -122,33 +158,49 @@ def main() -> None:
     parser.add_argument("backbone", nargs="?", default="resnet18")
     parser.add_argument("size", nargs="?", type=int, default=224)
     parser.add_argument("images", nargs="?", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--alone", action="store_true")
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--weights", default="random")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--engines", default="torch,onnxruntime,openvino,bf16")
+    parser.add_argument("--picture", default="32x32")
+    parser.add_argument("--parts", action="store_true")
+    parser.add_argument("--views", action="store_true")
     a = parser.parse_args()
     keep_freed()  # as the command does
-    print(machine(), f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-    rates = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        photographs(folder, a.images)
-        for _ in range(a.rounds):
-            most = most_operations()
-            one = plain(folder, a.backbone, a.size)
-            rates.append((one, ours(folder, a.backbone, a.size, a.images), most))
-    per_image = operations(a.backbone, a.size)
-    for one, two, most in rates:
+        os.environ["AFLTOOL_STORE"] = str(folder / "store")
+        photographs(folder, a.images, *map(int, a.picture.split("x")))
+        chosen = [one for one in a.engines.split(",") if installed(one)]
+        print(machine(), f"torch {torch.__version__}, {cores.available()} cores")
+        for engine in chosen:
+            if a.parts:
+                parts(a, folder, engine)
+            if a.views:
+                views(a, folder, engine)
+        if not (a.parts or a.views):
+            compare(a, folder, chosen)
+
+
+def installed(engine: str) -> bool:
+    name = ENGINES[engine]["engine"]
+    return name == "torch" or is_installed(name)
+
+
+def compare(a: argparse.Namespace, folder: Path, chosen: list[str]) -> None:
+    for engine in chosen:  # the graph is made before the clock starts
+        ours(a, folder, engine)
+    loops, rates = [], {engine: [] for engine in chosen}
+    for _ in range(a.rounds):
+        loops.append(plain(a, folder))
+        for engine in chosen:
+            rates[engine].append(ours(a, folder, engine))
+    loop = statistics.median(loops)
+    print(f"{a.backbone} at {a.size}, {a.images} JPEG files of {a.picture}, images a second")
+    print(f"plain loop  {loop:7.1f}")
+    for engine, found in rates.items():
         print(
-            f"plain {one:6.1f} images/s   extract {two:6.1f} images/s   ratio {two / one:.2f}   "
-            f"matrix product {most / 1e9:.0f} Gflop/s, extract uses {two * per_image / most:.0%}"
+            f"{engine:11} {statistics.median(found):7.1f}  {statistics.median(found) / loop:.1f}×"
         )
-    ratio = np.median([two / one for one, two, _ in rates])
-    print(
-        f"{a.backbone} at {a.size} ({per_image / 1e9:.2f} Gflop an image): median ratio "
-        f"{ratio:.2f} (goal: at least 1.6)"
-    )
-    if a.alone or a.compile:
-        alone(a.backbone, a.size, a.compile)
 
 
 if __name__ == "__main__":
