@@ -121,6 +121,13 @@ def _checkpoint(facts: Facts) -> dict[str, str]:
     return {"rounds": f"{facts['rounds_done']:,} are done"}
 
 
+def _backbone(facts: Facts) -> dict[str, str]:
+    about = facts["backbone"]
+    shown = {name: str(about[name]) for name in ("name", "weights", "node", "dim", "licence")}
+    side = about["preprocessing"].get("crop")
+    return {**shown, "image": f"{side} × {side} pixels"}
+
+
 def _names(names: Sequence[str]) -> str:
     """How many there are, and the first of them."""
     listed = ", ".join(names[:FEW]) + (", …" if len(names) > FEW else "")
@@ -142,4 +149,5 @@ _LINES: dict[str, Callable[[Facts], dict[str, str]]] = {
     "masked": _masked,
     "head": _head,
     "checkpoint": _checkpoint,
+    "backbone": _backbone,
 }

@@ -156,7 +156,7 @@ def freeze(
 def kept(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
     """The backbone of ``o``, frozen: from the store, else made and kept there."""
     folder = store_folder(o)
-    weights = known(o.backbone, o, folder).weights
+    weights = known(o.backbone, o, folder, keep=True).weights
     made_by = recipe_of(o.backbone, o, weights, preprocessing)
     key = Digest().json("graph", {"recipe": made_by, **surroundings()}).hex()[:16]
     place = folder / GRAPHS / f"{o.backbone.replace(':', '_')}-{key}{FROZEN}"

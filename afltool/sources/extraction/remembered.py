@@ -57,8 +57,11 @@ class Known:
     preprocessing: Preprocessing
 
 
-def known(name: str, o: SeenOptions, folder: Path) -> Known:
-    """What PyTorch's packages tell of the backbone; remembered in the store ``folder``."""
+def known(name: str, o: SeenOptions, folder: Path, keep: bool = False) -> Known:
+    """What PyTorch's packages tell of the backbone, or what the store ``folder`` remembers of it.
+
+    ``keep``: the store shall remember it; who only looks writes nothing.
+    """
     from ..backbones.families import weights_state
 
     folder = folder / GRAPHS
@@ -67,16 +70,20 @@ def known(name: str, o: SeenOptions, folder: Path) -> Known:
     key = Digest().json("known", [about, states, surroundings()]).hex()
     found = recall(folder, key)
     if found is None:
-        from ..backbones.families import preprocessing_for
-        from ..backbones.models import weights_identity
-
-        way = preprocessing_for(o.preprocess, name, o.weights, o.image_size)
-        identity = weights_identity(name, o.weights, o.seed)
-        told = {"weights": identity, "preprocessing": way.describe()}
-        found = {"stage": "known", "options": told}
-        remember(folder, key, found, states, begun)
+        found = {"stage": "known", "options": _told(name, o)}
+        if keep:
+            remember(folder, key, found, states, begun)
     told = found["options"]
     return Known(told["weights"], Preprocessing.of(told["preprocessing"]))
+
+
+def _told(name: str, o: SeenOptions) -> dict[str, Any]:
+    from ..backbones.families import preprocessing_for
+    from ..backbones.models import weights_identity
+
+    way = preprocessing_for(o.preprocess, name, o.weights, o.image_size)
+    identity = weights_identity(name, o.weights, o.seed)
+    return {"weights": identity, "preprocessing": way.describe()}
 
 
 def surroundings() -> dict[str, Any]:
