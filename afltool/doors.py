@@ -5,24 +5,54 @@ The main part imports nothing that is behind a door; it opens the door when it n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import re
+import sys
+from collections import UserDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from .errors import AflError
 from .progress import log
 
 STAGES = "afltool.stages"  # the group of entry points by which stages come from outside
+USED: set[tuple[str, str]] = set()  # packages of plug-ins that made something, with their versions
+#: What a module of somebody else may raise when it is loaded.
+FAILS = (
+    ImportError, SyntaxError, AttributeError, TypeError, NameError, ValueError, LookupError,
+    RuntimeError, OSError, ArithmeticError, AssertionError, AflError,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+T = TypeVar("T")
+
 
 def doors(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group, by name; ``load()`` of one imports what it stands for."""
-    from importlib.metadata import entry_points  # only of commands that open a door
+    if group not in _groups():
+        return {}
+    from importlib.metadata import entry_points
 
     return {one.name: one for one in sorted(entry_points(group=group), key=lambda e: e.name)}
+
+
+@cache
+def _groups() -> frozenset[str]:
+    """The groups of all entry points that are installed, without importlib's 20 ms."""
+    found: set[str] = set()
+    for folder in filter(os.path.isdir, sys.path):
+        for name in os.listdir(folder):
+            if name.endswith((".dist-info", ".egg-info")):
+                with suppress(OSError):
+                    text = Path(folder, name, "entry_points.txt").read_text("utf-8", "replace")
+                    found |= set(re.findall(r"^\[(.+)\]\s*$", text, re.M))
+    return frozenset(found)
 
 
 @cache
@@ -40,5 +70,64 @@ def left_out(what: str) -> Iterator[None]:
     """Name another part that cannot be loaded, and go on without it."""
     try:
         yield
-    except (ImportError, AttributeError, SyntaxError, TypeError) as error:
+    except FAILS as error:
         log.warning("the part %s cannot be loaded and is left out: %s", what, error)
+
+
+class Registry(UserDict[str, T]):
+    """What afltool has by name, and what plug-ins add by a group of entry points.
+
+    Plug-ins are loaded when a name is looked for that afltool does not have, or when all names are.
+    ``made(text, found)`` makes the entry of one: of the text of its entry point, MODULE or
+    MODULE:NAME, and of what that stands for. One that cannot be loaded, or has a name of afltool's
+    own, is named and left out.
+    """
+
+    def __init__(
+        self, group: str, own: dict[str, T], made: Callable[[str, Any], Any] = lambda text, _: text
+    ) -> None:
+        super().__init__(own)
+        self.group, self.made = group, made
+        self._added: dict[str, T] | None = None
+
+    @property
+    def added(self) -> dict[str, T]:
+        """The entries of plug-ins, by name."""
+        if self._added is None:
+            self._added = {}  # first: a plug-in that looks here itself finds those before it
+            for name, door in doors(self.group).items():
+                with left_out(f"{name} ({door.value}, {self.group})"):
+                    if name in self.data:
+                        raise TypeError(f"afltool itself has a {name!r}")
+                    self._added[name] = self.made(door.value, door.load())
+        return self._added
+
+    def __missing__(self, name: str) -> T:
+        return self.added[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.data or name in self.added
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.data
+        yield from self.added
+
+    def __len__(self) -> int:
+        return len(self.data) + len(self.added)
+
+    def __bool__(self) -> bool:
+        return True  # nothing is loaded to say so
+
+    def version(self, name: str) -> dict[str, str]:
+        """What a recipe says of what is used by this name: package and version of a plug-in."""
+        package = None if name in self.data or name not in self else doors(self.group)[name].dist
+        if package is None:
+            return {}
+        USED.add((package.name, package.version))
+        return {self.group: f"{package.name} {package.version}"}
+
+
+def located(text: str, package: str | None = None) -> Any:
+    """What MODULE:NAME stands for; a module that begins with a dot is of ``package``."""
+    module, _, name = text.partition(":")
+    return getattr(import_module(module, package), name)

@@ -146,8 +146,8 @@ def test_names_that_are_declared_are_those_that_exist():
     precision = ExtractOptions.__dataclass_fields__["precision"].metadata["choices"]
     assert set(precision) == set(PRECISIONS)
     assert all(callable(schemes.scheme(name)) for name in SCHEMES)
-    for one in DATASETS:
-        module = import_module(f"afltool.sources.images.{one.module}")
+    for one in DATASETS.values():
+        module = import_module(one.module, "afltool.sources.images")
         assert callable(module.open_rows), one
         assert not one.checksums or callable(module.files), one
 
@@ -213,7 +213,7 @@ def test_every_data_set_with_a_path_becomes_absolute(monkeypatch, tmp_path):
     from afltool.plans.config import RunConfig
 
     monkeypatch.chdir(tmp_path)
-    for one in DATASETS:
+    for one in DATASETS.values():
         spec = f"{one.name}:some.csv" if one.takes else one.name
         expected = f"{one.name}:{tmp_path}/some.csv" if one.takes else one.name
         assert absolute_dataset(spec) == expected

@@ -47,8 +47,7 @@ KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 def starting_with(words: Iterable[str]) -> Callable[[str], list[str]]:
     """What the shell offers for a value: those of ``words`` that begin so."""
-    known = tuple(words)
-    return lambda incomplete: [word for word in known if word.startswith(incomplete)]
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 def parameters(

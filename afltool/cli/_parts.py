@@ -31,6 +31,7 @@ MODULES = (
     "batch",
     "privacy",
     "session",
+    "plugins",
 )  # beside this one, as `-h` shows them
 OFTEN = ("road", "look")  # where a word is looked for first
 Found = dict[str, Any]  # click's commands by name

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ..doors import Registry
 from ..errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,11 +19,15 @@ if TYPE_CHECKING:
     from .model import Model
 
 #: The end of a file's name, the module that packs it, and the packages of the extra that it needs.
-FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
-    ".onnx": ("onnx_files", ("onnx", "onnxscript", "onnxruntime")),
-    ".pt2": ("pt2_files", ()),
-    ".safetensors": ("safetensors_files", ("safetensors",)),
-}
+FORMATS: Registry[tuple[str, tuple[str, ...]]] = Registry(
+    "afltool.targets",
+    {
+        ".onnx": (".onnx_files", ("onnx", "onnxscript", "onnxruntime")),
+        ".pt2": (".pt2_files", ()),
+        ".safetensors": (".safetensors_files", ("safetensors",)),
+    },
+    lambda text, _: (text, ()),
+)
 
 
 class Format(Protocol):
@@ -46,5 +51,5 @@ def format_of(path: Path) -> Format:
     for package in packages:
         if find_spec(package) is None:
             raise UsageError(f"this file needs {package}: pip install 'afltool[export]'")
-    found: Any = import_module(f".{module}", __name__)
+    found: Any = import_module(module, __name__)
     return cast(Format, found)

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from .. import __version__
+from ..doors import USED
 
 
 def provenance(**more: Any) -> dict[str, Any]:
@@ -28,5 +29,6 @@ def versions(**more: Any) -> dict[str, Any]:
         "numpy": np.__version__,
         "h5py": h5py.__version__,
         "machine": platform.machine(),
+        **({"plugins": dict(sorted(USED))} if USED else {}),
         **more,
     }

@@ -8,10 +8,12 @@ with both; and its line in `HEADS`. What `export` writes of it is in ``graph.py`
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..doors import Registry
 from ..errors import UsageError
 from ..options import made_for
 from .options import HeadOptions
@@ -19,21 +21,40 @@ from .options import HeadOptions
 if TYPE_CHECKING:
     from .base import Head
 
+
+def _part(found: Any, part: str) -> Any:
+    return import_module(f".{part}", found.__name__) if hasattr(found, "__path__") else found
+
+
+def _checked(module: str, found: Any) -> str:
+    """The module of a plug-in, if the command line can have its options."""
+    options = _part(found, "options").OPTIONS
+    if not issubclass(options, HeadOptions):
+        raise TypeError(f"{module}.OPTIONS is no class of heads.options.HeadOptions")
+    return module
+
+
 #: Where each head is: a name that begins with a dot is a folder or module of this package.
-HEADS: dict[str, str] = {
-    "linear": ".linear",
-    "deepafl": ".deepafl",
-    "random-features": ".random_features",
-    "safle": ".safle",
-    "softmax": ".softmax",
-    "discriminant": ".discriminant",
-}
+HEADS: Registry[str] = Registry(
+    "afltool.heads",
+    {
+        "linear": ".linear",
+        "deepafl": ".deepafl",
+        "random-features": ".random_features",
+        "safle": ".safle",
+        "softmax": ".softmax",
+        "discriminant": ".discriminant",
+    },
+    _checked,
+)
 #: Heads that no federation can begin with: something else has trained them.
 TRAINED = {"network": ".network", "calibrated": ".calibrated"}
 #: What sites gather for as for a head, and nobody solves.
 MEASURED = {"evaluation": ".evaluation"}
 #: The round before all heads: how features are scaled; its file scores nothing.
 BEFORE = {"scaling": ".scaling"}
+#: Every name that a head's file may have.
+KNOWN: Mapping[str, str] = ChainMap(TRAINED, MEASURED, BEFORE, HEADS)
 
 
 class _OptionClasses(Mapping[str, type[HeadOptions]]):
@@ -57,13 +78,7 @@ OPTIONS: Mapping[str, type[HeadOptions]] = _OptionClasses()
 
 def _module(name: str, part: str) -> Any:
     """The part of a head's folder, or the module that is the whole head; `KeyError` for no head."""
-    found = import_module(known()[name], __name__)
-    return import_module(f".{part}", found.__name__) if hasattr(found, "__path__") else found
-
-
-def known() -> dict[str, str]:
-    """Every name that a head's file may have."""
-    return HEADS | TRAINED | MEASURED | BEFORE
+    return _part(import_module(KNOWN[name], __name__), part)
 
 
 def head_class(name: str) -> type[Head]:
@@ -86,5 +101,5 @@ def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:
 
 
 def _check_name(name: str) -> None:
-    if name not in known():
+    if name not in KNOWN:
         raise UsageError(f"there is no head {name!r}; the heads are {', '.join(HEADS)}")

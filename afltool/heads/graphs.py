@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..math.fixedpoint import LARGEST
-from . import known
+from . import KNOWN
 from .base import Head
 from .integer_features import FINER, FLAT, Tabled, table
 from .projections import LEAK, SHRINK, Projection
@@ -32,7 +32,7 @@ NOBODY = -1  # the class of a row that afltool would refuse
 def graph_of(head: Head, bits: int | None) -> nn.Module:
     """A solved head as a module, rows (n, d) → scores (n, C); `UsageError` if it has no graph."""
     package = __name__.rpartition(".")[0]
-    module = import_module(known()[head.name], package)
+    module = import_module(KNOWN[head.name], package)
     if hasattr(module, "__path__") and find_spec(f"{module.__name__}.graph") is not None:
         module = import_module(".graph", module.__name__)
     if not hasattr(module, "graph"):

@@ -6,9 +6,11 @@ The module lies in `afltool.sources.images` and has ``open_rows(DatasetRequest) 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..doors import Registry
 from ..errors import InputError, UsageError
 from ..inputs import given_path, meant
 
@@ -19,7 +21,7 @@ class DatasetName:
 
     Attributes:
         name: the word before the colon, if there is one.
-        module: of `afltool.sources.images`.
+        module: where `open_rows` is; one that begins with a dot is of `afltool.sources.images`.
         help: what it is, for people.
         takes: what stands behind the colon: PATH or FILE; that path becomes absolute in run.toml.
         checksums: whether ``--checksums`` is for it.
@@ -37,17 +39,33 @@ class DatasetName:
         return f"{self.name}:{self.takes}" if self.takes else self.name
 
 
-DATASETS = (
-    DatasetName("digits", "digits", "scikit-learn's digits; every fifth of a class is for testing"),
-    DatasetName("fashion-mnist", "fashion_mnist", "Debian's package or torchvision's", "", True),
-    DatasetName("cifar10", "cifar", "10 classes, 32 × 32 pixels, downloaded", "", True),
-    DatasetName("cifar100", "cifar", "100 classes, 32 × 32 pixels, downloaded", "", True),
-    DatasetName("tiny-imagenet", "tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
-    DatasetName("imagefolder", "folders", "images in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
-    DatasetName("table", "path_tables", "CSV or parquet with columns path, label, split", "FILE"),
+_OWN = (
+    DatasetName(
+        "digits", ".digits", "scikit-learn's digits; every fifth of a class is for testing"
+    ),
+    DatasetName("fashion-mnist", ".fashion_mnist", "Debian's package or torchvision's", "", True),
+    DatasetName("cifar10", ".cifar", "10 classes, 32 × 32 pixels, downloaded", "", True),
+    DatasetName("cifar100", ".cifar", "100 classes, 32 × 32 pixels, downloaded", "", True),
+    DatasetName("tiny-imagenet", ".tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
+    DatasetName("imagefolder", ".folders", "images in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
+    DatasetName("table", ".path_tables", "CSV or parquet with columns path, label, split", "FILE"),
 )
-_BY_NAME = {one.name: one for one in DATASETS}
-SHOWN = tuple(one.shown for one in DATASETS)
+#: Another package names a `DatasetName` whose module is its own.
+DATASETS: Registry[DatasetName] = Registry(
+    "afltool.datasets",
+    {one.name: one for one in _OWN},
+    lambda text, found: DatasetName(**vars(found)),
+)
+
+
+class _Shown:
+    """The names as people see them; plug-ins are loaded when somebody looks."""
+
+    def __iter__(self) -> Iterator[str]:
+        return (one.shown for one in DATASETS.values())
+
+
+SHOWN = _Shown()
 
 
 def named(spec: str) -> tuple[DatasetName, str]:
@@ -57,7 +75,7 @@ def named(spec: str) -> tuple[DatasetName, str]:
         UsageError: unknown name, a path that is missing, empty or not taken.
     """
     kind, colon, path = spec.partition(":")
-    found = _BY_NAME.get(kind)
+    found = DATASETS.get(kind)
     if found is None or bool(path) != bool(found.takes) or (colon and not path):
         raise UsageError(f"unknown data set {spec!r}: there are {', '.join(SHOWN)}.")
     if path:

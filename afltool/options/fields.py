@@ -13,7 +13,7 @@ Making an object checks every value, so the code that uses it needs no further c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from math import isfinite
 from typing import Any, ClassVar, TypeVar, get_type_hints
@@ -32,8 +32,8 @@ def option(
     at_most: float | None = None,
     above: float | None = None,
     below: float | None = None,
-    choices: Sequence[str] = (),
-    examples: Sequence[str] = (),
+    choices: Collection[str] = (),
+    examples: Iterable[str] = (),
     unit: str = "",
     unset: str = "",
     names_file: bool = False,
@@ -129,7 +129,7 @@ def checked(f: Field[Any], value: Any, name: str = "") -> Any:
         raise UsageError(f"{flag(name)} is {range_of(f) or 'a finite number'}; found {value}")
     choices = f.metadata.get("choices")
     if choices and value is not None and value not in choices:
-        raise UsageError(f"{flag(name)} is {_listed(choices)}; found {value!r}")
+        raise UsageError(f"{flag(name)} is {_listed(tuple(choices))}; found {value!r}")
     return value
 
 

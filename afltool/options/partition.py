@@ -5,22 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..doors import Registry
 from ..errors import UsageError
 from .features import SEED
 from .fields import Options, option
 from .used_with import flag
 
 #: Scheme → the options that it needs, and those that it may have.
-SCHEMES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
-    "iid": (frozenset({"clients"}), frozenset()),
-    "dirichlet": (frozenset({"clients", "alpha"}), frozenset({"min_size", "balance_cap"})),
-    "shards": (frozenset({"clients", "shards_per_client"}), frozenset()),
-    "by-attribute": (frozenset({"table", "column"}), frozenset()),
-    "file": (frozenset({"table"}), frozenset({"column", "clients"})),
-    "dirichlet-pfl": (frozenset({"clients", "alpha"}), frozenset({"min_size", "top_up"})),
-    "pathological-pfl": (frozenset({"clients"}), frozenset({"shards_per_client", "min_size"})),
-}
-_OWN = sorted({name for needs, may in SCHEMES.values() for name in needs | may})
+SCHEMES: Registry[tuple[frozenset[str], frozenset[str]]] = Registry(
+    "afltool.schemes",
+    {
+        "iid": (frozenset({"clients"}), frozenset()),
+        "dirichlet": (frozenset({"clients", "alpha"}), frozenset({"min_size", "balance_cap"})),
+        "shards": (frozenset({"clients", "shards_per_client"}), frozenset()),
+        "by-attribute": (frozenset({"table", "column"}), frozenset()),
+        "file": (frozenset({"table"}), frozenset({"column", "clients"})),
+        "dirichlet-pfl": (frozenset({"clients", "alpha"}), frozenset({"min_size", "top_up"})),
+        "pathological-pfl": (frozenset({"clients"}), frozenset({"shards_per_client", "min_size"})),
+    },
+    lambda text, found: (frozenset(found.NEEDS), frozenset(found.MAY)),
+)
+_OWN = sorted({name for needs, may in SCHEMES.data.values() for name in needs | may})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +33,7 @@ class PartitionOptions(Options):
     """How the rows of a feature file are dealt to clients."""
 
     _scheme = "how rows are dealt to clients"
-    scheme: str = option("dirichlet", _scheme, choices=tuple(SCHEMES), always=True, common=True)
+    scheme: str = option("dirichlet", _scheme, choices=SCHEMES, always=True, common=True)
     _alpha = "α of the Dirichlet distribution; a small α gives each client few classes"
     alpha: float | None = option(
         None, _alpha, at_least=1e-100, at_most=1e100, always=True, common=True

@@ -50,7 +50,6 @@ class OneProcess:
         self.wants_ridge = False  # whether a cell failed for the lack of one
         self.busy: list[tuple[int, Cell]] = []  # other processes are at work on them
         self.waited: set[str] = set()  # keys of the cells of which that was said
-        self.threads: dict[str, int] = {}  # of baselines that are not told
 
     def prepare(self, cells: list[Cell]) -> None:
         """Make the features of the cells, and the partitions of baselines; all that can be made.
@@ -163,9 +162,7 @@ class OneProcess:
             run(cell.config, out, overwrite=again, made=self.made)
         else:
             self.shared_work(cell)
-            baseline(
-                cell.method, cell.files(self.folder), out, {**self.threads, **cell.settings}, again
-            )
+            baseline(cell.method, cell.files(self.folder), out, cell.settings, again)
         found: dict[str, Any] = read_json(out / SUMMARY, "a summary")
         return found
 

@@ -8,7 +8,6 @@ comes later, and a cell that came back once waits.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -27,7 +26,6 @@ from .one_process import Failure, OneProcess, groups, why_of
 from .results import finished
 from .worker import LATER, STOP, work
 
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SLURM_CPUS_PER_TASK")
 PAUSE = 0.2  # seconds between two looks at requests to stop
 AGAIN = 0.5  # seconds until a cell that a process of another study is at work on is tried again
 PATIENCE = 30  # seconds that a process has to end when the study is interrupted
@@ -49,8 +47,7 @@ class _Process:
         context = get_context("spawn")  # a fork would take over locks of threads
         self.pipe, theirs = context.Pipe()
         self.itself = context.Process(target=work, args=(theirs, *given))
-        with _one_thread():
-            self.itself.start()
+        self.itself.start()
         theirs.close()
         self.ready = False
         self.batch: _Batch | None = None
@@ -240,18 +237,3 @@ class Processes(OneProcess):
             for one in self.at_work:
                 one.itself.join(None if ended else PATIENCE)
                 one.itself.kill()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """In this block a process that starts computes with one thread."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

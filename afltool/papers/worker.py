@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import logging
+import os
 import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,7 +12,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from .. import progress
+from .. import cores, progress
 from ..cache import memory
 from ..errors import BusyError, StoppedError
 from ..plans.made import Made
@@ -26,15 +27,17 @@ GONE = "gone"  # what it tells itself when the other side is not there any more
 def work(pipe: Connection, root: Path, total: int, jobs: int, level: int) -> None:
     """Carry out the cells that come through the pipe, until None comes."""
     memory.keep_freed()
+    os.environ["OMP_NUM_THREADS"] = "1"  # by which `cores.available` counts
     line = _Line(pipe)
     logger = logging.getLogger("afltool")
     logger.handlers, logger.propagate = [_Told(line)], False
     logger.setLevel(level)
     line.tell("ready", None)
-    cells = _Cells(root, total, jobs, line)
+    study = _Cells(root, total, jobs, line)
     try:
-        while (batch := line.told()) is not None:
-            cells.carry_out(batch)
+        with cores.using(1):
+            while (batch := line.told()) is not None:
+                study.carry_out(batch)
     except (StoppedError, KeyboardInterrupt):
         return  # the first process says it
 
@@ -126,7 +129,6 @@ class _Cells(OneProcess):
     def __init__(self, root: Path, total: int, jobs: int, line: _Line) -> None:
         super().__init__(StudyFolder(root), total, {})
         self.line, self.jobs, self.shared = line, jobs, Made(_Shared(line), jobs)
-        self.threads = {"threads": 1}
 
     def carry_out(self, batch: list[tuple[int, Cell, str]]) -> None:
         """Cells one after another. Those that remove their rounds share only among themselves."""

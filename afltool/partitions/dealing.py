@@ -83,6 +83,7 @@ def assign(
     o = options
     told = SchemeOptions.of(o, true.size, n_classes, texts)
     client, names = deal_by(o.scheme)(true, told)
+    client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
     _check_complete(client, len(names))
     return Assignment(
         client=_callers_order(client, order),

@@ -8,9 +8,9 @@ here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..doors import Registry, located
 from ..errors import UsageError
 from ..options import made_for
 from .settings import PRESETS, Settings
@@ -18,29 +18,40 @@ from .settings import PRESETS, Settings
 if TYPE_CHECKING:
     from .base import Method
 
+
+def _checked(text: str, found: Any) -> str:
+    """Where a plug-in's method is, if the command line can have its options."""
+    if not issubclass(found.settings_class, Settings):
+        raise TypeError(f"{text} has no settings_class of rivals.settings.Settings")
+    return text
+
+
 #: Where each method is: a module that begins with a dot is of this package.
-METHODS = {
-    "fedavg": ".fedavg:FedAvg",
-    "fedprox": ".fedprox:FedProx",
-    "moon": ".moon:Moon",
-    "fedgen": ".fedgen:FedGen",
-    "feddyn": ".feddyn:FedDyn",
-    "fedntd": ".fedntd:FedNTD",
-    "feddisco": ".feddisco:FedDisco",
-    "fedawa": ".fedawa:FedAWA",
-    "fedlpa": ".fedlpa:FedLPA",
-    "fedfisher": ".fedfisher:FedFisher",
-    "local": ".local_only:LocalOnly",
-    "centralised": ".centralised:Centralised",
-}
+METHODS: Registry[str] = Registry(
+    "afltool.rivals",
+    {
+        "fedavg": ".fedavg:FedAvg",
+        "fedprox": ".fedprox:FedProx",
+        "moon": ".moon:Moon",
+        "fedgen": ".fedgen:FedGen",
+        "feddyn": ".feddyn:FedDyn",
+        "fedntd": ".fedntd:FedNTD",
+        "feddisco": ".feddisco:FedDisco",
+        "fedawa": ".fedawa:FedAWA",
+        "fedlpa": ".fedlpa:FedLPA",
+        "fedfisher": ".fedfisher:FedFisher",
+        "local": ".local_only:LocalOnly",
+        "centralised": ".centralised:Centralised",
+    },
+    _checked,
+)
 
 
 def method_class(name: str) -> type[Method]:
     """The class of the method called ``name``; `UsageError` names those that exist."""
     if name not in METHODS:
         raise UsageError(f"there is no baseline {name!r}; they are {', '.join(METHODS)}")
-    module, cls = METHODS[name].split(":")
-    found: type[Method] = getattr(import_module(module, __package__), cls)
+    found: type[Method] = located(METHODS[name], __package__)
     return found
 
 

@@ -38,7 +38,7 @@ from ..progress import log
 from ..values.differences import difference
 from ..values.digest import canonical_json
 from ..values.statistics import Context
-from . import make_settings
+from . import METHODS, make_settings
 from .clients import Clients, dealt, tensor
 from .head_file import head_of
 from .layout import BaselineFolder
@@ -110,6 +110,7 @@ class _Job:
             **self.rows.meaning,
             "partition": self.partition.digest(),
             "test": self.test.header["digest"],  # of the same space and classes
+            **METHODS.version(self.method),
         }
         return recipe("baseline", {"method": self.method, **self.settings.as_dict()}, inputs)
 

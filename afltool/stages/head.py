@@ -10,6 +10,7 @@ from ..cache.cache import NO_CACHE, Cache
 from ..errors import MismatchError
 from ..files.heads import new_head, rows_of, save_head
 from ..files.recipes import recipe, up_to_date
+from ..heads import HEADS
 from ..options.features import SpaceOptions
 from ..values.differences import difference
 from ..values.statistics import Context
@@ -33,7 +34,9 @@ def head(
     bound = None if space is None else Context(space)
     if options.space is not None:
         bound = _bound(rows_of(options.space), bound, options.space)
-    inputs = {} if options.space is None or bound is None else {"bound": bound.as_dict()}
+    inputs: dict[str, Any] = dict(HEADS.version(name))
+    if options.space is not None and bound is not None:
+        inputs["bound"] = bound.as_dict()
     made_by = recipe("head", {"name": name, **new.options.as_dict()}, inputs)
     if not up_to_date(out, made_by, overwrite):
         save_head(out, new, made_by, bound, cache)

@@ -17,7 +17,7 @@ from ..files.recipes import recipe, up_to_date
 from ..options.features import ImportOptions
 from ..options.remedies import advised
 from ..options.threads import on_cores
-from ..sources.embeddings import check_rows, open_embeddings, space_of
+from ..sources.embeddings import READERS, check_rows, open_embeddings, space_of
 from ..sources.embeddings.base import Embeddings, Keys
 from ..sources.embeddings.labels import read_labels
 from ..values.digest import file_sha256
@@ -84,6 +84,7 @@ def _recipe(path: Path, o: ImportOptions, found: dict[str, Any]) -> dict[str, An
     digests = {"embeddings": file_sha256(path)}
     if o.labels is not None:
         digests["labels"] = file_sha256(o.labels)
+    digests |= READERS.version(path.suffix)
     return recipe("import", {**found, **named}, digests)
 
 

@@ -29,6 +29,7 @@ from ..files.outputs import make_folder
 from ..files.protection import Protection
 from ..files.recipes import recipe, up_to_date
 from ..files.statistics import load_statistics, save_statistics
+from ..heads import HEADS
 from ..heads.base import Block, Head, binding, sums_of
 from ..options.remedies import advised
 from ..options.statistics import LocalStatsOptions
@@ -254,6 +255,7 @@ class _Job:
             **self.rows.meaning,
             "partition": self.partition,
             "head": self.head.digest(),
+            **HEADS.version(self.head.name),
             **({"groups": self.clients.groups} if self.clients.groups else {}),
         }
 

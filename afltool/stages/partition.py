@@ -18,7 +18,7 @@ from ..files.partitions import load_partition, save_partition
 from ..files.recipes import recipe, up_to_date
 from ..files.tables import write_columns
 from ..options.csv_files import KEEP
-from ..options.partition import PartitionOptions
+from ..options.partition import SCHEMES, PartitionOptions
 from ..partitions.dealing import assign, canonical_order
 from ..partitions.rows import Partition
 from ..partitions.summaries import summary
@@ -88,6 +88,7 @@ def _recipe(
     from ..partitions.rows import rows_digest
 
     inputs: dict[str, Any] = {"rows": rows_digest(ids, labels), "classes": list(classes)}
+    inputs |= SCHEMES.version(settings["scheme"])
     if table is not None:
         inputs["table"] = file_sha256(table)
     return recipe("partition", settings, inputs)

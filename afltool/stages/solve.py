@@ -15,7 +15,7 @@ from ..files.hdf5 import read_header
 from ..files.heads import check_bound, load_head, save_head
 from ..files.recipes import recipe, up_to_date
 from ..files.statistics import load_statistics
-from ..heads import make_head
+from ..heads import HEADS, make_head
 from ..heads.base import Head, binding, marks
 from ..heads.checks import absorbed, check_total, with_options
 from ..options.remedies import advised
@@ -100,6 +100,7 @@ class Task:
             "context": total.context.as_dict(),
             "gammas": sorted(total.gammas.items()),
             "validate": held.digest() if held else None,
+            **HEADS.version(start.name),
         }
         if start.not_in_digest:  # it remembers who may take part in later rounds
             inputs["clients"] = Digest().array("marks", marks(total), "<i8").hex()

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
+from ...doors import opened
+from ...options.partition import SCHEMES
 from ...values.arrays import I64
 from ..common import Dealt, SchemeOptions
 
 
 def scheme(name: str) -> Callable[[I64, SchemeOptions], Dealt]:
     """``deal(labels, options)`` of a scheme: labels in canonical order → client per row, names."""
-    found: Callable[[I64, SchemeOptions], Dealt] = import_module(
-        f".{name.replace('-', '_')}", __name__
-    ).deal
+    own = f".{name.replace('-', '_')}"
+    module = opened(SCHEMES.group)[name] if name in SCHEMES.added else import_module(own, __name__)
+    found: Callable[[I64, SchemeOptions], Dealt] = module.deal
     return found

@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...doors import Registry, located
 from ...errors import InputError, UsageError
 from ...values.digest import file_state
 from .preprocessing import Preprocessing, paper_preprocessing
@@ -73,12 +73,16 @@ def triple(values: Any) -> tuple[float, float, float]:
 # ---------------------------------------------------------------- families by name
 
 #: A name, or a prefix that ends in a colon; the module and class of its source, which gets the
-#: whole name. All other names belong to torchvision.
-FAMILIES = {
-    "efficientnet_lite0": "from_timm:Lite0Source",
-    "timm:": "from_timm:TimmSource",
-}
-_OTHERS = "from_torchvision:TorchvisionSource"
+#: whole name. All other names belong to torchvision. The family of a plug-in has no colon, and gets
+#: names with and without one.
+FAMILIES: Registry[str] = Registry(
+    "afltool.backbones",
+    {
+        "efficientnet_lite0": ".from_timm:Lite0Source",
+        "timm:": ".from_timm:TimmSource",
+    },
+)
+_OTHERS = ".from_torchvision:TorchvisionSource"
 
 
 def source_of(name: str) -> Source:
@@ -87,9 +91,15 @@ def source_of(name: str) -> Source:
     Raises `UsageError`: unknown name, or a package that it needs is missing.
     """
     kind, colon, _ = name.partition(":")
-    module, cls = FAMILIES.get(kind + colon, _OTHERS).split(":")
-    source: Source = getattr(import_module(f".{module}", __package__), cls)(name)
+    place = FAMILIES.get(kind + colon) or FAMILIES.added.get(kind, _OTHERS)
+    source: Source = located(place, __package__)(name)
     return source
+
+
+def family_version(name: str) -> dict[str, str]:
+    """Of the backbone of a plug-in: its package and version, for recipes."""
+    kind = name.partition(":")[0]
+    return FAMILIES.version(kind) if kind in FAMILIES.added else {}
 
 
 def weights_state(weights: str) -> list[list[int] | None]:

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ...doors import Registry, located
 from ...errors import InvalidDataError, UsageError
 from ...options.features import EmbeddingsOptions
 from .base import MOST_FEATURES, Embeddings, Keys, guarded, readable
 from .labels import MOST_FILE_ROWS
 
 #: Suffix → the module and function that open such a file; a module is imported when it is needed.
-READERS = {
-    ".npz": "numpy_files:open_npz",
-    ".npy": "numpy_files:open_npy",
-    ".parquet": "parquet_files:open_parquet",
-    ".safetensors": "safetensors_files:open_safetensors",
-    ".h5": "feature_files:open_feature_file",
-}
+READERS: Registry[str] = Registry(
+    "afltool.embeddings",
+    {
+        ".npz": ".numpy_files:open_npz",
+        ".npy": ".numpy_files:open_npy",
+        ".parquet": ".parquet_files:open_parquet",
+        ".safetensors": ".safetensors_files:open_safetensors",
+        ".h5": ".feature_files:open_feature_file",
+    },
+)
 
 
 def imported_space(backbone: str, dim: int, dtype: str, bits: int | None) -> dict[str, Any]:
@@ -75,10 +78,7 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:  # noqa: B00
             f"{path}: embeddings come as .npz, .parquet or .safetensors (with x and y), as .npy "
             "with --labels, or as a feature file .h5"
         )
-    module, name = READERS[path.suffix].split(":")
-    reader: Callable[[Path, Keys], Embeddings] = getattr(
-        import_module(f".{module}", __name__), name
-    )
+    reader: Callable[[Path, Keys], Embeddings] = located(READERS[path.suffix], __name__)
     with readable(path):
         found = reader(path, keys)
     return replace(found, blocks=guarded(path, found.blocks))

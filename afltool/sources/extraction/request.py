@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ...files.recipes import recipe
+from ...options.datasets import DATASETS, named
 from ...options.features import ExtractOptions
 from ...options.shards import WHOLE, Part
 from ...values.digest import Digest
@@ -144,13 +145,16 @@ class Asked:
         return {"node": nodes[0] if len(nodes) == 1 else nodes} if nodes else {}
 
     def recipe(self) -> dict[str, Any]:
-        dataset = self.dataset()
+        from ..backbones.families import family_version
+
+        dataset, o = self.dataset(), self.given
         options = {
             **self.options(),
             "weights": self.known.weights,
             "preprocessing": self.preprocessing().fingerprint(),
         }
         inputs = {"images": dataset.fingerprint, "classes": list(dataset.classes)}
+        inputs |= DATASETS.version(named(o.data)[0].name) | family_version(o.backbone)
         return recipe("extract", options, inputs)
 
     def states(self) -> list[Any]:

@@ -57,7 +57,7 @@ def open_dataset(
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
     found, path = named(spec)
     if checksums is not None and not found.checksums:
-        those = ", ".join(one.name for one in DATASETS if one.checksums)
+        those = ", ".join(one.name for one in DATASETS.values() if one.checksums)
         raise UsageError(f"--checksums is for {those}; {spec} does not use it.")
     for option, column in (("path", path_column), ("label", label_column)):
         if column is not None and found.name != "table":
@@ -92,7 +92,7 @@ def dataset_state(spec: str, root: Path) -> list[list[object]] | None:
 
 
 def _module(found: DatasetName) -> Any:
-    return import_module(f".{found.module}", __name__)
+    return import_module(found.module, __name__)
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
