@@ -183,14 +183,14 @@ def product(A: Array, B: Array) -> Array:
 
 def row_product(X: Rows, W: F64) -> F64:
     """X W (n, C), float64, of rows X (n, d) in units of one, a few at a time: they stay in the
-    cache, and the memory for them is used again."""
+    cache, and the memory for them is used again. NumPy's product, so that SciPy is not loaded."""
     values, unit = (X.values, 2.0**-X.bits) if isinstance(X, FixedPoint) else (X, 1.0)
     out = np.empty((len(X), W.shape[1]))
     buffer = np.empty((min(PIECE, len(X)), len(W)))
     for start in range(0, len(X), PIECE):
         part = values[start : start + PIECE]
         rows = np.multiply(part, unit, out=buffer[: len(part)])
-        blas.product_into(out[start : start + PIECE], rows, W)
+        np.matmul(rows, W, out=out[start : start + PIECE])
     return out
 
 

@@ -34,7 +34,9 @@ EXPANDED = 10**4  # settings of a grid that is expanded to count its cells
 SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.type))
 DEFAULT_HEAD = str(FIELDS["head"].default)
 IMAGES, DEALING = (
-    frozenset(PARTS[part][1].get(f.name, f.name) for f in fields(PARTS[part][0]))
+    frozenset(
+        PARTS[part][1].get(f.name, f.name) for f in fields(PARTS[part][0]) if f.metadata["in_run"]
+    )
     for part in ("extract", "partition")
 )
 #: Options that a given one puts out of use.
