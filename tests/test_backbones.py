@@ -265,7 +265,7 @@ def fake(monkeypatch):
                 return build()
 
         monkeypatch.setitem(sys.modules, f"{families.__package__}.fake", SimpleNamespace(Fake=Fake))
-        monkeypatch.setitem(families.FAMILIES, "fake", "fake:Fake")
+        monkeypatch.setitem(families.FAMILIES, "fake", ".fake:Fake")
 
     return added
 
