@@ -30,25 +30,6 @@ def test_a_release_is_told_in_at_most_two_pages():
             assert sum(len(line) // 120 + 1 for line in release.splitlines()) <= 120, release[:20]
 
 
-def test_what_is_released_is_not_unreleased_again():
-    text = (ROOT / "CHANGELOG.md").read_text()
-    assert reference("clean_changelog.py").cleaned(text) == text, (
-        "run python docs/clean_changelog.py"
-    )
-
-
-def test_released_lines_that_a_merge_brought_back_are_found():
-    """Git keeps both sides: the old list of a branch comes first or last."""
-    text = (ROOT / "CHANGELOG.md").read_text()
-    tool = reference("clean_changelog.py")
-    history = (ROOT / "docs" / "decisions" / "history.md").read_text()
-    old, new = "".join(tool.entries(history)[:3]), "- Something new\n  with two lines.\n"
-    assert tool.cleaned(text.replace(tool.TOP, tool.TOP + old + "\n", 1)) == text
-    found = tool.cleaned(text + new + old)
-    assert found == text.replace(tool.TOP, f"{tool.TOP}{new}\n", 1)
-    assert tool.cleaned(found) == found
-
-
 def test_the_page_of_the_public_names_is_what_their_docstrings_say():
     page = reference("make_api.py").page()
     assert page == (ROOT / "docs" / "api.md").read_text(), "run python docs/make_api.py"
