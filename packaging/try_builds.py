@@ -9,7 +9,6 @@ Prints the sizes of the files and of what is installed, and the seconds.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -19,10 +18,13 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+from tutorial_scripts import script  # noqa: E402 - the tests have it, and are beside the package
+
 #: By distribution: the tutorial, and the extras that its commands need.
 TRIED = {
     "afltool_light": ("researcher", "sklearn"),
-    "afltool": ("consortium", "sklearn,plot,export"),
+    "afltool": ("consortium", "sklearn,plot,export,session"),
 }
 
 
@@ -54,12 +56,11 @@ def modules(bin_folder: Path) -> set[str]:
 
 def follow(page: str, bin_folder: Path, folder: Path) -> float:
     """Run every shell block of a tutorial; the seconds."""
-    text = (ROOT / "docs" / "tutorials" / f"{page}.md").read_text(encoding="utf-8")
-    script = "set -euo pipefail\n" + "\n".join(re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S))
+    text = script(ROOT / "docs" / "tutorials" / f"{page}.md")
     own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env = {**own, "PATH": f"{bin_folder}:{own['PATH']}"}
     begun = time.perf_counter()
-    run("bash", "-c", script, cwd=folder, env=env, stdout=subprocess.DEVNULL)
+    run("bash", "-c", text, cwd=folder, env=env, stdout=subprocess.DEVNULL)
     return time.perf_counter() - begun
 
 

@@ -5,41 +5,18 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from itertools import groupby
 from pathlib import Path
 
 import pytest
 from slurm_cluster import Cluster, missing
+from tutorial_scripts import WINDOWS, script
 
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.md"))
 
 
-WINDOWS = ("office", "north", "south", "west")  # of people who do their part at the same time
-#: Each part in a shell of its own; the digest is the one that people compare.
-AT_THE_SAME_TIME = """
-DIGEST=$(afltool info trial/session.json --field digest)
-pids=()
-{}
-for pid in "${{pids[@]}}"; do wait "$pid"; done
-"""
-
-
-def scripts(page, kinds):
-    """The blocks in order; those of windows that follow each other run at the same time."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S)
-    told = [(kind, text) for kind, text in found if kind in (*kinds, *WINDOWS)]
-    for apart, group in groupby(told, lambda one: one[0] in WINDOWS):
-        texts = [text for _, text in group]
-        if apart:
-            parts = (f"(\n{text.replace('DIGEST', '$DIGEST')}) &\npids+=($!)" for text in texts)
-            texts = [AT_THE_SAME_TIME.format("\n".join(parts))]
-        yield from texts
-
-
 def follow(page, folder, kinds=("sh",), env=None, timeout=600):
-    script = "set -euo pipefail\n" + "\n".join(scripts(page, kinds))
     done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=timeout,
+        ["bash", "-c", script(page, kinds)], cwd=folder, capture_output=True, text=True, timeout=timeout,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

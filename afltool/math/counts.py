@@ -68,7 +68,7 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
         js = range(first, min(first + together, groups))
         key = _number(codes[first : js.stop], size) * size
         cells = size ** (len(js) + 1)
-        step = max(1, min(KEYS // max(rows, 1), CELLS // cells))
+        step = max(1, CELLS // cells)
         for start in range(0, js.stop - 1, step):
             ls = range(start, min(start + step, js.stop - 1))
             table = histogram(key, codes[ls.start : ls.stop], cells)
