@@ -16,9 +16,14 @@ PAGES = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.md"))
 
 def follow(page, folder, kinds=("sh",), env=None, timeout=600):
     done = subprocess.run(
-        ["bash", "-c", script(page, kinds)], cwd=folder, capture_output=True, text=True, timeout=timeout,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}, check=False,
-    )  # fmt: skip
+        ["bash", "-c", script(page, kinds)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done
 
