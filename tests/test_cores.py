@@ -95,6 +95,11 @@ def test_law_files_are_the_same_for_any_number_of_threads(head, road, tmp_path, 
         last = out / "head-final.h5"
         assert cli("predict", last, road.test, "-o", table, "--threads", threads).exit_code == 0
         figures = json.loads((out / "06-metrics.json").read_text())
+        alone = cli("evaluate", last, road.test, "--threads", threads, "--json")
+        assert json.loads(alone.stdout)["confusion"] == figures["confusion"]
+        counts = ["--counts", "--client", "a", "-o", tmp_path / f"counts-{threads}"]
+        done = cli("evaluate", last, road.test, *counts, "--threads", threads)
+        assert done.exit_code == 0, done.stderr
         digest = {str(p.relative_to(out)): afltool.info(p)["digest"] for p in files}
         found[threads] = digest, figures["confusion"], table.read_bytes()
     assert found[1] == found[3]

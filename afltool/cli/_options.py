@@ -157,16 +157,18 @@ def with_options(
     (its files) may. An output that is an input is refused before the function is called.
     """
     own = inspect.signature(function, eval_str=True)
-    classes = _classes(own)
+    classes, listed = _classes(own), {group: [*found] for group, found in groups.items()}
     kept = [p for p in own.parameters.values() if p.name not in groups]
     first = [p for p in kept if p.default is p.empty]
     taken = {p.name for p in kept}
     inner = {
         f"{p.name}_" if p.name in taken else p.name: (group, p)
-        for group, found in groups.items()
+        for group, found in listed.items()
         for p in found
     }
     added = [p.replace(name=name) for name, (_, p) in inner.items()]
+    if len(added) < sum(map(len, listed.values())):
+        raise TypeError(f"{function.__name__}: two groups have an option of one name")
 
     def wrapper(**values: Any) -> Any:
         refuse_shared(_files(every, values))

@@ -90,14 +90,15 @@ def solve(
     show(path, as_json)
 
 
-#: Options of counting that `evaluate` has anyhow, or that no solved head has a use for.
-_NOT_OF_COUNTS = ("by", "participation", "participation_kind", "participation_seed", "cache")
+#: Options of counting that no solved head has a use for; those of `evaluate` it has anyhow.
+_NOT_OF_COUNTS = ("participation", "participation_kind", "participation_seed", "cache")
 
 
 def _counting() -> list[Parameter]:
     from ..options.counting import CountOptions
 
-    found = parameters(CountOptions, "Counts", skip=_NOT_OF_COUNTS, rare=True)
+    skip = {*_NOT_OF_COUNTS, *(f.name for f in fields(EvaluateOptions))}
+    found = parameters(CountOptions, "Counts", skip=skip, rare=True)
     return used_with(found, {"counts": GIVEN})
 
 

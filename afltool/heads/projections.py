@@ -20,6 +20,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from .. import cores
 from ..cache.latest import Kept
 from ..installed import has_torch
 from ..math.gram import product
@@ -176,12 +177,8 @@ def _by_library(name: str) -> _Activation:
     inner: Any = {"gelu": torch.ops.aten.gelu_, "sigmoid": torch.sigmoid_}[name]
 
     def σ(x: Array) -> None:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # more of them spin after the work, and slow the products down
-        try:
+        with cores.one_torch_thread(torch):  # more spin after the work, and slow the products down
             inner(torch.from_numpy(x))
-        finally:
-            torch.set_num_threads(threads)
 
     return σ
 
