@@ -26,7 +26,7 @@ import torch
 from measure import machine
 from scipy.linalg.blas import sgemm, ssyrk
 
-from afltool.cache.carried import Remembered
+from afltool.cache.cache import Remembered
 from afltool.cache.memory import keep_freed
 from afltool.heads import make_head
 from afltool.heads.base import Head

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from measure import machine
 
-from afltool.cache.carried import Carried, Remembered
+from afltool.cache.cache import Carried, Remembered
 from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.base import binding

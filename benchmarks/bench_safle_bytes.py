@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from measure import digits, machine
 
-from afltool.files import sparse
+from afltool.files import packing
 from afltool.files.features import Features, open_features
 from afltool.files.packing import deflated
 from afltool.files.statistics import save_statistics
@@ -64,7 +64,7 @@ def by_runs(block: np.ndarray) -> int:
 
 
 def thin(pairs: np.ndarray) -> int:
-    parts = sparse.split(pairs) or [pairs]
+    parts = packing.split(pairs) or [pairs]
     return sum(by_runs(block) for part in parts for block in blocks(part))
 
 

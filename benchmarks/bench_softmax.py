@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from measure import machine
 
-from afltool.cache.carried import Carried, Remembered
+from afltool.cache.cache import Carried, Remembered
 from afltool.files.features import open_features
 from afltool.files.statistics import save_statistics
 from afltool.heads import make_head

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from afltool.cache.carried import Carried, Remembered
+from afltool.cache.cache import Carried, Remembered
 from afltool.files.features import Features
 from afltool.files.statistics import save_statistics
 from afltool.heads import make_head

@@ -12,7 +12,7 @@ from problems import dense, sums
 from rounds_of_heads import absorb, report_of
 
 from afltool.cache import memory
-from afltool.cache.carried import Remembered
+from afltool.cache.cache import Remembered
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.checks import with_options

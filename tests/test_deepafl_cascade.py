@@ -11,7 +11,7 @@ from rounds_of_heads import absorb, report_of
 from test_deepafl import C, D, rows
 
 import afltool
-from afltool.cache.carried import NOTHING, Remembered
+from afltool.cache.cache import NOTHING, Remembered
 from afltool.errors import UsageError
 from afltool.files.heads import load_head
 from afltool.heads import OPTIONS, make_head

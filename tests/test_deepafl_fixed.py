@@ -12,7 +12,7 @@ from test_conditions import labelled
 from threadpoolctl import threadpool_limits
 
 import afltool
-from afltool.cache.carried import Remembered
+from afltool.cache.cache import Remembered
 from afltool.errors import InvalidDataError, NumericalError, UsageError
 from afltool.heads import conditions, make_head
 from afltool.heads.base import binding

@@ -17,8 +17,8 @@ from afltool.errors import CorruptFileError
 from afltool.files import hdf5, schema
 from afltool.files.arrays import put_array
 from afltool.files.hdf5 import put_header, read_header
+from afltool.files.recipes import verify
 from afltool.files.statistics import load_statistics
-from afltool.files.verify import verify
 from afltool.files.writer import writing
 
 INPUT = 3

@@ -21,8 +21,7 @@ from afltool.cli.app import app
 from afltool.errors import UsageError
 from afltool.files.columns import read_columns
 from afltool.files.features import open_features
-from afltool.files.kinds import kind_of_file
-from afltool.files.outputs import check_output, partial_path
+from afltool.files.outputs import check_output, kind_of_file, partial_path
 from afltool.inputs import distinct_files
 from afltool.options.files import of_parameter
 

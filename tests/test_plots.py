@@ -20,7 +20,7 @@ from rich.console import Console
 import afltool
 from afltool import study as carry_out
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
-from afltool.files.kinds import kind_of_bytes
+from afltool.files.outputs import kind_of_bytes
 from afltool.options.plot import SizeOptions
 from afltool.papers.description import read
 from afltool.show.compared import plot_compared

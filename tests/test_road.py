@@ -80,7 +80,7 @@ def test_neither_blocks_nor_groups_of_clients_change_anything(
 ):
     """Rows in blocks of 256; all clients in one group, some in each, every client on its own."""
     small_blocks(256, 12)
-    monkeypatch.setattr("afltool.files.client_rows.BUFFER_BYTES", buffer)
+    monkeypatch.setattr("afltool.files.partitions.BUFFER_BYTES", buffer)
     dealt = afltool.partition(rows, tmp_path / "c.h5", clients=10, **SCHEMES["dirichlet"])
     total = afltool.local_stats(rows, "linear", tmp_path / "t.h5", partition=dealt, sum=True)
     assert digest(total) == digest(pooled[0])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afltool.errors import CorruptFileError
-from afltool.files import hdf5, packing, sparse
+from afltool.files import hdf5, packing
 from afltool.files.arrays import describe_additive
 
 N = 2048
@@ -19,8 +19,8 @@ N = 2048
 @pytest.fixture
 def small(monkeypatch):
     """Blocks of 2,048 numbers, so that a few thousand make several."""
-    for name, value in (("BLOCK", N), ("SAMPLE", N), ("LEAST", 1)):
-        monkeypatch.setattr(sparse, name, value)
+    for name, value in (("BLOCK", N), ("TRIED", N), ("LEAST", 1)):
+        monkeypatch.setattr(packing, name, value)
 
 
 def thin(shape, share, seed=0, kind=np.uint8):
@@ -46,14 +46,14 @@ def read(path):
 def test_blocks_of_every_kind_come_back(shares, more, kind):
     parts = [thin(N, share, i, kind) for i, share in enumerate(shares)] + [thin(more, 0.1)]
     value = np.concatenate(parts).astype(kind)
-    before = sparse.BLOCK, sparse.SAMPLE, sparse.LEAST
-    sparse.BLOCK, sparse.SAMPLE, sparse.LEAST = N, N, 1
+    before = packing.BLOCK, packing.TRIED, packing.LEAST
+    packing.BLOCK, packing.TRIED, packing.LEAST = N, N, 1
     try:
-        found = sparse.split(value)
+        found = packing.split(value)
     finally:
-        sparse.BLOCK, sparse.SAMPLE, sparse.LEAST = before
+        packing.BLOCK, packing.TRIED, packing.LEAST = before
     if found is not None:
-        back = sparse.joined(*found, value.shape)
+        back = packing.joined(*found, value.shape)
         assert back.dtype == value.dtype
         assert np.array_equal(back, value)
 
@@ -62,7 +62,7 @@ def test_a_dense_block_among_sparse_ones_keeps_its_zeros(small):
     value = np.concatenate([thin(N, 0.05), thin(N, 0.9), thin(N, 0.05, 2)])
     value[N : 2 * N] = np.random.default_rng(1).integers(0, 256, N)
     value[N + 70] = 0
-    kept, values = sparse.split(value)
+    kept, values = packing.split(value)
     bits = np.unpackbits(kept)
     assert bits[N : 2 * N].all()
     assert len(values) == N + np.count_nonzero(value[:N]) + np.count_nonzero(value[2 * N :])
@@ -70,8 +70,8 @@ def test_a_dense_block_among_sparse_ones_keeps_its_zeros(small):
 
 def test_arrays_without_a_sparse_block_and_short_ones_are_left():
     rng = np.random.default_rng(0)
-    assert sparse.split(rng.integers(0, 256, 1 << 18).astype(np.uint8)) is None
-    assert sparse.split(np.zeros(sparse.LEAST - 1, np.uint8)) is None
+    assert packing.split(rng.integers(0, 256, 1 << 18).astype(np.uint8)) is None
+    assert packing.split(np.zeros(packing.LEAST - 1, np.uint8)) is None
 
 
 @pytest.mark.parametrize("shape", [(300, 31, 31), (1 << 21,), (5, 1 << 16)])

@@ -22,8 +22,8 @@ from afltool.files.feature_writer import writing_features
 from afltool.files.features import open_features
 from afltool.files.heads import load_head, save_head
 from afltool.files.partitions import load_partition, save_partition
+from afltool.files.recipes import verify
 from afltool.files.statistics import load_statistics, save_statistics
-from afltool.files.verify import verify
 from afltool.files.writer import writing
 from afltool.heads import make_head
 from afltool.math.triangle import pack

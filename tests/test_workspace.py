@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import afltool
-from afltool.cache.cache import Cache
-from afltool.cache.carried import Remembered
+from afltool.cache.cache import Cache, Remembered
 from afltool.cache.memory import Room, parse_size
 from afltool.errors import CorruptFileError, InputError, UsageError
 from afltool.files import features as feature_files

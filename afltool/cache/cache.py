@@ -1,25 +1,134 @@
-"""What a run keeps: what files hold, what rounds leave for the next one, which sums are known.
+"""What is kept to save time: what files hold, what rounds leave for the next one, known sums.
 
-`run` makes it and passes it on: to stages, and from there to the readers and writers of files. A
-command of its own passes `NO_CACHE`. It only saves time: a file is known by its place on the disk,
-size and times, so one that somebody has changed meanwhile is read again.
+`run` makes a `Cache` and passes it on: to stages, and from there to the readers and writers of
+files. A command of its own passes `NO_CACHE`. No result depends on it: a file is known by its place
+on the disk, size and times, so one that somebody has changed meanwhile is read again.
+
+`Carried` is what a head computed from a client's rows in one round, so that the next round starts
+from it; it never leaves the client. It is kept block by block, under a key that says what it was
+made with, so that no head takes the arrays of another head. A round takes block i of the round
+before and then puts its own block i.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from threading import RLock
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
 
 from ..inputs import note
-from .carried import NOTHING, Carried, Remembered
+from ..values.arrays import Array
 from .memory import Room
+
+T = TypeVar("T")
+
+
+class _Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+Made = TypeVar("Made", bound=_Sized)
+
+
+class Kept(Generic[Made]):
+    """``make(*key)``, with up to ``room`` bytes of the first results kept, and the latest one.
+
+    Memory does not grow with the number of keys. Who asks for one key again and again, or for the
+    first few, pays once. One thread makes a result, the others wait for it.
+    """
+
+    _making = RLock()  # of all: what is made may need another one
+
+    def __init__(self, make: Callable[..., Made], room: int) -> None:
+        self._make, self._room = make, Room(room)
+        self.kept: dict[tuple[int, ...], Made] = {}
+        self._latest: dict[tuple[int, ...], Made] = {}
+
+    def __call__(self, *key: int) -> Made:
+        found = self.kept.get(key) or self._latest.get(key)
+        return self._new(key) if found is None else found
+
+    def _new(self, key: tuple[int, ...]) -> Made:
+        with self._making:
+            found = self.kept.get(key) or self._latest.get(key)
+            if found is None:
+                found = self._make(*key)
+                if self._room.take(found.nbytes):
+                    self.kept[key] = found
+                else:
+                    self._latest = {key: found}
+            return found
+
+
+class Carried:
+    """Keeps nothing: every round starts from the features."""
+
+    def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
+        """The arrays of block number ``block`` with ``rows`` rows, if they were put under this
+        key; otherwise None. The caller owns them and may write into them; each block is given
+        once."""
+        return None
+
+    def following(self, key: str) -> Carried:
+        """An empty store for the arrays that the coming round puts under ``key``."""
+        return self
+
+    def put(self, block: int, arrays: Mapping[str, Array]) -> None:
+        """Keep the arrays of a block, with one entry per row; blocks come in order, from 0 on."""
+
+
+NOTHING = Carried()
+
+
+class Remembered(Carried):
+    """Keeps the arrays in memory, as long as there is room; ``beyond`` gets the other blocks."""
+
+    def __init__(self, key: str = "", room: Room | None = None, beyond: Carried = NOTHING) -> None:
+        self.key = key
+        self.blocks: dict[int, dict[str, Array]] = {}
+        self._room, self._beyond = room, beyond
+
+    def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
+        if key != self.key:
+            self.forget()  # no other caller will ask for these blocks
+        found = self._removed(block)
+        if found is None:
+            return self._beyond.take(key, block, rows)
+        return None if any(len(a) != rows for a in found.values()) else found
+
+    def following(self, key: str) -> Remembered:
+        return Remembered(key, self._room, self._beyond.following(key))
+
+    def put(self, block: int, arrays: Mapping[str, Array]) -> None:
+        if self._room is None or self._room.take(_size(arrays)):
+            self.blocks[block] = dict(arrays)
+        else:
+            self._beyond.put(block, arrays)
+
+    def forget(self) -> None:
+        """Drop every block that is kept."""
+        for block in list(self.blocks):
+            self._removed(block)
+
+    def _removed(self, block: int) -> dict[str, Array] | None:
+        found = self.blocks.pop(block, None)
+        if found is not None and self._room is not None:
+            self._room.give(_size(found))
+        return found
+
+
+def _size(arrays: Mapping[str, Array]) -> int:
+    return sum(np.asarray(a).nbytes for a in arrays.values())
+
 
 Identity = tuple[int, ...]
 Spill = Callable[[str], Carried]  # where rows of a part go that memory has no room for
 Sums = dict[str, tuple[Path, str]]  # files of sums and their digests, by what is summed
-T = TypeVar("T")
 
 
 def identity_of(found: os.stat_result) -> Identity:

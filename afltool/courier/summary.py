@@ -10,9 +10,9 @@ from typing import Any
 
 from ..errors import InputError
 from ..files.atomic import link_or_copy, write_bytes
-from ..files.folders import FINAL_HEAD, SUMMARY
 from ..files.hdf5 import read_header
-from ..files.provenance import versions
+from ..files.headers import versions
+from ..files.schema import FINAL_HEAD, SUMMARY
 from ..files.session_folder import SessionFolder
 from ..files.tables import write_json
 from ..inputs import distinct_files

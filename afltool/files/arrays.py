@@ -22,7 +22,7 @@ from h5py import h5d, h5g, h5p, h5s, h5t
 
 from ..errors import AflError, CorruptFileError
 from ..values.arrays import Array
-from . import packing, schema, sparse
+from . import packing, schema
 from .members import Plain, checked, may_be_packed
 from .writer import undisturbed
 
@@ -40,7 +40,7 @@ def pays(name: str, value: Array) -> bool:
 
 @undisturbed()
 def put_array(file: h5py.File, name: str, value: Array) -> None:
-    """Write or replace an array; `packing` and `sparse` say when integers are compressed."""
+    """Write or replace an array; `packing` says when integers are compressed."""
     for old in (name, _thin(name)):
         if old in file:
             del file[old]
@@ -59,7 +59,7 @@ def add_array(file: h5py.File, name: str, value: Array, packed: bool | None = No
     ``packed``: what `pays` says, where it is known already.
     """
     packed = pays(name, value) if packed is None else packed
-    parts = sparse.split(value) if packed else None
+    parts = packing.split(value) if packed else None
     if parts is None:
         _put(file, name, value, packed)
         return
@@ -147,7 +147,7 @@ class Additive:
             raise CorruptFileError(
                 f"{self.path} is damaged: a sparse array is not a bitmap of flat values"
             )
-        return sparse.joined(self.kept.read(), self.values.read(), self.shape)
+        return packing.joined(self.kept.read(), self.values.read(), self.shape)
 
 
 def find_additive(path: Path, file: h5py.File) -> dict[str, Additive]:

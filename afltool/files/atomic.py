@@ -21,8 +21,7 @@ from .. import machine
 from ..errors import InputError, OutputExistsError
 from ..inputs import note
 from ..progress import log
-from .kinds import kind_of_bytes
-from .outputs import STDOUT, check_output, partial_path, writer_errors
+from .outputs import STDOUT, check_output, kind_of_bytes, partial_path, writer_errors
 
 
 def free_space(folder: Path) -> int:

@@ -12,7 +12,7 @@ from ..values.arrays import F32, U8
 from ..values.digest import Digest
 from . import hdf5, schema
 from .hdf5 import Header
-from .provenance import provenance
+from .headers import provenance
 
 
 def save_frozen(

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from ..cache.carried import Carried
+from ..cache.cache import Carried
 from ..errors import InputError
 from ..progress import log
 from ..values.arrays import Array

@@ -9,7 +9,7 @@ from typing import Any
 from ..values.arrays import Array
 from ..values.digest import Digest
 from . import hdf5, schema
-from .provenance import provenance
+from .headers import provenance
 
 
 def save_checkpoint(

@@ -19,7 +19,7 @@ from ..values.arrays import F64, I64
 from ..values.differences import difference
 from ..values.statistics import Statistics
 from .hdf5 import read_header
-from .kinds import kind_of_file
+from .outputs import kind_of_file
 from .statistics import load_statistics
 
 

@@ -28,7 +28,12 @@ CONFUSION = {"head": {"name": str}, "per_class": dict, "confusion": [[whole]]}
 BINS = dict.fromkeys(("weight", "confidence", "accuracy"), shares)
 CURVE = {name: [SHARE] for name in ("false_positive", "true_positive")}
 ROUNDS = {"top1": size, "n": whole, "rounds": [round_figures]}
-OF_HEAD = {"head": {"digest": str}, "features": {"digest": str}, "top1": size, "n": whole}
+OF_HEAD: dict[str, Any] = {
+    "head": {"digest": str},
+    "features": {"digest": str},
+    "top1": size,
+    "n": whole,
+}
 
 
 def check_evaluation(path: str | Path, found: Any, pattern: Any) -> None:

@@ -20,8 +20,8 @@ from . import schema
 from .arrays import damage_as_error, put_array
 from .features import Labels, features_digest
 from .hdf5 import Header, put_header
-from .kinds import get_attribute
 from .members import checked_dataset, own_objects_only
+from .outputs import get_attribute
 from .writer import put_attribute, writing
 
 

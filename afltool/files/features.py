@@ -24,8 +24,8 @@ from ..values.digest import Digest
 from . import schema
 from .arrays import damage_as_error, get_array
 from .hdf5 import Header, check_digest, read_header, reading
+from .headers import provenance
 from .members import checked_dataset
-from .provenance import provenance
 
 Labels = NDArray[np.int64]
 BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes

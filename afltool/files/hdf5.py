@@ -26,8 +26,8 @@ from ..values.arrays import Array
 from ..values.digest import canonical_json
 from . import headers, schema
 from .arrays import Additive, add_array, damage_as_error, find_additive, get_array, pays, put_array
-from .kinds import get_attribute, open_to_read
 from .members import own_objects_only
+from .outputs import get_attribute, open_to_read
 from .writer import put_attribute, undisturbed, writing
 
 Header = dict[str, Any]

@@ -2,17 +2,25 @@
 
 A pattern is a type or a predicate of a JSON value, a list of one pattern for lists, a mapping for
 objects that have at least these keys (exactly these, if asked for), or a tuple of alternatives;
-None stands for null, ABSENT for a key that is not there.
+None stands for null, ABSENT for a key that is not there. The versions, machine and time that made a
+file are in its header, never in a digest or recipe.
 """
 
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
+
+from .. import __version__
+from ..doors import USED
 from ..errors import CorruptFileError
 from .schema import FEATURE_TYPES
 
@@ -213,3 +221,24 @@ def _words(pattern: Any) -> str:
 def _said(name: str, expected: str, found: Any) -> str:
     text = repr(found)
     return f"{name[1:] or 'all'} is {text[:40]}{'…' * (len(text) > 40)}, not {expected}"
+
+
+def provenance(**more: Any) -> dict[str, Any]:
+    """Versions, machine and time, and what else a stage gives."""
+    return {**versions(), "time": datetime.now(UTC).isoformat(timespec="seconds"), **more}
+
+
+def versions(**more: Any) -> dict[str, Any]:
+    """Versions alone, for files that leave a site and must not say when or where they were made.
+
+    Put no path, host name or time into ``more``.
+    """
+    return {
+        "afltool": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "h5py": h5py.__version__,
+        "machine": platform.machine(),
+        **({"plugins": dict(sorted(USED))} if USED else {}),
+        **more,
+    }

@@ -27,7 +27,7 @@ from ..values.statistics import Context
 from . import hdf5, schema
 from .arrays import damage_as_error
 from .features import Features, open_features
-from .provenance import provenance
+from .headers import provenance
 
 NOTHING_FOUND: Mapping[str, Any] = {}
 

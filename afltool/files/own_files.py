@@ -17,11 +17,8 @@ from ..errors import AflError, OutputExistsError
 from ..inputs import MOST_TEXT, distinct_files, parsed_json, read_bytes
 from .evaluations import OF_HEAD
 from .headers import mismatch
-from .kinds import kind_of_file
-from .outputs import check_output, writer_errors
+from .outputs import check_output, kind_of_file, writer_errors
 
-SUMMARY = {"head_digest": str, "digests": dict, "versions": dict}
-PLAN = {"steps": [dict]}
 IsOwn = Callable[[bytes], bool]
 
 
@@ -78,5 +75,5 @@ def is_rounds(data: bytes) -> bool:
     return not data.strip() or {"phase", "upload_bytes"} <= set(header)
 
 
-is_summary, is_evaluation = of_json(SUMMARY), of_json(OF_HEAD)
-is_plan = of_json(PLAN)
+is_summary = of_json({"head_digest": str, "digests": dict, "versions": dict})
+is_evaluation, is_plan = of_json(OF_HEAD), of_json({"steps": [dict]})

@@ -1,15 +1,21 @@
-"""The chunks of compressed arrays, which any reader of HDF5 can read.
+"""Compressed arrays: their chunks, which any reader of HDF5 can read, and sparse blocks.
 
 HDF5's deflate filter uses zlib's default strategy, which looks for repeated strings. Counts have
 runs of zeros instead: with zlib's strategy Z_RLE the pairs of codes take a fifth to a third fewer
 bytes in the same time (docs/decisions/safle.md). The format of the stream is the same. So this
 module filters the chunks itself: it shuffles the bytes, deflates them and appends the checksum.
+
+Of arrays with many zeros each block is stored sparse or dense, whichever takes fewer bytes. A
+bitmap marks the numbers that are stored; the others are 0. A dense block stores all of its numbers,
+and its part of the bitmap is all ones, which compress to almost nothing. So no list of blocks is
+needed, and ``a[numpy.unpackbits(kept, count=n) == 1] = values`` reads both kinds.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 from h5py import h5d
@@ -18,6 +24,9 @@ from ..values.arrays import Array
 
 SAMPLE = 1 << 16  # bytes of an array of wide integers that are tried
 WORTH = 0.5  # what they shrink to at the most, if the array is to be compressed
+BLOCK = 1 << 20  # numbers of a block, a multiple of 8
+TRIED = 1 << 14  # of each block, to see whether sparse is smaller
+LEAST = 1 << 16  # numbers of an array that is looked at
 _WEIGHTS = np.arange(1 << 14, 0, -1, dtype=np.float64)  # of as many words: their sum is exact
 
 
@@ -86,3 +95,47 @@ def checksum(data: bytes) -> bytes:
 
 def _folded(total: int) -> int:
     return (total - 1) % 0xFFFF + 1 if total else 0
+
+
+# ---------------------------------------------------------------- sparse
+
+
+def split(value: Array) -> tuple[Array, Array] | None:
+    """``kept``, a bitmap (n/8,) of uint8, and the values kept (m,); None when no block is sparse.
+
+    ``value`` is of integers that will be compressed; its order is row-major.
+    """
+    flat = value.reshape(-1)
+    if len(flat) < LEAST:
+        return None
+    blocks = [flat[start : start + BLOCK] for start in range(0, len(flat), BLOCK)]
+    thin = [_thin(block[:TRIED]) for block in blocks]
+    if not any(thin):
+        return None
+    parts = [_kept(block, sparse) for block, sparse in zip(blocks, thin, strict=True)]
+    bitmaps, values = zip(*parts, strict=True)
+    return np.concatenate(bitmaps), np.concatenate(values)
+
+
+def joined(kept: Array, values: Array, shape: tuple[int, ...]) -> Array:
+    """The array of `split`; ``ValueError`` when its parts do not fit together."""
+    count = prod(shape)
+    if min(shape, default=0) < 0 or len(kept) != -(-count // 8):
+        raise ValueError(f"a bitmap of {len(kept)} bytes does not belong to the shape {shape}")
+    chosen = np.unpackbits(kept, count=count).view(bool)
+    if (found := int(np.count_nonzero(chosen))) != len(values):
+        raise ValueError(f"{len(values)} values are kept and {found} are marked")
+    out = np.zeros(count, dtype=values.dtype)
+    out[chosen] = values
+    return out.reshape(shape)
+
+
+def _thin(sample: Array) -> bool:
+    there = sample != 0
+    sparse = len(deflated(np.packbits(there))) + len(deflated(sample[there]))
+    return sparse < len(deflated(sample))
+
+
+def _kept(block: Array, sparse: bool) -> tuple[Array, Array]:
+    there = block != 0 if sparse else np.ones(len(block), dtype=bool)
+    return np.packbits(there), block[there] if sparse else block

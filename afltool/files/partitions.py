@@ -1,20 +1,41 @@
-"""Writes and reads partition files."""
+"""Partition files, the rows of the clients that they deal, and the disk that client files take.
+
+Clients are taken in groups whose rows fit into a fixed buffer, one pass over the feature file for
+each group, so memory depends neither on the number of clients nor on the number of rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CorruptFileError, MismatchError
-from ..partitions.rows import Partition
+from .. import progress
+from ..cache.cache import NO_CACHE, Cache
+from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
+from ..partitions.rows import Assignment, Partition
+from ..progress import log
+from ..values.digest import Digest, canonical_json
+from ..values.escaping import byte_text
+from ..values.names import check_name
 from . import hdf5, schema
 from .arrays import damage_as_error
+from .atomic import free_space, need_space
+from .columns import column_by_row
 from .features import Features
-from .provenance import provenance
+from .headers import provenance
+
+if TYPE_CHECKING:
+    from ..heads.base import Block, Shape
+
+BUFFER_BYTES = 256 << 20  # rows of one group of clients, as stored
+FILE_BYTES = 16 << 10  # at most, of a client file beside arrays, classes and space
 
 
 def save_partition(path: Path, p: Partition, made_by: Mapping[str, Any]) -> Path:
@@ -89,3 +110,192 @@ def partition_of(rows: Features, path: str | Path) -> Partition:
 
 def _shown(row_id: bytes) -> str:
     return repr(row_id.decode(errors="replace"))
+
+
+# ---------------------------------------------------------------- clients
+
+
+@dataclass(frozen=True)
+class ClientRows:
+    """The rows of a feature file and whose they are, ``dealt`` in the order of the rows.
+
+    ``partition`` and ``rows_digest`` are digests of the partition file; empty for a silo.
+    ``groups``: a digest of the groups that the labels tell, too, as class + classes · group.
+    """
+
+    rows: Features
+    dealt: Assignment
+    partition: str = ""
+    rows_digest: str = ""
+    groups: str = ""
+
+    @classmethod
+    def by(cls, rows: Features, path: Path, cache: Cache = NO_CACHE) -> ClientRows:
+        """A partition file applied to the rows, whatever their order."""
+        known = cache.known(path, _Dealt)
+        if known is None or known.features != rows.meaning:
+            p = partition_of(rows, path)
+            known = _Dealt(rows.meaning, p.moved(rows.by_id), p.digest(), p.rows_digest())
+            size = known.dealt.client.nbytes + known.dealt.effective_labels.nbytes
+            cache.keep(path, known, size)
+        return cls(rows, known.dealt, known.partition, known.rows_digest)
+
+    @classmethod
+    def of_silo(cls, rows: Features, client: str | None) -> ClientRows:
+        """All rows are of one client."""
+        if not client:
+            raise UsageError(
+                "say whose rows these are: --partition FILE for simulated clients, or --client "
+                "NAME for a silo whose whole file is one client"
+            )
+        check_name(client)
+        all_of_it = Assignment(
+            client=np.zeros(len(rows), np.int32),
+            names=(client,),
+            held_out=np.zeros(1, bool),
+            effective_labels=rows.labels,
+        )
+        return cls(rows, all_of_it)
+
+    def grouped(self, names: Sequence[str], by: str) -> ClientRows:
+        """The same rows with the group of each in its label, by a table: TABLE:COLUMN.
+
+        Raises:
+            InvalidDataError: a group that is not among ``names``.
+            others as `columns.column_by_row`.
+        """
+        values = column_by_row("--by", by, self.rows.row_ids)
+        if unknown := sorted(set(values) - set(names)):
+            raise InvalidDataError(
+                f"{by} has the group {unknown[0]!r}, which is not one of {', '.join(names)}: every "
+                "site counts the same groups"
+            )
+        at = np.array([list(names).index(value) for value in values], dtype=np.int64)
+        labels = self.dealt.effective_labels + at * len(self.rows.classes)
+        digest = Digest().array("groups", at, "<i8").hex()
+        return replace(self, dealt=replace(self.dealt, effective_labels=labels), groups=digest)
+
+    def check_groups(self, names: Sequence[str], least: int, pooled: bool) -> None:
+        """Refuse clients with few rows of a group, whose counts tell nearly all about these rows.
+
+        ``pooled``: only their sum is written.
+        """
+        at = self.dealt.effective_labels // len(self.rows.classes)
+        owner = np.zeros_like(self.dealt.client) if pooled else self.dealt.client
+        sizes = np.zeros((len(self.dealt.names), len(names)), np.int64)
+        np.add.at(sizes, (owner, at), 1)
+        for client, group in np.argwhere((sizes > 0) & (sizes < least)):
+            who = "the sum" if pooled else f"client {self.dealt.names[client]!r}"
+            raise InvalidDataError(
+                f"{who} has {sizes[client, group]} rows of the group {names[group]!r}; expected "
+                f"none or at least {least}: join groups, or agree on another --min-group"
+            )
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Rows of each client."""
+        return [int(n) for n in self.dealt.sizes()]
+
+    def none(self) -> Block:
+        """A block without rows."""
+        return self.rows.rows(0, 0), self.dealt.effective_labels[:0]
+
+    def marked(self, clients: Sequence[int]) -> NDArray[np.bool_]:
+        """Which rows are of some clients, bool (n,)."""
+        wanted = np.zeros(len(self.dealt.names), dtype=bool)
+        wanted[list(clients)] = True
+        return wanted[self.dealt.client]
+
+    def pooled(self, clients: Sequence[int], task: progress.Task | None = None) -> Iterable[Block]:
+        """The rows of clients in blocks, in the file's order; at least one, which may be empty."""
+        mask = self.marked(clients)
+        yield self.none()
+        for start, block in self.rows.stored_blocks():
+            progress.stop_point()
+            here = np.flatnonzero(mask[start : start + len(block)])
+            if len(here):
+                X = self.rows.wrap(block if len(here) == len(block) else block[here])
+                yield X, self.dealt.effective_labels[start + here]
+            if task is not None:
+                task.advance(len(block))
+
+    def each(self, clients: Sequence[int]) -> Iterator[tuple[int, Iterable[Block]]]:
+        """The blocks of each client in turn, reading the file once for a group of them."""
+        for group in self._groups(clients):
+            if len(group) == 1:
+                yield group[0], self.pooled(group)
+                continue
+            values, rows = self._read(group)
+            owner, labels = self.dealt.client[rows], self.dealt.effective_labels[rows]
+            order = np.argsort(owner, kind="stable")
+            starts = np.searchsorted(owner[order], group)
+            for k, start in zip(group, starts, strict=True):
+                mine = order[start : start + self.sizes[k]]
+                step = self.rows.block_rows()
+                parts = [mine[at : at + step] for at in range(0, max(len(mine), 1), step)]
+                yield k, [(self.rows.wrap(values[part]), labels[part]) for part in parts]
+
+    def _groups(self, clients: Sequence[int]) -> Iterator[list[int]]:
+        """Clients in order, as many together as their rows fit into the buffer."""
+        row_bytes = self.rows.dim * self.rows.data.dtype.itemsize
+        budget = max(1, BUFFER_BYTES // row_bytes)
+        group: list[int] = []
+        held = 0
+        for k in clients:
+            if group and held + self.sizes[k] > budget:
+                yield group
+                group, held = [], 0
+            group.append(k)
+            held += self.sizes[k]
+        if group:
+            yield group
+
+    def _read(self, group: Sequence[int]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+        """The rows of a group of clients and their numbers, by one pass over the file."""
+        rows = np.flatnonzero(self.marked(group))
+        values = np.empty((len(rows), self.rows.dim), dtype=self.rows.data.dtype)
+        for start, block in self.rows.stored_blocks():
+            low, high = np.searchsorted(rows, (start, start + len(block)))
+            values[low:high] = block[rows[low:high] - start]
+        return values, rows
+
+
+@dataclass(frozen=True)
+class _Dealt:
+    """A partition as it was applied to a feature file, by that file's meaning."""
+
+    features: Mapping[str, Any]
+    dealt: Assignment
+    partition: str
+    rows_digest: str
+
+
+def tell_disk(out: Path, files: int, shapes: Iterable[Shape], header: Mapping[str, Any]) -> None:
+    """Say how much disk ``files`` client files take, and refuse when there is less.
+
+    ``shapes``: of the arrays in each; ``header``: of the features, whose space each repeats.
+    """
+    each = list(shapes)
+    beside = FILE_BYTES + len(canonical_json(header))
+    size = files * (beside + sum(8 * prod(shape) for shape, _ in each))
+    # Integers are stored as narrow as their values allow, perhaps compressed; reals are not.
+    least = files * (hdf5.LEAST_BYTES + sum(8 * prod(s) for s, kind in each if kind == "f"))
+    log.info(
+        "local-stats: %d files of at most %s, %s in all, into %s",
+        files,
+        byte_text(size / files),
+        byte_text(size),
+        out,
+    )
+    try:
+        need_space(out, least, f"{files} client files, at the least")
+    except InputError as error:
+        raise InputError(f"{error}; or add the clients up at once with --sum") from None
+    free = free_space(out)
+    if size > free:
+        log.warning(
+            "the disk of %s has %s free, which may not suffice: files that are finished are "
+            "kept, and the same command continues; --sum adds the clients up at once",
+            out,
+            byte_text(free),
+        )

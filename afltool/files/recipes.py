@@ -1,10 +1,11 @@
-"""Recipes: what made a file, and whether an existing file is up to date."""
+"""Recipes: what made a file, and whether an existing file is intact and up to date."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,19 @@ from .. import inputs
 from ..errors import AflError, OutputExistsError
 from ..values.differences import difference
 from ..values.digest import canonical_json
-from . import schema
+from . import hdf5, schema
 from .outputs import check_output
+
+# Who reads a file of each kind as a whole; loaded when one is checked, with SciPy some of them.
+READERS = {
+    "features": ("features", "verify_features"),
+    "partition": ("partitions", "load_partition"),
+    "statistics": ("statistics", "load_statistics"),
+    "masked": ("masked", "load_masked"),
+    "head": ("heads", "load_head"),
+    "checkpoint": ("checkpoints", "load_checkpoint"),
+    "backbone": ("backbones", "load_frozen"),
+}
 
 
 def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,13 +67,23 @@ def _filled(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, A
     return {**made_by, "inputs": {**absent, **made_by["inputs"]}}
 
 
+def verify(path: Path) -> dict[str, Any]:
+    """Read everything in a file and compare its digest; the header.
+
+    Raises `CorruptFileError` when anything does not hold.
+    """
+    header = hdf5.read_header(path)
+    module, reader = READERS[header["kind"]]
+    getattr(import_module(f".{module}", __package__), reader)(path)
+    hdf5.check_unchanged(path, hdf5.read_header(path), hdf5.fingerprint(header))
+    return header
+
+
 def usable(path: Path) -> Mapping[str, Any]:
     """The header of an output that exists, after every byte of it was checked.
 
     Raises `OutputExistsError` for a file that is damaged or none of ours.
     """
-    from .verify import verify  # and the readers of all kinds, with SciPy: seldom needed
-
     try:
         with inputs.distinct_files():  # looking at an output is not reading it
             return verify(path)

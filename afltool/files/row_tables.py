@@ -27,8 +27,8 @@ from ..values.digest import canonical_json
 from ..values.escaping import shown
 from ..values.json_text import json_text
 from .atomic import replacing
-from .csv_text import csv_lines
 from .outputs import STDOUT, check_output, partial_path
+from .tables import csv_lines
 
 Value = str | float | None
 Columns = Mapping[str, type]  # str or float, by name

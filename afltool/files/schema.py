@@ -57,6 +57,8 @@ KIND_OF_STAGE = {
     "backbone": "backbone",
 }
 PARTIAL = ".partial"
+SUMMARY = "summary.json"  # of a run and of a baseline: options, figures, digests, seconds, bytes
+FINAL_HEAD = "head-final.h5"  # of a run: a second name of the head after the last round
 FEATURE_TYPES = {"int16": "<i2", "float32": "<f4"}
 # Type and number of dimensions where the format fixes them; "S" stands for any fixed length.
 TYPES = {

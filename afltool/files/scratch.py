@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import machine
-from ..cache.carried import Carried
+from ..cache.cache import Carried
 from ..errors import InputError
 from ..values.arrays import Array
 from .atomic import unnamed

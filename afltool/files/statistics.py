@@ -20,7 +20,7 @@ from ..values.phases import Phase
 from ..values.statistics import MOST_ROWS, Context, Statistics
 from . import hdf5, schema
 from .arrays import damage_as_error
-from .provenance import versions
+from .headers import versions
 
 
 def save_statistics(

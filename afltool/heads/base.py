@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache.carried import NOTHING, Carried
+from ..cache.cache import NOTHING, Carried
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..math.fixedpoint import FixedPoint, Rows, real
 from ..math.gram import check_labels

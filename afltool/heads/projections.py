@@ -21,7 +21,7 @@ import scipy
 from numpy.typing import NDArray
 
 from .. import cores
-from ..cache.latest import Kept
+from ..cache.cache import Kept
 from ..installed import has_torch
 from ..math.gram import product
 from ..values.arrays import F64, Array

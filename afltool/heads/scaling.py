@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache.carried import NOTHING, Carried
+from ..cache.cache import NOTHING, Carried
 from ..errors import InvalidDataError, UsageError
 from ..math import scaling
 from ..math.fixedpoint import Rows, real

@@ -13,7 +13,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from ..errors import UsageError
-from ..files.csv_text import csv_of_frame
+from ..files.tables import csv_of_frame
 from ..options import flag
 from ..options.csv_files import KEEP
 from ..values.escaping import in_markdown, shown

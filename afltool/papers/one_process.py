@@ -17,9 +17,9 @@ from typing import Any
 from .. import progress
 from ..errors import AflError, BusyError, IncompleteError, RidgeNeededError, StoppedError
 from ..files.atomic import write_text
-from ..files.folders import SUMMARY
 from ..files.locks import marked
 from ..files.outputs import make_folder
+from ..files.schema import SUMMARY
 from ..inputs import distinct_files, read_json
 from ..plans.here import run
 from ..plans.last_round import remove_rounds

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AflError
-from ..files.folders import SUMMARY
 from ..files.hdf5 import read_header
+from ..files.schema import SUMMARY
 from ..inputs import distinct_files, read_json
 from ..plans.layout import RunFolder
 from . import baselines

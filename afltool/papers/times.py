@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import AflError
 from ..files.atomic import write_text
-from ..files.folders import SUMMARY
+from ..files.schema import SUMMARY
 from ..inputs import distinct_files, read_json
 from ..options.features import ExtractOptions
 from ..options.partition import PartitionOptions

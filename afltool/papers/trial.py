@@ -21,9 +21,9 @@ import numpy as np
 from ..errors import InputError
 from ..files.counts import Counts, read_counts
 from ..files.evaluations import figure_label, figure_text
-from ..files.folders import SUMMARY
 from ..files.hdf5 import read_header
 from ..files.headers import mismatch, size
+from ..files.schema import SUMMARY
 from ..heads.array_names import COUNTS
 from ..inputs import distinct_files, read_json
 from ..show.curves import plot_reliability

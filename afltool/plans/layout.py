@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..files.atomic import link_or_copy
-from ..files.folders import FINAL_HEAD, SUMMARY
+from ..files.schema import FINAL_HEAD, SUMMARY
 from ..inputs import distinct_files
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.hdf5 import read_header
-from ..files.provenance import versions
+from ..files.headers import versions
 from ..values.parsed import text_form
 from .config import FIELDS, PARTS, RunConfig
 from .layout import RunFolder

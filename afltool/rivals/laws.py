@@ -10,7 +10,7 @@ import numpy as np
 
 from ..files.feature_writer import writing_features
 from ..files.hdf5 import read_header
-from ..files.provenance import provenance
+from ..files.headers import provenance
 from ..files.recipes import recipe
 from ..options.partition import PartitionOptions
 from ..progress import log, quiet

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..files import folders
+from ..files import schema
 
 
 class BaselineFolder:
     """Names of the files of a baseline; `afltool.plans.layout` has those of a run."""
 
-    SUMMARY = folders.SUMMARY
+    SUMMARY = schema.SUMMARY
     HEAD = "head.h5"
     HELD_OUT_HEAD = "head-held-out.h5"
     ROUNDS = "rounds.csv"

@@ -23,11 +23,11 @@ from ..cache import memory
 from ..errors import OutputExistsError, UsageError
 from ..files.checkpoints import load_checkpoint, save_checkpoint
 from ..files.features import Features, check_alike, open_features
+from ..files.headers import versions
 from ..files.heads import save_head
 from ..files.outputs import check_output
 from ..files.own_files import check_own, is_rounds, is_summary, of_json
 from ..files.partitions import partition_of
-from ..files.provenance import versions
 from ..files.recipes import recipe, up_to_date
 from ..files.tables import write_json, write_records
 from ..inputs import distinct_files

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from ..files.evaluations import figure_label
-from ..files.folders import FINAL_HEAD
+from ..files.schema import FINAL_HEAD
 from ..math.metrics.separability import MEASURES
 from ..values.escaping import byte_text, shown
 from .rounds import rounds_table

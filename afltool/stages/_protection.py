@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.features import Features
-from ..files.kinds import KEYS, kind_of_file
+from ..files.outputs import KEYS, kind_of_file
 from ..files.protection import Protection
 from ..heads.base import Head
 from ..options.privacy import ProtectionOptions

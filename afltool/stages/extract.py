@@ -15,7 +15,7 @@ from ..errors import InvalidDataError, UsageError
 from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
-from ..files.provenance import provenance
+from ..files.headers import provenance
 from ..files.recipes import up_to_date
 from ..options.features import ExtractOptions
 from ..options.remedies import advised

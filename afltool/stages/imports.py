@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .. import cores, progress
 from ..errors import InvalidDataError, UsageError, naming
 from ..files.feature_writer import FeatureWriter, writing_features
-from ..files.provenance import provenance
+from ..files.headers import provenance
 from ..files.recipes import recipe, up_to_date
 from ..options.features import ImportOptions
 from ..options.remedies import advised

@@ -18,8 +18,8 @@ from ..files.arrays import damage_as_error, describe_additive, get_array
 from ..files.hdf5 import read_header, reading
 from ..files.members import checked_dataset
 from ..files.partitions import load_partition
+from ..files.recipes import verify
 from ..files.statistics import clients_of, context_of, load_statistics
-from ..files.verify import verify
 from ..heads import make_options
 from ..heads.array_names import COUNTS
 from ..options.threads import ThreadOptions, on_cores

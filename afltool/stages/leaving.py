@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..files.hdf5 import read_header
+from ..files.headers import versions
 from ..files.heads import load_head
-from ..files.provenance import versions
 from ..files.statistics import load_statistics
 from ..options.privacy import NO_LEAVING, CountersignOptions, LeaveOptions
 from ..options.statistics import AggregateOptions

@@ -1,6 +1,6 @@
 """Stage `local-stats`: the rows of each client → that client's statistics, one file a client.
 
-`files.client_rows` reads them in blocks; what is done with them is here, and what is written.
+`files.partitions` reads them in blocks; what is done with them is here, and what is written.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from .. import cores, progress
 from ..cache.cache import NO_CACHE, Cache
 from ..errors import InvalidDataError, UsageError
 from ..files.carried_rows import CarriedFile
-from ..files.client_files import tell_disk
-from ..files.client_rows import ClientRows
 from ..files.features import Features, open_features
 from ..files.hdf5 import read_header
 from ..files.heads import HeadFile, check_fits, head_from
 from ..files.outputs import make_folder
+from ..files.partitions import ClientRows, tell_disk
 from ..files.protection import Protection
 from ..files.recipes import recipe, up_to_date
 from ..files.statistics import load_statistics, save_statistics

@@ -20,10 +20,10 @@ from ..files.evaluations import (
     check_evaluation,
     check_lengths,
 )
-from ..files.folders import SUMMARY
 from ..files.headers import mismatch
 from ..files.heads import load_head
 from ..files.partitions import load_partition
+from ..files.schema import SUMMARY
 from ..math.calibration import accuracy_by_coverage
 from ..options.plot import RocOptions, SizeOptions, TotalOptions
 from ..partitions.rows import Partition

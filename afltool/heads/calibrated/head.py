@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cache.carried import Carried
+from ...cache.cache import Carried
 from ...errors import InvalidDataError, NumericalError, UsageError
 from ...math import calibration as cal
 from ...math.fixedpoint import Rows

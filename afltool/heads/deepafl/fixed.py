@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...cache.latest import Kept
+from ...cache.cache import Kept
 from ...errors import InvalidDataError
 from ...math.fixedpoint import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
 from ...math.gram import gram_and_cross, product, real_cross

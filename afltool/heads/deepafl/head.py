@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 from ... import cores
-from ...cache.carried import NOTHING, Carried
+from ...cache.cache import NOTHING, Carried
 from ...errors import UsageError
 from ...math.fixedpoint import Rows
 from ...values.arrays import F64, Array

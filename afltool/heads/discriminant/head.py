@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ... import cores
 from ...cache import memory
-from ...cache.carried import NOTHING, Carried
+from ...cache.cache import NOTHING, Carried
 from ...errors import InvalidDataError, UsageError
 from ...math.fixedpoint import FixedPoint, Rows, dim, real
 from ...math.gram import Products, real_cross, row_product

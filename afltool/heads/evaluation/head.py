@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cache.carried import NOTHING, Carried
+from ...cache.cache import NOTHING, Carried
 from ...errors import InvalidDataError, UsageError
 from ...math.fixedpoint import Rows
 from ...math.gram import check_labels

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ...cache import memory
-from ...cache.carried import NOTHING, Carried
+from ...cache.cache import NOTHING, Carried
 from ...errors import UsageError
 from ...math.fixedpoint import Rows
 from ...math.gram import Products, row_product

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cache.carried import Carried
+from ...cache.cache import Carried
 from ...errors import UsageError
 from ...math.fixedpoint import Rows, real
 from ...values.arrays import Array

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import cores
-from ...cache.carried import NOTHING, Carried
+from ...cache.cache import NOTHING, Carried
 from ...errors import UsageError
 from ...math import gram
 from ...math.fixedpoint import FixedPoint, Rows, real

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from ...cache.latest import Kept
+from ...cache.cache import Kept
 from ...math.fixedpoint import FixedPoint, Rows, rows_as
 from ...values.arrays import Array
 from ..integer_features import Tabled, in_fixed_point

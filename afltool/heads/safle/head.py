@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import cores
-from ...cache.carried import NOTHING, Carried
+from ...cache.cache import NOTHING, Carried
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import codes as cd
 from ...math.fixedpoint import Rows, real

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ... import cores
 from ...cache import memory
-from ...cache.carried import NOTHING, Carried
+from ...cache.cache import NOTHING, Carried
 from ...errors import InvalidDataError, UsageError
 from ...math import ridge as rr
 from ...math import softmax as sm

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 from ... import inputs
 from ...errors import InputError, InvalidDataError
 from ...files.columns import SUFFIXES, read_columns
-from ...files.kinds import kind_of_file
+from ...files.outputs import kind_of_file
 from ...files.schema import KINDS
 from .base import CorruptImageError
 from .folders import EXTENSIONS, list_images
