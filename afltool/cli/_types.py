@@ -21,6 +21,7 @@ from ._streams import print_json as print_json
 from ._streams import say as say
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="where the result goes")]
+Folder = Annotated[Path, typer.Option("--out", "-o", help="folder for the result")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace an existing output")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a path or a table")]
 FieldName = Annotated[

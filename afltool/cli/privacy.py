@@ -10,7 +10,7 @@ import typer
 from ..options.privacy import KeysOptions, LockOptions, MemberOptions, RevealOptions, RosterOptions
 from ._options import add
 from ._streams import say
-from ._types import passing
+from ._types import Folder, passing
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,9 +46,6 @@ def add_to(app: typer.Typer) -> None:
     )  # fmt: skip
     add(mask, "forget", mask_forget)
     app.add_typer(mask, name="mask")
-
-
-Folder = Annotated[Path, typer.Option("--out", "-o", help="folder for the result")]
 
 
 def keys_new(

@@ -1,4 +1,4 @@
-"""Commands of sessions: one agreement for all phases of a head (docs/privacy.md)."""
+"""Commands of sessions: one agreement for all phases of a head, and sites that are apart."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from ..options.privacy import CountersignOptions, LeaveOptions, SessionOptions
-from . import courier
+from ..options.session import JoinOptions, ServeOptions
+from ..options.used_with import ABSENT, OnlyWith
 from ._options import add, of_heads
 from ._streams import say
-from ._types import Overwrite, passing
+from ._types import FieldName, Folder, Json, Overwrite, passing, print_field, print_json
+
+Url = Annotated[
+    str, typer.Argument(help="place that all reach: a folder, file://, sftp://, s3://, webdav:// …")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,7 +25,9 @@ def add_to(app: typer.Typer) -> None:
         help="What a federation agrees on once, for all phases of a head.",
     )
     add(session, "new", session_new, head_options=of_heads)
-    courier.add_to(session)
+    add(session, "serve", serve)
+    add(session, "join", join)
+    add(session, "status", status)
     passing(
         session, "leave", "leaving:session_leave", ("session", Path, "file of the session"),
         "Take a member out of a total, solve the head again, and write a certificate of it.",
@@ -33,9 +40,6 @@ def add_to(app: typer.Typer) -> None:
         CountersignOptions, has_json=False,
     )  # fmt: skip
     app.add_typer(session, name="session")
-
-
-Folder = Annotated[Path, typer.Option("--out", "-o", help="folder for the result")]
 
 
 def session_new(
@@ -51,3 +55,57 @@ def session_new(
     from ..stages.keys import session_new as stage
 
     say(stage(public or [], out, options, head_options=head_options, overwrite=overwrite))
+
+
+def serve(
+    url: Url,
+    options: ServeOptions,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="folder of session new; default: the last name of URL"),
+    ] = None,
+) -> None:
+    """Lead a session: publish it, add up what sites send, publish the head of each phase.
+
+    Ends when the head is solved and all have it. Stopped at any moment, the same command goes on.
+    """
+    from ..courier.server import serve as lead
+
+    say(lead(url, options, out))
+
+
+def join(
+    url: Url,
+    options: JoinOptions,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="this site's folder; default: URL's last name and yours"),
+    ] = None,
+) -> None:
+    """Take part in a session: compute and send what the plan says comes next, until it is solved.
+
+    Without --approve it shows the digest, which all compare by telephone. Stopped at any moment,
+    the same command goes on, and sends the same bytes.
+    """
+    from ..courier.site import join as take_part
+
+    say(take_part(url, options, out))
+
+
+def status(
+    url: Url,
+    name: FieldName = None,
+    as_json: Annotated[Json, OnlyWith({"field": ABSENT})] = False,
+) -> None:
+    """Show who is in a session, who has sent what, who is waited for, and since when."""
+    from ..courier.summary import status as look
+
+    found = look(url)
+    if name is not None:
+        print_field(found, name, Path(url))
+    elif as_json:
+        print_json(found)
+    else:
+        from ..show.tables import print_session
+
+        print_session(found)

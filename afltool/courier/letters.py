@@ -2,12 +2,14 @@
 
 A letter is a small message: session, round, what it is, who sends it, and the SHA-256 of each file
 that goes with it. Files lie in the place under their SHA-256. So a place that truncates, swaps,
-repeats or reorders files is noticed, and a file that is there is never sent again.
+repeats or reorders files is noticed, and a file that is there is never sent again. A head travels
+as its header and its arrays: only those that are not there yet.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,18 +17,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import AflError, CorruptFileError, MismatchError
 from ..files import headers
+from ..files.arrays import damage_as_error
 from ..files.atomic import replacing
+from ..files.hdf5 import read_file, write_file
+from ..files.heads import load_head
 from ..inputs import parsed_json
 from ..privacy import messages as msg
 from ..privacy.identity import Identity, Member
 from ..progress import log
-from ..values.digest import file_sha256
+from ..values.arrays import Array
+from ..values.digest import canonical_json, file_sha256
 from ..values.names import file_stem
 from .depot import Depot
 
 LARGEST = 4 << 20  # bytes of a letter
+HEADER = "header"  # of a head, beside its arrays
 FILE = {
     "name": msg.name,
     "sha256": msg.SHA256,
@@ -58,6 +67,24 @@ class Parcel:
         size = path.stat().st_size
         about = {"name": path.name, "sha256": file_sha256(path), "bytes": size}
         return cls({**about, "dtype": "", "shape": []}, path)
+
+    @classmethod
+    def of_array(cls, name: str, array: Array) -> Parcel:
+        about = {"name": name, "sha256": _sha(array), "bytes": array.nbytes}
+        shape = {"dtype": array.dtype.str, "shape": list(array.shape)}
+        return cls({**about, **shape}, array.tobytes())
+
+
+def head_parcels(path: Path) -> list[Parcel]:
+    """What a head file is sent as; its arrays are in memory meanwhile."""
+    header, arrays = read_file(path, "head")
+    del header["kind"]
+    text = np.frombuffer(canonical_json(header).encode(), np.uint8)
+    return [Parcel.of_array(name, one) for name, one in ((HEADER, text), *sorted(arrays.items()))]
+
+
+def _sha(array: Array) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()
 
 
 class Letters:
@@ -122,13 +149,12 @@ class Letters:
 
     # ------------------------------------------------------------ receiving
 
-    def find(self, what: str, number: int, sender: str, about: str = "") -> msg.Message | None:
+    def find(self, what: str, number: int, sender: str) -> msg.Message | None:
         """The letter of somebody, if it has come and is whole; the first one counts."""
-        name = _name(what, number, sender, about)
-        kept = self.folder / name
+        kept = self.folder / _name(what, number, sender)
         if kept.exists():
             return msg.read(kept, "letter", PATTERN)
-        return self.arrived(what, number, sender, about)
+        return self.arrived(what, number, sender)
 
     def arrived(self, what: str, number: int, sender: str, about: str = "") -> msg.Message | None:
         """The letter that lies in the place now, whatever was accepted before."""
@@ -136,13 +162,13 @@ class Letters:
         data = self.depot.read(f"letters/{name}", LARGEST)
         if not data:
             return None
-        where = f"{self.depot.url}: letters/{name}"
         try:
-            letter = self._checked(where, data, (what, number, sender, about))
+            return self._checked(
+                f"{self.depot.url}: letters/{name}", data, what, number, sender, about
+            )
         except AflError as error:
             self.say_once(f"{error}; it is left aside until the right one is there")
             return None
-        return letter
 
     def keep(self, letter: msg.Message) -> bool:
         """Accept a letter: another one in its place counts no more. Whether it is new."""
@@ -157,20 +183,20 @@ class Letters:
         """Whether such a letter was sent or accepted."""
         return (self.folder / _name(what, number, sender)).exists()
 
-    def _checked(self, where: str, data: bytes, wanted: tuple[str, int, str, str]) -> msg.Message:
-        value = parsed_json(data, where)
-        letter = self.people[wanted[2]].check(
-            where, msg.message_of(where, value, "letter", PATTERN)
-        )
-        if letter.body["session"] != self.session:
+    def _checked(
+        self, where: str, data: bytes, what: str, number: int, sender: str, about: str
+    ) -> msg.Message:
+        letter = msg.message_of(where, parsed_json(data, where), "letter", PATTERN)
+        body = self.people[sender].check(where, letter).body
+        if body["session"] != self.session:
             raise MismatchError(
-                f"{where} of {wanted[2]!r} is of the session {letter.body['session'][:12]}, not of "
+                f"{where} of {sender!r} is of the session {body['session'][:12]}, not of "
                 f"{self.session[:12]}"
             )
-        found = tuple(letter.body[key] for key in ("what", "round", "sender", "about"))
-        if found != wanted:
+        found = tuple(body[key] for key in ("what", "round", "sender", "about"))
+        if found != (what, number, sender, about):
             raise MismatchError(
-                f"{where} of {wanted[2]!r} lies in the place of another: it is {found}"
+                f"{where} of {sender!r} lies in the place of another: it is {found}"
             )
         return letter
 
@@ -192,6 +218,33 @@ class Letters:
         except CorruptFileError as error:
             self.say_once(str(error))
             return False
+        return True
+
+    def fetch_head(
+        self, entries: list[dict[str, Any]], path: Path, sender: str, earlier: Path | None
+    ) -> bool:
+        """Put a head file together; False where something of it has not come whole yet.
+
+        ``earlier``: a head that is there; what it has is not fetched.
+        """
+        have = {} if earlier is None else read_file(earlier, "head")[1]
+        known = {_sha(array): array for array in have.values()}
+
+        def array(entry: Mapping[str, Any]) -> Array:
+            if entry["sha256"] in known:
+                return known[entry["sha256"]]
+            data = b"".join(self.data(entry, sender))
+            return np.frombuffer(data, entry["dtype"]).reshape(entry["shape"])
+
+        try:
+            with damage_as_error(path):
+                found = {one["name"]: array(one) for one in entries}
+                header = json.loads(found.pop(HEADER).tobytes())
+        except CorruptFileError as error:
+            self.say_once(str(error))
+            return False
+        write_file(path, "head", header, found)
+        load_head(path)
         return True
 
     def data(self, entry: Mapping[str, Any], sender: str) -> Iterator[bytes]:

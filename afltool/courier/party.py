@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 
-from ..errors import MismatchError, UnreachableError, UsageError
+from ..errors import UnreachableError, UsageError
 from ..files.heads import load_head
 from ..files.session_folder import SessionFolder
 from ..heads.base import Head
@@ -15,10 +17,7 @@ from ..options.session import CourierOptions
 from ..plans.sessions import Leg, Part, legs_of, opening
 from ..privacy import messages as msg
 from ..privacy import session as sessions
-from ..privacy.identity import Identity, Member
-from ..privacy.identity import load as load_key
-from ..privacy.protection import passphrase
-from ..privacy.roster import Roster
+from ..privacy.identity import Identity
 from ..progress import log, quiet, stop_point
 from .depot import Depot
 from .letters import Letters, Parcel
@@ -44,55 +43,63 @@ class Clock:
             time.sleep(min(SLICE, left))
 
 
-def until_done(turn: Callable[[], str], url: str, o: CourierOptions, clock: Clock) -> None:
-    """Take turns until the end; with ``once`` a single one.
-
-    ``turn`` does what can be done now, and says what it waits for; '' at the end. A place that was
-    reached once may be away for any time.
-    """
-    said, when, reached = "", 0.0, False
-    while True:
-        stop_point()
-        try:
-            waits, reached = turn(), True
-        except UnreachableError as error:
-            if o.once or not reached:
-                raise
-            waits = f"{url}, which is away ({error})"
-        if not waits:
-            return
-        if waits != said or clock.now() - when >= REMIND:
-            log.info("session: waiting for %s", waits)
-            said, when = waits, clock.now()
-        if o.once:
-            return
-        clock.sleep(o.poll)
-
-
-class Party:
+class Party(ABC):
     """A site or the server: its folder, its key, and its letters in the place."""
 
-    def __init__(self, url: str, folder: Path, o: CourierOptions, clock: Clock) -> None:
-        self.depot, self.folder = Depot(url), SessionFolder(folder)
+    def __init__(
+        self, url: str, folder: Path, me: Identity, o: CourierOptions, clock: Clock | None
+    ) -> None:
+        self.depot, self.folder, self.me, self.o = Depot(url), SessionFolder(folder), me, o
+        self.clock = clock or Clock()
         if Path(url.removeprefix("file://")).resolve() == folder.resolve():
             raise UsageError(
                 f"{url} is the place that all reach, and the folder that only you have ({folder}): "
                 "give another one with -o"
             )
-        self.session = sessions.load(self.folder.session)
-        self.agreed: Roster = self.session.agreed
-        self.me: Identity = load_key(o.key, passphrase(o.passphrase_file))
-        people = people_of(self.session)
-        self.server = list(people)[-1]
-        self.letters = Letters(self.depot, self.session.digest, people, folder, self.me, clock.now)
-        self.clock, self.o = clock, o
-        self.masked = self.agreed.terms.masked
+
+    @cached_property
+    def session(self) -> sessions.Session:
+        return sessions.load(self.folder.session)
+
+    @cached_property
+    def letters(self) -> Letters:
+        session, root = self.session, self.folder.root
+        return Letters(self.depot, session.digest, session.people, root, self.me, self.clock.now)
+
+    @property
+    def masked(self) -> bool:
+        return self.session.agreed.terms.masked
+
+    @abstractmethod
+    def turn(self) -> str:
+        """Do what can be done now; returns what is waited for, '' at the end."""
+
+    def take_turns(self) -> Path:
+        """Take turns until the end, with ``once`` a single one; returns the folder.
+
+        A place that was reached once may be away for any time.
+        """
+        said, when, reached = "", 0.0, False
+        while True:
+            stop_point()
+            try:
+                waits, reached = self.turn(), True
+            except UnreachableError as error:
+                if self.o.once or not reached:
+                    raise
+                waits = f"{self.depot.url}, which is away ({error})"
+            if waits and (waits != said or self.clock.now() - when >= REMIND):
+                log.info("session: waiting for %s", waits)
+                said, when = waits, self.clock.now()
+            if self.o.once or not waits:
+                return self.folder.root
+            self.clock.sleep(self.o.poll)
 
     def opening(self, me: Part) -> list[Leg]:
         return opening(self.folder, me) if self.masked else []
 
     def legs(self, number: int, me: Part) -> Iterator[Leg]:
-        asks = self.masked and not self.agreed.all
+        asks = self.masked and not self.session.agreed.all
         solved = self.head(number).of_sums
         return legs_of(self.folder, number, me, masked=self.masked, asks=asks, solved=solved)
 
@@ -102,6 +109,11 @@ class Party:
     def phase(self, number: int) -> str:
         """What the head of a round gathers next, or `SOLVED`."""
         return self.head(number).phase() or SOLVED
+
+    def heads(self) -> list[int]:
+        """The rounds whose heads are there."""
+        found = (path.stem.removeprefix("head-") for path in self.folder.root.glob("head-*.h5"))
+        return [int(number) for number in found if number.isdecimal()]
 
     def send(self, leg: Leg, parcels: Callable[[], list[Parcel]]) -> msg.Message:
         """Carry out a step whose result travels, and send that; what was sent stays as it is."""
@@ -123,26 +135,10 @@ class Party:
             leg.step.make()
 
 
-def heads_in(folder: SessionFolder) -> list[int]:
-    """The rounds whose heads are there, in order."""
-    found = (path.stem.removeprefix("head-") for path in folder.root.glob("head-*.h5"))
-    return sorted(int(number) for number in found if number.isdecimal())
-
-
-def people_of(session: sessions.Session) -> dict[str, Member]:
-    """Everybody who signs letters, by name; the server is the last."""
-    server = session.agreed.server
-    assert server is not None  # every session has one
-    return {one.name: one for one in (*session.agreed.members, server)}
+def last_name(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2]
 
 
 def refusal(name: str, letter: msg.Message) -> str:
     """What a refusal is about: whose letter, and which."""
     return f"{name} {letter.digest[:16]}"
-
-
-def file_in(name: str) -> str:
-    """The name of a file that a letter has; refused where it leads elsewhere."""
-    if Path(name).name != name or name in ("", ".", ".."):
-        raise MismatchError(f"a letter names the file {name!r}: expected a name without folders")
-    return name

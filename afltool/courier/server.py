@@ -11,44 +11,39 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ..errors import (
-    CorruptFileError,
-    InvalidDataError,
-    MismatchError,
-    NumericalError,
-    UsageError,
-)
+from .. import errors
+from ..errors import MismatchError
 from ..files.atomic import delete, link_or_copy
+from ..heads.base import binding
 from ..options.session import ServeOptions
 from ..plans.sessions import GIVEN, HEAD, OFFERED, REVEALED, STATISTICS, TOTAL, Leg, Part
 from ..privacy import messages as msg
+from ..privacy.identity import load
+from ..privacy.members import check_sent
+from ..privacy.offers import Offers, collected
+from ..privacy.protection import passphrase
+from ..privacy.request import Request
+from ..privacy.reveal import load_reveals
+from ..privacy.session import roster_of
 from ..progress import log
 from ..stages.stage import Place
 from ..values.json_text import json_text
-from . import heads
-from .arrivals import check_arrival
-from .letters import Parcel
-from .party import (
-    CLOSED,
-    DONE,
-    LARGEST,
-    REFUSED,
-    SESSION,
-    SOLVED,
-    Clock,
-    Party,
-    heads_in,
-    refusal,
-    until_done,
-)
+from . import party
+from .letters import Parcel, head_parcels
 from .summary import end
 
-UNFIT = (MismatchError, CorruptFileError, InvalidDataError, NumericalError, UsageError)
+UNFIT = (  # not a full disk here, nor a place that is away
+    MismatchError,
+    errors.CorruptFileError,
+    errors.InvalidDataError,
+    errors.NumericalError,
+    errors.UsageError,
+)
 HOUR = 3600  # seconds
 
 
 def serve(
-    url: str, options: ServeOptions, out: Path | None = None, *, clock: Clock | None = None
+    url: str, options: ServeOptions, out: Path | None = None, *, clock: party.Clock | None = None
 ) -> Path:
     """Lead the session in the folder ``out`` over the place ``url`` until its head is solved.
 
@@ -59,35 +54,31 @@ def serve(
         MismatchError: another session lies at ``url``, or the key is not the server's.
         UnreachableError: the place does not answer at the first try.
     """
-    o, clock = options, clock or Clock()
-    folder = out or Path(url.rstrip("/").rpartition("/")[2])
-    until_done(Server(url, folder, o, clock).turn, url, o, clock)
-    return folder
+    me = load(options.key, passphrase(options.passphrase_file))
+    server = Server(url, out or Path(party.last_name(url)), me, options, clock)
+    server.session.agreed.check_server(me.member, f"the key {options.key}")
+    return server.take_turns()
 
 
-class Server(Party):
+class Server(party.Party):
     """The server's turns."""
 
-    def __init__(self, url: str, folder: Path, o: ServeOptions, clock: Clock) -> None:
-        super().__init__(url, folder, o, clock)
-        self.agreed.check_server(self.me.member, f"the key {o.key}")
-        self.deadline = o.deadline
-        self.part = Part(o.key, o.passphrase_file)
-        self.since = 0  # when the step began for which sites are waited for
+    o: ServeOptions
+    since = 0  # when the step began for which sites are waited for
 
     def turn(self) -> str:
         self.publish()
-        for leg in self.opening(self.part):
+        part = Part(self.o.key, self.o.passphrase_file)
+        for leg in self.opening(part):
             if waits := self.carry(leg):
                 return waits
-        number = max(heads_in(self.folder))
+        number = max(self.heads())
         while True:
-            head = self.folder.head(number)
             phase = self.phase(number)
-            self.post(HEAD, number, partial(heads.parcels, head), phase)
-            if phase == SOLVED:
+            self.post(HEAD, number, partial(head_parcels, self.folder.head(number)), phase)
+            if phase == party.SOLVED:
                 return self.finish(number, number - 1)
-            for leg in self.legs(number, self.part):
+            for leg in self.legs(number, part):
                 if waits := self.carry(leg):
                     return f"{waits} in round {number} ({phase})"
             if leg.what == TOTAL:
@@ -96,15 +87,14 @@ class Server(Party):
 
     def publish(self) -> None:
         """Put the session in the place, unless it is there."""
-        there = self.depot.read(SESSION, LARGEST)
-        mine = self.folder.session.read_bytes()
-        if there not in (b"", mine):
+        there = self.depot.read(party.SESSION, party.LARGEST)
+        if there not in (b"", self.folder.session.read_bytes()):
             raise MismatchError(
                 f"{self.depot.url} holds another session than {self.folder.session}: a place "
                 "has one session; choose another one for this"
             )
         if not there:
-            self.depot.send(self.folder.session, SESSION)
+            self.depot.send(self.folder.session, party.SESSION)
         self.post("session", 0)
 
     def carry(self, leg: Leg) -> str:
@@ -125,49 +115,42 @@ class Server(Party):
 
     def collect(self, leg: Leg) -> str:
         """Accept what has come of a step of the sites; returns for whom is still waited."""
-        if self.letters.has(CLOSED + leg.what, leg.round, self.me.name):
+        if self.letters.has(party.CLOSED + leg.what, leg.round, self.me.name):
             return ""
         wanted = self.senders(leg)
         got = [name for name in wanted if self.accepted(leg, name)]
-        absent = [name for name in wanted if name not in got]
-        if absent and not self.may_go_on(len(got)):
-            late = ", ".join(map(repr, absent))
+        late = ", ".join(repr(name) for name in wanted if name not in got)
+        enough = self.is_over() and len(got) >= self.session.agreed.threshold
+        if late and not enough:
             return f"the {leg.what} of {late} ({len(got)} of {len(wanted)} have come)"
-        self.post(CLOSED + leg.what, leg.round, text=json_text(got))
-        late = f"; without {', '.join(map(repr, absent))}" if absent else ""
-        log.info("session: round %d: %s of %d%s", leg.round, leg.what, len(got), late)
+        self.post(party.CLOSED + leg.what, leg.round, text=json_text(got))
+        without = f"; without {late}" if late else ""
+        log.info("session: round %d: %s of %d%s", leg.round, leg.what, len(got), without)
         return ""
 
     def senders(self, leg: Leg) -> list[str]:
         """Who is to send something: members that took part in the step before."""
-        before = {STATISTICS: (OFFERED, 0), REVEALED: (STATISTICS, leg.round)}
-        what, number = before.get(leg.what, ("", 0))
-        everybody = leg.what == OFFERED or (what == OFFERED and not self.masked)
-        return self.agreed.names() if everybody else self.closed(what, number)
+        if leg.what == REVEALED:
+            return self.closed(STATISTICS, leg.round)
+        if leg.what == STATISTICS and self.masked:
+            return self.closed(OFFERED, 0)
+        return self.session.agreed.names()
 
     def closed(self, what: str, number: int) -> list[str]:
         """Who is in a step that is closed."""
-        letter = self.letters.find(CLOSED + what, number, self.me.name)
+        letter = self.letters.find(party.CLOSED + what, number, self.me.name)
         return [] if letter is None else list(json.loads(letter.body["text"]))
 
     def is_over(self) -> bool:
         """Whether the deadline of this step is over."""
-        if self.deadline is None:
-            return False
-        return self.clock.now() >= self.since + self.deadline * HOUR
-
-    def may_go_on(self, come: int) -> bool:
-        """Whether the deadline is over and the threshold is met."""
-        if not self.is_over():
-            return False
-        return come >= self.agreed.threshold
+        hours = self.o.deadline
+        return hours is not None and self.clock.now() >= self.since + hours * HOUR
 
     def accepted(self, leg: Leg, name: str) -> bool:
         """Whether a member's file has come, is whole and fits; one that does not is refused."""
-        kept = self.letters.has(leg.what, leg.round, name)
         letter = self.letters.arrived(leg.what, leg.round, name)
-        if kept:
-            if letter is not None and letter != self.letters.find(leg.what, leg.round, name):
+        if self.letters.has(leg.what, leg.round, name):
+            if letter and letter != self.letters.find(leg.what, leg.round, name):
                 self.refuse(leg, letter, "another one had come before, and that one counts")
             return True
         if letter is None:
@@ -181,8 +164,8 @@ class Server(Party):
         if not self.letters.fetch(files[0], draft, name):
             return False
         try:
-            check_arrival(self.session, self.folder, leg, name, draft, self.me)
-        except UNFIT as error:  # not a full disk here, nor a place that is away
+            self.check_arrival(leg, name, draft)
+        except UNFIT as error:
             self.refuse(leg, letter, str(error))
             return False
         delete(place)  # it was there where this process was killed before the letter was kept
@@ -191,12 +174,27 @@ class Server(Party):
         log.info("session: round %d: %s of %r has come", leg.round, leg.what, name)
         return self.letters.keep(letter)
 
+    def check_arrival(self, leg: Leg, name: str, path: Path) -> None:
+        """Refuse a file that is not what the member ``name`` sends in this step."""
+        if leg.what == OFFERED:
+            found = [*collected(roster_of(self.folder.session), [path])]
+        else:
+            roster = self.session.round(binding(self.head(leg.round)))
+            if leg.what == STATISTICS:
+                found = [check_sent(roster, path)]
+            else:
+                offers = Offers.load(roster, [self.folder.offers])
+                request = Request.load(self.folder.request(leg.round), offers)
+                found = [*load_reveals(request, [path], self.me)]
+        if found != [name]:
+            raise MismatchError(f"it is of {found[0]!r}, not of {name!r}")
+
     def refuse(self, leg: Leg, letter: msg.Message, why: str) -> None:
         """Tell a member, once, that its letter is not in, and why."""
         name = letter.body["sender"]
         self.letters.say_once(f"round {leg.round}: {leg.what} of {name!r} refused: {why}")
-        about = refusal(name, letter)
-        self.letters.post(REFUSED + leg.what, leg.round, text=why[:2000], about=about)
+        about = party.refusal(name, letter)
+        self.letters.post(party.REFUSED + leg.what, leg.round, text=why[:2000], about=about)
 
     # ------------------------------------------------------------ what the server sends
 
@@ -208,14 +206,13 @@ class Server(Party):
 
     def finish(self, number: int, last: int) -> str:
         """Wait until all that were in the ``last`` sum have the result; then write the summary."""
-        waited = [n for n in self.closed(STATISTICS, last) if not self.is_done(n, number)]
+        waited = []
+        for name in self.closed(STATISTICS, last):
+            if (letter := self.letters.find(party.DONE, number, name)) is not None:
+                self.letters.keep(letter)
+            else:
+                waited.append(repr(name))
         if waited and not self.is_over():
-            return f"{', '.join(map(repr, waited))} to fetch the result"
+            return f"{', '.join(waited)} to fetch the result"
         end(self.folder, self.letters, number, self.session)
         return ""
-
-    def is_done(self, name: str, number: int) -> bool:
-        letter = self.letters.find(DONE, number, name)
-        if letter is not None:
-            self.letters.keep(letter)
-        return letter is not None

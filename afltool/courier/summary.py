@@ -17,12 +17,11 @@ from ..files.session_folder import SessionFolder
 from ..files.tables import write_json
 from ..inputs import distinct_files
 from ..plans.sessions import HEAD, OFFERED, REQUEST, REVEALED, STATISTICS, TOTAL
-from ..privacy import messages as msg
 from ..privacy.session import Session
 from ..privacy.session import load as load_session
 from .depot import Depot
 from .letters import Letters
-from .party import CLOSED, DONE, LARGEST, SESSION, SOLVED, people_of
+from .party import CLOSED, DONE, LARGEST, SESSION, SOLVED
 
 
 def status(url: str) -> dict[str, Any]:
@@ -39,45 +38,48 @@ def status(url: str) -> dict[str, Any]:
         )
     with TemporaryDirectory() as folder, distinct_files():
         session = load_session(write_bytes(data, Path(folder) / SESSION))
-        letters = Letters(depot, session.digest, people_of(session), Path(folder))
-        rounds = history(letters, session)
-    return {"url": url, **facts(session), "rounds": rounds, **_now(letters, session, rounds)}
+        letters = Letters(depot, session.digest, session.people, Path(folder))
+        rounds = _history(letters, session)
+        return {"url": url, **_facts(session), "rounds": rounds, **_now(letters, session, rounds)}
 
 
-def facts(session: Session) -> dict[str, Any]:
+def _facts(session: Session) -> dict[str, Any]:
     """What was agreed."""
     agreed = session.agreed
     return {
         "session": session.digest,
         "members": agreed.names(),
-        "server": agreed.server and agreed.server.name,
+        "server": session.server.name,
         "protection": agreed.terms.mode,
         "threshold": agreed.threshold,
     }
 
 
-def history(letters: Letters, session: Session) -> list[dict[str, Any]]:
+def _history(letters: Letters, session: Session) -> list[dict[str, Any]]:
     """The rounds that have begun: phase, when, who has sent how many bytes, bytes of the head.
 
     A head's bytes are those of its arrays that no head before it had.
     """
-    server = list(people_of(session))[-1]
     found: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    while (head := letters.find(HEAD, len(found) + 1, server)) is not None:
-        new = {
-            one["sha256"]: one["bytes"] for one in head.body["files"] if one["sha256"] not in seen
-        }
-        seen |= new.keys()
-        number, since = len(found) + 1, head.body["time"]
+    seen: dict[str, int] = {}
+    server, number = session.server.name, 1
+    while (head := letters.find(HEAD, number, server)) is not None:
+        since, before = head.body["time"], sum(seen.values())
+        seen |= {one["sha256"]: one["bytes"] for one in head.body["files"]}
         if found:
             found[-1]["seconds"] = since - found[-1]["since"]
         closed = letters.find(CLOSED + STATISTICS, number, server)
-        members = [] if closed is None else json.loads(closed.body["text"])
-        entry = {"round": number, "phase": head.body["text"], "since": since, "members": members}
         found.append(
-            {**entry, "sent": _sent(letters, session, number), "head_bytes": sum(new.values())}
+            {
+                "round": number,
+                "phase": head.body["text"],
+                "since": since,
+                "members": [] if closed is None else json.loads(closed.body["text"]),
+                "sent": _sent(letters, session, number),
+                "head_bytes": sum(seen.values()) - before,
+            }
         )
+        number += 1
     return found
 
 
@@ -88,19 +90,16 @@ def _sent(letters: Letters, session: Session, number: int) -> dict[str, int]:
     for name in session.agreed.names():
         for what, of in kinds:
             if (letter := letters.find(what, of, name)) is not None:
-                found[name] = found.get(name, 0) + _bytes(letter)
+                size = sum(one["bytes"] for one in letter.body["files"])
+                found[name] = found.get(name, 0) + size
     return found
-
-
-def _bytes(letter: msg.Message) -> int:
-    return sum(one["bytes"] for one in letter.body["files"])
 
 
 def _now(letters: Letters, session: Session, rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """What is waited for, of whom, and since when."""
-    server = list(people_of(session))[-1]
+    server, everybody = session.server.name, session.agreed.names()
     if not rounds:
-        return _waiting(letters, "offers", OFFERED, 0, session.agreed.names(), [server])
+        return _waiting(letters, "offers", OFFERED, 0, everybody, [server])
     last, before = rounds[-1], [one["members"] for one in rounds[-2:-1]]
     number: int = last["round"]
     if letters.find(TOTAL, number, server) is not None:
@@ -108,7 +107,7 @@ def _now(letters: Letters, session: Session, rounds: list[dict[str, Any]]) -> di
     elif last["phase"] == SOLVED:
         found = _waiting(letters, SOLVED, DONE, number, before[0] if before else [], [])
     else:
-        what, who = STATISTICS, session.agreed.names()
+        what, who = STATISTICS, everybody
         if last["members"]:
             asked = letters.find(REQUEST, number, server) is not None
             what, who = (REVEALED, last["members"]) if asked else (HEAD, [])
@@ -128,14 +127,14 @@ def _waiting(
 
 def end(folder: SessionFolder, letters: Letters, number: int, session: Session) -> None:
     """Name the solved head, and write the summary of the session beside it."""
-    rounds = history(letters, session)
+    rounds = _history(letters, session)
     with distinct_files():
         head = folder.head(number)
         if rounds[-1]["phase"] == SOLVED:
             link_or_copy(head, folder.root / FINAL_HEAD, "head")
         totals = [folder.total(k) for k in range(1, number + 1) if folder.total(k).exists()]
         found = {
-            **facts(session),
+            **_facts(session),
             "rounds": rounds,
             "sent_bytes": sum(sum(one["sent"].values()) for one in rounds),
             "head_bytes": sum(one["head_bytes"] for one in rounds),

@@ -18,6 +18,7 @@ from ..options.privacy import MODES, PLAIN
 from ..values.differences import difference
 from . import limits, roster, terms
 from . import messages as msg
+from .identity import Member
 from .roster import Roster, Series
 
 VERSION = 1
@@ -66,6 +67,16 @@ class Session:
     def digest(self) -> str:
         """What people compare, once."""
         return msg.digest_of(self.as_dict())
+
+    @property
+    def server(self) -> Member:
+        assert self.agreed.server is not None  # every session has one
+        return self.agreed.server
+
+    @property
+    def people(self) -> dict[str, Member]:
+        """Everybody who signs, by name."""
+        return {one.name: one for one in (*self.agreed.members, self.server)}
 
     def number(self, phase: str) -> int:
         """Which round a phase is, from 1; `MismatchError` for one that was not agreed on."""
