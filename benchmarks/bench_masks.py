@@ -22,10 +22,11 @@ from measure import alternately, command, machine
 
 import afltool
 from afltool.privacy import masking
-from afltool.privacy.offers import Offers, RoundFolder
+from afltool.privacy.masking import CHUNK, add_streams
+from afltool.privacy.offers import Offers
 from afltool.privacy.protection import keys_in
 from afltool.privacy.roster import load
-from afltool.privacy.streams import CHUNK, add_streams
+from afltool.privacy.rounds import RoundFolder
 from afltool.stages.inspect import info
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from afltool.files.atomic import write_once
-from afltool.privacy import identity, locking, masking, messages, offers, reveal, roster
-from afltool.privacy.request import Request
+from afltool.privacy import identity, masking, messages, offers, reveal, roster, rounds
+from afltool.privacy.reveal import Request
 from afltool.privacy.terms import Terms
 from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics
@@ -39,11 +39,16 @@ class Federation:
         members = [one.member for one in self.me.values()]
         self.roster = new_roster(members, threshold, head)
 
-    def round_folder(self, name: str) -> offers.RoundFolder:
-        return offers.RoundFolder.of(self.roster, self.me[name])
+    def round_folder(self, name: str) -> rounds.RoundFolder:
+        return rounds.RoundFolder.of(self.roster, self.me[name])
+
+    def drawn(self, name: str) -> offers.Secrets:
+        """The secrets of a member, with its offer."""
+        self.round_folder(name).offer()
+        return self.round_folder(name).secrets()
 
     def offers(self, names=None) -> offers.Offers:
-        made = {n: self.round_folder(n).begin().offer for n in sorted(names or self.me)}
+        made = {n: self.round_folder(n).offer() for n in sorted(names or self.me)}
         return offers.Offers(self.roster, made)
 
     def masked(self, offered: offers.Offers, name: str, statistics: Statistics) -> masking.Masked:
@@ -105,7 +110,7 @@ def locked(path, one, secret, cost=LOW, **changed) -> Path:
     """A key file under a passphrase, with some of its fields changed afterwards."""
     keys = {"sign": one.signing, "agree": one.agreeing}
     raw = {k: key.private_bytes_raw().hex() for k, key in keys.items()}
-    fields = locking.lock({"kind": "private-key", "name": one.name}, raw, secret, cost)
+    fields = identity.locked({"kind": "private-key", "name": one.name}, raw, secret, cost)
     path.unlink(missing_ok=True)
     write_once(path, json.dumps({**fields, **changed}).encode())
     return path

@@ -32,10 +32,10 @@ from afltool.errors import (
 )
 from afltool.files import headers
 from afltool.files.atomic import write_once
-from afltool.privacy import identity, locking, masking, messages, reveal, roster, shamir
+from afltool.privacy import identity, masking, messages, reveal, roster, shamir
+from afltool.privacy.masking import CHUNK, TOGETHER, add_streams
 from afltool.privacy.offers import PATTERN, Offers
-from afltool.privacy.request import Request
-from afltool.privacy.streams import CHUNK, TOGETHER, add_streams
+from afltool.privacy.reveal import Request
 from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics
 
@@ -166,13 +166,13 @@ def test_a_forged_key_file_cannot_ask_for_memory_or_time(tmp_path, field, value)
 def test_a_forged_key_in_pem_cannot_ask_for_time_either():
     """Only the 2,048 rounds that earlier versions wrote are read, not 2^31."""
     pem = json.loads((GOLDEN / "a.key").read_text())["sign"]
-    locking.check_earlier(pem)
+    identity.check_earlier(pem)
     first, *lines, last = pem.splitlines()
     der = base64.b64decode("".join(lines))
     assert der.count(b"\x02\x02\x08\x00") == 1
     more = der.replace(b"\x02\x02\x08\x00", b"\x02\x02\x7f\xff")
     with pytest.raises(ValueError, match="another way"):
-        locking.check_earlier("\n".join([first, base64.b64encode(more).decode(), last]))
+        identity.check_earlier("\n".join([first, base64.b64encode(more).decode(), last]))
 
 
 def test_a_key_of_an_earlier_version_is_read_and_its_passphrase_can_be_changed(tmp_path, caplog):
@@ -252,7 +252,7 @@ def test_private_files_are_private_whatever_the_umask(tmp_path, umask, caplog):
     try:
         federation = Federation(tmp_path / "a" / "b", 2)
         found = federation.round_folder("site-0")
-        found.begin()
+        found.offer()
     finally:
         os.umask(before)
     keys = tmp_path / "a" / "b" / "keys"
@@ -496,7 +496,7 @@ def test_whole_messages_of_rounds_of_the_same_data_share_nothing(tmp_path):
 def test_the_same_step_again_gives_the_same_bytes_and_another_use_is_refused(tmp_path):
     federation = Federation(tmp_path, 3)
     folder = federation.round_folder("site-0")
-    assert folder.begin() == folder.begin() == folder.secrets()
+    assert folder.offer() == folder.offer() == folder.secrets().offer
     folder.once("used", {"message": "a"}, "used before")
     folder.once("used", {"message": "a"}, "used before")
     with pytest.raises(MismatchError, match="used before"):
@@ -508,7 +508,7 @@ def test_the_same_step_again_gives_the_same_bytes_and_another_use_is_refused(tmp
 
 def test_the_secrets_of_a_round_are_locked_with_the_key(tmp_path):
     federation = Federation(tmp_path, 3)
-    drawn = federation.round_folder("site-0").begin()
+    drawn = federation.drawn("site-0")
     path = federation.round_folder("site-0").folder / "secrets"
     data = path.read_bytes()
     for secret in (drawn.mask, drawn.self):
@@ -628,11 +628,12 @@ def test_a_dealer_whose_shares_make_nothing_is_named(tmp_path):
     """Shares of another secret, each as committed: found when the secret is put together."""
     federation = Federation(tmp_path, 3, 2)
     cheat = federation.round_folder("site-2")
-    drawn = cheat.begin()
+    drawn = federation.drawn("site-2")
     path = cheat.folder / "secrets"
     lying = federation.me["site-2"].sign({**drawn.offer.body, "self_commitment": "00" * 32})
     path.unlink()
-    write_once(path, cheat._sealed(replace(drawn, offer=lying)))
+    keys = {"mask": drawn.mask.hex(), "self": drawn.self.hex()}
+    write_once(path, cheat.me.lock({**keys, "offer": lying.as_dict()}, "secrets"))
     offered = federation.offers()
     request = federation.request(offered, list(federation.me))
     answers = [reveal.reveal(request, me) for me in federation.me.values()]
@@ -668,7 +669,7 @@ def test_secrets_are_drawn_from_the_system(tmp_path):
     for twin in ("a", "b"):
         process = os.fork()
         if not process:
-            (tmp_path / twin).write_text(repr(federation.round_folder("site-0").begin()))
+            (tmp_path / twin).write_text(repr(federation.drawn("site-0")))
             os._exit(0)
         assert os.waitpid(process, 0)[1] == 0
         found.append((tmp_path / twin).read_text())

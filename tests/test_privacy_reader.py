@@ -17,8 +17,7 @@ from afltool.files.hdf5 import read_header
 from afltool.privacy import identity, messages
 from afltool.privacy.identity import Identity
 from afltool.privacy.offers import Offers
-from afltool.privacy.request import Request
-from afltool.privacy.reveal import load_reveals
+from afltool.privacy.reveal import Request, load_reveals
 from afltool.privacy.roster import load
 from afltool.privacy.sealing import SEAL
 from afltool.stages.inspect import info

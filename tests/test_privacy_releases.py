@@ -17,7 +17,7 @@ from afltool.errors import CorruptFileError, MismatchError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.statistics import load_statistics
 from afltool.privacy import identity
-from afltool.privacy.records import Release
+from afltool.privacy.rounds import Release
 from afltool.stages.inspect import info
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -19,7 +19,8 @@ from afltool.errors import AflError, CorruptFileError, InputError, MismatchError
 from afltool.files.masked import load_masked
 from afltool.files.statistics import load_statistics
 from afltool.privacy import identity, masking, roster
-from afltool.privacy.offers import Offers, RoundFolder
+from afltool.privacy.offers import Offers
+from afltool.privacy.rounds import RoundFolder
 from afltool.stages.inspect import info
 
 

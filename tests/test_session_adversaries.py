@@ -17,9 +17,10 @@ import afltool
 from afltool.errors import AflError, CorruptFileError, InputError, MismatchError
 from afltool.files.masked import load_masked
 from afltool.files.statistics import load_statistics
-from afltool.privacy import chain, identity, masking, messages, reveal, totals
-from afltool.privacy.offers import RoundFolder, Secrets
-from afltool.privacy.request import Request
+from afltool.privacy import identity, masking, messages, reveal, rounds, totals
+from afltool.privacy.offers import Secrets
+from afltool.privacy.reveal import Request
+from afltool.privacy.rounds import RoundFolder
 from afltool.stages.inspect import info
 
 ROUNDS = {"head": "softmax", "rounds": 2}
@@ -130,14 +131,14 @@ def test_the_chain_is_hkdf_and_only_goes_forward(played):
     session, key = "ab" * 32, bytes(32)
     found = [key]
     for number in range(1, 5):
-        mask, own = chain.of_round(key, session, number)
-        key = chain.next_key(key, session, number)
+        mask, own = rounds.of_round(key, session, number)
+        key = rounds.next_key(key, session, number)
         found += [mask, own, key]
         assert mask == identity.derive(
             found[-4], bytes.fromhex(session), "session", "mask", str(number)
         )
     assert len(set(found)) == len(found)
-    assert chain.of_round(bytes(32), "cd" * 32, 1) != chain.of_round(bytes(32), session, 1)
+    assert rounds.of_round(bytes(32), "cd" * 32, 1) != rounds.of_round(bytes(32), session, 1)
 
 
 def test_a_thief_opens_no_round_that_was_answered(played):
@@ -146,12 +147,12 @@ def test_a_thief_opens_no_round_that_was_answered(played):
     folder = me.path.parent / "site-0.rounds" / roster.series.session[:32]
     assert {p.name for p in folder.iterdir()} == {"offer", "secrets-2"}
     with pytest.raises(MismatchError, match="'site-0' has no secrets of round 1"):
-        chain.Chain(folder, roster.series.session, roster.series.rounds, me).secrets(1)
+        rounds.Chain(folder, roster.series.session, roster.series.rounds, me).key(1)
     path = folder / "secrets-2"
     key = bytes.fromhex(me.unlock(path, path.read_bytes(), "chain")["key"])
     true = truth(played, 1, "site-0")
     for number in (1, 2, 3):
-        secrets = chain.of_round(key, roster.series.session, number)
+        secrets = rounds.of_round(key, roster.series.session, number)
         assert not np.isin(unmasked(played, 1, "site-0", *secrets), true[true != 0]).any()
 
 

@@ -22,8 +22,7 @@ from ..privacy.identity import load
 from ..privacy.members import check_sent
 from ..privacy.offers import Offers, collected
 from ..privacy.protection import passphrase
-from ..privacy.request import Request
-from ..privacy.reveal import load_reveals
+from ..privacy.reveal import Request, load_reveals
 from ..privacy.session import roster_of
 from ..progress import log
 from ..stages.stage import Place

@@ -25,8 +25,7 @@ from .identity import Identity
 from .messages import Message
 from .offers import Offers, missing
 from .protection import key_of, passphrase
-from .request import Request
-from .reveal import load_reveals, secrets_of
+from .reveal import Request, load_reveals, secrets_of
 from .roster import Roster
 from .sealing import check_file, member_of
 from .session import roster_of

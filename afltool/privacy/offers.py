@@ -11,25 +11,19 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from ..errors import CorruptFileError, MismatchError
+from ..errors import CorruptFileError
 from ..files import headers
-from ..files.atomic import close_to_others, delete, write_once
 from ..values.digest import canonical_json
-from ..values.names import ROUNDS, file_stem
 from . import messages as msg
 from . import shamir
-from .chain import Chain
-from .identity import Identity, agree, derive
+from .identity import Identity, agree, decrypt, encrypt, public_of
 from .roster import Roster
 
 SHARE_BYTES = 33  # a number below shamir.PRIME
@@ -65,7 +59,6 @@ OF_ROUND = {
 }
 WHOSE = {"member": msg.name, "roster": msg.SHA256}
 PATTERN = {**WHOSE, **SHARE_KEY, **OF_ROUND}
-NONCE = bytes(12)  # every key below encrypts only one text
 
 
 @dataclass(frozen=True)
@@ -90,10 +83,10 @@ def commitment(roster: Roster, purpose: str, *about: object, secret: bytes) -> s
 def draw(roster: Roster, me: Identity) -> Secrets:
     """Fresh secrets of a round and their signed offer."""
     mask, own = secrets.token_bytes(32), secrets.token_bytes(32)
-    return Secrets(mask, own, _offer(roster, me, [(roster, mask, own)]))
+    return Secrets(mask, own, offer_of(roster, me, [(roster, mask, own)]))
 
 
-def _offer(
+def offer_of(
     roster: Roster, me: Identity, drawn: Sequence[tuple[Roster, bytes, bytes]]
 ) -> msg.Message:
     """The signed offer of rounds, with the roster and both secrets of each."""
@@ -104,7 +97,7 @@ def _offer(
         "kind": "offer",
         "member": me.name,
         "roster": roster.compared,
-        **({} if roster.all else {"share_key": _public(ephemeral)}),
+        **({} if roster.all else {"share_key": public_of(ephemeral)}),
         **(each[0] if roster.series is None else {"rounds": each}),
     }
     return me.sign(body)
@@ -114,7 +107,7 @@ def _of_round(
     roster: Roster, me: Identity, mask: bytes, own: bytes, agreed: Sequence[bytes]
 ) -> dict[str, Any]:
     """What an offer says of one round; ``agreed``: a secret with each holder of shares."""
-    public = {"mask_key": _public(X25519PrivateKey.from_private_bytes(mask))}
+    public = {"mask_key": public_of(X25519PrivateKey.from_private_bytes(mask))}
     if roster.all:
         return public
     n, t = len(roster.members), roster.threshold
@@ -122,19 +115,14 @@ def _of_round(
     shares = []
     for i, (holder, secret) in enumerate(zip(roster.members, agreed, strict=True)):
         pair = [shares_of[i].to_bytes(SHARE_BYTES) for shares_of in both]
-        key = derive(secret, *_between(roster, me.name, holder.name))
         marks = {
             kind: commitment(roster, kind, me.name, holder.name, secret=share)
             for kind, share in zip(SECRETS, pair, strict=True)
         }
-        sealed = ChaCha20Poly1305(key).encrypt(NONCE, b"".join(pair), None)
-        shares.append({"sealed": sealed.hex(), **marks})
+        sealed = encrypt(secret, b"".join(pair), *_between(roster, me.name, holder.name))
+        shares.append({"sealed": sealed, **marks})
     committed = commitment(roster, "self-mask", me.name, secret=own)
     return {**public, "self_commitment": committed, "shares": shares}
-
-
-def _public(key: X25519PrivateKey) -> str:
-    return key.public_key().public_bytes_raw().hex()
 
 
 def _between(roster: Roster, giver: str, holder: str) -> tuple[bytes, str, str, str]:
@@ -149,7 +137,7 @@ def pattern(roster: Roster) -> dict[str, Any]:
     return {**common, **(of_round if roster.series is None else {"rounds": [of_round]})}
 
 
-def _of_series(roster: Roster, offer: msg.Message) -> msg.Message:
+def of_series(roster: Roster, offer: msg.Message) -> msg.Message:
     """What an offer says of the round of a roster, as the offer of that round alone."""
     if roster.series is None:
         return offer
@@ -172,7 +160,7 @@ class Offers:
         """Read offers and check each; at least as many as the threshold are needed."""
         found = collected(roster, paths)
         roster.check_enough(found, roster.names(), "made an offer")
-        return cls(roster, {name: _of_series(roster, one) for name, one in sorted(found.items())})
+        return cls(roster, {name: of_series(roster, one) for name, one in sorted(found.items())})
 
     @cached_property
     def digest(self) -> str:
@@ -189,14 +177,11 @@ class Offers:
         body = self.by_member[giver].body
         share = body["shares"][self.roster.place(me.name) - 1]
         secret = agree(me.agreeing, body["share_key"], giver)
-        key = derive(secret, *_between(self.roster, giver, me.name))
-        try:
-            both = ChaCha20Poly1305(key).decrypt(NONCE, bytes.fromhex(share["sealed"]), None)
-        except InvalidTag:
-            raise CorruptFileError(
-                f"the offer of {giver!r} holds a share for {me.name!r} that cannot be decrypted: "
-                f"leave {giver!r} out of the round, or use the key that is in the roster"
-            ) from None
+        wrong = (
+            f"the offer of {giver!r} holds a share for {me.name!r} that cannot be decrypted: "
+            f"leave {giver!r} out of the round, or use the key that is in the roster"
+        )
+        both = decrypt(secret, share["sealed"], wrong, *_between(self.roster, giver, me.name))
         pair = dict(zip(SECRETS, (both[:SHARE_BYTES], both[SHARE_BYTES:]), strict=True))
         for kind, value in pair.items():
             check_secret_share(self, giver, me.name, kind, value, giver)
@@ -244,170 +229,3 @@ def _check_offer(roster: Roster, where: str, offer: msg.Message) -> None:
 def missing(roster: Roster, found: Iterable[str]) -> list[str]:
     """Members that are not among those found, by name."""
     return [repr(name) for name in roster.names() if name not in set(found)]
-
-
-# ---------------------------------------------------------------- a member's round folder
-
-ANSWERED, FORGOTTEN = "answered", "forgotten"  # records of the end of a round
-NOISE = "noise"  # the folder of releases: in that of a round under masks, or beside those of rounds
-
-
-def rounds_of(me: Identity) -> Path:
-    """The private folder of a member's rounds, beside its key."""
-    return me.path.parent / f"{file_stem(me.name)}{ROUNDS}"
-
-
-def open_rounds(me: Identity) -> list[Path]:
-    """The folders of a member's rounds, and sessions, that have begun and are not over."""
-    return sorted({path.parent for path in rounds_of(me).glob("*/secrets*")})
-
-
-@dataclass(frozen=True)
-class RoundFolder:
-    """What a member knows and has done in one round: private files, each written only once.
-
-    In a session the secrets are in the folder of the session, see `chain`.
-    ``secrets`` and what lies in ``noise`` (both encrypted with the member's private key), ``used``
-    (what was masked), ``answered`` (which request, and the answer), ``forgotten`` (the round was
-    given up). With one of the last two the round is over, and secrets and noise are deleted; the
-    records stay, and of an answered round the ``offer``, which is public.
-    """
-
-    folder: Path
-    roster: Roster
-    me: Identity
-
-    @classmethod
-    def of(cls, roster: Roster, me: Identity) -> RoundFolder:
-        """The folder of a round, beside the member's private file."""
-        roster.check_key(me)
-        beside = rounds_of(me)
-        folder = beside / roster.offered[:32]
-        for private in (beside, folder):
-            close_to_others(private)
-        return cls(folder, roster, me)
-
-    @cached_property
-    def chain(self) -> Chain | None:
-        """Where the secrets of a session are."""
-        series = self.roster.series
-        if series is None:
-            return None
-        folder = rounds_of(self.me) / series.session[:32]
-        return Chain(folder, series.session, series.rounds, self.me)
-
-    def _every_round(self) -> list[Roster]:
-        """The rosters of all rounds of the session, or of the only round."""
-        series = self.roster.series
-        if series is None:
-            return [self.roster]
-        numbers = range(1, series.rounds + 1)
-        return [replace(self.roster, series=replace(series, number=k)) for k in numbers]
-
-    def begin(self) -> Secrets:
-        """The secrets of this round: drawn at the first call, the same ones later."""
-        self.check_open()
-        path = self.folder / "secrets"
-        if not path.exists():
-            drawn = draw(self.roster, self.me)
-            write_once(path, self._sealed(drawn))
-        return self.secrets()
-
-    def secrets(self) -> Secrets:
-        """The secrets of this round; refused where no offer was made, or after the round."""
-        self.check_open()
-        return self._secrets()
-
-    def _secrets(self) -> Secrets:
-        if self.chain is not None:
-            assert self.roster.series is not None
-            mask, own = self.chain.secrets(self.roster.series.number)
-            return Secrets(mask, own, _of_series(self.roster, self.offer()))
-        path = self.folder / "secrets"
-        if not path.exists():
-            raise MismatchError(
-                f"{self.me.name!r} has made no offer for the roster {self.roster.digest[:12]} "
-                f"(there is no {path}): afltool mask offer comes first"
-            )
-        found = self.me.unlock(path, path.read_bytes(), "secrets")
-        offer = msg.message_of(str(path), found["offer"], "offer", pattern(self.roster))
-        return Secrets(bytes.fromhex(found["mask"]), bytes.fromhex(found["self"]), offer)
-
-    def _sealed(self, drawn: Secrets) -> bytes:
-        found = {"mask": drawn.mask.hex(), "self": drawn.self.hex()}
-        return self.me.lock({**found, "offer": drawn.offer.as_dict()}, "secrets")
-
-    def check_open(self) -> None:
-        """Refuse a round that is over."""
-        for record, what in ((ANSWERED, "answered its request"), (FORGOTTEN, "given it up")):
-            path = self.folder / record
-            if path.exists():
-                raise MismatchError(
-                    f"the round of the roster {self.roster.digest[:12]} is over for "
-                    f"{self.me.name!r}, who has {what}: its secrets are deleted (recorded in "
-                    f"{path}); another round needs a new roster"
-                )
-
-    def offer(self) -> msg.Message:
-        """The signed offer of this round, or session: made at the first call, the same one
-        later."""
-        path = self.folder / "offer"
-        if self.chain is not None:
-            return self.chain.offer(self._offer_of_session)
-        if path.exists():
-            return msg.message_of(str(path), msg.parse(path), "offer", pattern(self.roster))
-        return self.begin().offer
-
-    def _offer_of_session(self, drawn: Sequence[Sequence[bytes]]) -> msg.Message:
-        self.check_open()
-        pairs = zip(self._every_round(), drawn, strict=True)
-        return _offer(self.roster, self.me, [(one, mask, own) for one, (mask, own) in pairs])
-
-    def forget(self) -> None:
-        """Give the round up, or end the session: no step is possible from now on."""
-        for roster in self._every_round():
-            one = RoundFolder.of(roster, self.me)
-            if not (one.folder / ANSWERED).exists():
-                one.once(FORGOTTEN, {"roster": roster.offered}, "another round was given up")
-            one._delete()
-        if self.chain is not None:
-            self.chain.go_on(self.chain.rounds + 1)
-
-    def close(self) -> None:
-        """Delete the secrets of an answered round: nobody can unmask its file with this key."""
-        if self.chain is not None:
-            self.go_on(1)
-            self._delete()
-        elif (self.folder / "secrets").exists():
-            with suppress(CorruptFileError):  # what cannot be read is deleted all the same
-                offer = canonical_json(self._secrets().offer.as_dict())
-                write_once(self.folder / "offer", offer.encode())
-            self._delete()
-
-    def go_on(self, further: int = 0) -> None:
-        """In a session: the rounds before this one are over; with 1 this one, too."""
-        if self.chain is not None and self.roster.series is not None:
-            self.chain.go_on(self.roster.series.number + further)
-
-    def _delete(self) -> None:
-        """Delete what opens this member's file: the noise in it, and its masks."""
-        for path in sorted((self.folder / NOISE).glob("*")):
-            delete(path)
-        delete(self.folder / "secrets")
-
-    def check_used(self, offers: Offers) -> None:
-        """Refuse unless this member has masked with these offers."""
-        path = self.folder / "used"
-        used = msg.parse(path) if path.exists() else {}
-        if used.get("offers") != offers.digest:
-            raise MismatchError(
-                f"{self.me.name!r} has not masked anything with these offers"
-                + (f" but with others ({path})" if used else "")
-            )
-
-    def once(self, step: str, value: Mapping[str, Any], otherwise: str) -> None:
-        """Record what a step was done with; another value is refused from then on."""
-        data = canonical_json(value).encode()
-        path = self.folder / step
-        if write_once(path, data) != data:
-            raise MismatchError(f"{otherwise} (recorded in {path})")

@@ -24,9 +24,9 @@ from ..values.statistics import Statistics
 from . import identity, masking
 from .identity import Identity, derive
 from .noise import ALGORITHM
-from .offers import Offers, RoundFolder, Secrets, open_rounds, rounds_of
-from .records import Ledger, Release
+from .offers import Offers
 from .roster import Roster
+from .rounds import Release, RoundFolder, open_rounds, rounds_of
 from .sealing import sealing
 from .session import roster_of
 from .terms import Budget
@@ -119,8 +119,7 @@ class Protected(Protection):
         """Refuse statistics of a client that were masked in another round."""
         if self.offers is not None:
             me = self.identity(name)
-            folder = RoundFolder.of(self.offers.roster, me)
-            Ledger.of(me).check(content, folder, self.again)
+            RoundFolder.of(self.offers.roster, me).check_new(content, self.again)
         elif not self.hides:
             self._check_no_round(self.identity(name))
 
@@ -209,27 +208,39 @@ class Protected(Protection):
     ) -> Path:
         """Write one client's statistics with what protects them."""
         me = self.identity(made_by["options"]["clients"][0])
-        drawn = None
+        folder = None
         if self.offers is not None:
-            drawn = self._ready_to_mask(me, self.offers)
-        release = self.release(me, made_by)
-        if self.noise is not None and release is not None:
+            folder = self._ready_to_mask(me, self.offers)
+        if self.noise is not None and (release := self.release(me, made_by)) is not None:
             statistics = self.noise.added(statistics, release.key())
-        if drawn is not None and self.offers is not None:
-            return self._save_masked(path, statistics, made_by, me, drawn, self.offers, content)
         if self.plain:
             return super().save(path, statistics, made_by, head_file, content)
-        if self.hides:
-            statistics, head_file = _hidden(statistics), None
-        seal = sealing(me, self.roster)
-        made_by = self.recipe(made_by)
-        return save_statistics(path, statistics, made_by, head_file, seal=seal)
+        shown, head_file = (_hidden(statistics), None) if self.hides else (statistics, head_file)
+        if folder is None or self.offers is None:
+            seal = sealing(me, self.roster)
+            return save_statistics(path, shown, self.recipe(made_by), head_file, seal=seal)
+        arrays = masking.plain(folder.roster, me.name, statistics)
+        masking.mask(self.offers, me.name, folder.secrets(), arrays)
+        digest = masked_digest(statistics.phase, arrays)
+        folder.claim(content, self.again)
+        folder.once(
+            "used",
+            {"offers": self.offers.digest, "made_of": self.mark(me, made_by), "message": digest},
+            f"the masks of {me.name!r} for this round were used for other statistics or other "
+            "offers, and two sums under one mask reveal their difference: make a new roster for "
+            "another round",
+        )
+        folder.go_on()
+        header = statistics_header(shown, self.recipe(made_by), digest)
+        header["provenance"] = {"afltool": __version__}
+        return save_masked(path, sealing(me, folder.roster, self.offers.digest)(header), arrays)
 
     @staticmethod
-    def _ready_to_mask(me: Identity, offers: Offers) -> Secrets:
-        drawn = RoundFolder.of(offers.roster, me).secrets()
+    def _ready_to_mask(me: Identity, offers: Offers) -> RoundFolder:
+        """The folder of a round for which this member has made one of these offers."""
+        folder = RoundFolder.of(offers.roster, me)
         mine = offers.by_member.get(me.name)
-        if mine != drawn.offer:
+        if mine != folder.secrets().offer:
             what = (
                 "is not among the offers" if mine is None else "differs from the one in the offers"
             )
@@ -238,35 +249,7 @@ class Protected(Protection):
                 "offers"
             )
         offers.check_all(me)
-        return drawn
-
-    def _save_masked(
-        self,
-        path: Path,
-        statistics: Statistics,
-        made_by: Mapping[str, Any],
-        me: Identity,
-        drawn: Secrets,
-        offers: Offers,
-        content: str,
-    ) -> Path:
-        arrays = masking.plain(offers.roster, me.name, statistics)
-        masking.mask(offers, me.name, drawn, arrays)
-        digest = masked_digest(statistics.phase, arrays)
-        used = {"offers": offers.digest, "made_of": self.mark(me, made_by), "message": digest}
-        folder = RoundFolder.of(offers.roster, me)
-        Ledger.of(me).claim(content, folder, self.again)
-        folder.once(
-            "used",
-            used,
-            f"the masks of {me.name!r} for this round were used for other statistics or other "
-            "offers, and two sums under one mask reveal their difference: make a new roster for "
-            "another round",
-        )
-        folder.go_on()
-        header = statistics_header(_hidden(statistics), self.recipe(made_by), digest)
-        header["provenance"] = {"afltool": __version__}
-        return save_masked(path, sealing(me, offers.roster, offers.digest)(header), arrays)
+        return folder
 
 
 def _hidden(statistics: Statistics) -> Statistics:

@@ -1,4 +1,4 @@
-"""After a round: which shares each survivor reveals, and which secrets these give.
+"""After a round: what the server asks of the members that stayed, and which secrets they reveal.
 
 For a member that stayed, the server asks for shares of its self-mask; for one that dropped out, for
 shares of its pairwise masks. It never gets both (Bonawitz et al., CCS 2017, round 4). The server
@@ -8,31 +8,33 @@ signs what it asks, and answers are encrypted for it: a reader of all files can 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from ..errors import CorruptFileError, MismatchError
 from ..files import headers
 from ..files.atomic import write_once
+from ..values.differences import difference
 from ..values.digest import canonical_json
 from . import messages as msg
 from . import shamir
-from .identity import Identity, Member, agree, derive
-from .offers import (
-    ANSWERED,
-    NONCE,
-    SHARE_BYTES,
-    RoundFolder,
-    check_secret_share,
-    commitment,
-)
-from .request import Request, check_round
-from .roster import Roster
+from .identity import Identity, agree, decrypt, encrypt, public_of
+from .offers import SHARE_BYTES, Offers, check_secret_share, commitment
+from .roster import HEAD
+from .rounds import ANSWERED, RoundFolder
+from .sealing import SEAL
 
+REQUEST = {
+    "server": msg.name,
+    "roster": msg.SHA256,
+    "offers": msg.SHA256,
+    "seals": [dict],
+    "head": (HEAD, headers.ABSENT),  # in a session: it says which round it is
+}
 REVEAL = {
     "member": msg.name,
     "roster": msg.SHA256,
@@ -43,6 +45,101 @@ REVEAL = {
 }
 RECORD = {"request": msg.SHA256, "answer": dict}
 Shares = Mapping[str, int]  # one of each member that made an offer
+
+
+@dataclass(frozen=True)
+class Request:
+    """The members whose masked files the server has, with their signatures as proof."""
+
+    offers: Offers
+    seals: Mapping[str, msg.Message]
+
+    @classmethod
+    def new(cls, offers: Offers, seals: Mapping[str, msg.Message]) -> Request:
+        """Refuse fewer seals than the threshold, and seals of strangers or for other offers."""
+        roster = offers.roster
+        for name, seal in seals.items():
+            where = f"the masked file of {name!r}"
+            roster.check_message(where, seal)
+            if seal.body["offers"] != offers.digest:
+                raise MismatchError(
+                    f"{where} was masked with another set of offers: all members must use the "
+                    "same; give them the same folder of offers, and make a new round"
+                )
+            if name != seal.body["member"] or name not in offers.by_member:
+                raise MismatchError(f"{where} is of {seal.body['member']!r}, who made no offer")
+        why = ": the sum of fewer must stay secret"
+        roster.check_enough(seals, offers.by_member, "sent a masked file", why)
+        return cls(offers, dict(sorted(seals.items())))
+
+    @property
+    def survivors(self) -> list[str]:
+        return list(self.seals)
+
+    @property
+    def missing(self) -> list[str]:
+        """Members that have made an offer and sent nothing."""
+        return [name for name in self.offers.by_member if name not in self.seals]
+
+    def kind(self, giver: str) -> str:
+        """Which secret of a member is asked for."""
+        return "self" if giver in self.seals else "mask"
+
+    @cached_property
+    def body(self) -> msg.Body:
+        roster = self.offers.roster
+        return {
+            "kind": "request",
+            "server": "" if roster.server is None else roster.server.name,
+            "roster": roster.digest,
+            "offers": self.offers.digest,
+            "seals": [seal.as_dict() for seal in self.seals.values()],
+            **({} if roster.series is None else {"head": roster.head}),
+        }
+
+    def message(self, server: Identity) -> msg.Message:
+        """The request, signed by the server of the roster."""
+        self.offers.roster.check_server(server.member, f"the private key {server.path}")
+        return server.sign(self.body)
+
+    @cached_property
+    def digest(self) -> str:
+        return msg.digest_of(self.body)
+
+    @classmethod
+    def load(cls, path: Path, offers: Offers) -> Request:
+        """Read a request that the server signed; every seal in it is checked again."""
+        message = msg.read(path, "request", REQUEST)
+        _check_round(f"the request {path}", message.body, offers)
+        offers.roster.check_signed_by_server(f"the request {path}", message)
+        seals: dict[str, msg.Message] = {}
+        for i, value in enumerate(message.body["seals"]):
+            seal = msg.message_of(f"{path}, seal {i}", value, "seal", SEAL)
+            if seals.setdefault(seal.body["member"], seal) is not seal:
+                raise CorruptFileError(f"{path} names {seal.body['member']!r} twice")
+        request = cls.new(offers, seals)
+        if wrong := difference(request.body, message.body, "by its seals", "in it"):
+            raise CorruptFileError(f"the request {path} is not as the server writes it: {wrong}")
+        return request
+
+
+def head_of(path: Path) -> Mapping[str, str] | None:
+    """The head that a request is for, as it says before it is checked; None outside sessions."""
+    found: Mapping[str, str] | None = msg.read(path, "request", REQUEST).body.get("head")
+    return found
+
+
+def _check_round(where: str, body: Mapping[str, Any], offers: Offers) -> None:
+    """Refuse a message that is for another roster, or for other offers."""
+    for key, what, ours in (
+        ("roster", "roster", offers.roster.digest),
+        ("offers", "set of offers", offers.digest),
+    ):
+        if body[key] != ours:
+            raise MismatchError(
+                f"{where} is for another {what} ({body[key][:12]}, given is {ours[:12]}): it is "
+                "of another round, or some offers were not given"
+            )
 
 
 # ---------------------------------------------------------------- at a member
@@ -89,8 +186,9 @@ def reveal(request: Request, me: Identity) -> msg.Message:
 def sealed(request: Request, me: Identity, shares: bytes) -> msg.Message:
     """The signed answer that holds these shares, one after the other, for the server's eyes."""
     roster, once = request.offers.roster, X25519PrivateKey.generate()
-    server = _server(roster)
-    key = _key(request, me.name, agree(once, server.agree, server.name))
+    if roster.server is None:
+        raise MismatchError(f"the roster {roster.path} names no server")
+    secret = agree(once, roster.server.agree, roster.server.name)
     return me.sign(
         {
             "kind": "reveal",
@@ -98,22 +196,15 @@ def sealed(request: Request, me: Identity, shares: bytes) -> msg.Message:
             "roster": roster.digest,
             "offers": request.offers.digest,
             "request": request.digest,
-            "key": once.public_key().public_bytes_raw().hex(),
-            "sealed": ChaCha20Poly1305(key).encrypt(NONCE, shares, None).hex(),
+            "key": public_of(once),
+            "sealed": encrypt(secret, shares, *_purpose(request, me.name)),
         }
     )
 
 
-def _server(roster: Roster) -> Member:
-    if roster.server is None:
-        raise MismatchError(f"the roster {roster.path} names no server")
-    return roster.server
-
-
-def _key(request: Request, member: str, secret: bytes) -> bytes:
-    """The key of one answer: of this round, of this member, to this request."""
-    salt = bytes.fromhex(request.offers.roster.digest)
-    return derive(secret, salt, "reveal", member, request.digest)
+def _purpose(request: Request, member: str) -> tuple[bytes, str, str, str]:
+    """Salt and purpose of the key of one answer: of this round, this member, to this request."""
+    return bytes.fromhex(request.offers.roster.digest), "reveal", member, request.digest
 
 
 # ---------------------------------------------------------------- at the server
@@ -131,7 +222,7 @@ def load_reveals(
 
 def _check_reveal(request: Request, where: str, message: msg.Message) -> None:
     body, name = message.body, message.body["member"]
-    check_round(f"{where} of {name!r}", body, request.offers)
+    _check_round(f"{where} of {name!r}", body, request.offers)
     if body["request"] != request.digest:
         raise MismatchError(
             f"{where} of {name!r} answers another request than that of this sum: members answer "
@@ -144,14 +235,12 @@ def _check_reveal(request: Request, where: str, message: msg.Message) -> None:
 def opened(request: Request, message: msg.Message, server: Identity) -> Shares:
     """The shares in a member's answer, each checked against its commitment."""
     body, name, offers = message.body, message.body["member"], request.offers
-    key = _key(request, name, agree(server.agreeing, body["key"], name))
-    try:
-        text = ChaCha20Poly1305(key).decrypt(NONCE, bytes.fromhex(body["sealed"]), None)
-    except InvalidTag:
-        raise CorruptFileError(
-            f"the answer of {name!r} cannot be decrypted with {server.path}: it was encrypted for "
-            "another key"
-        ) from None
+    wrong = (
+        f"the answer of {name!r} cannot be decrypted with {server.path}: it was encrypted for "
+        "another key"
+    )
+    secret = agree(server.agreeing, body["key"], name)
+    text = decrypt(secret, body["sealed"], wrong, *_purpose(request, name))
     if len(text) != SHARE_BYTES * len(offers.by_member):
         raise CorruptFileError(f"the answer of {name!r} does not hold a share of each member")
     shares = {}
@@ -176,18 +265,16 @@ def secrets_of(request: Request, reveals: Mapping[str, Shares]) -> dict[str, byt
 
 def checked(request: Request, giver: str, data: bytes) -> bytes:
     """A member's secret of 32 bytes (with a 0 before them, 33); refused unless that was offered."""
-    offers, kind = request.offers, request.kind(giver)
-    if len(data) == 33 and data[0] == 0:
-        data = data[1:]
-    if len(data) == 32:
-        if kind == "mask":
-            key = X25519PrivateKey.from_private_bytes(data).public_key().public_bytes_raw().hex()
-            good = key == offers.mask_key(giver)
+    offers, secret = request.offers, data[1:] if len(data) == 33 and data[0] == 0 else data
+    if len(secret) == 32:
+        if request.kind(giver) == "mask":
+            public = public_of(X25519PrivateKey.from_private_bytes(secret))
+            good = public == offers.mask_key(giver)
         else:
             wanted = offers.by_member[giver].body["self_commitment"]
-            good = commitment(offers.roster, "self-mask", giver, secret=data) == wanted
+            good = commitment(offers.roster, "self-mask", giver, secret=secret) == wanted
         if good:
-            return data
+            return secret
     raise CorruptFileError(
         f"the shares that {giver!r} gave to the others do not make the secret that it offered: "
         f"{giver!r} broke the rules; make a new round without it"

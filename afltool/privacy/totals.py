@@ -11,18 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from ..errors import CorruptFileError, MismatchError, UsageError
 from ..files import headers
 from ..values.digest import canonical_json
 from . import messages as msg
-from .identity import Identity, agree, derive
-from .offers import NONCE
-from .request import Request
-from .reveal import checked
+from .identity import Identity, agree, decrypt, encrypt, public_of
+from .reveal import Request, checked
 from .roster import Roster
 
 SECRET = 32  # bytes
@@ -67,26 +63,18 @@ def tell(
         if any(there[key] != value for key, value in plain.items()):
             raise MismatchError(f"{path} signs another total than {total}: choose another -o")
         return
-    once = X25519PrivateKey.generate()
-    sealed = _sealed(roster, once, plain, b"".join(opened.values())) if opened else {}
-    key = once.public_key().public_bytes_raw().hex() if opened else None
+    once, sealed = X25519PrivateKey.generate(), {}
+    for member in roster.members if opened else ():
+        text, secret = b"".join((opened or {}).values()), agree(once, member.agree, member.name)
+        sealed[member.name] = encrypt(secret, text, *_purpose(plain, member.name))
+    key = public_of(once) if opened else None
     msg.write(path, server.sign({**plain, "key": key, "sealed": sealed}), overwrite)
 
 
-def _sealed(
-    roster: Roster, once: X25519PrivateKey, plain: Mapping[str, Any], text: bytes
-) -> dict[str, str]:
-    """A text for the eyes of each member."""
-    found = {}
-    for member in roster.members:
-        key = _key(plain, member.name, agree(once, member.agree, member.name))
-        found[member.name] = ChaCha20Poly1305(key).encrypt(NONCE, text, None).hex()
-    return found
-
-
-def _key(body: Mapping[str, Any], member: str, secret: bytes) -> bytes:
-    about = [body[key] for key in ("members", "digest", "request")]
-    return derive(secret, bytes.fromhex(body["roster"]), "total", member, canonical_json(about))
+def _purpose(body: Mapping[str, Any], member: str) -> tuple[bytes, str, str, str]:
+    """Salt and purpose of the key of what is for the eyes of one member."""
+    about = canonical_json([body[key] for key in ("members", "digest", "request")])
+    return bytes.fromhex(body["roster"]), "total", member, about
 
 
 @dataclass(frozen=True)
@@ -119,13 +107,12 @@ class Told:
         """The secrets that the sum was opened with, each compared with its member's offer."""
         if me is None:
             raise UsageError("--check of a sum under masks needs --key, the key of a member")
-        body = self.body
-        try:
-            key = _key(body, me.name, agree(me.agreeing, body["key"] or "", body["server"]))
-            sealed = bytes.fromhex(body["sealed"].get(me.name, ""))
-            text = ChaCha20Poly1305(key).decrypt(NONCE, sealed, None)
-        except (InvalidTag, ValueError, CorruptFileError):
-            raise CorruptFileError(f"{self.path} holds nothing for {me.name!r}") from None
+        body, wrong = self.body, f"{self.path} holds nothing for {me.name!r}"
+        sealed = body["sealed"].get(me.name)
+        if body["key"] is None or not isinstance(sealed, str):
+            raise CorruptFileError(wrong)
+        secret = agree(me.agreeing, body["key"], body["server"])
+        text = decrypt(secret, sealed, wrong, *_purpose(body, me.name))
         parts = (text[i : i + SECRET] for i in range(0, len(text), SECRET))
         pairs = zip(request.offers.by_member, parts, strict=False)
         return {name: checked(request, name, secret) for name, secret in pairs}

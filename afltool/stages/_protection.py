@@ -102,6 +102,6 @@ def message(path: Path) -> dict[str, Any]:
 
 def certificate(papers: Sequence[Path], files: Sequence[Path]) -> dict[str, Any]:
     """What a certificate of unlearning says, checked against the files that it names."""
-    from ._unlearning import check_certificate
+    from .leaving import check_certificate
 
     return check_certificate(papers, files)

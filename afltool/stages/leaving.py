@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ..errors import UsageError
+import numpy as np
+
+from ..errors import InputError, MismatchError, UsageError
 from ..files.hdf5 import read_header
 from ..files.headers import versions
 from ..files.heads import load_head
 from ..files.statistics import load_statistics
+from ..heads import make_options
 from ..options.privacy import NO_LEAVING, CountersignOptions, LeaveOptions
+from ..options.solving import SolveOptions
 from ..options.statistics import AggregateOptions
 from ..privacy import certificate, messages
 from ..privacy.protection import key_of, keys_in, passphrase
+from ..privacy.session import is_session
 from ..privacy.session import load as load_session
 from ..progress import log
+from ..values.statistics import Statistics, Sum
 from . import STAGES
-from ._unlearning import names, solved_again
+
+ROUNDING = 1e-9  # largest difference of weights, by the largest one, that other machines make
 
 
 def session_leave(
@@ -35,19 +45,17 @@ def session_leave(
             f"the head of {session} has {len(agreed.phases)} rounds, and the later ones depend on "
             "the member that leaves: make a new session without it (afltool session new)"
         )
-    assert agreed.agreed.server is not None
-    server = key_of(o.key, agreed.agreed.server.name, passphrase(o.passphrase_file))
+    server = key_of(o.key, agreed.server.name, passphrase(o.passphrase_file))
     total = out / "total.h5"
     taking, more = AggregateOptions(subtract=(o.statistics,)), {"overwrite": overwrite}
     STAGES["aggregate"].make({"files": (o.total,)}, taking, total, **more)
-    head = solved_again(total, o.head, out / "head.h5", overwrite)
-    used = load_head(o.head).header["recipe"]["options"]
+    head = _solved_again(total, o.head, out / "head.h5", overwrite)
     both = {"before": (o.total, o.head), "after": (total, head)}
     found = {
-        "members": {when: names(load_statistics(one)) for when, (one, _) in both.items()},
-        "total": {when: _digest(one) for when, (one, _) in both.items()},
-        "head": {when: _digest(one) for when, (_, one) in both.items()},
-        "solve": {"options": used, "versions": versions()},
+        "members": {when: _names(load_statistics(one)) for when, (one, _) in both.items()},
+        "total": {when: read_header(one)["digest"] for when, (one, _) in both.items()},
+        "head": {when: read_header(one)["digest"] for when, (_, one) in both.items()},
+        "solve": {"options": read_header(o.head)["recipe"]["options"], "versions": versions()},
     }
     path = out / "certificate.json"
     if not path.exists() or overwrite:
@@ -67,5 +75,85 @@ def session_countersign(
     return messages.write(out, found, overwrite)
 
 
-def _digest(path: Path) -> str:
-    return str(read_header(path)["digest"])
+def check_certificate(papers: Sequence[Path], files: Sequence[Path]) -> dict[str, Any]:
+    """Repeat what a certificate says: its signatures, the subtraction and the solve.
+
+    ``papers``: the certificate and the session's file; ``files``: both totals and both heads.
+    """
+    certificates = [p for p in papers if certificate.is_certificate(p)]
+    sessions = [p for p in papers if is_session(p)]
+    if not sessions or not certificates:
+        raise InputError("a certificate is checked with the file of its session: give session.json")
+    path = certificates[-1]
+    taken, agreed = certificate.read(path, load_session(sessions[0]))
+    body = taken.body
+    totals, heads = _by_digest(body, files)
+    before, after = load_statistics(totals["before"]), load_statistics(totals["after"])
+    found = {"before": _names(before), "after": _names(after)}
+    gone = [*set(found["before"]) - set(found["after"])]
+    if found != body["members"] or gone != [body["member"]]:
+        raise MismatchError(f"{path} names other members than the totals: {body['members']}")
+    if Sum(before).subtract(after).result().digest() != body["removed"]["numbers"]:
+        raise MismatchError(f"{path}: the totals differ by other numbers than those it names")
+    with tempfile.TemporaryDirectory() as folder:
+        again = _solved_again(totals["after"], heads["before"], Path(folder) / "head.h5")
+        apart = _apart(heads["after"], again)
+    log.info(
+        "verify: %r is out of the total, the head solves the rest%s; signed by the server%s. %s",
+        body["member"], f" up to {apart:.1e}" if apart else ", bit by bit",
+        " and the member" if agreed else " alone", body["says"],
+    )  # fmt: skip
+    return {
+        "path": str(path),
+        "kind": "certificate",
+        "digest": taken.digest,
+        "intact": True,
+        "member": body["member"],
+        "countersigned": agreed,
+        "head_differs_by": apart,
+        "says": body["says"],
+    }
+
+
+def _solved_again(total: Path, before: Path, out: Path, overwrite: bool = False) -> Path:
+    """The head of a total with the options and threads that the head ``before`` was solved with."""
+    head = load_head(before)
+    context = load_statistics(total).context.head
+    agreed, used = make_options(context["name"], context["options"]), head.head.options
+    both = {name: (getattr(used, name), getattr(agreed, name)) for name in agreed.changeable()}
+    changed = {name: now for name, (now, then) in both.items() if now != then}
+    if head.report.get("ridge_by") == "AdaSSP":  # it follows from the noise of the total
+        changed.pop("ridge", None)
+    options = SolveOptions(threads=head.header["recipe"]["options"]["threads"])
+    how = {"head_options": changed, "overwrite": overwrite}
+    STAGES["solve"].make({"total": total}, options, out, **how)
+    return out
+
+
+def _names(total: Statistics) -> list[str]:
+    return sorted(who.name for who in total.clients)
+
+
+def _by_digest(
+    body: Mapping[str, Any], files: Sequence[Path]
+) -> tuple[dict[str, Path], dict[str, Path]]:
+    """The files that a certificate names."""
+    known = {read_header(path)["digest"]: path for path in files}
+    lacking = [f"the {k} {when}" for k in ("total", "head") for when in ("before", "after")
+               if body[k][when] not in known]  # fmt: skip
+    if lacking:
+        raise InputError(f"the certificate names files that are not given: {', '.join(lacking)}")
+    total, head = ({when: known[body[k][when]] for when in body[k]} for k in ("total", "head"))
+    return total, head
+
+
+def _apart(told: Path, again: Path) -> float:
+    """The largest difference of two heads' numbers, by the largest; 0 for equal digests."""
+    ours, theirs = load_head(told).head, load_head(again).head
+    if ours.digest() == theirs.digest():
+        return 0.0
+    pairs = [(a, theirs.arrays()[name]) for name, a in ours.arrays().items()]
+    apart = max(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in pairs)
+    if apart > ROUNDING:
+        raise MismatchError(f"{told} is not the solution of the total: it differs by {apart:.1e}")
+    return apart

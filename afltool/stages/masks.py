@@ -9,10 +9,10 @@ from ..errors import MismatchError
 from ..options.privacy import MemberOptions, RevealOptions
 from ..privacy import messages
 from ..privacy.identity import Identity
-from ..privacy.offers import Offers, RoundFolder, missing
+from ..privacy.offers import Offers, missing
 from ..privacy.protection import keys_in, passphrase
-from ..privacy.request import Request, head_of
-from ..privacy.reveal import answer
+from ..privacy.reveal import Request, answer, head_of
+from ..privacy.rounds import RoundFolder
 from ..privacy.session import roster_of
 from ..progress import log
 from ..values.names import file_stem
