@@ -20,8 +20,7 @@ import typer
 
 from ..heads import OPTIONS
 from ..options import Options, flag, help_of, made
-from ..options.conversion import kinds_of
-from ..options.fields import input_type
+from ..options.fields import input_type, kinds_of
 from ..options.files import Files, Given, of_field, of_parameter, refuse_shared
 from ..options.used_with import Only, OnlyWith, refuse_unused_words
 from ._console import command

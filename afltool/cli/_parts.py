@@ -25,7 +25,6 @@ from ._later import quick
 COMMANDS = "afltool.commands"
 MODULES = (
     "data",
-    "heads",
     "road",
     "look",
     "batch",

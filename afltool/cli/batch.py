@@ -10,11 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import UsageError
-from ..options.used_with import ABSENT, OnlyWith
 from ._options import add, of_run, parameters
 from ._parts import ask
 from ._streams import say, say_lines, tell
-from ._types import FieldName, Json, print_field, print_json
+from ._types import FieldName, Json, JsonOfAll, print_json, show_found
 
 
 def add_to(app: typer.Typer) -> None:
@@ -93,16 +92,11 @@ def show_scripts(texts: dict[str, str], as_json: bool) -> None:
 def status(
     folder: Annotated[Path, typer.Argument(help="the folder of a run or a study")],
     name: FieldName = None,
-    as_json: Annotated[Json, OnlyWith({"field": ABSENT})] = False,
+    as_json: JsonOfAll = False,
 ) -> None:
     """Show what of a run or study is done, running, failed or stale, and how to continue it."""
     from ..plans.slurm.states import status as look
     from ..show.tables import print_status
 
-    found, show = ask("status_of", folder) or (look(folder), print_status)
-    if name is not None:
-        print_field(found, name, folder)
-    elif as_json:
-        print_json(found)
-    else:
-        show(found)
+    found, print_it = ask("status_of", folder) or (look(folder), print_status)
+    show_found(found, name, as_json, folder, print_it)

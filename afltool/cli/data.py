@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from inspect import Parameter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..options import made
+from ..errors import UsageError
+from ..options import Options, made
 from ..options.csv_files import CsvOptions, check_formulas, is_csv
 from ..options.features import (
     ConvertOptions,
@@ -20,35 +21,42 @@ from ..options.features import (
 from ..options.files import WRITES
 from ..options.partition import PartitionOptions
 from ..options.statistics import MethodOptions, ScaleOptions
-from ..options.used_with import ABSENT, GIVEN, OnlyWith
+from ..options.used_with import ABSENT, GIVEN, Only, OnlyWith
 from ._options import add, parameters, used_with
-from ._types import Json, Out, Overwrite, passing, print_json, show, show_all
+from ._types import Json, Out, Overwrite, passing, print_json, show
+
+#: Options of `extract` on which the nodes of its network depend, and what it has to be told.
+_OF_NETWORKS = ("backbone", "data", "image_size", "preprocess", "views", "weights", "node")
 
 
 def add_to(app: typer.Typer) -> None:
-    add(app, "extract", extract, options=_extracting)
+    add(
+        app,
+        "extract",
+        extract,
+        options=_of(ExtractOptions, {"list_nodes": ABSENT}, but=_OF_NETWORKS),
+    )
     passing(
         app,
         "backbone",
-        "backbone:backbone",
-        ("name", str, "resnet18, timm:NAME or another backbone, as extract has it"),
+        {"name": (str, "resnet18, timm:NAME or another backbone, as extract has it")},
         "Write a frozen network as one file, which extract and predict run without PyTorch.",
         FreezeOptions,
     )
     passing(
         app,
         "import",
-        "imports:import_embeddings",
-        ("embeddings", Path, ".npz, .parquet or .safetensors with x and y, or .npy with --labels"),
+        {"embeddings": ".npz, .parquet or .safetensors with x and y, or .npy with --labels"},
         "Make a feature file of embeddings that another program made.",
         ImportOptions,
+        stage="imports:import_embeddings",
     )
-    add(app, "scale", scale, options=_summing, how=_solving)
+    summing, solving = _of(ScaleOptions, {"from": ABSENT}), _of(MethodOptions, {"from": GIVEN})
+    add(app, "scale", scale, options=summing, how=solving)
     passing(
         app,
         "convert",
-        "convert:convert",
-        ("features", Path, "a feature file"),
+        {"features": "a feature file"},
         "Write a feature file in another number format; fewer bits make smaller statistics.",
         ConvertOptions,
     )
@@ -56,31 +64,15 @@ def add_to(app: typer.Typer) -> None:
     passing(
         app,
         "merge",
-        "merge:merge",
-        ("shards", list[Path], "files, folders, globs, or - for stdin"),
+        {"shards": (list[Path], "files, folders, globs, or - for stdin")},
         "Put the shards of one extraction together; the file equals one made without shards.",
     )
-    add(app, "partition", partition, options=_dealing)
+    add(app, "partition", partition, options=_of(PartitionOptions, {"out": GIVEN}))
 
 
-def _extracting() -> list[Parameter]:
-    return used_with(parameters(ExtractOptions), {"list_nodes": ABSENT}, but=_OF_NETWORKS)
-
-
-def _dealing() -> list[Parameter]:
-    return used_with(parameters(PartitionOptions), {"out": GIVEN})
-
-
-def _summing() -> list[Parameter]:
-    return used_with(parameters(ScaleOptions), {"from": ABSENT})
-
-
-def _solving() -> list[Parameter]:
-    return used_with(parameters(MethodOptions), {"from": GIVEN})
-
-
-#: Options of `extract` on which the nodes of its network depend, and what it has to be told.
-_OF_NETWORKS = ("backbone", "data", "image_size", "preprocess", "views", "weights", "node")
+def _of(cls: type[Options], only: Only, but: tuple[str, ...] = ()) -> Callable[[], Any]:
+    """The options of a class, used only with others of the command, once they are needed."""
+    return lambda: used_with(parameters(cls), only, but)
 
 
 def extract(
@@ -97,23 +89,16 @@ def extract(
     as_json: Json = False,
 ) -> None:
     """Run images through a frozen backbone and keep the features, so they are made only once."""
-    from ..stages.extract import extract as stage
+    if not list_nodes:
+        from ..stages.extract import extract as stage
 
-    if list_nodes:
-        _show_nodes(options, as_json)
-    else:
         show(stage(options, out, overwrite=overwrite), as_json)
-
-
-def _show_nodes(options: ExtractOptions, as_json: bool) -> None:
+        return
     from ..show.tables import print_nodes
     from ..sources.extraction.request import Asked
 
     rows = Asked.of(options).nodes()
-    if as_json:
-        print_json(rows)
-    else:
-        print_nodes(rows)
+    print_json(rows) if as_json else print_nodes(rows)
 
 
 def scale(
@@ -133,7 +118,6 @@ def scale(
 
     Values may be missing (NaN). aggregate adds the sums up; import --scale takes the scaling.
     """
-    from ..errors import UsageError
     from ..stages.scale import scale as stage
     from ..stages.solve import solve
 
@@ -162,7 +146,7 @@ def split(
     """
     from ..stages.split import split as stage
 
-    show_all(stage(features, out, options, overwrite=overwrite), as_json)
+    show(stage(features, out, options, overwrite=overwrite), as_json)
 
 
 def partition(
@@ -186,7 +170,6 @@ def partition(
     Only row ids and labels are used, so every machine makes the same partition. Give a partition
     file instead of features to --describe or --export it.
     """
-    from ..errors import UsageError
     from ..files.hdf5 import read_header
     from ..show.tables import print_facts
     from ..stages import partition as stage
@@ -195,24 +178,19 @@ def partition(
     if out is None:
         if read_header(file)["kind"] != "partition":
             raise UsageError("-o FILE is needed: where the partition goes")
-        path = file
-        describe = describe or export is None
+        path, describe = file, describe or export is None
         if export is not None:
             stage.export(path, export, overwrite=overwrite, formulas=csv.formulas)
-    elif export is not None:
-        path = stage.partition_and_export(
-            file,
-            out,
-            made(PartitionOptions, options),
-            table=export,
-            overwrite=overwrite,
-            formulas=csv.formulas,
-        )
     else:
-        path = stage.partition(file, out, made(PartitionOptions, options), overwrite=overwrite)
+        o, how = made(PartitionOptions, options), {"overwrite": overwrite}
+        if export is None:
+            path = stage.partition(file, out, o, **how)
+        else:
+            path = stage.partition_and_export(
+                file, out, o, table=export, formulas=csv.formulas, **how
+            )
     if not describe:
         show(path, as_json)
-    elif as_json:
-        print_json(stage.describe(path))
-    else:
-        print_facts(stage.describe(path))
+        return
+    found = stage.describe(path)
+    print_json(found) if as_json else print_facts(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +14,15 @@ from ..options.used_with import ABSENT, OnlyWith
 from ._options import add
 from ._parts import Group, ask
 from ._streams import say, tell
-from ._types import FieldName, Json, Overwrite, passing, print_field, print_json
+from ._types import FieldName, Json, JsonOfAll, Overwrite, passing, print_json, show_found
 
 Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf file")]
-# Pictures of one file each: what they show, what the file is, their options.
-PICTURES: dict[str, tuple[str, str, type[SizeOptions]]] = {
+# Pictures of one file, or of several: what they show, what the file is, their options.
+PICTURES: dict[str, tuple[str, Any, type[SizeOptions]]] = {
+    "partition": (
+        "Draw a partition: rows by client and class, client sizes, their cumulative share.",
+        (list[Path], "a partition file; several are drawn side by side"), SizeOptions,
+    ),
     "confusion": (
         "Draw the confusion matrix of an evaluation.",
         "what evaluate wrote with -o (JSON), or a total of counts", TotalOptions,
@@ -51,15 +55,10 @@ def add_to(app: typer.Typer) -> None:
         help="Draw pictures: partition, confusion, reliability, roc, coverage, ridge-path, rounds, "
         "study.",
     )
-    passing(
-        plot, "partition", "plot:partition_picture",
-        ("files", list[Path], "a partition file; several are drawn side by side"),
-        "Draw a partition: rows by client and class, client sizes, their cumulative share.",
-        SizeOptions, Picture, has_json=False,
-    )  # fmt: skip
     for name, (says, file, options) in PICTURES.items():
-        stage = f"plot:{name.replace('-', '_')}_picture"
-        passing(plot, name, stage, ("file", Path, file), says, options, Picture, has_json=False)
+        how: dict[str, Any] = {"stage": f"plot:{name}_picture".replace("-", "_"), "out": Picture}
+        files = {"file" if isinstance(file, str) else "files": file}
+        passing(plot, name, files, says, options, writes_json=False, **how)
     add(plot, "rounds", plot_rounds)
     app.add_typer(plot, name="plot")
 
@@ -72,22 +71,14 @@ def info(
         typer.Option("--all", help="print everything: options, report, recipe, provenance …"),
         OnlyWith({"json": ABSENT, "field": ABSENT}),
     ] = False,
-    as_json: Annotated[Json, OnlyWith({"field": ABSENT})] = False,
+    as_json: JsonOfAll = False,
 ) -> None:
     """Show what is in a file, and its digest; with --all also where it comes from."""
-    from ..stages.inspect import info as look
-
-    found = look(file)
-    if name is not None:
-        print_field(found, name, file)
-        return
-    if as_json:
-        print_json(found)
-        return
     from ..show.brief import print_brief
     from ..show.tables import print_facts
+    from ..stages.inspect import info as look
 
-    print_facts(found) if every else print_brief(found)
+    show_found(look(file), name, as_json, file, print_facts if every else print_brief)
 
 
 def verify(

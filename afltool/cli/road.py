@@ -10,8 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..options import made
+from ..errors import UsageError
+from ..heads import OPTIONS
+from ..options import flag, made
 from ..options.csv_files import check_formulas, is_csv
+from ..options.features import SpaceOptions
 from ..options.files import WRITES
 from ..options.solving import (
     CalibrateOptions,
@@ -20,38 +23,60 @@ from ..options.solving import (
     PredictOptions,
     SolveOptions,
 )
-from ..options.statistics import AggregateOptions, LocalStatsOptions
+from ..options.statistics import AggregateOptions, CountOptions, LocalStatsOptions, RoundOptions
 from ..options.used_with import ABSENT, GIVEN, OnlyWith
 from ._options import add, of_heads, of_run, parameters, used_with
 from ._streams import say
-from ._types import HeadSpec, Json, Out, Overwrite, print_json, show, show_folder
+from ._types import HeadSpec, Json, Out, Overwrite, passing, print_json, show, show_folder
 
 
 def add_to(app: typer.Typer) -> None:
-    add(app, "local-stats", local_stats, head_options=of_heads)
+    passing(
+        app,
+        "local-stats",
+        {"features": "a feature file"},
+        "Compute the statistics of each client: one file per client, or their sum.",
+        LocalStatsOptions,
+        more={"head": HeadSpec},
+        out=Annotated[Path, typer.Option("--out", "-o", help="folder; with --sum a file")],
+        head_options=of_heads,
+    )
     add(app, "aggregate", aggregate)
     add(app, "solve", solve, head_options=partial(of_heads, at_solve=True))
-    add(app, "calibrate", calibrate)
+    passing(
+        app,
+        "calibrate",
+        {"head": "a solved head", "counts": "a total of what evaluate --counts wrote"},
+        "Make probabilities of a head's scores, by counts of rows that it was not solved from.\n\n"
+        "predict, export and evaluate take the new head; predict --coverage needs it.",
+        CalibrateOptions,
+    )
     add(app, "evaluate", evaluate, options=EvaluateOptions, counting=_counting)
     add(app, "export", export)
     add(app, "run", run, options=of_run)
     add(app, "predict", predict)
+    app.add_typer(_heads(), name="head")
 
 
-def local_stats(
-    features: Annotated[Path, typer.Argument(help="a feature file")],
-    head: HeadSpec,
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder; with --sum a file")],
-    options: LocalStatsOptions,
-    head_options: dict[str, Any],
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Compute the statistics of each client: one file per client, or their sum."""
-    from ..stages.local_stats import local_stats as stage
-
-    path = stage(features, head, out, options, head_options=head_options, overwrite=overwrite)
-    show(path, as_json)
+def _heads() -> typer.Typer:
+    """`afltool head NAME`: a command for each head, with its options."""
+    heads = typer.Typer(
+        no_args_is_help=True,
+        help="Write a head file: a head and its options, on which a federation agrees first.",
+    )
+    for name, cls in OPTIONS.items():
+        own = partial(parameters, cls, "Head")
+        how: dict[str, Any] = {"stage": "head:head", "first": (name,), "head_options": own}
+        passing(heads, name, {}, cls.__doc__, SpaceOptions, **how)
+    passing(
+        heads,
+        "evaluation",
+        {"heads": (list[Path], "solved heads, of one feature space and list of classes")},
+        "Write a round of evaluation, on which sites agree before they count (evaluate --counts).",
+        RoundOptions,
+        stage="counts:evaluation",
+    )
+    return heads
 
 
 def aggregate(
@@ -95,11 +120,8 @@ _NOT_OF_COUNTS = ("participation", "participation_kind", "participation_seed", "
 
 
 def _counting() -> list[Parameter]:
-    from ..options.counting import CountOptions
-
     skip = {*_NOT_OF_COUNTS, *(f.name for f in fields(EvaluateOptions))}
-    found = parameters(CountOptions, "Counts", skip=skip, rare=True)
-    return used_with(found, {"counts": GIVEN})
+    return used_with(parameters(CountOptions, "Counts", skip=skip, rare=True), {"counts": GIVEN})
 
 
 def evaluate(
@@ -174,9 +196,6 @@ def _count(
     as_json: bool,
 ) -> None:
     """`evaluate --counts`."""
-    from ..errors import UsageError
-    from ..options import flag
-    from ..options.counting import CountOptions
     from ..stages.counts import counts as stage
 
     if out is None:
@@ -194,7 +213,6 @@ def _check_outputs(
     out: Path | None, confusion: Path | None, rounds: Path | None, as_json: bool
 ) -> bool:
     """Refuse outputs that cannot be written, before the work; returns whether one is stdout."""
-    from ..errors import UsageError
     from ..files.outputs import STDOUT, check_output
 
     kinds = {"JSON": out, "text": confusion, None: rounds}
@@ -248,23 +266,6 @@ def run(
     given = {**({} if config is None else read_config(config)), **options}
     folder = stage(RunConfig(**given), out, overwrite=overwrite)
     show_folder(folder, RunFolder.SUMMARY, as_json, print_summary)
-
-
-def calibrate(
-    head: Annotated[Path, typer.Argument(help="a solved head")],
-    counts: Annotated[Path, typer.Argument(help="a total of what evaluate --counts wrote")],
-    out: Out,
-    options: CalibrateOptions,
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Make probabilities of a head's scores, by counts of rows that it was not solved from.
-
-    predict, export and evaluate take the new head; predict --coverage needs it.
-    """
-    from ..stages.calibrate import calibrate as stage
-
-    show(stage(head, counts, out, options, overwrite=overwrite), as_json)
 
 
 def predict(

@@ -9,10 +9,10 @@ import typer
 
 from ..options.privacy import CountersignOptions, LeaveOptions, SessionOptions
 from ..options.session import JoinOptions, ServeOptions
-from ..options.used_with import ABSENT, OnlyWith
 from ._options import add, of_heads
 from ._streams import say
-from ._types import FieldName, Folder, Json, Overwrite, passing, print_field, print_json
+from ._types import FieldName, Folder, JsonOfAll, Out, Overwrite, show_found
+from .privacy import quiet
 
 Url = Annotated[
     str, typer.Argument(help="place that all reach: a folder, file://, sftp://, s3://, webdav:// …")
@@ -28,17 +28,23 @@ def add_to(app: typer.Typer) -> None:
     add(session, "serve", serve)
     add(session, "join", join)
     add(session, "status", status)
-    passing(
-        session, "leave", "leaving:session_leave", ("session", Path, "file of the session"),
+    quiet(
+        session,
+        "leave",
+        {"session": "file of the session"},
         "Take a member out of a total, solve the head again, and write a certificate of it.",
-        LeaveOptions, Folder, has_json=False,
-    )  # fmt: skip
-    passing(
-        session, "countersign", "leaving:session_countersign",
-        ("paper", Path, "the certificate that leave has written"),
+        LeaveOptions,
+        stage="leaving:session_leave",
+    )
+    quiet(
+        session,
+        "countersign",
+        {"paper": "the certificate that leave has written"},
         "Sign a certificate as the member that leaves.",
-        CountersignOptions, has_json=False,
-    )  # fmt: skip
+        CountersignOptions,
+        stage="leaving:session_countersign",
+        out=Out,
+    )
     app.add_typer(session, name="session")
 
 
@@ -95,17 +101,10 @@ def join(
 def status(
     url: Url,
     name: FieldName = None,
-    as_json: Annotated[Json, OnlyWith({"field": ABSENT})] = False,
+    as_json: JsonOfAll = False,
 ) -> None:
     """Show who is in a session, who has sent what, who is waited for, and since when."""
     from ..courier.summary import status as look
+    from ..show.tables import print_session
 
-    found = look(url)
-    if name is not None:
-        print_field(found, name, Path(url))
-    elif as_json:
-        print_json(found)
-    else:
-        from ..show.tables import print_session
-
-        print_session(found)
+    show_found(look(url), name, as_json, Path(url), print_session)

@@ -18,9 +18,8 @@ from ..files.heads import HeadFile, check_bound, load_head, load_solved_head, sa
 from ..files.recipes import recipe, up_to_date
 from ..heads.evaluation.head import Evaluation
 from ..options import given
-from ..options.counting import CountOptions, RoundOptions
 from ..options.remedies import advised
-from ..options.statistics import LocalStatsOptions
+from ..options.statistics import CountOptions, LocalStatsOptions, RoundOptions
 from ..values.names import file_stem
 from ..values.statistics import Context
 from . import STAGES

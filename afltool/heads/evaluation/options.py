@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...options import option
-from ...options.counting import LEAST
+from ...options.statistics import LEAST
 from ...values.bins import Bins, parse_bins
 from ...values.digest import canonical_json
 from ..options import HeadOptions

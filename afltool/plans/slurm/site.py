@@ -12,7 +12,7 @@ from typing import Any
 from ... import inputs
 from ...errors import UsageError
 from ...options import Options, flag, option
-from ...options.conversion import typed
+from ...options.fields import typed
 from ...stages import every
 from ..toml import known_key
 
