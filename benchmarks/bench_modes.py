@@ -19,7 +19,7 @@ from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.math.fixedpoint import FixedPoint, encode
 from afltool.math.gram import gram_and_cross
-from afltool.math.metrics.counts import score_metrics
+from afltool.math.metrics.counting import score_metrics
 from afltool.math.triangle import pack
 from afltool.values.statistics import Context
 

@@ -26,7 +26,7 @@ from afltool.heads import head_class, make_options
 from afltool.heads.base import Head, Source, binding
 from afltool.math.codes import levels
 from afltool.math.fixedpoint import real
-from afltool.math.metrics.counts import score_metrics
+from afltool.math.metrics.counting import score_metrics
 from afltool.values.statistics import Context
 
 INTEGER = {2: (3, 512), 4: (2, 256), 8: (2, 64)}  # G and E for D = 4096

@@ -9,7 +9,7 @@ from rounds_under_masks import Round, digest
 import afltool
 from afltool.errors import MismatchError, UsageError
 from afltool.files.statistics import load_statistics
-from afltool.heads.evaluation.options import changes_of_counts
+from afltool.heads.evaluation import changes_of_counts
 from afltool.privacy import accountant
 
 NOISE = {"dp_epsilon": 2.0, "dp_delta": 1e-5, "clip": 1.0}

@@ -23,8 +23,8 @@ from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.heads.checks import probabilities
 from afltool.math.fixedpoint import real
-from afltool.math.metrics.counts import score_metrics
-from afltool.math.metrics.scored_rows import Kept
+from afltool.math.metrics.counting import score_metrics
+from afltool.math.metrics.figures import Scored
 from afltool.show.curves import plot_roc
 
 plt_image = pytest.importorskip("matplotlib.image")
@@ -247,13 +247,9 @@ def test_a_wrong_row_is_what_the_counts_say_where_probabilities_are_equal():
     y = np.array([0, 0, 0, 0])
     P = scipy.special.softmax(S, axis=1)
     assert (P[:3, 0] == P[:3, 1]).any(), "the premise: equal probabilities of unequal scores"
-    kept = Kept(rows=True, wrong=True)
-    kept.add(S, P, y, np.array([b"a", b"b", b"c", b"d"]), ["no", "yes"])
-    counted = score_metrics(S, y)
-    assert [line["row"] for line in kept.wrong] == ["a", "b"]
-    assert counted.n - np.trace(counted.confusion) == len(kept.wrong)
-    assert np.array_equal(kept.right(), [False, False, True, True])
-    assert all(line["predicted"] == "yes" for line in kept.wrong)
+    kept, counted = Scored.of(S, y, P), score_metrics(S, y)
+    assert kept.predicted.tolist() == [1, 1, 0, 0]
+    assert counted.n - np.trace(counted.confusion) == (~kept.right).sum() == 2
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from afltool.math.metrics.figures import (
     roc,
 )
 from afltool.math.metrics.intervals import intervals, mcnemar, paired_bootstrap, resampled
-from afltool.stages._figures import figure_names
+from afltool.stages.evaluate import figure_names
 
 
 def scored(n=200, classes=3, seed=0, probabilities=True, ties=False):
@@ -169,7 +169,7 @@ def test_groups_are_drawn_whole_and_their_intervals_are_wider():
     groups = np.repeat(np.arange(20), 20)
     right = groups % 2 == 0  # a patient's rows are all right or all wrong
     y = np.zeros(400, np.int64)
-    rows = Scored(y, np.where(right, 0, 1), 2)
+    rows = Scored.of(np.eye(2)[np.where(right, 0, 1)], y)
     figures = {"accuracy": lambda w: FIGURES["accuracy"].of(rows, w)}
     for w in resampled(400, 5, 3, groups):
         assert all(len(set(w[groups == g])) == 1 for g in range(20))
@@ -232,7 +232,7 @@ def test_rows_that_arrive_in_blocks_are_joined():
     for name in FIGURES:
         assert FIGURES[name].of(joined, np.ones(50)) == FIGURES[name].of(rows, np.ones(50))
     lean = Scored.joined([Scored.of(rows.scores, rows.y, keep_scores=False)])
-    assert lean.scores is lean.own is None
+    assert lean.scores is None
     with pytest.raises(ValueError, match="without keeping"):
         lean.margins  # noqa: B018
 

@@ -12,8 +12,7 @@ import numpy as np
 from ..errors import CorruptFileError, UsageError
 from ..heads import make_options
 from ..heads.array_names import COUNTS
-from ..heads.evaluation.head import GROUPS, PAIRS, of_head, shapes_of
-from ..heads.evaluation.options import EvaluationOptions
+from ..heads.evaluation import GROUPS, PAIRS, EvaluationOptions, of_head, shapes_of
 from ..math.metrics import counting
 from ..values.arrays import F64, I64
 from ..values.differences import difference

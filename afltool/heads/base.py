@@ -116,13 +116,14 @@ class Head(ABC):
         have no rows; one block is in memory at a time. ``client``: the clients that own the rows.
         ``carried``: what this method returned one round earlier for the same blocks. Raises
         `UsageError` when the head is solved or not bound, `InvalidDataError` for a label outside
-        0 … C−1.
+        0 … C−1; of rows in G groups a label is class + C · group.
         """
         phase, (_, classes) = self.phase(), self._bound()
         if phase is None:
             raise UsageError("the head is solved: there is nothing left to gather")
         counts = np.zeros(classes, dtype=np.int64)
-        arrays, left = self._sums(_counted(blocks, counts), carried)
+        rows = _counted(blocks, counts, max(1, len(self.options.row_groups())))
+        arrays, left = self._sums(rows, carried)
         return Statistics(phase, arrays, counts, clients=client), left
 
     @abstractmethod
@@ -346,15 +347,16 @@ def expect_shape(name: str, a: Array | None, shape: tuple[int | None, ...]) -> N
 # ---------------------------------------------------------------- details
 
 
-def _counted(blocks: Iterable[Block], counts: NDArray[np.int64]) -> Iterator[Block]:
+def _counted(blocks: Iterable[Block], counts: NDArray[np.int64], groups: int) -> Iterator[Block]:
     """The same blocks; checks the labels of each and adds their counts to ``counts`` (C,)."""
     stream = iter(blocks)
     first = next(stream, None)
     if first is None:
         raise UsageError("there are no blocks to gather; give at least an empty one")
     for X, y in chain([first], stream):
-        check_labels(y, len(counts))
-        counts += np.bincount(y, minlength=len(counts))
+        check_labels(y, groups * len(counts))
+        found = np.bincount(y, minlength=groups * len(counts))
+        counts += found.reshape(groups, -1).sum(axis=0)
         yield X, y
 
 

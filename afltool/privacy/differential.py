@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..heads.array_names import COUNTS as COUNTED
-from ..heads.evaluation.options import changes_of_counts
+from ..heads.evaluation import changes_of_counts
 from ..math.fixedpoint import FixedPoint, Rows
 from ..math.triangle import side
 from ..values.arrays import I64

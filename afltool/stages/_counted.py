@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import combinations
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from ..errors import InvalidDataError, UsageError
 from ..files.counts import Counts, HeadCounts
-from ..heads.evaluation.head import of_head
+from ..heads.evaluation import of_head
 from ..math.metrics import from_counts as fc
-from ..math.metrics.counting import TOP
-from ..math.metrics.counts import Metrics
-from ..math.metrics.figures import f1_scores, sensitivities
+from ..math.metrics.counting import TOP, Metrics
+from ..math.metrics.figures import f1_scores, nulls, shares
 from ..math.metrics.intervals import mcnemar_of
-from ..values.arrays import I64
 
 Figure = dict[str, Any]
 EXACT, BOUND, NOISY = "exact", "bound", "noisy"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+OF_GROUPS = ("accuracy", "balanced-accuracy", "f1")
 
 
 def evaluations(counts: Counts) -> list[dict[str, Any]]:
@@ -38,10 +36,13 @@ def evaluations(counts: Counts) -> list[dict[str, Any]]:
         raise InvalidDataError(
             f"{counts.path} counts {counts.rows} rows: there is nothing to evaluate"
         )
-    if counts.noise:
-        return [_noisy(counts, number) for number in range(len(counts.heads))]
     return [
-        {**_of(counts, head), **_against(counts, number)}
+        {
+            "head": {"name": head.name, "digest": head.digest, "path": str(counts.path)},
+            "total": {"path": str(counts.path), "digest": counts.statistics.digest()},
+            "clients": len(counts.statistics.clients),
+            **(_noisy(counts, number) if counts.noise else _of(counts, number)),
+        }
         for number, head in enumerate(counts.heads)
     ]
 
@@ -56,24 +57,21 @@ def evaluation(counts: Counts, number: int) -> dict[str, Any]:
     return found[number]
 
 
-def _of(counts: Counts, head: HeadCounts) -> dict[str, Any]:
+def _of(counts: Counts, number: int) -> dict[str, Any]:
+    head, tops = counts.heads[number], np.cumsum(counts.heads[number].ranks)
     areas, precisions = fc.areas(head.scores), fc.average_precisions(head.scores)
-    bins = fc.reliability(head.confidence, head.edges)
-    named = list(zip(counts.classes, head.scores, areas, strict=True))
-    found = {
+    wanted = zip(counts.classes, head.scores, nulls(one.value for one in areas), strict=True)
+    return {
         **Metrics(head.confusion, int(head.ranks[:5].sum())).as_dict(counts.classes),
-        **_whose(counts, head),
         "metrics": dict(_metrics(head, areas, precisions)),
-        "top": {str(k + 1): share for k, share in enumerate(_tops(head))},
+        "top": {str(k): hits / counts.rows for k, hits in enumerate(tops.tolist(), 1)},
         "classes": _classes(counts, head, areas, precisions),
         "quantiles": _quantiles(head),
-        "reliability": _reliability(bins),
-        "roc": {
-            name: {**fc.roc(others, own), "auc": _finite(area.value)}
-            for name, (others, own), area in named
-        },
+        "reliability": _reliability(head),
+        "roc": {name: {**fc.roc(*cells), "auc": area} for name, cells, area in wanted},
+        **_groups(counts, head),
+        **_against(counts, number),
     }
-    return {**found, "by": dict(_groups(counts, head))} if head.groups is not None else found
 
 
 def _noisy(counts: Counts, number: int) -> dict[str, Any]:
@@ -90,22 +88,8 @@ def _noisy(counts: Counts, number: int) -> dict[str, Any]:
         name: {"value": h / n, "sd": s * (cells + (h / n) ** 2 * C) ** 0.5 / n, "is": NOISY}
         for name, (h, cells) in hits.items()
     }
-    return {
-        **_whose(counts, head),
-        "top1": head.right / n,
-        "n": n,
-        "confusion": head.confusion.tolist(),
-        "metrics": figures,
-        "classes": {},
-    }
-
-
-def _whose(counts: Counts, head: HeadCounts) -> dict[str, Any]:
-    return {
-        "head": {"name": head.name, "digest": head.digest, "path": str(counts.path)},
-        "total": {"path": str(counts.path), "digest": counts.statistics.digest()},
-        "clients": len(counts.statistics.clients),
-    }
+    found = {"top1": head.right / n, "n": n, "confusion": head.confusion.tolist()}
+    return {**found, "metrics": figures, "classes": {}}
 
 
 def _metrics(
@@ -114,30 +98,29 @@ def _metrics(
     """Every figure of a head by name."""
     n = int(head.confusion.sum())
     for name, value in fc.exact(head.confusion).items():
-        ends = fc.wilson(head.right, n) if name == "accuracy" else ()
-        yield name, _exact(value, ends)
+        yield name, _share(head.right, n) if name == "accuracy" else _exact(value)
     for k in (3, 5):
         if k < len(head.confusion):
-            hits = int(head.ranks[:k].sum())
-            yield f"top-{k}", _exact(hits / n, fc.wilson(hits, n))
+            yield f"top-{k}", _share(int(head.ranks[:k].sum()), n)
     yield "auc", {**_bound(fc.mean(areas)), "average": "macro"}
     yield "average-precision", {**_bound(fc.mean(precisions)), "average": "macro"}
     yield "ece", _bound(fc.ece(head.confidence, head.edges))
     yield "brier", _bound(fc.brier(head.scores, head.edges))
 
 
-def _exact(value: float, ends: tuple[float, ...] = ()) -> Figure:
-    interval = dict(zip(("low", "high"), map(_finite, ends), strict=False))
-    return {"value": _finite(value), **interval, "is": EXACT}
+def _exact(*values: float) -> Figure:
+    """An exact figure, with the ends of its interval if it has one."""
+    return {**dict(zip(("value", "low", "high"), nulls(values), strict=False)), "is": EXACT}
+
+
+def _share(hits: int, n: int) -> Figure:
+    return _exact(hits / n if n else float("nan"), *fc.wilson(hits, n))
 
 
 def _bound(found: fc.Range) -> Figure:
     names = ("value", "least", "most", "error")
-    return {**{name: _finite(getattr(found, name)) for name in names}, "is": BOUND}
-
-
-def _tops(head: HeadCounts) -> Iterator[float]:
-    return (float(hits / head.confusion.sum()) for hits in np.cumsum(head.ranks))
+    values = nulls(getattr(found, name) for name in names)
+    return {**dict(zip(names, values, strict=True)), "is": BOUND}
 
 
 def _classes(
@@ -145,15 +128,13 @@ def _classes(
 ) -> dict[str, dict[str, Any]]:
     """Rows and figures of each class by its name."""
     M = head.confusion
-    rows, said, right = M.sum(axis=1), M.sum(axis=0), np.diag(M)
-    recall, precision, f1 = (
-        of(M.astype(float)) for of in (sensitivities, fc.precisions, f1_scores)
-    )
+    right, rows, said = (a.tolist() for a in (np.diag(M), M.sum(axis=1), M.sum(axis=0)))
+    f1 = f1_scores(M)
     return {
         name: {
-            "rows": int(rows[c]),
-            "sensitivity": _exact(recall[c], fc.wilson(int(right[c]), int(rows[c]))),
-            "precision": _exact(precision[c], fc.wilson(int(right[c]), int(said[c]))),
+            "rows": rows[c],
+            "sensitivity": _share(right[c], rows[c]),
+            "precision": _share(right[c], said[c]),
             "f1": _exact(f1[c]),
             "auc": _bound(areas[c]),
             "average-precision": _bound(precisions[c]),
@@ -164,39 +145,31 @@ def _classes(
 
 def _quantiles(head: HeadCounts) -> dict[str, list[float | None]]:
     """By share the ends of the bin of the highest score; null: the bin has no end there."""
-    rows: I64 = head.confidence.sum(axis=0)
+    rows = head.confidence.sum(axis=0)
     found = {str(share): fc.quantile(rows, head.edges, share) for share in QUANTILES}
-    return {share: [_finite(one.least), _finite(one.most)] for share, one in found.items()}
+    return {share: nulls((one.least, one.most)) for share, one in found.items()}
 
 
-def _reliability(bins: Mapping[str, Any]) -> dict[str, list[float | None]]:
+def _reliability(head: HeadCounts) -> dict[str, list[float | None]]:
     """As `evaluate --metrics ece` has it; a bin's confidence is the middle of what it may be."""
-    weight = bins["weight"]
-    shares = {
-        "weight": weight,
-        "confidence": (bins["least"] + bins["most"]) / 2 / np.maximum(weight, 1),
-        "accuracy": bins["right"] / np.maximum(weight, 1),
-    }
-    known = {name: np.where(weight > 0, a, np.nan) for name, a in shares.items()}
-    return {
-        name: [
-            0.0 if name == "weight" and not w else _finite(v)
-            for v, w in zip(a, weight, strict=True)
-        ]
-        for name, a in known.items()
-    }
+    bins = fc.reliability(head.confidence, head.edges)
+    of = {"confidence": (bins["least"] + bins["most"]) / 2, "accuracy": bins["right"]}
+    found = {name: nulls(shares(a, bins["weight"])) for name, a in of.items()}
+    return {"weight": nulls(bins["weight"]), **found}
 
 
-def _groups(counts: Counts, head: HeadCounts) -> Iterator[tuple[str, dict[str, Any]]]:
+def _groups(counts: Counts, head: HeadCounts) -> dict[str, Any]:
     """Rows and figures of each group; none of one with too few rows to be shown."""
-    assert head.groups is not None
+    if head.groups is None:
+        return {}
+    found = {}
     for name, confusion in zip(counts.groups, head.groups, strict=True):
         n = int(confusion.sum())
         few = 0 < n < counts.min_group
-        found = fc.exact(confusion) if n and not few else dict[str, float]()
-        names = ("accuracy", "balanced-accuracy", "f1")
-        shown = {one: _finite(found.get(one, float("nan"))) for one in names}
-        yield name, {"n": None if few else n, **shown}
+        figures = fc.exact(confusion) if n and not few else {}
+        values = nulls(figures.get(one, float("nan")) for one in OF_GROUPS)
+        found[name] = {"n": None if few else n, **dict(zip(OF_GROUPS, values, strict=True))}
+    return {"by": found}
 
 
 def _against(counts: Counts, number: int) -> dict[str, Any]:
@@ -205,14 +178,10 @@ def _against(counts: Counts, number: int) -> dict[str, Any]:
         return {}
     pairs = list(combinations(range(len(counts.heads)), 2))
     found = []
-    for (first, second), table in zip(pairs, counts.pairs, strict=True):
-        if number in (first, second):
-            mine = table if number == first else table.T
-            other = counts.heads[second if number == first else first]
+    for pair, table in zip(pairs, counts.pairs, strict=True):
+        if number in pair:
+            mine = table if number == pair[0] else table.T
+            other = counts.heads[sum(pair) - number]
             told = {"path": f"{other.name} {other.digest[:12]}", "digest": other.digest}
             found.append({**told, **mcnemar_of(int(mine[1, 0]), int(mine[0, 1]))})
     return {"others": found}
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if isfinite(value) else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..cache.cache import NO_CACHE, Cache
 from ..files.heads import load_head
-from ..math.metrics.counts import Metrics
+from ..math.metrics.counting import Metrics
 from ..math.metrics.separability import MEASURES, Separability
 
 Round = dict[str, Any]

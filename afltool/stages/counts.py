@@ -16,7 +16,7 @@ from ..files.columns import column_by_row
 from ..files.features import open_features
 from ..files.heads import HeadFile, check_bound, load_head, load_solved_head, save_head
 from ..files.recipes import recipe, up_to_date
-from ..heads.evaluation.head import Evaluation
+from ..heads.evaluation import Evaluation
 from ..options import given
 from ..options.remedies import advised
 from ..options.statistics import CountOptions, LocalStatsOptions, RoundOptions

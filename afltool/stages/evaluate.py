@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .. import cores, progress
 from ..cache.cache import NO_CACHE, Cache
+from ..errors import UsageError
 from ..files.atomic import together
 from ..files.columns import column_by_row
 from ..files.features import Features, meaning, open_features
@@ -24,19 +25,20 @@ from ..heads.base import Head
 from ..heads.checks import probabilities
 from ..heads.rounds import LAST
 from ..math.fixedpoint import Rows
-from ..math.metrics.counts import Metrics, score_metrics
-from ..math.metrics.figures import Scored
+from ..math.metrics.counting import Metrics, score_metrics
+from ..math.metrics.figures import FIGURES, Scored, by_part, curves, summary
 from ..math.metrics.intervals import mcnemar
-from ..math.metrics.scored_rows import WRONG, Kept
 from ..math.metrics.separability import Separability
-from ..math.metrics.summary import by_part, curves, summary
 from ..options.solving import EvaluateOptions
 from ..options.threads import on_cores
-from ._figures import check_figures, figures_asked, positive_of, said_of
+from ..progress import log
+from ..values.arrays import I64
 from ._rounds import accuracies, after_each_round, rounds_of, separabilities, with_training
 
 OF_TRAINING = ("each_round", "earlier", "separability")  # what is asked of the training rows, too
 AT_ONCE = 256  # rows whose features are made together: those of codes are dense here
+SHOWN = 20  # classes that a message names
+WRONG = ["row", "true", "predicted", "score", "score_of_true"]  # of a row that is wrong
 
 
 @on_cores
@@ -74,34 +76,31 @@ def evaluate(
         return with_training(found, evaluate(head, o.train, alike, cache=cache))
     if o.each_round and o.earlier:
         return _of_several(head, features, o, overwrite, cache)
-    names = figures_asked(o)
+    names = _figures_asked(o)
     if o.errors is not None:
         check_table(o.errors)
     file = load_head(head, cache)
     solved, header = file
     if solved.phase() is not None and not (o.each_round and header["classes"]):
         raise not_solved(solved, head)
-    check_figures(solved, names)
+    _check_figures(solved, names)
     again = not solved.options.one_round()
     with open_features(features, cache=cache, again=again) as rows:
         check_fits(head, header, rows)
-        positive = positive_of(names, rows.classes, o.positive)
-        kept = Kept(
-            rows=bool(names or o.against), scores="auc" in names, wrong=o.errors is not None
-        )
+        positive = _positive(names, rows.classes, o.positive)
         other = None if o.against is None else _other(o.against, rows)
         parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
         groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
-        found = _Pass(file, head, rows, o, kept, other).found()
-    scored = kept.scored()
-    if scored is not None:
-        scored = replace(scored, positive=positive)
-        found |= _figures(o, names, scored, rows.classes, parts, groups)
-        if other is not None:
-            against = mcnemar(scored.predicted == scored.y, other[1].right())
-            found["against"] = {"path": str(o.against), **against}
+        done = _Pass(file, head, rows, o, names, other)
+        found = done.found()
+        if scored := done.scored():
+            rated = replace(scored[0], positive=positive)
+            found |= _figures(o, names, rated, rows.classes, parts, groups)
+        if o.against is not None:
+            found["against"] = {"path": str(o.against), **mcnemar(*(one.right for one in scored))}
+        wrong = [] if o.errors is None else _wrong(scored[0], rows)
     if o.errors is not None:
-        write_records(kept.wrong, o.errors, overwrite, o.formulas, WRONG)
+        write_records(wrong, o.errors, overwrite, o.formulas, WRONG)
     return found
 
 
@@ -124,11 +123,12 @@ def recipe_of(
 
 def right_rows(head: Path, features: Path) -> tuple[NDArray[np.bool_], NDArray[np.bytes_]]:
     """Whether the solved head predicts each row right, bool (n,), and the row ids, (n,)."""
-    solved, kept = load_solved_head(head), Kept(rows=True)
+    solved = load_solved_head(head)
     with open_features(features) as rows:
         check_fits(head, solved.header, rows)
-        _Pass(solved, head, rows, EvaluateOptions(), kept).score()
-        return kept.right(), rows.row_ids.copy()
+        done = _Pass(solved, head, rows, EvaluateOptions(), ("accuracy",))
+        done.score()
+        return done.scored()[0].right, rows.row_ids.copy()
 
 
 def _of_several(
@@ -162,10 +162,84 @@ def _figures(
     of_class = None if scored.positive is None else classes[scored.positive]
     every = summary(scored, names, o.samples, o.seed, at).items()
     found: dict[str, Any] = {
-        "metrics": {name: {**one, **said_of(name, of_class)} for name, one in every},
+        "metrics": {name: {**one, **_said_of(name, of_class)} for name, one in every},
         **curves(scored, names, classes),
     }
     return found if parts is None else {**found, "by": by_part(scored, names, parts)}
+
+
+def _figures_asked(o: EvaluateOptions) -> tuple[str, ...]:
+    """The figures asked for; those of parts are accuracies where none is named."""
+    if o.metrics is not None:
+        return figure_names(o.metrics)
+    return ("accuracy",) if o.by is not None or o.group is not None else ()
+
+
+def figure_names(text: str | Iterable[Any]) -> tuple[str, ...]:
+    """Names of figures from 'f1,auc'; `UsageError` for a name that does not exist.
+
+    >>> figure_names("f1, auc")
+    ('f1', 'auc')
+    """
+    parts = text.split(",") if isinstance(text, str) else [str(part) for part in text]
+    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    unknown = [name for name in names if name not in FIGURES]
+    if unknown or not names:
+        raise UsageError(
+            f"--metrics is a list of {', '.join(FIGURES)}; found {unknown[0] if unknown else ''!r}"
+        )
+    return names
+
+
+def _check_figures(head: Head, names: Sequence[str]) -> None:
+    needed = [name for name in names if FIGURES[name].needs == "probabilities"]
+    if needed and not head.log_probabilities:
+        raise UsageError(
+            f"--metrics {needed[0]} needs probabilities; a {head.name} head gives least-squares "
+            "scores, which are not probabilities: leave it out, or train --head softmax"
+        )
+
+
+def _positive(names: Sequence[str], classes: Sequence[str], given: str | None) -> int | None:
+    """The positive class for figures of these names: the given one, of two the second, said so.
+
+    None where no figure is of one class, or where only means over classes are left. `UsageError`
+    for a class that does not exist or that no figure is of, and where one has to be given.
+    """
+    asked = [name for name in names if FIGURES[name].one_class]
+    if given is not None and not asked:
+        theirs = ", ".join(name for name, one in FIGURES.items() if one.one_class)
+        raise UsageError(f"--positive is for --metrics {theirs}; add one of these")
+    if given is not None and given not in classes:
+        more = f" … ({len(classes)} in all)" if len(classes) > SHOWN else ""
+        raise UsageError(
+            f"--positive is a class: {', '.join(classes[:SHOWN])}{more}; found {given!r}"
+        )
+    if given is not None:
+        return list(classes).index(given)
+    if asked and len(classes) == 2:
+        log.info(
+            "evaluate: the positive class is %s, the second of two; --positive %s takes the other",
+            classes[1],
+            classes[0],
+        )
+        return 1
+    unclear = [name for name in asked if not FIGURES[name].mean]
+    if unclear:
+        raise UsageError(
+            f"--metrics {unclear[0]} is for one class against the rest, and there are "
+            f"{len(classes)} classes: name it with --positive CLASS, or ask for the mean over "
+            f"classes, --metrics macro-{unclear[0]}"
+        )
+    return None
+
+
+def _said_of(name: str, positive: str | None) -> dict[str, str]:
+    """For JSON: the positive class that a figure is of, or that it is a mean over classes."""
+    figure = FIGURES[name]
+    if figure.one_class and positive is not None:
+        return {"positive": positive}
+    return {"average": "macro"} if figure.mean else {}
 
 
 def _rounds_in(rows: Features, cache: Cache, path: Path) -> set[str]:
@@ -175,23 +249,32 @@ def _rounds_in(rows: Features, cache: Cache, path: Path) -> set[str]:
     return {found.phase_of(name) for name, _ in found.head.round_scores(rows.rows(0, 1))}
 
 
-def _other(path: Path, rows: Features) -> tuple[Head, Kept]:
+def _other(path: Path, rows: Features) -> Head:
     head, header = load_solved_head(path)
     check_fits(path, header, rows)
-    return head, Kept(rows=True)
+    return head
+
+
+def _wrong(scored: Scored, rows: Features) -> list[dict[str, Any]]:
+    """A record of each row that is wrong: with probabilities, or else with scores."""
+    found, classes = [], rows.classes
+    for i in np.flatnonzero(~scored.right):
+        named = rows.row_ids[i].decode(errors="replace"), classes[scored.y[i]]
+        told = float(scored.confidence[i]), float(scored.own[i])
+        line = (*named, classes[scored.predicted[i]], *told)
+        found.append(dict(zip(WRONG, line, strict=True)))
+    return found
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of rows ``at`` a place: what is counted after each round, its last scores S, their
-    probabilities if they have any, and the scores of another head."""
+    """A block of rows: what is counted after each round, and the last scores if they are kept, with
+    those of another head if there is one."""
 
-    at: slice
     X: Rows
+    y: I64
     counted: dict[str, Metrics]
-    S: NDArray[np.float64]
-    P: NDArray[np.float64] | None
-    other: NDArray[np.float64] | None
+    scored: list[Scored]
 
 
 @dataclass
@@ -202,10 +285,11 @@ class _Pass:
     path: Path  # of the head
     rows: Features
     options: EvaluateOptions
-    kept: Kept
-    other: tuple[Head, Kept] | None = None  # it is compared with
+    names: Sequence[str]  # of figures
+    other: Head | None = None  # it is compared with
     counted: dict[str, Metrics] = field(default_factory=dict)  # of every round
     apart: dict[str, Separability] = field(default_factory=dict)  # scatters, layer by layer
+    parts: list[list[Scored]] = field(default_factory=list)
 
     def found(self) -> dict[str, Any]:
         """What is counted and measured of the head, or after each of its rounds."""
@@ -225,39 +309,36 @@ class _Pass:
             found["rounds"] = rounds_of(self.file.rounds, accuracies(self.counted), measured)
         return found
 
+    def scored(self) -> list[Scored]:
+        """All rows, and those that the other head scored; none if counts were enough."""
+        return [Scored.joined(one) for one in zip(*self.parts, strict=True)]
+
     def score(self) -> None:
         """Count and keep what is asked for, block by block."""
         with progress.task("evaluate", len(self.rows), "rows") as task:
             for found in cores.each(self._block, self.rows.blocks()):
                 progress.stop_point()
-                self._add(found)
+                for name, one in found.counted.items():
+                    self.counted[name] = self.counted[name] + one if name in self.counted else one
+                if self.options.separability:
+                    self._set_apart(found.X, found.y)
+                self.parts.append(found.scored)
                 task.advance(len(found.X))
 
     def _block(self, given: tuple[int, Rows]) -> _Block:
         """The scores of a block of rows, and what is counted of them, in any thread."""
-        start, X = given
-        at = slice(start, start + len(X))
-        head, y = self.file.head, self.rows.labels[at]
-        every = head.round_scores(X) if self.options.each_round else [(LAST, head.scores(X))]
-        S, counted = None, {}
-        for part, S in every:
+        (start, X), head, o = given, self.file.head, self.options
+        y, S, counted = self.rows.labels[start : start + len(X)], None, {}
+        for part, S in head.round_scores(X) if o.each_round else [(LAST, head.scores(X))]:
             counted[self.file.phase_of(part)] = score_metrics(S, y)
         if S is None:
             raise not_solved(head, self.path)
-        other = None if self.other is None else self.other[0].scores(X)
-        return _Block(at, X, counted, S, probabilities(head, S), other)
-
-    def _add(self, found: _Block) -> None:
-        rows = self.rows
-        none = Metrics(np.zeros((len(rows.classes),) * 2, dtype=np.int64), 0)
-        for name, one in found.counted.items():
-            self.counted[name] = self.counted.get(name, none) + one
-        y, ids, classes = rows.labels[found.at], rows.row_ids[found.at], rows.classes
-        if self.options.separability:
-            self._set_apart(found.X, y)
-        self.kept.add(found.S, found.P, y, ids, classes)
-        if self.other is not None and found.other is not None:
-            self.other[1].add(found.other, None, y, ids, classes)
+        scored = []
+        if self.names or o.against is not None or o.errors is not None:
+            scored.append(Scored.of(S, y, probabilities(head, S), "auc" in self.names))
+        if self.other is not None:
+            scored.append(Scored.of(self.other.scores(X), y, None, False))
+        return _Block(X, y, counted, scored)
 
     def _set_apart(self, X: Rows, y: NDArray[np.int64]) -> None:
         """Add the features that the head makes of these rows to the scatters of their layers."""

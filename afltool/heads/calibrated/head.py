@@ -8,43 +8,36 @@ odds p_c / (1 − p_c) over their sum: the p_c alone would be too sure of nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cache.cache import Carried
-from ...errors import InvalidDataError, NumericalError, UsageError
+from ...errors import NumericalError
 from ...math import calibration as cal
 from ...math.fixedpoint import Rows
-from ...values.arrays import F64, I64, Array
+from ...values.arrays import F64, I64
 from ...values.bins import ONE
 from ...values.digest import canonical_json
-from ...values.phases import Phase
-from ...values.statistics import Statistics
-from .. import make_head
-from ..base import Block, Gathered, Head, Source, state
+from ..base import Head, state
 from ..checks import probabilities
-from ..rounds import Found
+from ..holding import HoldingHead, description
 from .options import CalibratedOptions
-
-INNER = "of-"  # before the names of the head's own arrays
-SOLVED = "a calibrated head is solved: there is nothing left to gather"
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedHead(Head):
-    """``inner`` is the head. Its calibration is ``slope`` and ``offset`` (C,), or ``knots`` and
-    ``levels`` (C, K). ``own`` (C, B): rows of each class by the bin of their own score, with
-    ``edges`` (B + 1,), for sets of classes."""
+class CalibratedHead(HoldingHead):
+    """One head and its calibration: ``slope`` and ``offset`` (C,), or ``knots`` and ``levels`` (C,
+    K). ``own`` (C, B): rows of each class by the bin of their own score, with ``edges`` (B + 1,),
+    for sets of classes."""
 
     name: ClassVar[str] = "calibrated"
     log_probabilities: ClassVar[bool] = True
+    around: ClassVar[tuple[str, str]] = "of-", ""
+    refusal: ClassVar[str] = "a calibrated head is solved: there is nothing left to gather"
 
     options: CalibratedOptions
-    inner: Head = field(kw_only=True)
     slope: F64 | None = state()
     offset: F64 | None = state()
     knots: F64 | None = state()
@@ -52,20 +45,19 @@ class CalibratedHead(Head):
     own: I64 | None = state(np.int64)
     edges: F64 | None = state()
 
-    @classmethod
-    def begin(cls, options: Any, sources: Mapping[str, Source] | None = None) -> Self:
-        told = options.described
-        return cls(options, inner=make_head(told["name"], told["options"]))
+    @property
+    def inner(self) -> Head:
+        """The head whose scores are calibrated."""
+        return self.heads[0]
 
     @classmethod
     def of(cls, inner: Head, scores: I64, edges: F64, method: str) -> Self:
         """The calibration of a bound head from ``scores`` (C, 2, B), see `math.calibration`."""
-        told = {"name": inner.name, "options": inner.options.as_dict(), "digest": inner.digest()}
-        options = CalibratedOptions(head=canonical_json(told), method=method)
+        options = CalibratedOptions(head=canonical_json(description(inner)), method=method)
         middle = (edges[:-1] + edges[1:]) / 2
         x = cal.logit(middle) if inner.log_probabilities else middle
         return cls(
-            options, inner.dim, inner.classes, inner=inner,
+            options, inner.dim, inner.classes, (inner,),
             own=scores[:, 1], edges=edges, **_map(x, scores, method),
         )  # fmt: skip
 
@@ -107,20 +99,6 @@ class CalibratedHead(Head):
 
     # ------------------------------------------------------------ state
 
-    def arrays(self) -> dict[str, Array]:
-        inner = self.inner.arrays().items()
-        return {**super().arrays(), **{INNER + name: array for name, array in inner}}
-
-    def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
-        inner = {k.removeprefix(INNER): a for k, a in arrays.items() if k.startswith(INNER)}
-        return replace(super().restore(phase, arrays), inner=self.inner.restore(None, inner))
-
-    def _bound_to(self, dim: int, classes: int) -> Self:
-        inner = self.inner.bind(dim, classes)
-        if inner.digest() != self.options.described["digest"]:
-            raise InvalidDataError("the head in it has another digest than its options say")
-        return replace(self, dim=dim, classes=classes, inner=inner)
-
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
         by_line = {"slope": (self.classes,), "offset": (self.classes,)}
         by_knots = {"knots": (self.classes, None), "levels": (self.classes, None)}
@@ -129,12 +107,6 @@ class CalibratedHead(Head):
 
     def phase(self) -> None:
         return None
-
-    def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
-        raise UsageError(SOLVED)
-
-    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        raise UsageError(SOLVED)
 
 
 def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:

@@ -19,15 +19,14 @@ class CalibratedOptions(HeadOptions):
     method: str = option(CALIBRATIONS[0], "kind of the map", choices=CALIBRATIONS)
 
     @property
-    def described(self) -> dict[str, Any]:
-        """The head, as ``head`` says it."""
-        found: dict[str, Any] = json.loads(self.head)
-        return found
+    def described(self) -> list[dict[str, Any]]:
+        """The head, as ``head`` says it; alone in a list."""
+        return [json.loads(self.head)]
 
     @property
     def compute(self) -> str:
         """The arithmetic of the head's products."""
-        return str(self.described["options"].get("compute", ""))
+        return str(self.described[0]["options"].get("compute", ""))
 
 
 OPTIONS = CalibratedOptions

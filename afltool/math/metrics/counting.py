@@ -1,23 +1,71 @@
 """Scored rows as counts: integers that add up over blocks, sites and rounds.
 
-Scores are in fixed point, round(s · 2^32), and the first class of equal scores ranks higher. So
-the last bits of a score, which depend on the library and on the block that a row is in, change no
-count, unless a score lies within them of the middle between two fixed-point numbers and of an edge.
+Where counts leave a site, scores are in fixed point, round(s · 2^32). So the last bits of a score,
+which depend on the library and on the block that a row is in, change no count, unless a score lies
+within them of the middle between two fixed-point numbers and of an edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ...values.arrays import F64, I64
 from ...values.bins import ONE, Bins
+from .figures import nulls, sensitivities
 
 RANKS = 10  # how many places of the own class are counted: top-1 to top-10
-AT_ONCE = 512  # rows whose scores stay in the cache while they are counted
 CONFUSION, TOP, SCORES, CONFIDENCE = "confusion", "ranks", "scores", "confidence"
 Counted = dict[str, I64]
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Counts over scored rows: ``confusion`` int64 (C, C), rows are true classes, columns the
+    predicted ones; ``top5_hits`` rows whose class is among the five highest scores."""
+
+    confusion: I64
+    top5_hits: int
+
+    @property
+    def n(self) -> int:
+        return int(self.confusion.sum())
+
+    @property
+    def top1(self) -> float:
+        """Share of rows whose own class has the highest score (the first of equal scores)."""
+        return float(np.trace(self.confusion) / self.n)
+
+    @property
+    def top5(self) -> float:
+        """Share of rows whose class is among the five highest (1 with five classes or fewer)."""
+        return self.top5_hits / self.n
+
+    def __add__(self, other: Metrics) -> Metrics:
+        return Metrics(self.confusion + other.confusion, self.top5_hits + other.top5_hits)
+
+    def as_dict(self, classes: tuple[str, ...]) -> dict[str, Any]:
+        """JSON: fractions, counts, per-class accuracy by name (null without rows)."""
+        return {
+            "top1": self.top1,
+            "top5": self.top5,
+            "n": self.n,
+            "per_class": dict(zip(classes, nulls(sensitivities(self.confusion)), strict=True)),
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def score_metrics(scores: F64, y: I64) -> Metrics:
+    """Metrics of one block: scores (n, C) against labels (n,).
+
+    >>> score_metrics(np.array([[0.9, 0.1], [0.8, 0.2]]), np.array([0, 1])).top1
+    0.5
+    """
+    confusion = np.zeros((scores.shape[1],) * 2, dtype=np.int64)
+    _, places = _ranked(scores, y, confusion)
+    return Metrics(confusion, int((places < 5).sum()))
 
 
 def shapes(classes: int, bins: Bins) -> dict[str, tuple[int, ...]]:
@@ -41,23 +89,33 @@ def count(into: Counted, S: F64, P: F64 | None, y: I64, bins: Bins) -> I64:
 
     ``P``: the probabilities (n, C) that are put into bins in place of the scores, if there are any.
     """
-    n, classes = S.shape
-    rows = np.arange(n)
+    rows, (classes, _, B) = np.arange(len(y)), into[SCORES].shape
     fixed = np.rint(S * ONE)
-    predicted: I64 = fixed.argmax(axis=1)
-    right = predicted == y
-    into[CONFUSION] += _counts(y * classes + predicted, into[CONFUSION])
-    places = _places(fixed, y, right)
-    into[TOP] += _counts(places[places < len(into[TOP])], into[TOP])
+    predicted, places = _ranked(fixed, y, into[CONFUSION])
+    into[TOP] += np.bincount(places, minlength=classes)[: len(into[TOP])]
     at = _bins(fixed if P is None else np.rint(P * ONE), bins)
     own, highest = at[rows, y], at[rows, predicted]
-    into[CONFIDENCE] += _counts(right * bins.count + highest, into[CONFIDENCE])
-    at += np.arange(classes) * bins.count
-    every = np.bincount(at.ravel(), minlength=classes * bins.count).reshape(classes, -1)
-    of_class = _counts(y * bins.count + own, every)
-    into[SCORES][:, 0] += every - of_class
+    into[CONFIDENCE] += _counts((predicted == y) * B + highest, into[CONFIDENCE])
+    of_class = _counts(y * B + own, into[SCORES][:, 1])
+    at += np.arange(classes) * B
+    into[SCORES][:, 0] += _counts(at.ravel(), of_class) - of_class
     into[SCORES][:, 1] += of_class
     return predicted
+
+
+def _ranked(scores: F64, y: I64, confusion: I64) -> tuple[I64, I64]:
+    """The predicted class of each row and the place of its own class, from 0 on; both (n,).
+
+    Equal scores rank in class order, as in argmax: only earlier equal scores rank higher. The rows
+    are added to ``confusion`` (C, C).
+    """
+    predicted, places = scores.argmax(axis=1), np.zeros(len(y), dtype=np.int64)
+    confusion += _counts(y * len(confusion) + predicted, confusion)
+    wrong = np.flatnonzero(predicted != y)
+    others, own = scores[wrong], scores[wrong, y[wrong]][:, None]
+    earlier = np.arange(len(confusion)) < y[wrong, None]
+    places[wrong] = ((others > own) | ((others == own) & earlier)).sum(axis=1)
+    return predicted, places
 
 
 def _bins(fixed: F64, bins: Bins) -> I64:
@@ -70,22 +128,7 @@ def _bins(fixed: F64, bins: Bins) -> I64:
     return found
 
 
-def _places(fixed: F64, y: I64, right: np.ndarray) -> I64:
-    """The place of each row's own class among its scores from 0 on, (n,)."""
-    found = np.zeros(len(y), dtype=np.int64)
-    wrong = np.flatnonzero(~right)
-    scores, own = fixed[wrong], fixed[wrong, y[wrong]][:, None]
-    earlier = np.arange(fixed.shape[1]) < y[wrong, None]
-    found[wrong] = ((scores > own) | ((scores == own) & earlier)).sum(axis=1)
-    return found
-
-
 def _counts(cells: I64, like: I64) -> I64:
     """How often each cell of an array occurs among numbers of cells."""
     found: I64 = np.bincount(cells, minlength=like.size).reshape(like.shape)
     return found
-
-
-def parts(n: int) -> Iterator[slice]:
-    """Rows 0 … n−1, `AT_ONCE` at a time."""
-    return (slice(start, start + AT_ONCE) for start in range(0, n, AT_ONCE))

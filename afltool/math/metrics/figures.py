@@ -1,23 +1,24 @@
-"""Figures of scored rows, each as scikit-learn defines it; rows may have weights.
+"""Figures of scored rows, each as scikit-learn defines it, with intervals; rows may have weights.
 
 A weight of 0 leaves a row out, a weight of 2 counts it twice: so one site's rows, or a bootstrap
 sample, are given by weights alone. ``w`` is float64 (n,) in every function; a figure that the rows
-do not determine is NaN.
+do not determine is NaN, in JSON null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...values.arrays import F64, I64, Array
+from .intervals import Weights, intervals, resampled
 
-Weights = NDArray[np.float64]
 Of = Callable[["Scored", Weights], float]  # of rows, weighted
 BINS = 15  # of the expected calibration error
 
@@ -27,15 +28,15 @@ class Scored:
     """Rows that a head scored: ``y`` and ``predicted`` int64 (n,).
 
     ``own`` and ``confidence`` float64 (n,): the probabilities of the row's own and of its predicted
-    class, None where the head defines no probabilities. ``scores`` float64 (n, C): None if no
+    class, scores where the head defines no probabilities. ``scores`` float64 (n, C): None if no
     requested figure needs them. ``positive``: the class that figures of one class are of.
     """
 
     y: I64
     predicted: I64
+    own: F64
+    confidence: F64
     classes: int
-    own: F64 | None = None
-    confidence: F64 | None = None
     scores: F64 | None = None
     positive: int | None = None
 
@@ -45,25 +46,24 @@ class Scored:
     ) -> Scored:
         """Rows with scores (n, C); the first of equal highest scores is predicted."""
         rows, predicted = np.arange(len(y)), scores.argmax(axis=1)
-        return cls(
-            y,
-            predicted,
-            scores.shape[1],
-            None if probabilities is None else probabilities[rows, y],
-            None if probabilities is None else probabilities[rows, predicted],
-            scores if keep_scores else None,
-        )
+        told = scores if probabilities is None else probabilities
+        own, confidence = told[rows, y], told[rows, predicted]
+        kept = scores if keep_scores else None
+        return cls(y, predicted, own, confidence, scores.shape[1], kept)
 
     @classmethod
     def joined(cls, parts: Sequence[Scored]) -> Scored:
         """The rows of all parts, one after another."""
+        names = ("y", "predicted", "own", "confidence")
+        y, *told = (np.concatenate([getattr(p, name) for p in parts]) for name in names)
+        scores = [p.scores for p in parts if p.scores is not None]
+        kept = np.concatenate(scores) if scores else None
+        return cls(y, told[0], told[1], told[2], parts[0].classes, kept)
 
-        def column(name: str) -> Any:
-            columns = [getattr(part, name) for part in parts]
-            return None if columns[0] is None else np.concatenate(columns)
-
-        arrays = {name: column(name) for name in ("y", "predicted", "own", "confidence", "scores")}
-        return cls(classes=parts[0].classes, **arrays)
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether the prediction of each row is right, bool (n,)."""
+        return np.equal(self.y, self.predicted)
 
     def confusion(self, w: Weights) -> F64:
         """Weight of the rows of each true class (row) and predicted class (column), (C, C)."""
@@ -93,47 +93,53 @@ class Scored:
             found.append((order, starts))
         return found
 
+    def by_margin(self, k: int, w: Weights) -> tuple[F64, F64]:
+        """Weight at each margin of class k, the lowest first: of other rows and of its own."""
+        order, starts = self.ranked[k]
+        own, weight = self.y[order] == k, w[order]
+        others, mine = np.where(own, 0, weight), np.where(own, weight, 0)
+        return np.add.reduceat(others, starts), np.add.reduceat(mine, starts)
 
-def _shares(over: Array, under: Array) -> F64:
+
+def shares(over: Array, under: Array) -> F64:
     """over / under; NaN where ``under`` is 0."""
     found = np.full(len(under), np.nan)
     np.divide(over, under, out=found, where=under > 0)
     return found
 
 
-def _mean(values: F64) -> float:
+def known_mean(values: F64) -> float:
     """The mean without NaN; NaN if all are NaN."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else float("nan")
 
 
-def _known(probability: F64 | None) -> F64:
-    if probability is None:
-        raise ValueError("the head defines no probabilities")
-    return probability
+def nulls(values: Iterable[float]) -> list[float | None]:
+    """For JSON: what is no number as null."""
+    return [float(value) if isfinite(value) else None for value in values]
 
 
 def sensitivities(confusion: Array) -> F64:
     """TP / (TP + FN) of each class, (C,): the recall."""
-    return _shares(np.diag(confusion), confusion.sum(axis=1))
+    return shares(np.diag(confusion), confusion.sum(axis=1))
 
 
 def specificities(confusion: F64) -> F64:
     """TN / (TN + FP) of each class, (C,): the recall of all other classes together."""
     others = confusion.sum() - confusion.sum(axis=1)
     false_positive = confusion.sum(axis=0) - np.diag(confusion)
-    return _shares(others - false_positive, others)
+    return shares(others - false_positive, others)
 
 
-def f1_scores(confusion: F64) -> F64:
+def f1_scores(confusion: Array) -> F64:
     """2 TP / (2 TP + FP + FN) of each class, (C,); NaN for a class that has no rows and is never
     predicted."""
-    return _shares(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
+    return shares(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
 
 
 def accuracy(rows: Scored, w: Weights) -> float:
     """Share of rows whose predicted class is their own."""
-    return float(w[rows.y == rows.predicted].sum() / w.sum()) if w.any() else float("nan")
+    return float(w[rows.right].sum() / w.sum()) if w.any() else float("nan")
 
 
 def counted(each: Callable[[F64], F64]) -> Callable[[Scored, Weights], F64]:
@@ -146,14 +152,14 @@ def of_positive(each: Callable[[Scored, Weights], F64]) -> Of:
 
     def figure(rows: Scored, w: Weights) -> float:
         found = each(rows, w)
-        return _mean(found) if rows.positive is None else float(found[rows.positive])
+        return known_mean(found) if rows.positive is None else float(found[rows.positive])
 
     return figure
 
 
 def of_mean(each: Callable[[Scored, Weights], F64]) -> Of:
     """A figure of each class as the mean over classes (macro)."""
-    return lambda rows, w: _mean(each(rows, w))
+    return lambda rows, w: known_mean(each(rows, w))
 
 
 def areas(rows: Scored, w: Weights) -> F64:
@@ -163,14 +169,10 @@ def areas(rows: Scored, w: Weights) -> F64:
     count half (Mann and Whitney's U). NaN for a class with no rows or with all rows.
     """
     found = np.full(rows.classes, np.nan)
-    for k, (order, starts) in enumerate(rows.ranked):
-        own, weight = rows.y[order] == k, w[order]
-        inside = np.add.reduceat(np.where(own, weight, 0), starts)
-        outside = np.add.reduceat(np.where(own, 0, weight), starts)
-        pairs = inside.sum() * outside.sum()
-        if pairs:
-            below = np.cumsum(outside) - outside / 2
-            found[k] = (inside * below).sum() / pairs
+    for k in range(rows.classes):
+        outside, inside = rows.by_margin(k, w)
+        if pairs := inside.sum() * outside.sum():
+            found[k] = (inside * (np.cumsum(outside) - outside / 2)).sum() / pairs
     return found
 
 
@@ -178,7 +180,7 @@ def log_loss(rows: Scored, w: Weights) -> float:
     """Mean of −log p of the row's own class; p at least the spacing of float64 at 1."""
     if not w.any():
         return float("nan")
-    own = np.maximum(_known(rows.own), np.finfo(float).eps)
+    own = np.maximum(rows.own, np.finfo(float).eps)
     return float(-(w * np.log(own)).sum() / w.sum())
 
 
@@ -187,14 +189,14 @@ def reliability(rows: Scored, w: Weights) -> dict[str, F64]:
 
     Guo et al., On Calibration of Modern Neural Networks, ICML 2017, section 2.
     """
-    confidence = _known(rows.confidence)
+    confidence = rows.confidence
     at = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
     weight = np.bincount(at, w, BINS).astype(np.float64)
-    right = np.bincount(at, w * (rows.y == rows.predicted), BINS)
+    right = np.bincount(at, w * rows.right, BINS)
     return {
         "weight": weight,
-        "confidence": _shares(np.bincount(at, w * confidence, BINS), weight),
-        "accuracy": _shares(right, weight),
+        "confidence": shares(np.bincount(at, w * confidence, BINS), weight),
+        "accuracy": shares(right, weight),
     }
 
 
@@ -208,19 +210,23 @@ def ece(rows: Scored, w: Weights) -> float:
 POINTS = 200  # of a drawn ROC curve
 
 
-def roc(rows: Scored, k: int) -> dict[str, list[float]]:
-    """The ROC curve of class k against the rest: at most `POINTS` of its points, ends included.
+def curve(others: Array, own: Array) -> tuple[F64, F64]:
+    """The ROC curve of a class against the rest, from the weights at rising margins.
 
-    Classes with no rows or with all rows have no curve.
+    Shares of the others and of its own rows above each margin, from (0, 0) on; empty where there
+    are no rows of one of both.
     """
-    order, starts = rows.ranked[k]
-    own = (rows.y[order] == k).astype(float)
-    inside, outside = np.add.reduceat(own, starts), np.add.reduceat(1 - own, starts)
-    if not inside.sum() or not outside.sum():
-        return {"false_positive": [], "true_positive": []}
-    true = np.r_[0.0, np.cumsum(inside[::-1]) / inside.sum()]
-    false = np.r_[0.0, np.cumsum(outside[::-1]) / outside.sum()]
-    at = np.unique(np.linspace(0, len(true) - 1, min(POINTS, len(true))).round().astype(int))
+    if not own.sum() or not others.sum():
+        return np.empty(0), np.empty(0)
+    false, true = (np.r_[0.0, np.cumsum(a[::-1]) / a.sum()] for a in (others, own))
+    return false, true
+
+
+def roc(rows: Scored, k: int) -> dict[str, list[float]]:
+    """The ROC curve of class k against the rest: at most `POINTS` of its points, ends included."""
+    false, true = curve(*rows.by_margin(k, np.ones(len(rows.y))))
+    n = len(true)
+    at = np.unique(np.linspace(0, n - 1, min(POINTS, n)).round().astype(int))
     return {"false_positive": false[at].tolist(), "true_positive": true[at].tolist()}
 
 
@@ -252,3 +258,41 @@ FIGURES: dict[str, Figure] = {
     "log-loss": Figure(log_loss, "probabilities"),
     "ece": Figure(ece, "probabilities"),
 }
+
+
+def summary(
+    rows: Scored, names: Sequence[str], samples: int, seed: int, groups: I64 | None = None
+) -> dict[str, dict[str, float | None]]:
+    """Value and ends of the 95 % interval of each figure by name, for JSON.
+
+    ``samples``: number of bootstrap samples, of rows or of whole groups; 0 gives no intervals.
+    """
+    of, n = {name: partial(FIGURES[name].of, rows) for name in names}, len(rows.y)
+    ends = intervals(of, resampled(n, samples, seed, groups)) if samples else {}
+    found = {name: (one(np.ones(n)), *ends.get(name, ())) for name, one in of.items()}
+    parts = ("value", "low", "high")
+    return {name: dict(zip(parts, nulls(one), strict=False)) for name, one in found.items()}
+
+
+def by_part(
+    rows: Scored, names: Sequence[str], parts: Sequence[str]
+) -> dict[str, dict[str, float | int | None]]:
+    """Number of rows and figures for each value in ``parts``, which has one value per row."""
+    column, found = np.array(parts, dtype=object), {}
+    for part in sorted(set(parts)):
+        w = (column == part).astype(float)
+        values = nulls(FIGURES[name].of(rows, w) for name in names)
+        found[part] = {"n": int(w.sum()), **dict(zip(names, values, strict=True))}
+    return found
+
+
+def curves(rows: Scored, names: Sequence[str], classes: Sequence[str]) -> dict[str, Any]:
+    """The data of pictures: bins of confidence for ece, ROC curves of the classes for auc."""
+    found: dict[str, Any] = {}
+    if "ece" in names:
+        bins = reliability(rows, np.ones(len(rows.y)))
+        found["reliability"] = {name: nulls(values) for name, values in bins.items()}
+    if "auc" in names:
+        every = zip(classes, nulls(areas(rows, np.ones(len(rows.y)))), strict=True)
+        found["roc"] = {name: {**roc(rows, k), "auc": area} for k, (name, area) in enumerate(every)}
+    return found

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...values.arrays import F64, I64, Array
 from ...values.bins import PARTS
-from .figures import _mean, _shares, f1_scores, sensitivities, specificities
+from .figures import curve, f1_scores, known_mean, sensitivities, shares, specificities
 
 Z = 1.959963984540054  # of a 95 % interval
 
@@ -53,7 +53,7 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 
 def precisions(confusion: Array) -> F64:
     """TP / (TP + FP) of each class, (C,)."""
-    return _shares(np.diag(confusion), confusion.sum(axis=0))
+    return shares(np.diag(confusion), confusion.sum(axis=0))
 
 
 def kappa(confusion: I64) -> float:
@@ -81,10 +81,10 @@ def exact(confusion: I64) -> dict[str, float]:
     real = confusion.astype(np.float64)
     return {
         "accuracy": float(confusion.trace() / confusion.sum()),
-        "balanced-accuracy": _mean(sensitivities(real)),
-        "macro-precision": _mean(precisions(real)),
-        "macro-specificity": _mean(specificities(real)),
-        "f1": _mean(f1_scores(real)),
+        "balanced-accuracy": known_mean(sensitivities(real)),
+        "macro-precision": known_mean(precisions(real)),
+        "macro-specificity": known_mean(specificities(real)),
+        "f1": known_mean(f1_scores(real)),
         "kappa": kappa(confusion),
         "mcc": matthews(confusion),
     }
@@ -163,20 +163,16 @@ def quantile(rows: I64, edges: F64, share: float) -> Range:
 
 def roc(others: I64, own: I64) -> dict[str, list[float]]:
     """The ROC curve of a class against the rest, a point at each edge between two bins."""
-    if not own.sum() or not others.sum():
-        return {"false_positive": [], "true_positive": []}
-    false, true = (np.r_[0.0, np.cumsum(a[::-1]) / a.sum()] for a in (others, own))
-    turns = np.r_[True, (np.diff(false) != 0) | (np.diff(true) != 0)]
+    false, true = curve(others, own)
+    turns = (np.diff(false, prepend=-1) != 0) | (np.diff(true, prepend=-1) != 0)
     return {"false_positive": false[turns].tolist(), "true_positive": true[turns].tolist()}
 
 
 def mean(ranges: list[Range]) -> Range:
     """The mean of those that are determined."""
-    known = [one for one in ranges if one.least == one.least]
-    if not known:
-        return _NONE
-    n = len(known)
-    return Range(sum(one.least for one in known) / n, sum(one.most for one in known) / n)
+    known = [one for one in ranges if one.least == one.least] or [_NONE]
+    least, most = (sum(getattr(one, end) for one in known) for end in ("least", "most"))
+    return Range(least / len(known), most / len(known))
 
 
 _NONE = Range(float("nan"), float("nan"))

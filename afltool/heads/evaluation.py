@@ -1,0 +1,176 @@
+"""Evaluation as statistics: solved heads, whose "sums" are counts of the rows that they score.
+
+It is a head only in that sites gather for it, and `local-stats`, rosters, masks and `aggregate`
+treat it as one; it is never solved. One row changes, for each head, one cell of ``confusion`` and
+of ``confidence``, at most one of ``ranks``, C of ``scores`` (one for each class), and one of
+``groups``; of each pair of heads one of ``pairs``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cache.cache import NOTHING, Carried
+from ..errors import InvalidDataError, UsageError
+from ..math.fixedpoint import Rows
+from ..math.metrics import counting
+from ..options import option
+from ..options.statistics import LEAST
+from ..values.arrays import I64, Array
+from ..values.bins import PROBABILITIES, SCORES, Bins, parse_bins
+from ..values.digest import canonical_json
+from ..values.phases import Phase
+from .array_names import COUNTS
+from .base import Block, Gathered, Head, Shape
+from .checks import probabilities
+from .holding import HoldingHead, description
+from .options import HeadOptions
+
+GROUPS, PAIRS = "groups", "pairs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(HeadOptions):
+    """Solved heads that are evaluated by counts; every site has the same ones.
+
+    ``heads`` is a JSON list, an object for each head: ``name``, ``options``, ``digest``,
+    ``probabilities`` (whether its scores become such), ``bins``.
+    """
+
+    shows_rows: ClassVar[bool] = False
+
+    heads: str = option("[]", "JSON: name, options, digest and bins of each solved head")
+    groups: tuple[str, ...] = option((), "groups of rows that are counted apart")
+    min_group: int = option(LEAST, "fewest rows of a group, or none", at_least=1)
+
+    def check(self) -> None:
+        if len(set(self.groups)) < len(self.groups):
+            raise UsageError(f"a group is named twice: {', '.join(self.groups)}")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "groups": list(self.groups)}
+
+    def row_groups(self) -> tuple[str, ...]:
+        return self.groups
+
+    def least_of_group(self) -> int:
+        return self.min_group
+
+    @property
+    def described(self) -> list[dict[str, Any]]:
+        """The heads, as ``heads`` says them."""
+        found: list[dict[str, Any]] = json.loads(self.heads)
+        return found
+
+    @property
+    def bins(self) -> list[Bins]:
+        """The bins of each head's scores."""
+        return [parse_bins(one["bins"]) for one in self.described]
+
+
+def of_head(name: str, number: int) -> str:
+    """The name of an array of one of several heads."""
+    return f"{name}-{number}"
+
+
+def shapes_of(options: EvaluationOptions, classes: int) -> dict[str, tuple[int, ...]]:
+    """The arrays of a round; their names end in the number of the head, from 0."""
+    found: dict[str, tuple[int, ...]] = {}
+    heads = len(options.bins)
+    for number, bins in enumerate(options.bins):
+        own = counting.shapes(classes, bins)
+        if options.groups:
+            own[GROUPS] = (len(options.groups), classes, classes)
+        found |= {of_head(name, number): shape for name, shape in own.items()}
+    return {**found, PAIRS: (heads * (heads - 1) // 2, 2, 2)} if heads > 1 else found
+
+
+def changes_of_counts(shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, float]]:
+    """By how much one row changes each array, as a Euclidean norm.
+
+    A row is in one cell of an array; in ``scores`` (C, 2, B) in one of each class, in ``pairs``
+    (P, 2, 2) in one of each pair of heads.
+    """
+    several = (counting.SCORES, PAIRS)
+    return [
+        (name, float(shape[0]) ** 0.5 if name.startswith(several) else 1.0)
+        for name, shape in sorted(shapes.items())
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation(HoldingHead):
+    """Solved ``heads``, all of one feature space and list of classes."""
+
+    name: ClassVar[str] = "evaluation"
+    of_sums: ClassVar[bool] = False
+    around: ClassVar[tuple[str, str]] = "", "-{}"
+    refusal: ClassVar[str] = (
+        "a round of evaluation is not solved: read its total with afltool info, table, plot or "
+        "report"
+    )
+    options: EvaluationOptions
+
+    @classmethod
+    def of(
+        cls, heads: Sequence[Head], bins: str | None, groups: Sequence[str], min_group: int
+    ) -> Self:
+        """That of solved heads; ``bins`` None: those that suit a head's scores."""
+        usual = {True: str(PROBABILITIES), False: str(SCORES)}
+        named = [
+            {
+                **description(one),
+                "probabilities": one.log_probabilities,
+                "bins": bins or usual[one.log_probabilities],
+            }
+            for one in heads
+        ]
+        options = EvaluationOptions(
+            heads=canonical_json(named), groups=tuple(groups), min_group=min_group
+        )
+        return cls(options, heads[0].dim, heads[0].classes, tuple(heads))
+
+    def phase(self) -> Phase:
+        return COUNTS
+
+    def shapes(self, bits: int | None) -> dict[str, Shape]:
+        """All arrays are of integers, whatever the rows are."""
+        found = shapes_of(self.options, self._bound()[1])
+        return {name: (shape, "i") for name, shape in found.items()}
+
+    def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
+        found: dict[str, Array] = {
+            name: np.zeros(shape, np.int64) for name, (shape, _) in self.shapes(None).items()
+        }
+        for X, labels in blocks:
+            group, y = np.divmod(labels, self._bound()[1])
+            self._count(X, y, group, found)
+        return found, NOTHING
+
+    def _count(self, X: Rows, y: I64, group: I64, found: dict[str, Array]) -> None:
+        """Add rows of classes y (n,) and groups (n,)."""
+        right = []
+        for number, (head, bins) in enumerate(zip(self.heads, self.options.bins, strict=True)):
+            S = head.scores(X)
+            mine = {k: found[of_head(k, number)] for k in counting.shapes(S.shape[1], bins)}
+            if not np.isfinite(S.sum()):
+                raise InvalidDataError(f"the {head.name} head gives scores that are not finite")
+            predicted = counting.count(mine, S, probabilities(head, S), y, bins)
+            right.append(predicted == y)
+            if self.options.groups:
+                np.add.at(found[of_head(GROUPS, number)], (group, y, predicted), 1)
+        for pair, (first, second) in enumerate(combinations(right, 2)):
+            np.add.at(found[PAIRS], (pair, first.astype(int), second.astype(int)), 1)
+
+    def scores(self, X: Rows) -> NDArray[np.float64]:
+        raise UsageError(self.refusal)
+
+
+OPTIONS, HEAD = EvaluationOptions, Evaluation
