@@ -136,7 +136,7 @@ def test_options_of_the_head_are_keywords_too(tmp_path):
 def test_names_that_are_declared_are_those_that_exist():
     """The declarations are light to import, so they cannot ask the modules that do the work."""
     from afltool.files import schema
-    from afltool.partitions import schemes
+    from afltool.partitions import dealing
     from afltool.sources import images as datasets
     from afltool.sources.backbones.inference import PRECISIONS
 
@@ -145,7 +145,7 @@ def test_names_that_are_declared_are_those_that_exist():
     assert declared["split"]["choices"] == tuple(datasets.SPLITS)
     precision = ExtractOptions.__dataclass_fields__["precision"].metadata["choices"]
     assert set(precision) == set(PRECISIONS)
-    assert all(callable(schemes.scheme(name)) for name in SCHEMES)
+    assert all(callable(dealing.scheme(name)) for name in SCHEMES)
     for one in DATASETS.values():
         module = import_module(one.module, "afltool.sources.images")
         assert callable(module.open_rows), one

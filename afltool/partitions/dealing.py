@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from ..doors import opened
 from ..errors import InvalidDataError, NumericalError, UsageError
-from ..options.partition import PartitionOptions
+from ..options.partition import SCHEMES, PartitionOptions
 from ..values.arrays import I64
-from .common import HELD_OUT, LABEL_NOISE, Owners, SchemeOptions, stream
+from . import published, schemes
 from .rows import Assignment
-from .schemes import scheme as deal_by
+from .schemes import Dealt, Owners, SchemeOptions, stream
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+_Deal = Callable[[I64, SchemeOptions], Dealt]
+SCHEME: dict[str, _Deal] = {
+    "iid": schemes.iid,
+    "dirichlet": schemes.dirichlet,
+    "shards": schemes.shards,
+    "by-attribute": schemes.by_text,
+    "file": schemes.by_text,
+    "dirichlet-pfl": published.dirichlet_pfl,
+    "pathological-pfl": published.pathological_pfl,
+}
+
+
+def scheme(name: str) -> _Deal:
+    """``deal`` of a scheme, which may be a plug-in's; see `schemes`."""
+    added: _Deal | None = opened(SCHEMES.group)[name].deal if name in SCHEMES.added else None
+    return added or SCHEME[name]
 
 
 def canonical_order(row_ids: npt.NDArray[np.bytes_]) -> I64:
@@ -82,7 +99,7 @@ def assign(
     texts = () if attribute is None else _in_order(attribute, order)
     o = options
     told = SchemeOptions.of(o, true.size, n_classes, texts)
-    client, names = deal_by(o.scheme)(true, told)
+    client, names = scheme(o.scheme)(true, told)
     client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
     _check_complete(client, len(names))
     return Assignment(
@@ -136,7 +153,7 @@ def _held_out(client: Owners, clients: int, share: float, seed: int) -> npt.NDAr
                 "stay for training. Take more clients or no held-out share"
             )
         wanted = min(max(int(share * full.size + 0.5), 1), full.size - 1)
-        marked[stream(seed, HELD_OUT).permutation(full)[:wanted]] = True
+        marked[stream(seed, schemes.HELD_OUT).permutation(full)[:wanted]] = True
     return marked
 
 
@@ -149,7 +166,7 @@ def _with_noise(labels: I64, n_classes: int, o: PartitionOptions) -> I64:
                 f"label-noise: expected at least 2 classes, found {n_classes}; there is no other "
                 "class to flip a label to"
             )
-        rng = stream(o.seed, LABEL_NOISE)
+        rng = stream(o.seed, schemes.LABEL_NOISE)
         rows = rng.permutation(labels.size)[: int(o.label_noise * labels.size + 0.5)]
         noisy[rows] = (labels[rows] + rng.integers(1, n_classes, rows.size)) % n_classes
     return noisy

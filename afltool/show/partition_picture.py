@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..partitions.summaries import mean_total_variation
+from ..partitions.rows import mean_total_variation
 from ..values.arrays import F64
 from .by_class import Counts, checked_counts, class_ticks, pale_to_dark, picture_frame
 from .picture import BLUE, GREY, ORANGE, PALE, figure, heading

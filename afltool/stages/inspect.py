@@ -23,7 +23,7 @@ from ..files.statistics import clients_of, context_of, load_statistics
 from ..heads import make_options
 from ..heads.array_names import COUNTS
 from ..options.threads import ThreadOptions, on_cores
-from ..partitions.summaries import summary
+from ..partitions.rows import summary
 from ..values.phases import Phase
 from ..values.statistics import Context, Statistics
 from ._protection import certificate, message, worth_of_noise

@@ -20,8 +20,7 @@ from ..files.tables import write_columns
 from ..options.csv_files import KEEP
 from ..options.partition import SCHEMES, PartitionOptions
 from ..partitions.dealing import assign, canonical_order
-from ..partitions.rows import Partition
-from ..partitions.summaries import summary
+from ..partitions.rows import Partition, summary
 from ..values.digest import file_sha256
 
 

@@ -26,8 +26,7 @@ from ..files.partitions import load_partition
 from ..files.schema import SUMMARY
 from ..math.calibration import accuracy_by_coverage
 from ..options.plot import RocOptions, SizeOptions, TotalOptions
-from ..partitions.rows import Partition
-from ..partitions.summaries import summary
+from ..partitions.rows import Partition, summary
 from ..show.compared import Run, plot_compared
 from ..show.curves import plot_coverage, plot_reliability, plot_roc
 from ..show.lines import Name

@@ -1,0 +1,243 @@
+"""The schemes that deal rows to clients, and what they share: draws, places, options.
+
+A scheme is ``deal(labels, options)``: labels in canonical order → the client of each row, and the
+names of the clients. To add one: a function, its line in `dealing.SCHEME` and in
+`afltool.options.partition.SCHEMES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidDataError, NumericalError, UsageError
+from ..options.partition import PartitionOptions
+from ..values.arrays import F64, I64
+from ..values.names import check_name
+
+Owners = npt.NDArray[np.int32]  # the client of each row, as an index
+Dealt = tuple[Owners, tuple[str, ...]]  # client of each row; names of the clients
+_Drawn = TypeVar("_Drawn")
+
+PARTITION, HELD_OUT, LABEL_NOISE = 0, 1, 2  # purposes: the second word of every seed
+_PFL_LEAST = 10  # the least rows of a client in both published programs
+_PFL_CLASSES = 10  # classes a client in AFL's program, which ignores its own option for them
+_DRAWS, _DRAW_WORK = 1000, 80_000_000  # limits of repeated draws, so that they end in seconds
+
+
+@dataclass(frozen=True)
+class SchemeOptions:
+    """What a scheme is told; zeros stand where it has no use for a number."""
+
+    n_classes: int
+    seed: int
+    clients: int
+    alpha: float
+    shards_per_client: int
+    min_size: int
+    max_draws: int  # of rejection, from the size of the problem
+    balance_cap: bool
+    top_up: bool
+    attribute: tuple[str | None, ...]  # a text for each row, in canonical order
+
+    @classmethod
+    def of(
+        cls, o: PartitionOptions, n: int, n_classes: int, attribute: tuple[str | None, ...]
+    ) -> SchemeOptions:
+        """The options of a partition of n rows; the published programs have defaults of their own.
+
+        Raises `UsageError` for more rows in the smallest clients than there are.
+        """
+        published, clients = o.scheme.endswith("-pfl"), o.clients or 0
+        least = o.min_size if o.min_size is not None else _PFL_LEAST if published else 0
+        if o.alpha is not None and clients * least > n:
+            raise UsageError(
+                f"{o.scheme}: {clients} clients of at least min-size = {least} rows "
+                f"need {clients * least} rows, found {n}. Take fewer clients or a smaller min-size;"
+                " an empty client is harmless, its statistics are zero"
+            )
+        # Measured: a topped-up draw moves rows through lists and costs six times a plain one.
+        work = (6 if o.top_up else 1) * (n + 4 * clients * n_classes)
+        draws = min(max(_DRAW_WORK // max(work, 1), 2), _DRAWS)
+        shards = o.shards_per_client or (_PFL_CLASSES if published else 0)
+        return cls(
+            n_classes, o.seed, clients, o.alpha or 0.0, shards, least, draws, o.balance_cap,
+            o.top_up, attribute,
+        )  # fmt: skip
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Names of simulated clients."""
+        return tuple(map(str, range(self.clients)))
+
+
+def stream(seed: int, purpose: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence([seed, purpose]))
+
+
+def place(rows: I64, owners: npt.NDArray[np.integer[Any]]) -> Owners:
+    """Client per row, where ``owners[i]`` owns row ``rows[i]``; a row left out stays at −1."""
+    client = np.full(rows.size, -1, np.int32)
+    client[rows] = owners
+    return client
+
+
+def by_label(labels: I64, rng: np.random.Generator) -> I64:
+    shuffled = rng.permutation(labels.size)
+    return shuffled[np.argsort(labels[shuffled], kind="stable")]
+
+
+def rows_per_class(labels: I64, n_classes: int) -> list[I64]:
+    ends = np.cumsum(np.bincount(labels, minlength=n_classes))
+    return np.split(np.argsort(labels, kind="stable"), ends[:-1])
+
+
+def until_min_size(draw: Callable[[], tuple[_Drawn, I64]], options: SchemeOptions) -> _Drawn:
+    """The first draw whose smallest client has ``min_size`` rows.
+
+    ``draw`` returns a draw and the rows of each client.
+    """
+    best = 0
+    for _ in range(options.max_draws):
+        drawn, sizes = draw()
+        smallest = int(sizes.min())
+        if smallest >= options.min_size:
+            return drawn
+        best = max(best, smallest)
+    raise NumericalError(
+        f"expected every client to get at least min-size = {options.min_size} rows, found that in "
+        f"0 of {options.max_draws} draws at α = {options.alpha:g} and K = {options.clients} "
+        f"clients; the best draw gave its smallest client {best}. Take a larger alpha, fewer "
+        "clients or a smaller min-size (an empty client is harmless, its statistics are zero)"
+    )
+
+
+# ---------------------------------------------------------------- schemes
+
+
+def iid(labels: I64, options: SchemeOptions) -> Dealt:
+    """A seeded shuffle dealt in turn: sizes differ by at most one row (AFL, table 2)."""
+    rows = stream(options.seed, PARTITION).permutation(labels.size)
+    return place(rows, np.arange(labels.size) % options.clients), options.numbers
+
+
+def dirichlet(labels: I64, options: SchemeOptions) -> Dealt:
+    """For each class c a share p_c ~ Dirichlet(α, …, α) of its n_c rows to the K clients.
+
+    The shuffled rows of c are cut at ⌊n_c Σ_{j≤k} p_cj + u_c⌋ with u_c uniform on [0, 1), so client
+    k gets n_c·p_ck rows in the mean; without u_c the floors gather in the last client, half a row
+    a class. With ``balance_cap`` classes go in turn and clients that hold at least n/K rows get
+    none of the next class. Lin et al., "Ensemble Distillation for Robust Model Fusion in Federated
+    Learning", NeurIPS 2020; AFL section 4.1.
+    """
+    sizes = np.bincount(labels, minlength=options.n_classes)
+    sizes = sizes[sizes > 0]
+    shuffle, *draws = stream(options.seed, PARTITION).spawn(4)
+
+    def draw() -> tuple[I64, I64]:
+        counts = _dirichlet_counts(sizes, options, *draws)
+        return counts, counts.sum(axis=0)
+
+    counts = until_min_size(draw, options)
+    cells = np.flatnonzero(counts)
+    owners = np.repeat(cells % options.clients, counts.ravel()[cells])
+    return place(by_label(labels, shuffle), owners), options.numbers
+
+
+def _dirichlet_counts(
+    sizes: I64,
+    options: SchemeOptions,
+    gammas: np.random.Generator,
+    boosts: np.random.Generator,
+    offsets: np.random.Generator,
+) -> I64:
+    """Rows (classes, K) of one draw, every row of every class dealt out.
+
+    Gamma variables of shape α underflow to zero for all clients at small α, and 0/0 follows; their
+    logarithms do not: log G(α) = log G(α+1) − E/α with E ~ Exp(1) (Marsaglia & Tsang, "A simple
+    method for generating gamma variables", ACM TOMS 2000, section 6).
+    """
+    counts = np.zeros((sizes.size, options.clients), np.int64)
+    held = np.zeros(options.clients, np.int64)
+    # A block stays in the processor's cache; under the cap a class must see the one before it.
+    block = 1 if options.balance_cap else max(1, 2**17 // options.clients)
+    for start in range(0, sizes.size, block):
+        part = slice(start, start + block)
+        shape = counts[part].shape
+        logs = np.log(gammas.standard_gamma(options.alpha + 1, shape))
+        logs -= boosts.standard_exponential(shape) / options.alpha
+        if options.balance_cap:
+            logs[:, held >= sizes.sum() / options.clients] = -np.inf
+        counts[part] = _cut(logs, sizes[part], offsets.random((shape[0], 1)))
+        held += counts[part].sum(axis=0)
+    return counts
+
+
+def _cut(logs: F64, sizes: I64, offsets: F64) -> I64:
+    """Split sizes (c,) in proportions softmax(logs) (c, K), rounded by offsets (c, 1) in [0, 1)."""
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    total = np.cumsum(weights, axis=1)
+    cuts = np.floor(total / total[:, -1:] * sizes[:, None] + offsets).astype(np.int64)
+    # x/x · n is n exactly, so only n + u rounded up to n + 1 has to be taken back.
+    counts: I64 = np.diff(np.minimum(cuts, sizes[:, None]), axis=1, prepend=0)
+    return counts
+
+
+def shards(labels: I64, options: SchemeOptions) -> Dealt:
+    """Rows by label (ties shuffled), cut into S = K·s shards, s to each client by a permutation.
+
+    Row i of the sorted n lies in shard ⌊i·S/n⌋, so shards differ by at most one row. A client has
+    at most s classes where every class is a whole number of shards. AFL section 4.1, NIID-2.
+    """
+    rng = stream(options.seed, PARTITION)
+    rows = by_label(labels, rng)
+    count = options.clients * options.shards_per_client
+    owner = rng.permutation(count) // options.shards_per_client
+    return place(rows, owner[np.arange(labels.size) * count // labels.size]), options.numbers
+
+
+def by_text(labels: I64, options: SchemeOptions) -> Dealt:
+    """Clients by name; with a number of clients K they are 0 … K−1, some of them without rows.
+
+    Raises `InvalidDataError` for rows without a name, and for names beyond those numbers.
+    """
+    values = _named(options.attribute)
+    names = options.numbers if options.clients else in_order(values)
+    index = {name: k for k, name in enumerate(names)}
+    strangers = sorted(set(values) - index.keys())
+    if strangers:
+        raise InvalidDataError(
+            f"file: expected client names 0 to {len(names) - 1}, found {len(strangers)} others, "
+            f"such as {strangers[0]!r}. Without a number of clients names are used as they are"
+        )
+    return np.array([index[name] for name in values], np.int32), names
+
+
+def _named(attribute: Sequence[str | None]) -> tuple[str, ...]:
+    missing = sum(1 for name in attribute if not name)
+    if missing:
+        raise InvalidDataError(
+            f"attribute: expected a value in each of {len(attribute)} rows, found {missing} "
+            "without one. Name a client for them"
+        )
+    found = tuple(name for name in attribute if name)
+    for name in set(found):
+        check_name(name)
+    return found
+
+
+def in_order(values: Sequence[str]) -> tuple[str, ...]:
+    """The names: numerals without leading zeros by their numbers, if all are; else as texts.
+
+    >>> in_order(["10", "9", "9"]), in_order(["10", "09"])
+    (('9', '10'), ('09', '10'))
+    """
+    names = set(values)
+    if all(re.fullmatch("0|[1-9][0-9]*", name) for name in names):
+        return tuple(sorted(names, key=lambda name: (len(name), name)))
+    return tuple(sorted(names))
