@@ -9,11 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 try:
     import fcntl
@@ -24,8 +19,6 @@ WINDOWS = os.name == "nt"
 #: What asks a command to stop cleanly; Slurm sends the second one before the time limit.
 STOPS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
 WITHOUT = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems that have no locks
-
-_seeking = threading.Lock()
 
 
 def flags(*names: str) -> int:
@@ -54,33 +47,6 @@ def _take(descriptor: int, wait: bool) -> bool:
         return lock_descriptor(descriptor, blocking=wait)
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     return True
-
-
-def write_at(descriptor: int, data: ReadableBuffer, at: int) -> int:
-    """Write at a place of a file; returns how many bytes were written."""
-    if hasattr(os, "pwrite"):
-        return os.pwrite(descriptor, data, at)
-    with _seeking:
-        os.lseek(descriptor, at, os.SEEK_SET)
-        return os.write(descriptor, data)
-
-
-def read_at(descriptor: int, most: int, at: int) -> bytes:
-    """At most so many bytes from a place of a file."""
-    if hasattr(os, "pread"):
-        return os.pread(descriptor, most, at)
-    with _seeking:
-        os.lseek(descriptor, at, os.SEEK_SET)
-        return os.read(descriptor, most)
-
-
-def read_into(descriptor: int, room: memoryview, at: int) -> int:
-    """Fill ``room`` from a place of a file; returns how many bytes there were."""
-    if hasattr(os, "preadv"):
-        return os.preadv(descriptor, [room], at)
-    found = read_at(descriptor, len(room), at)
-    room[: len(found)] = found
-    return len(found)
 
 
 def cores() -> int:

@@ -422,7 +422,7 @@ def test_pathological_refuses_what_the_published_rule_cannot_do() -> None:
 
 def test_a_lost_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = np.full(4, -1, np.int32), ("0", "1")
-    monkeypatch.setattr(dealing, "deal_by", lambda _: lambda y, options: lost)
+    monkeypatch.setattr(dealing, "scheme", lambda _: lambda y, options: lost)
     with pytest.raises(NumericalError, match="found 4 rows without one"):
         assign(row_ids(4), balanced(4, 2), 2, scheme="iid", clients=2)
 

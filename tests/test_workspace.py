@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,8 @@ from afltool.cache.cache import Cache, Remembered
 from afltool.cache.memory import Room, parse_size
 from afltool.errors import CorruptFileError, InputError, UsageError
 from afltool.files import features as feature_files
+from afltool.files.carried_rows import Scratch
 from afltool.files.features import open_features
-from afltool.files.scratch import Scratch
 from afltool.options.solving import EvaluateOptions
 from afltool.options.statistics import LocalStatsOptions
 from afltool.plans.config import RunConfig
@@ -258,15 +259,19 @@ def test_blocks_come_back_as_they_were_left_within_the_room(tmp_path_factory, fr
 
 
 def test_rows_of_another_number_are_not_taken(tmp_path):
-    for beyond in (Remembered(), Remembered(room=Room(0), beyond=Scratch(tmp_path).of("a"))):
-        after = beyond.following("k")
-        after.put(0, {"phi": np.ones((4, 2))})
-        assert after.take("k", 0, 5) is None
+    with closing(Scratch(tmp_path)) as scratch:
+        for beyond in (Remembered(), Remembered(room=Room(0), beyond=scratch.of("a"))):
+            after = beyond.following("k")
+            after.put(0, {"phi": np.ones((4, 2))})
+            assert after.take("k", 0, 5) is None
 
 
 def test_a_full_disk_is_an_error_that_says_what_to_do(small_disk):
-    with pytest.raises(InputError, match="free some space, or give the run more --memory"):
-        Scratch(small_disk).write("a", {"phi": np.ones((400, 500))})
+    with (
+        closing(Scratch(small_disk)) as scratch,
+        pytest.raises(InputError, match="free some space, or give the run more --memory"),
+    ):
+        scratch.of("a").put(0, {"phi": np.ones((400, 500))})
 
 
 @pytest.mark.parametrize("text", ["", "8 potatoes", "-1GB", "120%", "1e400", "nan", "GB", "8GBB"])

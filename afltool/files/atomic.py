@@ -11,7 +11,6 @@ import secrets
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -90,18 +89,6 @@ def replacing(
         raise
     finally:
         os.close(lock)
-
-
-def unnamed(folder: Path) -> int:
-    """The descriptor of an empty file on the disk of ``folder`` that has no name there.
-
-    It is gone when it is closed or the process ends, so that nothing stays behind a killed one.
-    """
-    with (
-        writer_errors(folder / "scratch"),
-        tempfile.TemporaryFile(prefix=".scratch-", dir=folder) as file,
-    ):
-        return os.dup(file.fileno())
 
 
 _waiting: ContextVar[list[tuple[bytes, Path]] | None] = ContextVar("files to write", default=None)

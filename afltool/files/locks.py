@@ -46,7 +46,8 @@ def marked(mark: Path) -> Iterator[Before]:
         text = f"{before.begun + 1}\n{_me()}\n".encode()
         with writer_errors(mark):
             os.ftruncate(descriptor, 0)
-            machine.write_at(descriptor, text, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, text)
         yield before
     finally:
         if machine.WINDOWS:  # where an open file cannot be removed
@@ -90,7 +91,8 @@ def _locked(mark: Path) -> int:
 
 
 def _read(descriptor: int) -> Before:
-    lines = machine.read_at(descriptor, LONGEST, 0).decode("utf-8", "replace").splitlines()
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    lines = os.read(descriptor, LONGEST).decode("utf-8", "replace").splitlines()
     count, last = (*lines, "", "")[:2]
     return Before(int(count) if count.isdecimal() else 0, last)
 

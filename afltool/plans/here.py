@@ -18,10 +18,10 @@ from .. import cores
 from ..cache.cache import Cache
 from ..errors import RidgeNeededError
 from ..files.atomic import write_text
+from ..files.carried_rows import Scratch
 from ..files.hdf5 import read_header
 from ..files.heads import load_head
 from ..files.outputs import make_folder
-from ..files.scratch import Scratch
 from ..files.statistics import load_statistics
 from ..files.tables import write_confusion, write_json, write_records
 from ..inputs import distinct_files
