@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import afltool
-from afltool.stages import STAGES
+from afltool.stages.stage import STAGES
 
 ROOT = Path(afltool.__file__).parent
 

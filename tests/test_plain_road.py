@@ -91,4 +91,6 @@ def test_what_solves_nothing_loads_no_linear_algebra(road):
 def test_help_of_a_command_loads_no_options_of_other_stages():
     """Its own and those of heads are made when they are asked for."""
     [modules] = loaded(["solve", "-h"]).values()
-    assert not {"afltool.plans.config", "afltool.plans.slurm.site", "afltool.stages"} & {*modules}
+    assert not {"afltool.plans.config", "afltool.plans.slurm.site", "afltool.stages.stage"} & {
+        *modules
+    }

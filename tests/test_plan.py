@@ -16,8 +16,7 @@ from afltool.plans.layout import RunFolder
 from afltool.plans.made import Made
 from afltool.plans.plan import features, next_steps, partition
 from afltool.plans.steps import LINK, Step
-from afltool.stages import STAGES
-from afltool.stages.stage import Place
+from afltool.stages.stage import STAGES, Place
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands; nothing is loaded where no package has a stage."""
     if not doors(STAGES):
         return
-    from ..stages import from_outside
+    from ..stages.stage import from_outside
 
     for stage in from_outside().values():
         _add(app, stage)

@@ -24,7 +24,7 @@ from ..options.partition import SCHEMES, PartitionOptions
 from ..options.solving import EvaluateOptions, SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
 from ..options.threads import threads_option
-from ..stages import from_outside
+from ..stages.stage import from_outside
 from .toml import flat, known_key, toml_line
 
 HALF, MOST = parse_size("50%"), parse_size("90%")  # of the free memory, for what is kept

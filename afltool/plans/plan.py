@@ -14,7 +14,7 @@ from typing import Any
 
 from ..options.features import ExtractOptions, SpaceOptions
 from ..options.partition import PartitionOptions
-from ..stages import STAGES
+from ..stages.stage import STAGES
 from ..values.phases import Phase
 from .checks import holds_clients_out
 from .config import OUTSIDE, RunConfig

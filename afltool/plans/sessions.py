@@ -17,8 +17,7 @@ from ..options import Options
 from ..options.privacy import MemberOptions, RevealOptions
 from ..options.solving import SolveOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions
-from ..stages import STAGES
-from ..stages.stage import Place, Stage
+from ..stages.stage import STAGES, Place, Stage
 from .steps import Step
 
 _MASKS = "afltool.stages.masks"

@@ -17,7 +17,7 @@ from ..files.features import open_features
 from ..files.hdf5 import read_header
 from ..files.outputs import partial_path
 from ..inputs import read_json
-from ..stages import STATISTICS as SUMS
+from ..stages.stage import STATISTICS as SUMS
 from ..stages.stage import Input
 from .config import RunConfig
 from .last_round import last_round

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..options import Options, flag
-from ..stages import STAGES
-from ..stages.stage import Input, Place, Stage
+from ..stages.stage import STAGES, Input, Place, Stage
 
 LINK = "link"  # no command
 Word = tuple[str, Any]  # a flag, or "" of an input; a value, or None of an option that is only said

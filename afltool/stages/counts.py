@@ -22,7 +22,7 @@ from ..options.remedies import advised
 from ..options.statistics import CountOptions, LocalStatsOptions, RoundOptions
 from ..values.names import file_stem
 from ..values.statistics import Context
-from . import STAGES
+from .stage import STAGES
 
 
 def evaluation(

@@ -36,7 +36,7 @@ from ..privacy.terms import Budget, Terms
 from ..progress import log
 from ..values.differences import difference
 from ..values.names import KEY, PUBLIC, file_stem
-from . import STAGES
+from .stage import STAGES
 
 
 def keys(names: Sequence[str], out: Path, options: KeysOptions = KeysOptions()) -> list[Path]:

@@ -24,7 +24,7 @@ from ..privacy.session import is_session
 from ..privacy.session import load as load_session
 from ..progress import log
 from ..values.statistics import Statistics, Sum
-from . import STAGES
+from .stage import STAGES
 
 ROUNDING = 1e-9  # largest difference of weights, by the largest one, that other machines make
 

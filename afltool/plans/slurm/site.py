@@ -13,7 +13,7 @@ from ... import inputs
 from ...errors import UsageError
 from ...options import Options, flag, option
 from ...options.fields import typed
-from ...stages import every
+from ...stages.stage import every
 from ..toml import known_key
 
 ENVIRONMENT = "AFLTOOL_SITE"

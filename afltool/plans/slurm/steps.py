@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...options import flag
-from ...stages import STAGES
+from ...stages.stage import STAGES
 from ..checks import checked_head, client_count, holds_clients_out
 from ..config import RunConfig
 from ..layout import RunFolder
