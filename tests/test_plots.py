@@ -23,11 +23,9 @@ from afltool.errors import InputError, InvalidDataError, OutputExistsError, Usag
 from afltool.files.outputs import kind_of_bytes
 from afltool.options.plot import SizeOptions
 from afltool.papers.description import read
-from afltool.show.compared import plot_compared
-from afltool.show.partition_picture import plot_partition
-from afltool.show.partitions_picture import Panel, plot_partitions
-from afltool.show.plots import plot_confusion, plot_ridge_path
-from afltool.show.rounds import SHOWN, plot_rounds, rounds_table
+from afltool.show.classes import Panel, plot_confusion, plot_partition, plot_partitions
+from afltool.show.curves import plot_compared, plot_ridge_path, plot_rounds
+from afltool.show.tables import ROWS, rounds_table
 from afltool.show.terminal import print_whole
 
 image = pytest.importorskip("matplotlib.image")
@@ -190,7 +188,7 @@ def test_without_matplotlib_the_extra_is_named(
 def test_import_is_cheap_and_pyplot_is_never_loaded(tmp_path: Path) -> None:
     out = tmp_path / "c.png"
     program = (
-        "import sys; import afltool.show.plots as plots; assert 'matplotlib' not in sys.modules;"
+        "import sys; import afltool.show.classes as plots; assert 'matplotlib' not in sys.modules;"
         f"import numpy; from pathlib import *; out = {out!r};"
         "plots.plot_confusion(numpy.eye(2, dtype=int), 'ab', out, 't');"
         "assert 'matplotlib.pyplot' not in sys.modules"
@@ -452,8 +450,8 @@ def test_plot_rounds_leaves_out_what_is_not_known(tmp_path: Path) -> None:
 
 def test_many_rounds_are_thinned_on_the_terminal_and_their_sums_are_of_all() -> None:
     table = rounds_table(rounds(101))
-    assert table.row_count == SHOWN
-    assert table.caption == f"{SHOWN} of 101 rounds"
+    assert table.row_count == ROWS
+    assert table.caption == f"{ROWS} of 101 rounds"
     columns = {str(c.header): c for c in table.columns}
     cells = list(columns["round"].cells)
     assert (cells[0], cells[-1]) == ("round-0", "round-100")

@@ -26,8 +26,8 @@ from ..files.headers import mismatch, size
 from ..files.schema import SUMMARY
 from ..heads.array_names import COUNTS
 from ..inputs import distinct_files, read_json
+from ..show.classes import plot_confusion
 from ..show.curves import plot_reliability
-from ..show.plots import plot_confusion
 from ..stages._counted import evaluations
 from ..stages.inspect import info
 from ..values.clients import ClientId

@@ -1,4 +1,4 @@
-"""Pictures of what an evaluation measured: reliability of its confidence, ROC curves."""
+"""Pictures of lines: what an evaluation measured, a ridge path, several runs beside each other."""
 
 from __future__ import annotations
 
@@ -8,19 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import InvalidDataError, UsageError
 from ..options.plot import AS_NEEDED, SizeOptions
 from ..values.arrays import F64
-from .lines import Look, legend_below, look, looks, named_below
-from .picture import BLUE, GREY, ORANGE, PALE, figure, heading, shortened
+from .lines import Look, Name, legend_below, logarithmic, look, looks, named_below
+from .picture import (
+    BLUE,
+    GREY,
+    LINE,
+    ORANGE,
+    PALE,
+    POINT,
+    figure,
+    heading,
+    plain,
+    shortened,
+    width_of,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Numbers = Sequence[float | None]
 Curve = Mapping[str, Any]  # false_positive, true_positive and auc of one class
+Round = Mapping[str, Any]
+Rounds = Sequence[Round]
+Run = tuple[Rounds, float]  # its rounds and its final accuracy, a fraction
 
 _NAMED = 7  # up to so many curves are named all
 _WORST = 5  # of more curves so many are named: those with the smallest areas
+_PANEL = 1.9  # inches of a panel of a ridge path
+TICKS = 14  # names of rounds that fit below a picture
+_MARKS = 6  # of a line of a run, beside its beginning
 
 
 def plot_reliability(
@@ -126,3 +146,223 @@ def plot_roc(
 
 def _curve(axes: Axes, one: Curve, **style: Any) -> None:
     axes.plot(one["false_positive"], one["true_positive"], clip_on=False, **style)
+
+
+def plot_ridge_path(
+    lambdas: Sequence[float] | F64,
+    curves: Mapping[str, Sequence[float] | F64],
+    chosen: Mapping[str, float],
+    path: Path,
+    overwrite: bool = False,
+    size: SizeOptions = AS_NEEDED,
+) -> Path:
+    """Draw each of ``curves`` over ``lambdas`` on a logarithmic axis, one panel a curve.
+
+    ``chosen`` marks one λ of a curve by its name. λ = 0 stands one decade left of the smallest
+    positive λ; values that are not finite are left out. Raises as `plot_confusion` does.
+    """
+    ridge = np.asarray(lambdas, np.float64)
+    for name, values in curves.items():
+        if np.shape(values) != ridge.shape:
+            raise InvalidDataError(
+                f"ridge path: expected {ridge.size} values, one per λ, found {np.shape(values)} "
+                f"for {name!r}"
+            )
+    if not ridge.size or not curves or not (ridge >= 0).all() or not ridge.any():
+        raise InvalidDataError(
+            f"ridge path: expected curves over λ ≥ 0, found {len(curves)} curves over λ = {ridge}"
+        )
+    with figure(path, size.inches(180), 0.3 + _PANEL * len(curves), overwrite, size.dpi) as drawn:
+        panels = drawn.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (name, values) in zip(panels, curves.items(), strict=True):
+            _ridge_curve(axes, ridge, np.asarray(values, np.float64), chosen.get(name))
+            axes.set_ylabel(wrapped(name, 0.8 * _PANEL))
+        panels[-1].set_xlabel("ridge λ")
+        if (ridge == 0).any():
+            legend_below(drawn, *panels[-1].get_legend_handles_labels())
+    return path
+
+
+def _ridge_curve(axes: Axes, ridge: F64, values: F64, chosen: float | None) -> None:
+    order = np.argsort(ridge)
+    order = order[np.isfinite(values[order])]
+    zero = ridge[ridge > 0].min() / 10
+    axes.plot(np.maximum(ridge, zero)[order], values[order], color=BLUE, marker="o")
+    if (ridge == 0).any():
+        axes.axvline(zero, color=GREY, linestyle=":", linewidth=1, label="λ = 0")
+    if chosen is not None:
+        axes.axvline(max(chosen, zero), color=ORANGE, linestyle="--", linewidth=1.4)
+        axes.set_title(f"chosen: λ = {chosen:g}", loc="right", color=ORANGE)
+    axes.set_xscale("log")
+
+
+def plot_compared(
+    runs: Mapping[Name, Sequence[Run]],
+    path: Path,
+    overwrite: bool = False,
+    size: SizeOptions = AS_NEEDED,
+) -> Path:
+    """Draw a line for each name: the mean of its runs, and a pale band from least to most.
+
+    A last round without ``top1`` gets the final accuracy. ``upload_bytes`` of a round are those of
+    one client; runs that send nothing have no line in the second panel. A line has the rounds that
+    all its runs tell.
+    """
+    if not all(rounds for alike in runs.values() for rounds, _ in alike):
+        raise UsageError("a run without rounds cannot be drawn beside others")
+    styles, entries = looks(list(runs))
+    wide = size.inches(180)
+    with figure(path, wide, max(0.38 * wide, 1.9), overwrite, size.dpi) as drawn:
+        by_round, by_bytes = drawn.subplots(1, 2, sharey=True)
+        for style, alike in zip(styles, runs.values(), strict=True):
+            rounds, tops, sent = _points(alike)
+            _line(by_round, rounds, tops, style)
+            _line(by_bytes, sent[sent > 0], tops[:, sent > 0], style)
+        for axes, words in ((by_round, "round"), (by_bytes, "MB that a client has sent")):
+            logarithmic(axes)
+            axes.set_xlabel(wrapped(words, 0.4 * wide))
+        by_round.set_ylabel("top-1, %")
+        named_below(drawn, entries)
+    return path
+
+
+def _points(alike: Sequence[Run]) -> tuple[Any, Any, Any]:
+    """Numbers of the rounds, from 1; runs × rounds accuracies, per cent; mean MB sent so far."""
+    known = [_accuracies(rounds, end) for rounds, end in alike]
+    numbers = sorted(set.intersection(*map(set, known)))
+    tops = np.array([[100 * one[n] for n in numbers] for one in known])
+    sent = [np.cumsum([one.get("upload_bytes") or 0 for one in rounds]) for rounds, _ in alike]
+    at = np.array(numbers, np.int64) - 1
+    return at + 1, tops, np.mean([one[at] for one in sent], axis=0) / 1e6
+
+
+def _accuracies(rounds: Rounds, end: float) -> dict[int, float]:
+    """Accuracies by the numbers of the rounds, from 1, that have one."""
+    known = {n: one["top1"] for n, one in enumerate(rounds, 1) if one.get("top1") is not None}
+    known.setdefault(len(rounds), end)
+    return known
+
+
+def _line(axes: Axes, x: Any, tops: Any, style: Look) -> None:
+    axes.plot(x, tops.mean(axis=0), markevery=-(-len(x) // _MARKS) or 1, **style)
+    if len(tops) > 1 and len(x) > 1:
+        low, high = tops.min(axis=0), tops.max(axis=0)
+        axes.fill_between(x, low, high, color=style["color"], alpha=0.12, linewidth=0)
+
+
+def plot_rounds(
+    rounds: Rounds,
+    path: Path,
+    title: str = "",
+    overwrite: bool = False,
+    size: SizeOptions = AS_NEEDED,
+) -> Path:
+    """Draw error, accuracy, seconds and bytes of each round; unknown figures are left out.
+
+    ``rounds``: at least one, as above. Returns ``path``.
+    """
+    panels = [draw for draw, names in _PANELS if any(_has(rounds, name) for name in names)]
+    wide = size.inches(180)
+    high = 0.3 + (1.1 + 0.06 * wide) * len(panels)
+    with figure(path, wide, high, overwrite, size.dpi) as drawn:
+        heading(drawn, title)
+        found = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, draw in zip(found, panels, strict=True):
+            draw(axes, rounds)
+        found[0].set_xlim(-1, max(len(rounds), 2))
+        _name_rounds(found[-1], [one["phase"] for one in rounds], wide - 0.7)
+        drawn.align_ylabels()
+    return path
+
+
+def _has(rounds: Rounds, name: str) -> bool:
+    return any(one.get(name) is not None for one in rounds)
+
+
+def _values(rounds: Rounds, name: str, scale: float = 1.0) -> tuple[list[int], list[float]]:
+    """The rounds that have a figure, and its values there times ``scale``."""
+    at = [i for i, one in enumerate(rounds) if one.get(name) is not None]
+    return at, [rounds[i][name] * scale for i in at]
+
+
+def _errors(axes: Axes, rounds: Rounds) -> None:
+    size = 3.5 if len(rounds) < 60 else 2
+    for name, label, colour, dash in (
+        ("training_mse", "training", BLUE, "-"),
+        ("validation_mse", "held-out clients", ORANGE, "--"),
+        ("loss", "loss", BLUE, "-"),
+        ("validation_loss", "loss, held-out clients", ORANGE, "--"),
+    ):
+        if _has(rounds, name):
+            axes.plot(
+                *_values(rounds, name), "o" + dash, color=colour, label=label, markersize=size
+            )
+    squared = _has(rounds, "training_mse")
+    axes.set_ylabel("squared error\nper row" if squared else "loss per row")
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    """Above the panel, where it hides nothing."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2)
+
+
+def _tops(axes: Axes, rounds: Rounds) -> None:
+    at, top1 = _values(rounds, "top1", 100)
+    axes.plot(at, top1, "o-", color=BLUE, markersize=3.5 if len(rounds) < 60 else 2)
+    kept = [i for i in at if rounds[i].get("kept")] or at[-1:]
+    value = rounds[kept[-1]]["top1"] * 100
+    axes.plot(kept[-1:], [value], "o", color=ORANGE, markersize=6)
+    axes.set_title(f"kept: {value:.2f}", loc="right", color=ORANGE)
+    axes.margins(y=0.2)
+    axes.set_ylabel("top-1, %")
+
+
+def _times(axes: Axes, rounds: Rounds) -> None:
+    solve = np.array([one.get("solve_seconds") or 0.0 for one in rounds])
+    gather = np.array([one.get("gather_seconds") or 0.0 for one in rounds])
+    at = np.arange(len(rounds))
+    if gather.any():
+        axes.bar(at, gather, color=PALE, label="gathering")
+        axes.bar(at, solve, bottom=gather, color=GREY, label="solving")
+        _legend(axes)
+        axes.set_ylabel("seconds")
+        return
+    axes.bar(at, solve, color=GREY)
+    axes.set_ylabel("seconds\nof the solve")
+
+
+def _bytes(axes: Axes, rounds: Rounds) -> None:
+    at = np.arange(len(rounds))
+    for name, label, colour, shift in (
+        ("upload_bytes", "sent", BLUE, -0.2),
+        ("download_bytes", "received", ORANGE, 0.2),
+    ):
+        size = [(one.get(name) or 0) / 1e6 for one in rounds]
+        axes.bar(at + shift, size, width=0.4, color=colour, label=label)
+    _legend(axes)
+    axes.set_ylabel("MB of\none client")
+
+
+_PANELS = (
+    (_errors, ("training_mse", "loss")),
+    (_tops, ("top1",)),
+    (_times, ("solve_seconds",)),
+    (_bytes, ("upload_bytes",)),
+)
+
+
+def _name_rounds(axes: Axes, names: Sequence[str], wide: float) -> None:
+    """Every name where ``wide`` inches have room, else every n-th.
+
+    n is even, because two kinds of rounds may alternate.
+    """
+    shown = [plain(name) for name in names]
+    level = max(map(width_of, shown)) + POINT / 72
+    turned = level * len(names) > wide
+    most = max(2, min(TICKS, int(wide / (1.5 * LINE if turned else level))))
+    step = max(1, -(-len(names) // most))
+    at = range(0, len(names), step + (step > 1 and step % 2))
+    side: dict[str, Any] = {"ha": "right", "rotation_mode": "anchor", "rotation": 45}
+    axes.set_xticks(at, [shown[i] for i in at], **(side if turned else {}))
+    axes.set_xlabel("round")

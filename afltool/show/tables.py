@@ -1,19 +1,27 @@
-"""Tables that are printed for people."""
+"""Tables that are printed for people.
+
+A round is one entry of ``phases`` in a head's report (`heads.rounds`). It may have accuracies, and
+``kept`` if the final head is the one of that round; figures that a head does not report are left
+out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
+import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ..files.evaluations import figure_label
 from ..files.schema import FINAL_HEAD
 from ..math.metrics.separability import MEASURES
 from ..values.escaping import byte_text, shown
-from .rounds import rounds_table
 from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_words
 
+Round = dict[str, Any]
+ROWS = 25  # of a table of rounds that a person sees; CSV and JSON have them all
 MOST_PARTS = 30  # sites or groups that are shown; --json has all of them
 SHOWN = 12  # entries of a long list that are shown; --json has all of them
 
@@ -242,3 +250,85 @@ def print_nodes(rows: Iterable[dict[str, Any]]) -> None:
         taken = "–" if row["stages"] is None else f"as {row['stages']}"
         add_row(table, row["name"], row["layer"], row["width"], row["output"], row["place"], taken)
     on_stdout().print(table, soft_wrap=True)
+
+
+_seconds, _share, _number = "{:.2f}".format, "{:.2%}".format, "{:.4g}".format
+
+
+def _megabytes(value: float) -> str:
+    return f"{value / 1e6:.3g}" if value < 1e9 else f"{value / 1e6:,.0f}"
+
+
+# Title and format of the figures that fit on a terminal; files have all figures.
+COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "phase": ("round", str),
+    "rows": ("rows", str),
+    "clients": ("clients", str),
+    "ridge": ("ridge", _number),
+    "training_mse": ("training\nerror", _number),
+    "validation_mse": ("held-out\nerror", _number),
+    "reconstruction_mse": ("error\nof Φ_0", _number),
+    "loss": ("loss", _number),
+    "validation_loss": ("held-out\nloss", _number),
+    "train_top1": ("training\ntop-1", _share),
+    "top1": ("top-1", _share),
+    "csr": ("CSR", _number),
+    "ifs": ("IFS", _number),
+    "dm": ("DM", _number),
+    "gather_seconds": ("gather\ns", _seconds),
+    "solve_seconds": ("solve\ns", _seconds),
+    "upload_bytes": ("up\nMB", _megabytes),
+    "download_bytes": ("down\nMB", _megabytes),
+}
+CONSTANT = ("rows", "clients", "ridge")  # shown only where they change
+SUMS = ("gather_seconds", "solve_seconds", "upload_bytes", "download_bytes")
+
+
+def rounds_table(rounds: Sequence[Round]) -> Table:
+    """One line for each round (of very many for some of them), and the sums over all."""
+    title = "rounds (error: squared error per row; bytes: of one client)"
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, show_footer=len(rounds) > 1)
+    columns = [name for name in COLUMNS if _worth_a_column(name, rounds)]
+    shown = _spread(rounds)
+    for name in columns:
+        side: Literal["left", "right"] = "left" if name == "phase" else "right"
+        table.add_column(COLUMNS[name][0], _foot(name, rounds), justify=side, no_wrap=True)
+    for one in shown:
+        cells = [_cell(name, one) for name in columns]
+        add_row(table, cells[0] + " ←" * _chosen(one, rounds), *cells[1:])
+    notes = [f"{len(shown)} of {len(rounds)} rounds"] * (len(shown) < len(rounds))
+    notes += ["←: the round whose head is kept"] * any(_chosen(one, rounds) for one in shown)
+    table.caption = "; ".join(notes) or None
+    return table
+
+
+def _foot(name: str, rounds: Sequence[Round]) -> str:
+    if name not in SUMS:
+        return "all" if name == "phase" else ""
+    return COLUMNS[name][1](sum(one.get(name) or 0 for one in rounds))
+
+
+def _cell(name: str, one: Round) -> str:
+    return "–" if one.get(name) is None else COLUMNS[name][1](one[name])
+
+
+def _chosen(one: Round, rounds: Sequence[Round]) -> bool:
+    """Whether the final head is that of this round, which is not the last one."""
+    return bool(one.get("kept")) and one is not rounds[-1]
+
+
+def _worth_a_column(name: str, rounds: Sequence[Round]) -> bool:
+    values = {one.get(name) for one in rounds} - {None}
+    return len(values) > 1 if name in CONSTANT else bool(values)
+
+
+def _spread(rounds: Sequence[Round]) -> list[Round]:
+    """At most `ROWS` rounds, evenly spread, with the last one.
+
+    Of many rounds only those with a solved head are shown, if there are any.
+    """
+    if len(rounds) <= ROWS:
+        return list(rounds)
+    telling = [one for one in rounds if "training_mse" in one or "top1" in one] or list(rounds)
+    at = np.unique(np.linspace(0, len(telling) - 1, min(ROWS, len(telling))).round().astype(int))
+    return [telling[i] for i in at]

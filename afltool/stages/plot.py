@@ -27,14 +27,18 @@ from ..files.schema import SUMMARY
 from ..math.calibration import accuracy_by_coverage
 from ..options.plot import RocOptions, SizeOptions, TotalOptions
 from ..partitions.rows import Partition, summary
-from ..show.compared import Run, plot_compared
-from ..show.curves import plot_coverage, plot_reliability, plot_roc
+from ..show.classes import Panel, plot_confusion, plot_partition, plot_partitions
+from ..show.curves import (
+    Run,
+    plot_compared,
+    plot_coverage,
+    plot_reliability,
+    plot_ridge_path,
+    plot_roc,
+    plot_rounds,
+)
 from ..show.lines import Name
-from ..show.partition_picture import plot_partition
-from ..show.partitions_picture import Panel, plot_partitions
 from ..show.picture import check_picture
-from ..show.plots import plot_confusion, plot_ridge_path
-from ..show.rounds import plot_rounds
 from ._counted import evaluation
 
 MOST_BYTES = 256 << 20  # of what evaluate writes: a confusion matrix of 4,000 classes

@@ -1,0 +1,380 @@
+"""Pictures of classes: a confusion matrix, a partition with all about it, partitions side by side.
+
+Colours and the maps of one hue read the same with any colour vision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidDataError, UsageError
+from ..options.plot import AS_NEEDED, MM, SizeOptions
+from ..partitions.rows import mean_total_variation
+from ..values.arrays import F64
+from .picture import (
+    BLUE,
+    GREY,
+    ORANGE,
+    PALE,
+    POINT,
+    add_lines,
+    figure,
+    heading,
+    plain,
+    shortened,
+    width_of,
+    wrapped,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Counts = npt.NDArray[np.integer[Any]]
+
+MOST_PANELS = 8
+NARROWEST = 22.0  # millimetres of a panel, in which text of 8 points is readable
+_NAMES = 30  # most classes whose names are written below panels
+_NUMBERS = 20  # up to so many classes the cells of a confusion matrix have numbers
+_SMALLEST = 4.5  # points of these numbers
+_PITCH = 6  # points from a class name to the next
+_BUBBLES = 30  # most clients and classes for which bubbles are drawn
+_NUMBERED = 120  # most clients that stay in their order
+_CELLS = 1500  # more columns or rows than that fall between the pixels
+
+
+def checked_counts(counts: Counts, class_names: Sequence[str], name: str) -> Counts:
+    counts = np.asarray(counts)
+    if counts.ndim != 2 or not counts.size or counts.shape[1] != len(class_names):
+        raise InvalidDataError(
+            f"{name}: expected a matrix with {len(class_names)} columns, one per class name, found "
+            f"shape {counts.shape}"
+        )
+    if counts.dtype.kind not in "iu" or counts.min() < 0:
+        raise InvalidDataError(
+            f"{name}: expected counts, found {counts.dtype} with minimum {counts.min()}"
+        )
+    return counts.astype(np.int64)
+
+
+def class_ticks(axes: Axes, class_names: Sequence[str], which: str, inches: float) -> None:
+    """Every name where ``inches`` of an axis have room for it, else every n-th one."""
+    pitch = 72 * inches / len(class_names)
+    step = max(1, int(np.ceil(_PITCH / pitch)))
+    places = np.arange(0, len(class_names), step)
+    names = [plain(shortened(name)) for name in class_names[::step]]
+    size = min(POINT, 0.9 * pitch * step)
+    if "y" in which:
+        axes.set_yticks(places, names, fontsize=size)
+    if "x" in which:
+        axes.set_xticks(places, names, fontsize=size, rotation=90)
+
+
+def room_for(class_names: Sequence[str]) -> float:
+    """Inches of the longest name."""
+    return max(width_of(plain(shortened(name))) for name in class_names)
+
+
+def picture_frame(axes: Axes) -> None:
+    """A frame round coloured cells, and no lines across them."""
+    axes.grid(False)
+    axes.spines[:].set_visible(True)
+
+
+def pale_to_dark(start: float = 0.0) -> Any:
+    """One hue from white (or, from ``start``, from pale) to dark: more is darker in grey too."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    whole = LinearSegmentedColormap.from_list("whole", ["#FFFFFF", "#A9CCE8", "#3A87BF", "#06203F"])
+    return LinearSegmentedColormap.from_list("paper", whole(np.linspace(start, 1, 256)))
+
+
+def plot_confusion(
+    confusion: Counts,
+    class_names: Sequence[str],
+    path: Path,
+    title: str,
+    overwrite: bool = False,
+    size: SizeOptions = AS_NEEDED,
+) -> Path:
+    """Draw ``confusion`` (C × C, rows = true class) as shares of each true class.
+
+    The colour scale is the square root of the share, so that rare mistakes show; cells carry the
+    counts up to 20 classes. Raises `InvalidDataError` for arrays of the wrong shape or with
+    negative counts, and as `figure` does.
+    """
+    confusion = checked_counts(confusion, class_names, "confusion")
+    if confusion.shape[0] != confusion.shape[1]:
+        raise InvalidDataError(f"confusion: expected a square matrix, found {confusion.shape}")
+    rows = confusion.sum(axis=1, keepdims=True)
+    share = confusion / np.maximum(rows, 1)
+    with figure(path, 1, 1, overwrite, size.dpi) as drawn:
+        from matplotlib.colors import PowerNorm
+
+        side = _give_size(drawn, class_names, size)
+        hits = np.trace(confusion) / max(int(rows.sum()), 1)
+        heading(drawn, title, f"top-1 {hits:.2%} of {rows.sum():,} rows")
+        axes = drawn.add_subplot()
+        norm = PowerNorm(0.5, 0, 1)
+        image = axes.imshow(share, cmap=pale_to_dark(), norm=norm, interpolation="nearest")
+        picture_frame(axes)
+        ticks = [0, 0.05, 0.2, 0.5, 1] if side < 2.5 else [0, 0.01, 0.05, 0.2, 0.5, 1]
+        bar = drawn.colorbar(image, ax=axes, shrink=0.75, ticks=ticks)
+        bar.ax.set_yticklabels([f"{100 * tick:g} %" for tick in ticks])
+        bar.set_label("share of the true class")
+        class_ticks(axes, class_names, "xy", side)
+        axes.set(xlabel="predicted class", ylabel="true class")
+        _cell_numbers(axes, confusion, share, side)
+    return path
+
+
+def _give_size(drawn: Figure, class_names: Sequence[str], size: SizeOptions) -> float:
+    """Make a figure for a matrix of these classes; the inches of its side."""
+    names = room_for(class_names)
+    beside = names + 1.25  # with the axis' name and the bar of colours
+    usual = float(np.clip(0.125 * len(class_names), 3.2, 14.0))
+    side = max(size.inches(MM * (usual + beside)) - beside, 0.5)
+    drawn.set_size_inches(size.inches(MM * (side + beside)), side + names + 0.35)
+    return side
+
+
+def _cell_numbers(axes: Axes, confusion: Counts, share: F64, side: float) -> None:
+    """The counts, where a cell has room for them."""
+    widest = max(width_of(str(confusion.max())), 1e-9)
+    size = min(POINT, POINT * 0.75 * side / confusion.shape[0] / widest)
+    if confusion.shape[0] > _NUMBERS or size < _SMALLEST:
+        return
+    for row, column in np.argwhere(confusion):
+        ink = "white" if share[row, column] > 0.35 else "black"
+        text = f"{confusion[row, column]}"
+        axes.text(column, row, text, ha="center", va="center", fontsize=size, color=ink)
+
+
+def plot_partition(
+    counts: Counts,
+    class_names: Sequence[str],
+    path: Path,
+    title: str,
+    overwrite: bool = False,
+    dpi: int | None = None,
+) -> Path:
+    """Draw ``counts`` (K clients × C classes): rows by client and class, sizes of both, shares.
+
+    Bubbles (area = rows) up to 30 clients and classes, a heat map on a logarithmic scale beyond;
+    white is exactly no row. Beyond 120 clients they stand in the order of their largest class and
+    of their size, beyond 1,500 a column is the mean of neighbours, and the picture says both.
+    Raises as `plot_confusion` does.
+    """
+    counts = checked_counts(counts, class_names, "counts")
+    high = float(np.clip(0.13 * counts.shape[1], 2.8, 13.0))
+    with figure(path, 12.0, high + 2.4, overwrite, dpi) as drawn:
+        heading(drawn, title, _partition_line(counts))
+        grid = drawn.add_gridspec(2, 3, width_ratios=(1, 0.015, 0.2), height_ratios=(high, 1.7))
+        cells = drawn.add_subplot(grid[0, 0])
+        sizes = drawn.add_subplot(grid[1, 0], sharex=cells)
+        counts, order = client_order(counts)
+        _client_cells(cells, drawn.add_subplot(grid[0, 1]), counts)
+        class_ticks(cells, class_names, "y", high)
+        _class_sizes(drawn.add_subplot(grid[0, 2], sharey=cells), counts)
+        _client_sizes(sizes, counts, order)
+        _cumulative_share(drawn.add_subplot(grid[1, 2]), counts)
+    return path
+
+
+def _partition_line(counts: Counts) -> str:
+    rows = counts.sum(axis=1)
+    return (
+        f"{rows.size:,} clients, {rows.sum():,} rows, {counts.shape[1]:,} classes  ·  rows per "
+        f"client: min {rows.min():,}, median {np.median(rows):,.0f}, max {rows.max():,}  ·  "
+        f"{(rows == 0).sum():,} empty  ·  mean total variation {mean_total_variation(counts):.2f}"
+    )
+
+
+def client_order(counts: Counts) -> tuple[Counts, str]:
+    """Clients in their order, or by largest class where there are too many to tell apart."""
+    if counts.shape[0] <= _NUMBERED:
+        return counts, "client"
+    order = np.lexsort((-counts.sum(axis=1), counts.argmax(axis=1), counts.sum(axis=1) == 0))
+    return counts[order], "clients in the order of their largest class, then of their size"
+
+
+def _client_cells(axes: Axes, legend: Axes, counts: Counts) -> None:
+    clients, classes = counts.shape
+    if clients <= _BUBBLES and classes <= _BUBBLES:
+        legend.set_axis_off()
+        _bubbles(axes, counts)
+    else:
+        _heat_map(axes, legend, counts)
+    axes.set(xlim=(-0.5, clients - 0.5), ylim=(classes - 0.5, -0.5), ylabel="class")
+    axes.tick_params(labelbottom=False)
+
+
+def _bubbles(axes: Axes, counts: Counts) -> None:
+    clients, classes = np.nonzero(counts)
+    pitch = 72 * min(8.0 / counts.shape[0], max(2.8 / counts.shape[1], 0.13))  # points
+    largest = max(int(counts.max()), 1)
+    area = (0.95 * min(pitch, 40.0)) ** 2 * counts[clients, classes] / largest
+    axes.scatter(clients, classes, s=area, color=BLUE, edgecolors="black", linewidths=0.4)
+    axes.set_xlabel(f"area = rows; the largest bubble has {largest:,}", loc="right")
+    axes.spines[:].set_visible(True)
+
+
+def _heat_map(axes: Axes, legend: Axes, counts: Counts) -> None:
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    means, wide, high = binned(counts)
+    positive = means[means > 0]
+    low, top = (positive.min(), positive.max()) if positive.size else (1.0, 1.0)
+    image = coloured(axes, means, counts.shape, LogNorm(min(low, 1.0), max(top, 10.0)))
+    unit = "rows (white: none)"
+    if wide * high > 1:
+        unit = f"rows, mean over {wide} clients × {high} classes (white: none)"
+    bar = axes.figure.colorbar(image, cax=legend, format=FuncFormatter(lambda x, _: f"{x:,g}"))
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    bar.set_label(unit)
+
+
+def coloured(axes: Axes, means: F64, shape: tuple[int, ...], norm: Any) -> Any:
+    """``means`` as colours over as many clients and classes as ``shape`` says; white is 0."""
+    picture_frame(axes)
+    seen, edges = np.ma.masked_equal(means.T, 0), (-0.5, shape[0] - 0.5, shape[1] - 0.5, -0.5)
+    look: dict[str, Any] = {"cmap": pale_to_dark(0.2), "aspect": "auto", "interpolation": "nearest"}
+    return axes.imshow(seen, norm=norm, extent=edges, **look)
+
+
+def binned(counts: Counts) -> tuple[F64, int, int]:
+    """Means over blocks of neighbours, so that no cell is smaller than a pixel."""
+    wide, high = (-(-size // _CELLS) for size in counts.shape)
+    sums = np.add.reduceat(counts, np.arange(0, counts.shape[0], wide), axis=0)
+    sums = np.add.reduceat(sums, np.arange(0, counts.shape[1], high), axis=1)
+    return sums / (wide * high), wide, high
+
+
+def _class_sizes(axes: Axes, counts: Counts) -> None:
+    edges = np.arange(counts.shape[1] + 1) - 0.5
+    axes.stairs(counts.sum(axis=0), edges, orientation="horizontal", fill=True, color=PALE)
+    axes.tick_params(axis="y", labelleft=False, length=0)
+    axes.set_xlim(0, max(1.05 * counts.sum(axis=0).max(), 1))
+    _thousands(axes.xaxis)
+    axes.set_xlabel("rows per class")
+
+
+def _client_sizes(axes: Axes, counts: Counts, order: str) -> None:
+    rows = counts.sum(axis=1)
+    # stairs draws one path; ten thousand bars take seconds
+    axes.stairs(rows, np.arange(rows.size + 1) - 0.5, fill=True, color=BLUE)
+    axes.axhline(np.median(rows), color=ORANGE, linestyle="--", linewidth=1)
+    axes.set_title(f"median {np.median(rows):,.0f}", loc="right", color=ORANGE)
+    axes.set(xlabel=order, ylabel="rows per client", ylim=(0, max(1.1 * rows.max(), 1)))
+    if rows.size <= _BUBBLES:
+        axes.set_xticks(np.arange(rows.size))
+    _thousands(axes.yaxis)
+
+
+def _cumulative_share(axes: Axes, counts: Counts) -> None:
+    rows = np.sort(counts.sum(axis=1))[::-1]
+    share = np.concatenate([[0.0], np.cumsum(rows) / max(int(rows.sum()), 1)])
+    largest = np.linspace(0, 1, rows.size + 1)
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1)
+    axes.plot(largest, share, color=BLUE, linewidth=1.8)
+    half = int(np.searchsorted(share, 0.5)) if rows.any() else 0
+    axes.plot(largest[half], share[half], "o", color=ORANGE, markersize=5)
+    axes.set_title(f"the {half:,} largest have half")
+    axes.set(xlabel="share of clients", ylabel="share of rows")
+    axes.set(xlim=(0, 1), ylim=(0, 1.02))
+
+
+def _thousands(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(4, integer=True))
+    axis.set_major_formatter("{x:,.0f}")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A partition: rows (K clients × C classes), the names of the classes, a title."""
+
+    counts: Counts
+    class_names: Sequence[str]
+    title: str
+
+
+def plot_partitions(
+    panels: Sequence[Panel], path: Path, overwrite: bool = False, size: SizeOptions = AS_NEEDED
+) -> Path:
+    """Draw rows by client and class of each partition, and below them rows per client.
+
+    Colours and heights have one scale, so that panels can be compared; white is exactly no row.
+    Clients stand in their order up to 120, beyond that in the order of their largest class and of
+    their size. Raises as `figure` does, and `UsageError` where panels would be too narrow to read.
+    """
+    wide = size.inches(180)
+    most = min(MOST_PANELS, int(wide * MM // NARROWEST))
+    if len(panels) > most:
+        raise UsageError(
+            f"{len(panels)} partitions do not fit side by side into {wide * MM:g} mm: at most "
+            f"{most} do; give a larger --width-mm or fewer files"
+        )
+    found = [checked_counts(one.counts, one.class_names, one.title) for one in panels]
+    alike = len({tuple(one.class_names) for one in panels}) == 1
+    high = min(0.45 * wide, 1.1 * wide / len(panels))  # of the cells
+    with figure(path, wide, high + 1.4, overwrite, size.dpi) as drawn:
+        from matplotlib.colors import LogNorm
+
+        grid = drawn.add_gridspec(2, len(panels), height_ratios=(2.2, 1))
+        norm = LogNorm(1.0, max(10.0, *(float(counts.max()) for counts in found)))
+        named = _named([one.class_names for one in panels], wide)
+        each = (wide - 1.1 - named) / len(panels)
+        titles = [wrapped(one.title, each) for one in panels]
+        add_lines(drawn, max(title.count("\n") for title in titles))
+        above: list[Axes] = []
+        below: list[Axes] = []
+        for i, (one, counts) in enumerate(zip(panels, found, strict=True)):
+            counts, order = client_order(counts)
+            cells = drawn.add_subplot(grid[0, i])
+            cells.tick_params(labelbottom=False)
+            image = coloured(cells, binned(counts)[0], counts.shape, norm)
+            sizes = drawn.add_subplot(grid[1, i], sharey=below[0] if below else None)
+            _sizes(sizes, counts)
+            cells.set_title(titles[i])
+            sizes.set_xlabel(order.split(" in ")[0])
+            if i and alike:
+                cells.tick_params(labelleft=False)
+            elif named:
+                class_ticks(cells, one.class_names, "y", high)
+            above.append(cells)
+            below.append(sizes)
+        above[0].set_ylabel("class")
+        below[0].set_ylabel("rows")
+        for axes in below[1:]:
+            axes.tick_params(labelleft=False)
+        bar = drawn.colorbar(image, ax=above, fraction=0.05, pad=0.02, format="{x:,.0f}")
+        bar.set_label("rows (white: none)")
+    return path
+
+
+def _named(names: Sequence[Sequence[str]], wide: float) -> float:
+    """Inches of the class names beside all panels; 0 where there is room for numbers alone."""
+    rooms = [room_for(one) for one in names]
+    room = sum(rooms) if len(set(map(tuple, names))) > 1 else rooms[0]
+    return room if max(map(len, names)) <= _NAMES and room <= 0.3 * wide else 0.0
+
+
+def _sizes(axes: Axes, counts: Counts) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    rows = counts.sum(axis=1)
+    axes.stairs(rows, np.arange(rows.size + 1) - 0.5, fill=True, color=BLUE)
+    axes.set_xlim(-0.5, rows.size - 0.5)
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
