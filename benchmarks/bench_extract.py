@@ -31,9 +31,8 @@ from afltool.cache.memory import keep_freed
 from afltool.options.features import ExtractOptions
 from afltool.options.views import parse_views
 from afltool.sources.backbones.models import load_backbone
-from afltool.sources.extraction.choice import load_network
-from afltool.sources.extraction.decoding import batches
-from afltool.sources.extraction.engines import is_installed
+from afltool.sources.extraction.engines import is_installed, load_network
+from afltool.sources.extraction.network import batches
 from afltool.sources.extraction.request import Asked
 from afltool.stages import extract as stage
 

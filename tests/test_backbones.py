@@ -31,8 +31,8 @@ from afltool.sources.backbones.inference import (
 )
 from afltool.sources.backbones.models import load_backbone, weights_identity
 from afltool.sources.backbones.nodes import cut_classifier
-from afltool.sources.backbones.pooling import form_of, pooled, poolings_of
 from afltool.sources.backbones.preprocessing import paper_preprocessing
+from afltool.sources.backbones.slices import form_of, pooled, poolings_of
 from afltool.sources.backbones.weights_files import digest_of_state
 
 

@@ -30,7 +30,7 @@ from afltool.files.recipes import up_to_date
 from afltool.options.shards import Part, shard_of_job
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction import remembered as stores
-from afltool.sources.extraction.decoding import batches
+from afltool.sources.extraction.network import batches
 from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
 

@@ -124,7 +124,8 @@ from afltool.sources.backbones import models
 from afltool.sources.backbones.models import Backbone
 
 flat = torch.nn.Flatten()
-models.load_backbone = lambda name, **o: Backbone(name, "random:0", "0" * 64, "all", 3072, flat)
+models.load_backbone = lambda name, **o: Backbone(
+    name=name, weights="random:0", weights_digest="0" * 64, node="all", dim=3072, module=flat)
 afltool.extract(
     "resnet18", sys.argv[1], "train", sys.argv[2], weights="random", image_size=32, engine="torch"
 )

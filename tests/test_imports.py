@@ -12,7 +12,7 @@ import pytest
 import afltool
 from afltool.errors import CorruptFileError, InvalidDataError, OutputExistsError, UsageError
 from afltool.files.features import open_features
-from afltool.sources.embeddings import base
+from afltool.sources import embeddings
 from afltool.values.names import ROW_IDS
 
 pa = pytest.importorskip("pyarrow")
@@ -31,7 +31,7 @@ def rows():
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """37 rows of float32: no divisor of anything."""
-    monkeypatch.setattr(base, "BLOCK_BYTES", 37 * DIM * 4)
+    monkeypatch.setattr(embeddings, "BLOCK_BYTES", 37 * DIM * 4)
 
 
 def lists(x, kind):

@@ -19,7 +19,7 @@ from PIL import Image, features
 import afltool
 from afltool import inputs
 from afltool.errors import AflError, CorruptFileError, InputError, UsageError
-from afltool.sources.embeddings.labels import read_labels
+from afltool.sources.embeddings.readers import read_labels
 from afltool.sources.images import open_dataset, read_classes
 from afltool.sources.images.base import CorruptImageError
 from afltool.sources.images.files import read_checksums

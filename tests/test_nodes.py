@@ -19,9 +19,8 @@ from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.options.nodes import Node, parse_node, parse_nodes
 from afltool.sources.backbones.models import load_backbone
-from afltool.sources.backbones.nodes import cut_at, cut_classifier
-from afltool.sources.backbones.stages import stage_nodes
-from afltool.sources.extraction.choice import load_network
+from afltool.sources.backbones.nodes import cut_at, cut_classifier, stage_nodes
+from afltool.sources.extraction.engines import load_network
 from afltool.sources.extraction.space import options_for, preprocessing_of, space_of
 
 SIZE = 32
@@ -157,7 +156,7 @@ def transformer():
 def test_tokens_are_pooled_without_the_class_token():
     network = transformer()
     classifier, _ = cut_classifier(network, "vit")
-    nodes = stage_nodes(network, 32, 1, "vit")
+    nodes = stage_nodes(network, 32, "vit")
     layer = "encoder.layers.encoder_layer_{}"
     assert nodes == [
         Node("penultimate"), Node(layer.format(4), "mean"),
@@ -217,7 +216,7 @@ class Flat(nn.Module):
 
 def test_a_network_without_stages_says_so():
     with pytest.raises(UsageError, match="no stages were found in flat: name the nodes"):
-        stage_nodes(Flat(), 32, 0, "flat")
+        stage_nodes(Flat(), 32, "flat")
 
 
 def test_the_list_of_nodes_has_names_widths_and_places(cli):

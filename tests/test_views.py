@@ -18,7 +18,7 @@ from afltool.files.features import open_features
 from afltool.options.features import ExtractOptions
 from afltool.options.views import Views, parse_views
 from afltool.sources.backbones.models import load_backbone
-from afltool.sources.extraction.choice import load_network
+from afltool.sources.extraction.engines import load_network
 from afltool.sources.extraction.space import options_for, preprocessing_of, space_of
 
 SIZE = 32

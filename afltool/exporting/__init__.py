@@ -16,7 +16,7 @@ from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..values.arrays import Array
-    from .model import Model
+    from .build import Model
 
 #: The end of a file's name, the module that packs it, and the packages of the extra that it needs.
 FORMATS: Registry[tuple[str, tuple[str, ...]]] = Registry(

@@ -1,10 +1,10 @@
-"""The parts of an exported model: the classifier, and the road from pictures to it."""
+"""A model to be packed: a PyTorch module with names, an example, metadata and the head's arrays."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,52 @@ from ..errors import UsageError
 from ..heads.base import Head
 from ..heads.graphs import NOBODY, Classifier, graph_of
 from ..options.features import TORCH, NetworkOptions
-from ..sources.backbones.graph import FromPictures
+from ..sources.backbones.graph import Features, Prepared
 from ..sources.backbones.slices import whole_passes
 from ..sources.extraction.scoring import network_of
 from ..sources.extraction.torch_network import TorchNetwork
 from ..values.arrays import Array
-from .model import Model
+from ..values.json_text import json_text
+
+#: The entry of a file's metadata that holds all of it as JSON.
+KEY = "afltool"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a file is made of.
+
+    Attributes:
+        module: from one batch to the outputs.
+        input: its name, ``features`` or ``images``.
+        example: a batch, for the tracers; ``free`` are the axes that may have any length.
+        outputs: their names in order.
+        metadata: JSON values that say what the model is.
+        arrays: what a file of arrays alone holds, by name.
+    """
+
+    module: nn.Module
+    input: str
+    example: torch.Tensor
+    free: Mapping[int, str]
+    outputs: tuple[str, ...]
+    metadata: dict[str, Any]
+    arrays: Mapping[str, Array] = field(repr=False)
+
+    def text(self) -> str:
+        """The metadata as JSON."""
+        return json_text(self.metadata, sort_keys=True, ensure_ascii=False)
+
+    def named(self, values: Any) -> dict[str, Array]:
+        """Outputs by name, as NumPy arrays."""
+        found = (np.asarray(value) for value in values)
+        return dict(zip(self.outputs, found, strict=True))
+
+    def bytes(self) -> int:
+        """Of the numbers that every graph holds."""
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        return sum(t.numel() * t.element_size() for t in tensors)
+
 
 SCORES = (
     "(n, C) float64; the class with the highest is predicted",
@@ -58,7 +98,7 @@ def of_pictures(head: Head, header: Mapping[str, Any], network: TorchNetwork) ->
     """The whole road: uint8 pictures (n, h, w, 3) in."""
     alone = of_features(head, header)
     module = copy.deepcopy(network.module).to(memory_format=torch.contiguous_format)
-    front = FromPictures(network.preprocessing, whole_passes(module))
+    front = Features(Prepared(network.preprocessing), whole_passes(module))
     given = {
         "name": "images",
         "type": "uint8",

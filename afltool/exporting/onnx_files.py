@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..errors import UsageError
-from ..sources.backbones.onnx_graphs import exported
+from ..sources.backbones.freezing import exported
 from ..values.arrays import Array
 from ..values.json_text import json_text
-from .model import KEY, Model
+from .build import KEY, Model
 
 MOST = 2**31 - 2**20  # bytes that one protobuf message holds, with some room for the graph
 

@@ -6,7 +6,7 @@ import io
 import warnings
 
 from ..values.arrays import Array
-from .model import KEY, Model
+from .build import KEY, Model
 
 
 def pack(model: Model) -> bytes:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..errors import NumericalError
 from ..values.arrays import Array
-from .model import KEY, Model
+from .build import KEY, Model
 
 
 def pack(model: Model) -> bytes:

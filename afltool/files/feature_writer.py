@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import progress
 from ..errors import CorruptFileError, InvalidDataError
 from ..math.fixedpoint import check_float32, encode
 from ..values.digest import canonical_json
@@ -35,7 +36,12 @@ class FeatureWriter:
         self.path, self.bits = path, space["fraction_bits"]
         self._file = file
         if schema.FEATURES not in file:
-            _create(file, space["dim"], schema.FEATURE_TYPES[space["dtype"]])
+            dim, kind = space["dim"], schema.FEATURE_TYPES[space["dtype"]]
+            how = {"chunks": (schema.CHUNK_ROWS, dim), "dtype": kind, "fletcher32": True}
+            fill = -(2**15) if kind == "<i2" else np.nan
+            file.create_dataset(
+                schema.FEATURES, (0, dim), maxshape=(None, dim), fillvalue=fill, **how
+            )
         self._data = file[schema.FEATURES]
         self.rows, self.state = _progress(file)
         self._data.resize(self.rows, axis=0)  # rows after the last commit were not counted
@@ -47,15 +53,26 @@ class FeatureWriter:
     def stored(self, first_row: int, x: NDArray[np.generic]) -> NDArray[Any]:
         """Rows (n, d) of numbers in the file's own type; in any thread, they are not added."""
         wide = np.asarray(x, dtype=np.float64)
-        return (
-            as_float32(wide, first_row) if self.bits is None else encode(wide, self.bits, first_row)
-        )
+        if self.bits is None:
+            return as_float32(wide, first_row)
+        return encode(wide, self.bits, first_row)
 
     def append_values(self, values: NDArray[Any]) -> None:
         """Add rows that are already in the file's own type."""
         self._data.resize(self.rows + len(values), axis=0)
         self._data[self.rows :] = values
         self.rows += len(values)
+
+    def fill(self, what: str, rows: int, blocks: Iterable[NDArray[Any]]) -> None:
+        """Add blocks of ``rows`` rows in all, in the file's own type; ``what`` shows how far it is.
+
+        A stop is heard between two blocks.
+        """
+        with progress.task(what, rows, "rows") as task:
+            for values in blocks:
+                self.append_values(values)
+                task.advance(len(values))
+                progress.stop_point()
 
     def commit(self, state: Any) -> None:
         """Make the rows so far survive a kill. The count follows the rows, in a second flush."""
@@ -75,18 +92,6 @@ class FeatureWriter:
         digest = features_digest(self._data, labels, row_ids)
         put_header(self._file, "features", {**header, "digest": digest})
         return digest
-
-
-def _create(file: h5py.File, dim: int, kind: str) -> None:
-    file.create_dataset(
-        schema.FEATURES,
-        shape=(0, dim),
-        maxshape=(None, dim),
-        chunks=(schema.CHUNK_ROWS, dim),
-        dtype=kind,
-        fillvalue=-(2**15) if kind == "<i2" else np.nan,
-        fletcher32=True,
-    )
 
 
 def as_float32(x: NDArray[np.floating], first_row: int = 0) -> NDArray[np.float32]:

@@ -11,8 +11,7 @@ from ..files.heads import load_solved_head
 from ..heads.scaling import ScalingHead
 from ..options.features import ImportOptions
 from ..progress import log
-from ..sources.embeddings import space_of
-from ..sources.embeddings.base import Embeddings
+from ..sources.embeddings import Embeddings, space_of
 from ..values.arrays import F64
 from ..values.differences import difference
 

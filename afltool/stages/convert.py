@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import cores, progress
+from .. import cores
 from ..errors import UsageError, naming
 from ..files.feature_writer import writing_features
 from ..files.features import open_features
@@ -46,12 +46,9 @@ def convert(
         was = {"converted": rows.header["provenance"]}
         header = rows.derived(made_by, was, space, converted_from=before)
         with writing_features(out, space, expect_rows=len(rows)) as writer:
-            with progress.task("convert", len(rows), "rows") as task:
-                blocks = ((start, real(X)) for start, X in rows.blocks())
-                stored = naming(features)(writer.stored)
-                for values in cores.each(lambda block: stored(*block), blocks):
-                    writer.append_values(values)
-                    task.advance(len(values))
-                    progress.stop_point()
+            blocks = ((start, real(X)) for start, X in rows.blocks())
+            stored = naming(features)(writer.stored)
+            values = cores.each(lambda block: stored(*block), blocks)
+            writer.fill("convert", len(rows), values)
             writer.finish(rows.given_labels, rows.row_ids, header)
     return out

@@ -22,7 +22,7 @@ from ..options.solving import ExportOptions
 from ..progress import log
 
 if TYPE_CHECKING:
-    from ..exporting.model import Model
+    from ..exporting.build import Model
     from ..exporting.trial import Trial
     from ..sources.extraction.torch_network import TorchNetwork
 

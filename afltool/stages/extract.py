@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +22,14 @@ from ..options.features import ExtractOptions
 from ..options.remedies import advised
 from ..options.threads import on_cores
 from ..progress import log
-from ..sources.extraction.choice import load_network
-from ..sources.extraction.decoding import Batch
-from ..sources.extraction.network import Network
-from ..sources.extraction.request import Asked
+from ..sources.extraction.engines import load_network
+from ..sources.extraction.network import Batch, Network
+from ..sources.extraction.request import Asked, in_store, is_kept
 from ..sources.extraction.space import space_of
-from ..sources.extraction.store import in_store, is_kept
 from ..values.digest import Digest
 
 if TYPE_CHECKING:
     from ..sources.images.base import ImageDataset
-    from ..values.arrays import U8
 
 COMMIT_SECONDS = 5.0
 
@@ -120,8 +118,9 @@ class _Job:
         """Append features from position ``at`` on; what is done is committed before any error."""
         last = time.monotonic()
         todo, skip = self.indices[at:], self.asked.given.skip_corrupt
+        decode = partial(self.network.decode, self.dataset)
         try:
-            for batch, rows in self.network.features(self.decode, todo, skip):
+            for batch, rows in self.network.features(decode, todo, skip):
                 for part, its_rows in at_chunks(batch, rows, writer.rows):
                     self.append(writer, part, its_rows)
                     task.advance(len(part.indices))
@@ -153,15 +152,10 @@ class _Job:
     def commit(self, writer: FeatureWriter) -> None:
         writer.commit({"skipped": list(self.skipped.items()), "steps": self.network.steps})
 
-    def decode(self, index: int) -> U8:
-        return self.network.decode(self.dataset, index)
-
     def header(self) -> dict[str, Any]:
         a = self.asked.given
         rows = {
-            "data": a.data,
-            "split": a.split,
-            "limit": a.limit,
+            **{name: getattr(a, name) for name in ("data", "split", "limit")},
             "shard": self.made_by["options"]["shard"],
             "weights": self.network.backbone.weights,
             "input": self.dataset.fingerprint,

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import cores, progress
+from .. import cores
 from ..errors import InvalidDataError, UsageError, naming
-from ..files.feature_writer import FeatureWriter, writing_features
+from ..files.feature_writer import writing_features
 from ..files.headers import provenance
 from ..files.recipes import recipe, up_to_date
 from ..options.features import ImportOptions
 from ..options.remedies import advised
 from ..options.threads import on_cores
-from ..sources.embeddings import READERS, check_rows, open_embeddings, space_of
-from ..sources.embeddings.base import Embeddings, Keys
-from ..sources.embeddings.labels import read_labels
+from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
+from ..sources.embeddings.readers import read_labels
 from ..values.digest import file_sha256
 from ..values.names import places_of_numbers
 from ._scaling import Scaled
@@ -70,7 +69,13 @@ def import_embeddings(
         "source": {"data": path.name, "input": made_by["inputs"]["embeddings"], **scaling},
     }
     with writing_features(out, space, expect_rows=len(x)) as writer:
-        _copy(path, x, writer, scaled)
+
+        def stored(part: tuple[int, NDArray[Any]]) -> NDArray[Any]:
+            first, wide = part[0], np.asarray(part[1], dtype=np.float64)
+            with naming(path):
+                return writer.stored(first, wide if scaled is None else scaled.rows(wide, first))
+
+        writer.fill("import", len(x), cores.each(stored, _parts(x)))
         writer.finish(y, ids, header)
     if scaled is not None:
         scaled.say()
@@ -88,28 +93,13 @@ def _recipe(path: Path, o: ImportOptions, found: dict[str, Any]) -> dict[str, An
     return recipe("import", {**found, **named}, digests)
 
 
-def _copy(path: Path, x: Embeddings, writer: FeatureWriter, scaled: Scaled | None) -> None:
-    with progress.task("import", len(x), "rows") as task:
-
-        def stored(first: int, part: NDArray[Any]) -> NDArray[Any]:
-            with naming(path):
-                wide = np.asarray(part, dtype=np.float64)
-                return writer.stored(first, wide if scaled is None else scaled.rows(wide, first))
-
-        for values in cores.each(lambda part: stored(*part), _parts(x)):
-            writer.append_values(values)
-            task.advance(len(values))
-            progress.stop_point()
-
-
 def _parts(x: Embeddings) -> Iterator[tuple[int, NDArray[Any]]]:
     """The number of the first row, and a few rows as they are in the file."""
     first = 0
     for rows in x.blocks():
         for start in range(0, len(rows), BLOCK):
-            part = rows[start : start + BLOCK]
-            yield first, part
-            first += len(part)
+            yield first + start, rows[start : start + BLOCK]
+        first += len(rows)
 
 
 def _labelled(
@@ -118,18 +108,14 @@ def _labelled(
     """Class names, and labels as indices into them; none of either without labels."""
     from ..sources.images import read_classes
 
-    given = None if o.unlabelled or _bare(x) else _labels(path, x, o.labels)
+    bare = x.made is not None and x.labels is None  # a feature file without labels
+    given = None if o.unlabelled or bare else _labels(path, x, o.labels)
     _check_shapes(path, x, given)
     if given is None:
         return (), None
     known = read_classes(o.classes) if isinstance(o.classes, Path) else o.classes
     known = x.made["classes"] if known is None and x.made is not None else known
     return _with_classes(path, given, known)
-
-
-def _bare(x: Embeddings) -> bool:
-    """Whether it is a feature file without labels."""
-    return x.made is not None and x.labels is None
 
 
 def _labels(path: Path, x: Embeddings, labels: str | Path | None) -> NDArray[Any]:

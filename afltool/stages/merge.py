@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import progress
 from ..errors import MismatchError, UsageError
 from ..files.feature_writer import writing_features
 from ..files.features import open_features
@@ -42,12 +41,8 @@ def merge(shards: Sequence[Path], out: Path, *, overwrite: bool = False) -> Path
         skipped = [one for p in parts for one in p.header["source"]["skipped"]]
         header = parts[0].derived(made_by, was, shard=None, skipped=skipped)
         with writing_features(out, first["space"], expect_rows=total) as writer:
-            with progress.task("merge", total, "rows") as task:
-                for part in parts:
-                    for _, values in part.stored_blocks():
-                        writer.append_values(values)
-                        task.advance(len(values))
-                        progress.stop_point()
+            blocks = (values for part in parts for _, values in part.stored_blocks())
+            writer.fill("merge", total, blocks)
             given = [p.given_labels for p in parts if p.given_labels is not None]
             labels = np.concatenate(given) if given else None
             writer.finish(labels, np.concatenate([p.row_ids for p in parts]), header)
@@ -72,24 +67,22 @@ def _in_order(paths: Sequence[Path]) -> dict[Path, Header]:
         if made_by["stage"] != "extract" or shard is None:
             raise UsageError(f"{path} is not a shard: it was not made with extract --shard I/N")
         part = parse_part(shard, "--shard")
-        number, count = part.number, part.count
-        reference = reference or (path, _whole(made_by), count)
-        where = difference(reference[1], _whole(made_by), f"in {reference[0]}", f"in {path}")
-        if where or count != reference[2]:
+        first, wanted, count = reference = reference or (path, _whole(made_by), part.count)
+        where = difference(wanted, _whole(made_by), f"in {first}", f"in {path}")
+        if where or part.count != count:
             raise MismatchError(
-                f"{path} (shard {shard}) is not of the same extraction as {reference[0]}: "
-                f"{where or f'it is one of {count} shards, the other one of {reference[2]}'}"
+                f"{path} (shard {shard}) is not of the same extraction as {first}: "
+                f"{where or f'it is one of {part.count} shards, the other one of {count}'}"
             )
-        if number in by_number:
-            raise MismatchError(f"shard {shard} is given twice: {by_number[number]} and {path}")
-        by_number[number] = path
+        if part.number in by_number:
+            other = by_number[part.number]
+            raise MismatchError(f"shard {shard} is given twice: {other} and {path}")
+        by_number[part.number] = path
     if reference is None:
         raise UsageError("there are no shards to merge")
-    missing = sorted(set(range(reference[2])) - by_number.keys())
-    if missing:
-        names = ", ".join(f"{i}/{reference[2]}" for i in missing[:8])
+    if missing := [f"{i}/{count}" for i in range(count) if i not in by_number]:
         raise MismatchError(
-            f"{len(missing)} of {reference[2]} shards are missing: {names}; extract them and merge "
-            "again"
+            f"{len(missing)} of {count} shards are missing: {', '.join(missing[:8])}; extract them "
+            "and merge again"
         )
-    return {by_number[i]: headers[by_number[i]] for i in sorted(by_number)}
+    return {by_number[i]: headers[by_number[i]] for i in range(count)}

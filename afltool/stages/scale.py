@@ -20,8 +20,7 @@ from ..heads.scaling import ScalingHead, ScalingOptions
 from ..options.remedies import advised
 from ..options.statistics import ScaleOptions
 from ..options.threads import on_cores
-from ..sources.embeddings import check_rows, open_embeddings, space_of
-from ..sources.embeddings.base import Embeddings, Keys
+from ..sources.embeddings import Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..values.clients import Client, ClientId
 from ..values.digest import Digest, file_sha256
 from ..values.names import check_name, file_of_name

@@ -46,14 +46,17 @@ def split(
     places = {part: folder / f"{path.stem}-{part}.h5" for part in PARTS}
     with open_features(path) as rows:
         order = rows.by_id  # the same for any order of the file
-        groups = None
-        if o.group is not None:
+        labels, for_test = rows.labels[order], np.empty(len(rows), bool)
+        groups, in_groups = None, None
+        if o.group is None:
+            for_test[order] = rows_for_testing(labels, o.test, o.seed)
+        else:
             of_rows = column_by_row("--group", o.group, rows.row_ids)
             groups = [of_rows[i] for i in order]
+            numbers = np.unique(np.array(groups, dtype=object), return_inverse=True)[1]
+            for_test[order] = groups_for_testing(labels, numbers, o.test, o.seed)
+            in_groups = len(np.unique(numbers[for_test[order]])), int(numbers.max()) + 1
         wanted = {part: _recipe(rows, o, groups, part) for part in PARTS}
-        for_test = np.empty(len(rows), bool)
-        for_test[order] = _for_testing(rows.labels[order], o, groups)
-        in_groups = None if groups is None else _counted(groups, for_test[order])
         mine = {"train": ~for_test, "test": for_test}
         _check(path, mine, in_groups)
         _say(rows, mine, in_groups)
@@ -76,27 +79,11 @@ def split(
     return places["train"], places["test"]
 
 
-def _for_testing(
-    labels: NDArray[np.int64], o: SplitOptions, groups: list[str] | None
-) -> NDArray[np.bool_]:
-    """Which rows, in canonical order, are for testing, bool (n,)."""
-    if groups is None:
-        return rows_for_testing(labels, o.test, o.seed)
-    numbers = np.unique(np.array(groups, dtype=object), return_inverse=True)[1]
-    return groups_for_testing(labels, numbers, o.test, o.seed)
-
-
 def _recipe(rows: Features, o: SplitOptions, groups: list[str] | None, part: str) -> dict[str, Any]:
     inputs = dict(rows.meaning)
     if groups is not None:
         inputs["groups"] = Digest().json("groups", groups).hex()
     return recipe("split", {"part": part, "test": o.test, "seed": o.seed}, inputs)
-
-
-def _counted(groups: list[str], for_test: NDArray[np.bool_]) -> tuple[int, int]:
-    """How many groups are for testing, and how many there are."""
-    mine = {group for group, chosen in zip(groups, for_test, strict=True) if chosen}
-    return len(mine), len(set(groups))
 
 
 def _check(path: Path, mine: Mine, groups: tuple[int, int] | None) -> None:

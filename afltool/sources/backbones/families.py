@@ -77,10 +77,7 @@ def triple(values: Any) -> tuple[float, float, float]:
 #: names with and without one.
 FAMILIES: Registry[str] = Registry(
     "afltool.backbones",
-    {
-        "efficientnet_lite0": ".from_timm:Lite0Source",
-        "timm:": ".from_timm:TimmSource",
-    },
+    {"efficientnet_lite0": ".from_timm:Lite0Source", "timm:": ".from_timm:TimmSource"},
 )
 _OTHERS = ".from_torchvision:TorchvisionSource"
 

@@ -1,10 +1,14 @@
-"""A backbone as a graph that runs without PyTorch, and what PyTorch makes of known pictures."""
+"""From a PyTorch module to a graph as ONNX, by PyTorch's exporter; a backbone as such a graph."""
 
 from __future__ import annotations
 
 import copy
 import importlib.util
-from collections.abc import Sequence
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +16,45 @@ from ...errors import EngineError
 from ...options.nodes import Node
 from ...values.arrays import F32, U8
 from .models import Backbone, load_backbone
-from .onnx_graphs import PACKAGES, exported
 from .preprocessing import Preprocessing
 
-PIXELS, FEATURES = "pixels", "features"  # the graph's input and output
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+OPSET = 18
+PACKAGES = ("onnx", "onnxscript")  # that the exporter needs
+PIXELS, FEATURES = "pixels", "features"  # input and output of the graph of a frozen backbone
+
+
+def exported(
+    module: nn.Module, example: Tensor, free: Mapping[int, str], given: str, outputs: Sequence[str]
+) -> Any:
+    """The graph as a protobuf message; equal modules give equal messages.
+
+    ``free``: the axes of the ``example`` that may have any length; ``given``: the input's name.
+    """
+    import torch
+
+    noise = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in noise]
+    for logger in noise:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            program: Any = torch.onnx.export(
+                module, (example,), dynamo=True, opset_version=OPSET, verbose=False,
+                dynamic_shapes=(dict(free),), input_names=[given], output_names=list(outputs),
+            )  # fmt: skip
+    finally:
+        for logger, level in zip(noise, levels, strict=True):
+            logger.setLevel(level)
+    proto, graph = program.model_proto, program.model_proto.graph
+    parts = graph.node, graph.value_info, graph.input, graph.output, graph.initializer
+    # The exporter notes names and lines of this machine's files at every node.
+    for part in chain((proto, graph), *parts):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    return proto
 
 
 def frozen_graph(
@@ -30,35 +69,24 @@ def frozen_graph(
     for package in PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise EngineError(f"a graph is made with {package}: pip install 'afltool[fast]'")
-    side = preprocessing.crop
-    backbone = load_backbone(name, weights=weights, seed=seed, image_size=side, nodes=nodes)
-    return backbone, _graph(backbone, preprocessing), _expected(backbone, preprocessing)
-
-
-def _expected(backbone: Backbone, preprocessing: Preprocessing) -> F32:
     import torch
 
+    from .graph import Features, Normalised
     from .inference import infer
-
-    return infer(backbone.module, torch.from_numpy(preprocessing.probe()), preprocessing)
-
-
-def _graph(backbone: Backbone, preprocessing: Preprocessing) -> U8:
-    import torch
-
-    from .graph import FromPixels
     from .slices import whole_passes
 
-    module = FromPixels(preprocessing, whole_passes(copy.deepcopy(backbone.module))).eval()
-    example = torch.from_numpy(preprocessing.probe()[:2])
+    side, probe = preprocessing.crop, torch.from_numpy(preprocessing.probe())
+    backbone = load_backbone(name, weights=weights, seed=seed, image_size=side, nodes=nodes)
+    module = Features(Normalised(preprocessing), whole_passes(copy.deepcopy(backbone.module)))
     try:
-        proto = exported(module, example, {0: "n"}, PIXELS, [FEATURES])
+        proto = exported(module.eval(), probe[:2], {0: "n"}, PIXELS, [FEATURES])
         data = proto.SerializeToString(deterministic=True)
     # The tracer runs the network on stand-ins, which can fail in any way; a message of protobuf
     # holds at most 2 GB.
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:200]
         raise EngineError(
-            f"{backbone.name} cannot be made a graph ({type(error).__name__}: {reason})"
+            f"{name} cannot be made a graph ({type(error).__name__}: {reason})"
         ) from error
-    return np.frombuffer(data, np.uint8)
+    graph = np.frombuffer(data, np.uint8)
+    return backbone, graph, infer(backbone.module, probe, preprocessing)

@@ -38,19 +38,32 @@ KERNELS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
 }
 
 
-class Prepared(nn.Module):
+class Normalised(nn.Module):
+    """Squares as extraction makes them, uint8 (n, 3, s, s) → float32 (v / 255 − mean) / std."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        shape = (1, 3, 1, 1)
+        self.register_buffer("mean", torch.tensor(preprocessing.mean).view(shape))
+        self.register_buffer("std", torch.tensor(preprocessing.std).view(shape))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return (pixels.float() / 255.0 - self.mean) / self.std
+
+
+class Prepared(Normalised):
     """uint8 pictures (n, h, w, 3) → float32 (n, 3, crop, crop), as `Preprocessing` makes them.
 
     All pictures of a batch have one size; n, h and w may be any. Memory: 8 bytes a value of a
     picture, and the filters, crop × h and crop × w.
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, preprocessing: Preprocessing) -> None:
         """Raises `UsageError` for an interpolation that has no kernel here."""
-        super().__init__()
+        super().__init__(preprocessing)
         if preprocessing.interpolation not in KERNELS:
             raise UsageError(
                 f"the preprocessing {preprocessing.name} resizes with "
@@ -59,9 +72,6 @@ class Prepared(nn.Module):
             )
         self.resize, self.crop = preprocessing.resize, preprocessing.crop
         self.kernel, self.support = KERNELS[preprocessing.interpolation]
-        shape = (1, 3, 1, 1)
-        self.register_buffer("mean", torch.tensor(preprocessing.mean).view(shape))
-        self.register_buffer("std", torch.tensor(preprocessing.std).view(shape))
 
     def forward(self, images: Tensor) -> Tensor:
         height, width = _length(images[0, :, 0, 0]), _length(images[0, 0, :, 0])
@@ -69,7 +79,7 @@ class Prepared(nn.Module):
         x = images.permute(0, 3, 1, 2).double()
         x = _bytes(x @ self._filter(width, shorter, images[0, 0, :, 0]).T)
         x = _bytes(self._filter(height, shorter, images[0, :, 0, 0]) @ x)
-        return (x.float() / 255.0 - self.mean) / self.std
+        return super().forward(x)
 
     def _filter(self, length: Tensor, shorter: Tensor, line: Tensor) -> Tensor:
         """Weights (crop, length) × 2^22 of a side, for the rows inside the crop.
@@ -94,23 +104,6 @@ class Prepared(nn.Module):
         return torch.where(weights < 0, torch.ceil(weights - 0.5), torch.floor(weights + 0.5))
 
 
-class FromPixels(nn.Module):
-    """Squares as extraction makes them, uint8 (n, 3, s, s) → features (n, d) float32."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, preprocessing: Preprocessing, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-        self.register_buffer("mean", torch.tensor(preprocessing.mean).view(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(preprocessing.std).view(1, 3, 1, 1))
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        features: Tensor = self.network((pixels.float() / 255.0 - self.mean) / self.std).float()
-        return features
-
-
 def _steps(line: Tensor) -> Tensor:
     """0, 1, 2, … as float64, one for each entry of ``line``; by a cumulative sum, which every
     runtime supports."""
@@ -127,12 +120,12 @@ def _bytes(x: Tensor) -> Tensor:
     return torch.floor((x + 0.5 * ONE) / ONE).clamp(0.0, 255.0)
 
 
-class FromPictures(nn.Module):
-    """uint8 pictures (n, h, w, 3) → features (n, d) float32: preprocessing, then the network."""
+class Features(nn.Module):
+    """Pictures as ``prepared`` takes them → features (n, d) float32."""
 
-    def __init__(self, preprocessing: Preprocessing, network: nn.Module) -> None:
+    def __init__(self, prepared: nn.Module, network: nn.Module) -> None:
         super().__init__()
-        self.prepared, self.network = Prepared(preprocessing), network
+        self.prepared, self.network = prepared, network
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.network(self.prepared(images)).float()

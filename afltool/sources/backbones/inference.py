@@ -139,14 +139,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def free_memory(device: str) -> None:
-    """Release the device memory that PyTorch caches; on a CPU it caches none."""
-    import torch
-
-    if torch.device(device).type == "cuda":
-        torch.cuda.empty_cache()
-
-
 @contextmanager
 def arithmetic(device_type: str, precision: str) -> Iterator[None]:
     """Set the precision of the enclosed computation, independent of the settings of the process."""

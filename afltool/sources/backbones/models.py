@@ -4,42 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UsageError
 from ...inputs import meant
 from ...options.nodes import PENULTIMATE, STAGES, Node, one_plain_place
 from .families import Source, sha256_of_file, source_of
-from .nodes import check_features, cut_at, cut_classifier, refused
-from .slices import Slice
+from .nodes import Ran, check_features, cut_at, cut_classifier, layers_run, prefix_tokens, refused
+from .slices import TOKENS, Slice, form_of
 from .weights_files import digest_of_state, load_state, read_state
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class Facts(Protocol):
-    """What is known of a backbone, whoever runs it; see `Backbone`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def weights(self) -> str: ...
-    @property
-    def weights_digest(self) -> str: ...
-    @property
-    def node(self) -> str: ...
-    @property
-    def dim(self) -> int: ...
-    @property
-    def slices(self) -> tuple[Slice, ...]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Backbone:
-    """A feature extractor.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Facts:
+    """What is known of a backbone, whoever runs it.
 
     Attributes:
         name: as it was asked for.
@@ -50,7 +34,6 @@ class Backbone:
         dim: features per image.
         slices: the columns of each node, if there are several nodes, or one with a pooling or scale
             of its own.
-        module: in eval mode, without gradients; ``(n, 3, s, s)`` float32 to ``(n, dim)``.
     """
 
     name: str
@@ -58,8 +41,19 @@ class Backbone:
     weights_digest: str
     node: str
     dim: int
-    module: nn.Module = field(repr=False)
     slices: tuple[Slice, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """The fields of every backbone."""
+        return {one.name: getattr(self, one.name) for one in fields(Facts)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Backbone(Facts):
+    """A feature extractor: ``module``, in eval mode, without gradients, gives features (n, dim)
+    of (n, 3, s, s) float32."""
+
+    module: nn.Module = field(repr=False)
 
 
 def load_backbone(
@@ -96,7 +90,7 @@ def load_backbone(
         except (AssertionError, ValueError, RuntimeError) as error:
             raise refused(f"{name} cannot be built for", image_size, error) from error
     penultimate = not nodes or any(node.name in (PENULTIMATE, STAGES) for node in nodes)
-    classifier, dim = _cut(module, name, required=penultimate)
+    classifier, dim = cut_classifier(module, name, required=penultimate)
     label = f"random:{seed}"
     if kind != "random":
         found = Path(weights) if kind == "file" else source.state(weights)
@@ -108,22 +102,14 @@ def load_backbone(
     if penultimate:
         assert classifier is not None
         check_features(module, classifier, dim, name, image_size)
-    if not nodes:
-        return Backbone(name, label, digest, f"input of {classifier}", dim, module)
-    cut, slices = cut_at(module, nodes, classifier, name, image_size)
-    what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
+    slices: list[Slice] = []
+    what = f"input of {classifier}"
+    if nodes:
+        module, slices = cut_at(module, nodes, classifier, name, image_size)
+        what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
     named = () if one_plain_place(tuple(nodes)) else tuple(slices)
-    return Backbone(name, label, digest, what, dim, cut.eval(), named)
-
-
-def _cut(module: nn.Module, name: str, required: bool) -> tuple[str | None, int]:
-    """`cut_classifier`; a network without one is allowed unless it is ``required``."""
-    try:
-        return cut_classifier(module, name)
-    except UsageError:
-        if required:
-            raise
-        return None, 0
+    told: dict[str, Any] = {"name": name, "weights": label, "weights_digest": digest, "node": what}
+    return Backbone(**told, dim=dim, slices=named, module=module.eval())
 
 
 def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
@@ -166,3 +152,40 @@ def kind_of_weights(source: Source, weights: str) -> str:
         f"{weights!r} is neither a file nor weights of {source.name}: known are default, random"
         f"{''.join(f', {name}' for name in source.weight_names())}."
     )
+
+
+def nodes_of(name: str, image_size: int) -> list[dict[str, Any]]:
+    """Each layer that gives features, in the order they run, then `PENULTIMATE`.
+
+    Raises `UsageError`: an unknown backbone, or one that refuses the size.
+    """
+    whole = load_backbone(name, weights="random", image_size=image_size)
+    try:
+        nodes = [Node(STAGES)]
+        staged = load_backbone(name, weights="random", image_size=image_size, nodes=nodes)
+        taken = {one.name.partition(":")[0]: one.name for one in staged.slices}
+    except UsageError:  # there are no stages
+        taken = {}
+    layers, classifier = layers_run(whole.module, image_size), whole.node.removeprefix("input of ")
+    before = takewhile(lambda ran: ran.name != classifier, layers)
+    rows = [_row(ran, whole.module, taken) for ran in before if ran.times == 1]
+    last = {"name": PENULTIMATE, "layer": whole.node, "width": whole.dim, "output": str(whole.dim)}
+    found = [*filter(None, rows), {**last, "stages": PENULTIMATE if taken else None}]
+    return [{**row, "place": f"{k} of {len(found)}"} for k, row in enumerate(found, 1)]
+
+
+def _row(ran: Ran, module: nn.Module, taken: dict[str, str]) -> dict[str, Any] | None:
+    """A layer as a row; None where its output gives no features."""
+    import torch
+
+    layer, x = module.get_submodule(ran.name), torch.empty(ran.shape, device="meta")
+    try:
+        form = form_of(x, ran.name, layer, prefix_tokens(module))
+    except UsageError:
+        return None
+    sides = [ran.shape[axis] for axis in form.axes]
+    channels = next(n for axis, n in enumerate(ran.shape) if axis and axis not in form.axes)
+    over = f" × {sides[0]} tokens" if form.kind == TOKENS else "".join(f" × {n}" for n in sides)
+    stages, output = taken.get(ran.name), f"{channels}{over}"
+    row = {"name": ran.name, "layer": ran.kind, "width": channels, "output": output}
+    return {**row, "stages": stages}

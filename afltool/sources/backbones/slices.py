@@ -1,4 +1,8 @@
-"""Features of several nodes of a network, side by side; the mean over views of each image."""
+"""Turns the output of a layer into one row of numbers per image, by pooling maps and tokens.
+
+Square images give square maps, so the two equal axes are the positions; tokens are
+``(n, t, d)``, the first ``prefix`` of them (class token, registers) stand for no position.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,108 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
+from ...errors import UsageError
 from ...options.nodes import PENULTIMATE, Node
 from ...options.views import Views
-from .pooling import Form, pooled
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+
+AVERAGED = ", averaged over positions"  # behind the name of a node with maps
+ROWS, MAPS, TOKENS = "rows", "maps", "tokens"
+_SAID = {"mean": "averaged", "max": "the maximum"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """The layout of an output: its ``kind``, axes of positions, number of tokens without one."""
+
+    kind: str
+    axes: tuple[int, ...] = ()
+    prefix: int = 0
+
+
+def form_of(x: Tensor, what: str, layer: nn.Module | None = None, prefix: int = 0) -> Form:
+    """The form of a layer's output.
+
+    ``layer``: its convolutions decide which axis has the channels if the shape does not.
+
+    Raises `UsageError`: a shape that is none of these.
+    """
+    shape = tuple(x.shape)
+    if x.ndim == 2:
+        return Form(ROWS)
+    if x.ndim == 3:
+        return Form(TOKENS, (1,), prefix)
+    if x.ndim == 4 and shape[2] == shape[3] and (shape[1] != shape[3] or _convolves(layer)):
+        return Form(MAPS, (2, 3))
+    if x.ndim == 4 and shape[1] == shape[2] != shape[3]:
+        return Form(MAPS, (1, 2))
+    raise UsageError(
+        f"{what} gives the shape (n, {', '.join(map(str, shape[1:]))}); expected (n, d), or a map "
+        "of d channels over s × s positions with d ≠ s, which is averaged. Take another node."
+    )
+
+
+def _convolves(layer: nn.Module | None) -> bool:
+    """Whether a layer has convolutions over maps, whose channels are the second axis."""
+    from torch import nn
+
+    return layer is not None and any(isinstance(m, nn.Conv2d) for m in layer.modules())
+
+
+def poolings_of(form: Form, pooling: str | None, what: str, shape: tuple[int, ...]) -> list[str]:
+    """The poolings of an output, in order: some of ``mean``, ``max``, ``token``; [] for rows.
+
+    Raises `UsageError`: a pooling that the form does not have.
+    """
+    sizes = ", ".join(map(str, shape[1:]))
+    if form.kind == ROWS:
+        if pooling is None:
+            return []
+        raise UsageError(f"{what} gives the shape (n, {sizes}): there is nothing to pool")
+    if form.kind == TOKENS and pooling is None:
+        raise UsageError(
+            f"{what} gives the shape (n, {sizes}); expected (n, d), or a map of d channels over "
+            "s × s positions, which is averaged. For tokens, say what is taken: NODE:mean, "
+            "NODE:max or, of networks with a class token, NODE:token+mean. Or take another node."
+        )
+    wanted = (pooling or "mean").split("+")
+    if "token" in wanted and (form.kind != TOKENS or not form.prefix):
+        raise UsageError(f"{what} gives the shape (n, {sizes}), which has no class token")
+    return wanted
+
+
+def pooled(x: Tensor, form: Form, wanted: list[str]) -> Tensor:
+    """``(n, d)`` from a layer's output; several poolings are put side by side."""
+    import torch
+
+    if not wanted:
+        return x
+    places = x[:, form.prefix :] if form.prefix else x
+    how = {
+        "token": lambda: x[:, 0],
+        "mean": lambda: places.mean(dim=form.axes),
+        "max": lambda: places.amax(dim=form.axes),
+    }
+    parts = [how[kind]() for kind in wanted]
+    return parts[0] if len(parts) == 1 else torch.cat([part.float() for part in parts], dim=1)
+
+
+def said(form: Form, wanted: list[str]) -> str:
+    """The pooling in words, to append to the name of the output; '' for rows."""
+    if not wanted:
+        return ""
+    over = "positions" if form.kind == MAPS else "tokens"
+    words = [_SAID[kind] for kind in wanted if kind in _SAID]
+    parts = ["class token"] if "token" in wanted else []
+    parts += [f"{' and '.join(words)} over {over}"] if words else []
+    return ", " + " and ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -53,6 +150,14 @@ class Place:
         """Float32 ``(n, d)``; a product with a power of two is exact."""
         rows = pooled(x, self.form, self.poolings).float()
         return rows if self.node.scale == 1.0 else rows * self.node.scale
+
+    def slice_of(self, x: Tensor, classifier: str | None) -> Slice:
+        """The columns that an output like ``x`` becomes."""
+        name = self.node.name
+        what = f"input of {classifier}" if name == PENULTIMATE else f"output of {name}"
+        dim = int(self.columns(x).shape[1])
+        label = what + said(self.form, self.poolings)
+        return Slice(self.node.slice_name, label, dim, self.node.scale)
 
 
 class Reached(Exception):
@@ -126,6 +231,7 @@ def outputs_of(
     ``traced``: some nodes exist only in the traced graph. `PENULTIMATE` is the output of the
     network.
     """
+    import torch
     from torch import nn
     from torchvision.models.feature_extraction import create_feature_extractor
 
@@ -155,8 +261,6 @@ def outputs_of(
             rows = [place.columns(found[place.node.name]) for place in self.places]
             return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
 
-    import torch
-
     return Outputs()
 
 
@@ -182,10 +286,7 @@ def over_views(network: nn.Module, views: Views, side: int) -> nn.Module:
 
         def forward(self, x: Tensor) -> Tensor:
             parts = [self.network(view).float().double() for view in self.seen(x)]
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
-            mean: Tensor = (total / len(parts)).float()
+            mean: Tensor = (reduce(add, parts) / len(parts)).float()
             return mean
 
     return OverViews().eval()

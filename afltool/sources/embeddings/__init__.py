@@ -7,26 +7,172 @@ off. A format is one module and one line of ``READERS``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import lzma
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ... import inputs
 from ...doors import Registry, located
-from ...errors import InvalidDataError, UsageError
+from ...errors import AflError, CorruptFileError, InputError, InvalidDataError, UsageError
 from ...options.features import EmbeddingsOptions
-from .base import MOST_FEATURES, Embeddings, Keys, guarded, readable
-from .labels import MOST_FILE_ROWS
+from ...values.arrays import Array
+from ...values.names import ROW_IDS
+
+BLOCK_BYTES = 8 << 20  # of the file's own type
+MOST_LABELS = 256 << 20  # bytes of all labels, or of all row ids
+MOST_FEATURES = 1 << 20  # of a row
+MOST_FILE_ROWS = 20_000_000  # of one file: their labels and ids are held in memory
+# What the readers raise when the bytes of a file are not what its name says. A RuntimeError is an
+# encrypted member of a .npz, or brackets nested too deeply.
+_UNREADABLE = (ValueError, OSError, EOFError, MemoryError, TypeError, KeyError, IndexError,
+               RuntimeError, OverflowError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile,
+               zlib.error, lzma.LZMAError, struct.error)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What features, labels and row ids are called in a file; None stands for the usual names.
+
+    Those are x, y (in .parquet also label), and `ROW_IDS`; labels and ids may then be absent.
+    """
+
+    x: str | None = None
+    y: str | None = None
+    row_ids: str | None = None
+
+    def features(self, path: Path, names: Sequence[str]) -> str:
+        """The name of the features among the ``names`` in a file.
+
+        Raises `InvalidDataError` where it, or a name that was given to labels, is not there.
+        """
+        x = self.x or "x"
+        if x not in names or (self.y is not None and self.y not in names):
+            raise self.lacking(path, names)
+        return x
+
+    def lacking(self, path: Path, names: Sequence[str]) -> InvalidDataError:
+        """The error for a file without its features or labels, by their names."""
+        return InvalidDataError(
+            f"{path} has the arrays {_listed(names)}; expected {self.x or 'x'} (n, d) and "
+            f"{self.y or 'y'} (n,), and optionally row_ids (n,); --x, --y and --row-ids name them"
+        )
+
+    def columns(
+        self,
+        path: Path,
+        names: Sequence[str],
+        read: Callable[[str], Array],
+        labels: Sequence[str] = ("y",),
+    ) -> tuple[Array | None, Array | None]:
+        """Labels and row ids as ``read`` gives them by name; None for what is not there.
+
+        ``labels``: their usual names.
+        """
+        y = self.y or next((o for o in labels if o in names), None)
+        if self.row_ids is not None and self.row_ids not in names:
+            raise InvalidDataError(
+                f"{path} has no {self.row_ids} (--row-ids); it has {_listed(names)}"
+            )
+        usual = (name for name in ROW_IDS if name in names and name not in (self.x, self.y))
+        ids = self.row_ids or next(usual, None)
+        return (None if y is None else read(y)), (None if ids is None else read(ids))
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """What is in a file: ``blocks()`` gives ``x`` (n, d) in consecutive blocks of rows.
+
+    ``made``: space and classes, which only a feature file has.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    blocks: Callable[[], Iterator[Array]]
+    labels: Array | None = None
+    row_ids: Array | None = None
+    made: Mapping[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else 0
+
+
+def guarded(path: Path, blocks: Callable[[], Iterator[Array]]) -> Callable[[], Iterator[Array]]:
+    """The same blocks; an error between two of them names the file."""
+
+    def run() -> Iterator[Array]:
+        rows = blocks()
+        while True:
+            with readable(path):
+                block = next(rows, None)
+            if block is None:
+                return
+            yield block
+
+    return run
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Inside, what a reader raises over a damaged file becomes a `CorruptFileError`.
+
+    Raises `InputError`: no regular file is there.
+    """
+    inputs.given_path(path)
+    if not path.exists():
+        raise InputError(f"there is no file {path}: {inputs.meant(path)}")
+    try:
+        inputs.open_regular(path).close()
+        yield
+    except AflError:
+        raise
+    except _UNREADABLE as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise CorruptFileError(
+            f"{path} cannot be read as {path.suffix}: {text}; make or fetch it again"
+        ) from None
+
+
+def rows_of_block(row_bytes: int) -> int:
+    return max(1, BLOCK_BYTES // max(1, row_bytes))
+
+
+def slices(rows: int, row_bytes: int) -> Iterator[slice]:
+    """Consecutive parts of ``rows`` rows, of about `BLOCK_BYTES` each."""
+    step = rows_of_block(row_bytes)
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def check_label_bytes(path: Path, what: str, size: int) -> None:
+    """Refuse labels or row ids of too many bytes before they are read."""
+    if size > MOST_LABELS:
+        raise InvalidDataError(
+            f"{path}: {what} take {size / 1e6:,.0f} MB; the most is {MOST_LABELS / 1e6:,.0f} MB"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names of a file's arrays or columns."""
+    return ", ".join(names[:9]) + ", …" * (len(names) > 9) or "none"
+
 
 #: Suffix → the module and function that open such a file; a module is imported when it is needed.
 READERS: Registry[str] = Registry(
     "afltool.embeddings",
     {
-        ".npz": ".numpy_files:open_npz",
-        ".npy": ".numpy_files:open_npy",
+        ".npz": ".readers:open_npz",
+        ".npy": ".readers:open_npy",
         ".parquet": ".parquet_files:open_parquet",
-        ".safetensors": ".safetensors_files:open_safetensors",
-        ".h5": ".feature_files:open_feature_file",
+        ".safetensors": ".readers:open_safetensors",
+        ".h5": ".readers:open_feature_file",
     },
 )
 
@@ -65,7 +211,7 @@ def check_rows(path: Path, x: Embeddings) -> None:
         )
 
 
-def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:  # noqa: B008 - it is frozen
+def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
     """The embeddings in ``path``, whatever its format; features are not read yet.
 
     ``keys``: what its features and labels are called.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ import numpy as np
 from ...errors import InvalidDataError, UsageError
 from ...values.arrays import Array
 from ...values.names import ROW_IDS
-from . import base
-from .base import MOST_FEATURES, Embeddings, Keys, check_label_bytes, lacks
+from . import MOST_FEATURES, Embeddings, Keys, check_label_bytes, rows_of_block
 
 #: Columns of labels, which are not features; `ROW_IDS` are none either.
 _LABELS = ("y", "label")
@@ -28,19 +28,16 @@ def open_parquet(path: Path, keys: Keys) -> Embeddings:
         with _parquet_file(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
             columns = _feature_columns(path, schema, pyarrow, keys)
-        named = _LABELS if keys.y is None else (keys.y,)
-        ids = keys.ids(path, schema.names)
-        y, row_ids = (_column(path, schema, one) for one in (named, filter(None, (ids,))))
+        y, row_ids = keys.columns(path, schema.names, partial(_column, path, schema), _LABELS)
         with _parquet_file(path) as file:
             first = next(file.iter_batches(1, columns=columns), None)
     except pyarrow.ArrowException as error:
         raise ValueError(str(error)) from error
     width = 0 if first is None else _matrix(path, first, None).shape[1]
-    rows_at_once = max(1, base.BLOCK_BYTES // (8 * max(1, width)))
 
     def blocks() -> Iterator[Array]:
         with _parquet_file(path) as file:
-            for batch in file.iter_batches(rows_at_once, columns=columns):
+            for batch in file.iter_batches(rows_of_block(8 * width), columns=columns):
                 yield _matrix(path, batch, width)
 
     return Embeddings((rows, width), np.dtype("f8"), blocks, y, row_ids)
@@ -56,9 +53,8 @@ def _parquet_file(path: Path, texts: list[str] | None = None) -> Any:
 
 def _feature_columns(path: Path, schema: Any, pyarrow: Any, keys: Keys) -> list[str]:
     x = keys.x or "x"
-    for name in filter(None, (keys.x, keys.y)):
-        if name not in schema.names:
-            raise lacks(path, schema.names, x, keys.y or "y")
+    if not {keys.x, keys.y} - {None} <= set(schema.names):
+        raise keys.lacking(path, schema.names)
     if x in schema.names and pyarrow.types.is_nested(schema.field(x).type):
         return [x]
     if keys.x is not None:
@@ -79,13 +75,10 @@ def _feature_columns(path: Path, schema: Any, pyarrow: Any, keys: Keys) -> list[
     return numbers
 
 
-def _column(path: Path, schema: Any, names: Iterable[str]) -> Array | None:
+def _column(path: Path, schema: Any, name: str) -> Array:
     """A column of labels or row ids; texts stay a dictionary until their size is known."""
     import pyarrow
 
-    name = next((name for name in names if name in schema.names), None)
-    if name is None:
-        return None
     kind = schema.field(name).type
     texts = pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)
     with _parquet_file(path, [name] if texts else None) as file:

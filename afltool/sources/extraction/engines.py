@@ -8,16 +8,30 @@ step of one size runs on one thread, so no feature depends on the batch or the n
 from __future__ import annotations
 
 import importlib.util
+import platform
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from ...errors import EngineError
+from ... import cores
+from ...errors import EngineError, UsageError
+from ...options.features import AUTO, TORCH, ExtractOptions
+from ...options.views import Views
+from ...progress import log
 from ...values.arrays import F32, U8
 from ..backbones.freezing import FEATURES, PIXELS
+from ..backbones.inference import resolve_device
+from ..backbones.preprocessing import Preprocessing
+from .frozen import Frozen, kept
+from .network import Batch, Network
 
 #: Largest difference from PyTorch that an engine may have on known pictures, relative to the
 #: largest feature: rounding in another order (1e-5 as seen), and an arithmetic of 8 bits (0.12).
@@ -93,13 +107,7 @@ def is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def version_of(name: str) -> str:
-    return metadata.version(name)
-
-
-def started(
-    name: str, graph: bytes, side: int, threads: int, precision: str, probe: U8, expected: F32
-) -> Engine:
+def started(name: str, frozen: Frozen, threads: int, precision: str) -> Engine:
     """The engine called ``name`` with a graph, once its features of the probe are PyTorch's.
 
     Raises `EngineError`: it is not installed, cannot run this graph, or gives other features.
@@ -109,31 +117,26 @@ def started(
         raise EngineError(f"{name} is not installed: pip install 'afltool[{cls.extra}]'")
     if precision not in cls.precisions:
         raise EngineError(f"{name} computes in {' or '.join(cls.precisions)}, not in {precision}")
-    what = f"{name} {version_of(name)}"
+    what, way = f"{name} {metadata.version(name)}", frozen.preprocessing
     try:
-        engine: Engine = cls(graph, side, threads, precision)
-        found = in_steps(engine, probe)
+        engine: Engine = cls(frozen.graph.tobytes(), way.crop, threads, precision)
+        found, expected = in_steps(engine, way.probe()), frozen.expected
     except EngineError:
         raise
     # The runtimes raise classes of their own, and RuntimeError.
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise EngineError(f"{what} cannot run this network: {reason}") from error
-    _compare(found, expected, TOLERANCE[precision], what)
-    return engine
-
-
-def _compare(found: F32, expected: F32, tolerance: float, what: str) -> None:
-    """Refuse features that are not PyTorch's."""
     if found.shape != expected.shape:
         raise EngineError(f"{what} gives {found.shape} features, PyTorch {expected.shape}")
     away = float(np.abs(found - expected).max() / max(float(np.abs(expected).max()), 1e-30))
-    if not away <= tolerance:  # NaN, too
+    if not away <= TOLERANCE[precision]:  # NaN, too
         raise EngineError(
             f"{what} gives other features than PyTorch on known pictures: they differ by "
-            f"{away:.2g} of the largest, more than {tolerance:g}; use another version of it, or "
-            "--engine torch"
+            f"{away:.2g} of the largest, more than {TOLERANCE[precision]:g}; use another version "
+            "of it, or --engine torch"
         )
+    return engine
 
 
 def in_steps(engine: Engine, pixels: U8) -> F32:
@@ -146,3 +149,121 @@ def in_steps(engine: Engine, pixels: U8) -> F32:
             part = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
         rows.append(engine.run(np.ascontiguousarray(part)))
     return np.concatenate(rows)[:n]
+
+
+IMAGES = 16  # of a batch, for each thread
+
+
+@dataclass
+class GraphNetwork(Network):
+    """A frozen backbone in an engine.
+
+    Each thread takes the next images of a batch. A step has one size and one thread, so a feature
+    depends neither on ``batch`` nor on the number of threads.
+    """
+
+    backbone: Frozen
+    runtime: Engine
+    views: Views
+    threads: int
+    _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        with ThreadPoolExecutor(self.threads) as self._pool:
+            try:
+                yield
+            finally:
+                self._pool.shutdown(cancel_futures=True)
+
+    def begun(self, batch: Batch) -> Callable[[], F32]:
+        assert self._pool is not None
+        good, step = batch.good, self.runtime.step
+        parts: list[Future[F32]] = [
+            self._pool.submit(self._features, batch.pixels[good[start : start + step]])
+            for start in range(0, len(good), step)
+        ]
+        none = np.empty((0, self.backbone.dim), dtype=np.float32)
+        return lambda: np.concatenate([none, *(part.result() for part in parts)])
+
+    def _features(self, pixels: U8) -> F32:
+        """The mean over views, added up as in `afltool.sources.backbones.slices.over_views`."""
+        side = self.backbone.preprocessing.crop
+        rows: list[F32] = []
+        for top, left in self.views.corners(side):
+            square = pixels[..., top : top + side, left : left + side]
+            for view in [square, square[..., ::-1]][: 1 + self.views.flip]:
+                rows.append(in_steps(self.runtime, view))
+        if len(rows) == 1:
+            return rows[0]
+        total: Any = sum(one.astype(np.float64) for one in rows)
+        mean: F32 = (total / len(rows)).astype(np.float32)
+        return mean
+
+    def where(self) -> dict[str, Any]:
+        return {
+            "engine": self.engine,
+            self.engine: metadata.version(self.engine),
+            "graph": self.backbone.digest,
+            "batch_size": self.runtime.step,
+            "batch_sizes": self.steps,
+            "device": "cpu",
+            "device_name": platform.processor() or platform.machine(),
+            "threads": self.threads,
+        }
+
+    def identity(self) -> list[str]:
+        return [self.engine, metadata.version(self.engine), self.backbone.digest]
+
+
+# ---------------------------------------------------------------- the choice
+
+CHOSEN = "onnxruntime"  # by auto
+#: What Linux has where there is a GPU that PyTorch could use; elsewhere PyTorch is asked.
+GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+
+
+def load_network(
+    o: ExtractOptions, preprocessing: Preprocessing, frozen: Frozen | None = None
+) -> Network:
+    """The network that ``o`` asks for; ``frozen``: this one, and no PyTorch.
+
+    ``auto`` takes onnxruntime on a processor, in fp32, where it is installed and agrees with
+    PyTorch on known pictures: its features are in the same space. OpenVINO's are in a space of
+    their own, so it has to be named. PyTorch runs what is left: GPUs, ``--plain``, bf16 and fp16 as
+    autocast, and networks that cannot be a graph.
+
+    Raises `EngineError`: the engine that was named cannot run it, or there is none for ``frozen``.
+    """
+    if frozen and (o.engine == TORCH or o.plain):
+        raise UsageError("a frozen backbone runs without PyTorch: leave out --engine and --plain")
+    by_graph = frozen or (
+        is_installed(CHOSEN) and o.precision == "fp32" and not o.plain and _on_cpu(o.device)
+    )
+    engine = (CHOSEN if by_graph else TORCH) if o.engine == AUTO else o.engine
+    if engine != TORCH:
+        try:
+            graph = frozen or kept(o, preprocessing.at(o.seen.inner(preprocessing.crop)))
+            threads = cores.threads()
+            runtime = started(engine, graph, threads, o.precision)
+            batch, workers = o.batch_size or IMAGES * threads, o.workers or threads
+            steps, how, seen = [[0, runtime.step]], o.precision, o.seen
+            return GraphNetwork(
+                graph, preprocessing, how, batch, workers, steps, engine, runtime, seen, threads
+            )
+        except EngineError as error:
+            if o.engine != AUTO or frozen:
+                raise
+            log.warning("%s: PyTorch runs the network", error)
+    from .torch_network import TorchNetwork
+
+    return TorchNetwork.build(o, preprocessing)
+
+
+def _on_cpu(device: str) -> bool:
+    """Whether ``device`` is the processor; PyTorch is imported only where there may be a GPU."""
+    if device != "auto" or not is_installed("torch"):
+        return device in ("auto", "cpu")
+    if sys.platform == "linux" and not any(Path(gpu).exists() for gpu in GPUS):
+        return True
+    return resolve_device() == "cpu"

@@ -11,31 +11,23 @@ from ...errors import AflError, CorruptFileError, UsageError
 from ...files.backbones import load_frozen, save_frozen
 from ...files.recipes import recipe
 from ...options.features import ExtractOptions, SeenOptions
-from ...options.files import FROZEN, frozen_in
+from ...options.files import FROZEN
 from ...options.nodes import Node, parse_nodes
 from ...options.used_with import flag
 from ...progress import log
 from ...values.arrays import F32, U8
 from ...values.digest import Digest
 from ..backbones.freezing import frozen_graph
+from ..backbones.models import Facts
 from ..backbones.preprocessing import Preprocessing
 from ..backbones.slices import Slice
 from .remembered import GRAPHS, known, store_folder, surroundings
 
 
-@dataclass(frozen=True, eq=False)
-class Frozen:
-    """See `afltool.sources.backbones.models.Backbone` for what the first fields are.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Frozen(Facts):
+    """``made_by``: its recipe; ``expected``: PyTorch's features of `Preprocessing.probe`."""
 
-    ``made_by``: its recipe; ``expected``: PyTorch's features of `Preprocessing.probe`.
-    """
-
-    name: str
-    weights: str
-    weights_digest: str
-    node: str
-    dim: int
-    slices: tuple[Slice, ...]
     nodes: tuple[Node, ...]
     preprocessing: Preprocessing
     licence: str
@@ -45,9 +37,9 @@ class Frozen:
 
     def about(self) -> dict[str, Any]:
         """What the header of its file says."""
-        plain = ("name", "weights", "weights_digest", "node", "dim", "licence")
         return {
-            **{name: getattr(self, name) for name in plain},
+            **self.told(),
+            "licence": self.licence,
             "nodes": [str(node) for node in self.nodes],
             "slices": [one.describe() for one in self.slices],
             "preprocessing": self.preprocessing.describe(),
@@ -83,11 +75,6 @@ class Frozen:
         return replace(o, backbone=self.name, **own)
 
 
-def frozen_file(backbone: str) -> Path | None:
-    """The file that the name of a backbone means, if it means one."""
-    return Path(backbone) if frozen_in(backbone) else None
-
-
 def read_frozen(path: Path) -> Frozen:
     """The frozen backbone in a file.
 
@@ -96,19 +83,11 @@ def read_frozen(path: Path) -> Frozen:
     header, graph, expected = load_frozen(path)
     about = dict(header["backbone"])
     try:
-        nodes = parse_nodes(tuple(about.pop("nodes")))
-        slices = tuple(Slice(**one) for one in about.pop("slices"))
-        preprocessing = Preprocessing.of(about.pop("preprocessing"))
+        about["nodes"] = parse_nodes(tuple(about["nodes"]))
+        about["slices"] = tuple(Slice(**one) for one in about["slices"])
+        about["preprocessing"] = Preprocessing.of(about["preprocessing"])
         str(header["recipe"]["options"]["weights"])
-        return Frozen(
-            nodes=nodes,
-            slices=slices,
-            preprocessing=preprocessing,
-            made_by=header["recipe"],
-            graph=graph,
-            expected=expected,
-            **about,
-        )
+        return Frozen(**about, made_by=header["recipe"], graph=graph, expected=expected)
     except (KeyError, TypeError, ValueError, UsageError) as error:
         raise CorruptFileError(
             f"{path} is damaged, or of another version of afltool: {error}"
@@ -119,12 +98,8 @@ def recipe_of(
     name: str, o: SeenOptions, identity: str, preprocessing: Preprocessing
 ) -> dict[str, Any]:
     """The recipe of a frozen backbone; ``identity``: of its weights."""
-    options = {
-        "backbone": name,
-        "weights": identity,
-        "node": [str(node) for node in o.nodes],
-        "preprocessing": preprocessing.describe(),
-    }
+    options: dict[str, Any] = {"backbone": name, "weights": identity}
+    options |= {"node": list(map(str, o.nodes)), "preprocessing": preprocessing.describe()}
     return recipe("backbone", options, {})
 
 
@@ -137,20 +112,8 @@ def freeze(
 ) -> Frozen:
     """Make the graph with PyTorch. Raises `EngineError`: this network cannot be a graph."""
     backbone, graph, expected = frozen_graph(name, o.weights, o.seed, o.nodes, preprocessing)
-    return Frozen(
-        backbone.name,
-        backbone.weights,
-        backbone.weights_digest,
-        backbone.node,
-        backbone.dim,
-        backbone.slices,
-        o.nodes,
-        preprocessing,
-        licence,
-        made_by,
-        graph,
-        expected,
-    )
+    more: dict[str, Any] = {"nodes": o.nodes, "preprocessing": preprocessing, "licence": licence}
+    return Frozen(**backbone.told(), **more, made_by=made_by, graph=graph, expected=expected)
 
 
 def kept(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:

@@ -14,16 +14,17 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import AflError
 from ...files.atomic import write_text
 from ...options.features import ExtractOptions, SeenOptions
 from ...values.digest import Digest, file_state
 from ...values.json_text import json_text
+from ..backbones.families import preprocessing_for, weights_state
+from ..backbones.models import weights_identity
 from ..backbones.preprocessing import Preprocessing
 
 GRAPHS = "graphs"  # the folder of what is known of backbones, and of those that were frozen
@@ -49,8 +50,7 @@ def default_store() -> Path:
 # ---------------------------------------------------------------- what is known of a backbone
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """Of a backbone: a digest that identifies its weights, and how images are prepared for it."""
 
     weights: str
@@ -62,45 +62,32 @@ def known(name: str, o: SeenOptions, folder: Path, keep: bool = False) -> Known:
 
     ``keep``: the store shall remember it; who only looks writes nothing.
     """
-    from ..backbones.families import weights_state
-
     folder = folder / GRAPHS
     begun, states = time.time_ns(), [weights_state(o.weights)]
     about = [name, o.weights, o.seed, o.preprocess, o.image_size]
     key = Digest().json("known", [about, states, surroundings()]).hex()
     found = recall(folder, key)
     if found is None:
-        found = {"stage": "known", "options": _told(name, o)}
+        way = preprocessing_for(o.preprocess, name, o.weights, o.image_size).describe()
+        identity = weights_identity(name, o.weights, o.seed)
+        found = {"stage": "known", "options": {"weights": identity, "preprocessing": way}}
         if keep:
             remember(folder, key, found, states, begun)
     told = found["options"]
     return Known(told["weights"], Preprocessing.of(told["preprocessing"]))
 
 
-def _told(name: str, o: SeenOptions) -> dict[str, Any]:
-    from ..backbones.families import preprocessing_for
-    from ..backbones.models import weights_identity
-
-    way = preprocessing_for(o.preprocess, name, o.weights, o.image_size)
-    identity = weights_identity(name, o.weights, o.seed)
-    return {"weights": identity, "preprocessing": way.describe()}
-
-
 def surroundings() -> dict[str, Any]:
     """Versions of packages and states of this program's files: they may change a result."""
-    source = sorted(Path(__file__).parents[2].rglob("*.py"))
+    source, versions = sorted(Path(__file__).parents[2].rglob("*.py")), dict.fromkeys(PACKAGES)
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     return {
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": versions,
         "python": [platform.python_version(), platform.machine()],
         "source": [[path.name, file_state(path)] for path in source],
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 # ---------------------------------------------------------------- remembered recipes

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ...files.recipes import recipe
-from ...options.datasets import DATASETS, named
+from ...options.datasets import DATASETS, check_dataset_name, named
 from ...options.features import ExtractOptions
+from ...options.files import frozen_in
 from ...options.shards import WHOLE, Part
 from ...values.digest import Digest
 from ...values.parsed import text_form
+from ..backbones.families import family_version, source_of, weights_state
+from ..backbones.inference import resolve_device
+from ..backbones.models import kind_of_weights, load_backbone, nodes_of
 from ..backbones.preprocessing import Preprocessing
-from .frozen import Frozen, frozen_file, read_frozen
-from .remembered import Known, known, store_folder, surroundings
-
-if TYPE_CHECKING:
-    from ..images.base import ImageDataset
-
+from ..images import dataset_state, open_dataset, read_classes
+from ..images.base import ImageDataset
+from ..images.files import default_data_root, read_checksums
+from .frozen import Frozen, read_frozen
+from .remembered import Known, known, recall, remember, store_folder, surroundings
 
 #: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
 BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size",
@@ -40,11 +45,10 @@ class Asked:
     @classmethod
     def of(cls, o: ExtractOptions) -> Self:
         """What ``o`` asks for; where its backbone is a file, with what the file says."""
-        path = frozen_file(o.backbone)
-        if path is None:
+        if not frozen_in(o.backbone):
             return cls(o, o.part)
-        frozen = read_frozen(path)
-        return cls(frozen.options(o, str(path)), o.part, frozen=frozen)
+        frozen = read_frozen(Path(o.backbone))
+        return cls(frozen.options(o, o.backbone), o.part, frozen=frozen)
 
     @property
     def known(self) -> Known:
@@ -55,8 +59,6 @@ class Asked:
 
     def dataset(self) -> ImageDataset:
         """The images, listed once."""
-        from ..images import open_dataset
-
         if self.opened is None:
             o = self.given
             self.opened = open_dataset(
@@ -74,14 +76,10 @@ class Asked:
 
     def classes(self) -> tuple[str, ...] | None:
         """The names of the classes, from their file if they are in one."""
-        from ..images import read_classes
-
         given = self.given.classes
         return read_classes(given) if isinstance(given, Path) else given
 
     def stated(self) -> dict[str, str] | None:
-        from ..images.files import read_checksums
-
         given = self.given.checksums
         return None if given is None else read_checksums(given)
 
@@ -89,6 +87,10 @@ class Asked:
         """How images are prepared; views may be cut from larger squares than the network sees."""
         found = self.known.preprocessing
         return found.at(self.given.seen.outer(found.crop))
+
+    def side(self) -> int:
+        """Of the squares that the network sees."""
+        return self.given.seen.inner(self.preprocessing().crop)
 
     def nodes(self) -> list[dict[str, Any]]:
         """The layers that give features, in the order they run, and the `penultimate`.
@@ -99,30 +101,20 @@ class Asked:
         layers that run more than once or behind the classifier are left out. Nodes of the traced
         graph that are no layers are not listed.
         """
-        from ..backbones.listing import nodes_of
-
-        side = self.given.seen.inner(self.preprocessing().crop)
-        return nodes_of(self.given.backbone, side)
+        return nodes_of(self.given.backbone, self.side())
 
     def check(self, here: bool) -> None:
         """Refuse names that do not exist and files that are missing; no image is read.
 
         ``here``: the data set and the device are on this machine, so they are checked, too.
         """
-        from ...options.datasets import check_dataset_name
-        from ..backbones.families import source_of
-        from ..backbones.inference import resolve_device
-        from ..backbones.models import kind_of_weights, load_backbone
-
         o = self.given
         check_dataset_name(o.data)
-        side = o.seen.inner(self.preprocessing().crop)
+        side = self.side()
         if self.frozen is None:
             kind_of_weights(source_of(o.backbone), o.weights)
-        if (
-            o.nodes and self.frozen is None
-        ):  # whether the network has these nodes is only known once it is built
-            load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
+            if o.nodes:  # whether the network has these is only known once it is built
+                load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
         if here:
             resolve_device(o.device)
             self.dataset()
@@ -136,17 +128,12 @@ class Asked:
         shard = None if self.part.count == 1 else str(self.part)
         decisive = {f.name for f in fields(o) if f.metadata["in_result"]} - BY_CONTENT - {"node"}
         names = decisive & (ALWAYS | o.chosen().keys())
-        found = {name: text_form(getattr(o, name)) for name in names} | self._nodes()
+        found = {name: text_form(getattr(o, name)) for name in names}
+        if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
+            found["node"] = nodes[0] if len(nodes) == 1 else nodes
         return {**found, "fraction_bits": o.bits, "shard": shard}
 
-    def _nodes(self) -> dict[str, Any]:
-        """One node as a text, several as a list, none for what enters the classifier."""
-        nodes = [str(node) for node in self.given.nodes]
-        return {"node": nodes[0] if len(nodes) == 1 else nodes} if nodes else {}
-
     def recipe(self) -> dict[str, Any]:
-        from ..backbones.families import family_version
-
         dataset, o = self.dataset(), self.given
         options = {
             **self.options(),
@@ -159,10 +146,6 @@ class Asked:
 
     def states(self) -> list[Any]:
         """File states that show, at little cost, whether data and weights have changed."""
-        from ..backbones.families import weights_state
-        from ..images import dataset_state
-        from ..images.files import default_data_root
-
         o = self.given
         data = dataset_state(o.data, o.data_root or default_data_root())
         return [data or self.dataset().fingerprint, weights_state(o.weights)]
@@ -176,3 +159,32 @@ class Asked:
             more["frozen"] = dict(self.frozen.made_by)
         everything = {"options": {**self.options(), **more}, "states": states, **surroundings()}
         return Digest().json("answer", everything).hex()
+
+
+def in_store(asked: Asked) -> tuple[Path, dict[str, Any]]:
+    """The path of the features in the store, and their recipe.
+
+    The key there is a digest of the recipe. To make it takes seconds: PyTorch, torchvision and the
+    data set have to be imported for the digests in it. So the recipe is remembered.
+    """
+    folder, begun = store_folder(asked.given), time.time_ns()  # the clock of file systems
+    states = asked.states()
+    key = asked.key(states)
+    made_by = recall(folder, key)
+    if made_by is None:
+        made_by = asked.recipe()
+        remember(folder, key, made_by, states, begun)
+    return _place(asked.given, made_by), made_by
+
+
+def is_kept(asked: Asked) -> bool:
+    """Whether the store has a file for these features; needs no images and no PyTorch."""
+    made_by = recall(store_folder(asked.given), asked.key(asked.states()))
+    return made_by is not None and _place(asked.given, made_by).exists()
+
+
+def _place(options: ExtractOptions, made_by: dict[str, Any]) -> Path:
+    digest = Digest().json("recipe", made_by).hex()[:16]
+    words = f"{options.backbone}-{Path(options.data).name}-{options.split}"
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
+    return store_folder(options) / f"{name}-{digest}.h5"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ...values.differences import difference
 from ...values.json_text import json_text
 from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
-from .choice import load_network
+from .engines import load_network
 from .frozen import read_frozen
 from .network import Network
 from .space import options_for, preprocessing_of, space_of
@@ -225,18 +226,12 @@ def image_source(
     bits = space["fraction_bits"]
 
     def blocks(at: int) -> Iterator[ItemBlock]:
-        names: list[str] = []
-        why: dict[int, str] = {}
-        rows: list[F32] = []
-        for index, row in _one_by_one(images, network, at, skip):
-            if isinstance(row, str):
-                why[len(names)] = row
-            else:
-                rows.append(row)
-            names.append(os.fsdecode(images.names[index]))
-            if len(names) == IMAGES or index == len(images) - 1:
-                yield _block(names, why, rows, bits, skip)
-                names, why, rows = [], {}, []
+        every = _one_by_one(images, network, at, skip)
+        while part := list(islice(every, IMAGES)):
+            names = [os.fsdecode(images.names[index]) for index, _ in part]
+            why = {k: row for k, (_, row) in enumerate(part) if isinstance(row, str)}
+            rows = [row for _, row in part if not isinstance(row, str)]
+            yield _block(names, why, rows, bits, skip)
 
     return ItemSource(len(images), images.fingerprint(), blocks)
 
@@ -266,17 +261,17 @@ def _block(
     try:
         return ItemBlock(names, why, _stored(np.stack(rows), bits) if rows else None)
     except InvalidDataError:
-        good, held, left = [i for i in range(len(names)) if i not in why], [], dict(why)
-        for i, row in zip(good, rows, strict=True):
-            try:
-                _stored(row[None], bits)
-                held.append(row)
-            except InvalidDataError as error:
-                reason = str(error).replace("row 0, ", "")
-                if not skip:
-                    raise InvalidDataError(f"image {names[i]}: {reason}") from None
-                left[i] = reason
-        return ItemBlock(names, left, _stored(np.stack(held), bits) if held else None)
+        pass
+    good, held, left = [i for i in range(len(names)) if i not in why], [], dict(why)
+    for i, row in zip(good, rows, strict=True):
+        try:
+            _stored(row[None], bits)
+            held.append(row)
+        except InvalidDataError as error:
+            left[i] = str(error).replace("row 0, ", "")
+            if not skip:
+                raise InvalidDataError(f"image {names[i]}: {left[i]}") from None
+    return ItemBlock(names, left, _stored(np.stack(held), bits) if held else None)
 
 
 def _stored(x: F32, bits: int | None) -> Rows:

@@ -32,10 +32,7 @@ def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
         "weights": backbone.weights_digest,
         "node": backbone.node,
         **({"slices": [one.describe() for one in backbone.slices]} if backbone.slices else {}),
-        "preprocessing": {
-            **preprocessing.describe(),
-            "fingerprint": preprocessing.fingerprint(),
-        },
+        "preprocessing": {**preprocessing.describe(), "fingerprint": preprocessing.fingerprint()},
         **({"views": str(o.views)} if o.views is not None else {}),
         **({"engine": network.engine} if network.engine in OWN_SPACE else {}),
         "precision": network.precision,
@@ -78,7 +75,7 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
 
 def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:
     """The value of ``--node``, reconstructed from a space."""
-    from ..backbones.pooling import AVERAGED
+    from ..backbones.slices import AVERAGED
 
     if "slices" in space:
         slices = [Node(str(one["name"]), None, float(one["scale"])) for one in space["slices"]]

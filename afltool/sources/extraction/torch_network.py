@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from ...values.arrays import F32, U8
 from ..backbones.inference import (
     arithmetic,
     default_batch_size,
-    free_memory,
     is_out_of_memory,
     prepare_for_inference,
     resolve_device,
@@ -34,8 +34,7 @@ from ..backbones.inference import (
 from ..backbones.models import Backbone, load_backbone
 from ..backbones.preprocessing import Preprocessing
 from ..backbones.slices import over_views
-from .decoding import Batch
-from .network import Network
+from .network import Batch, Network
 
 #: Images in a step of the network where the batch may not change the last bits.
 STEADY_STEP = {"cpu": 16}
@@ -74,18 +73,10 @@ class TorchNetwork(Network):
         )
         if o.views is not None:
             module = over_views(module, o.seen, side)
+        workers = o.workers or cores.threads()
+        how, steady = o.precision, o.steady
         return cls(
-            backbone,
-            preprocessing,
-            o.precision,
-            batch,
-            o.workers or cores.threads(),
-            [],
-            TORCH,
-            module,
-            device,
-            step,
-            o.steady,
+            backbone, preprocessing, how, batch, workers, [], TORCH, module, device, step, steady
         )
 
     def empty(self, size: int) -> U8:
@@ -111,7 +102,8 @@ class TorchNetwork(Network):
                 if not is_out_of_memory(error):
                     raise
                 self._halve(error)
-            free_memory(self.device)
+            if self.device.startswith("cuda"):
+                torch.cuda.empty_cache()
         if not self.steps or self.steps[-1][1] != self.step:
             self.steps.append([batch.indices.start, self.step])
         return lambda: np.concatenate([part() for part in parts])[: self.batch][batch.good]
@@ -159,8 +151,6 @@ class TorchNetwork(Network):
         self.step //= 2
 
     def where(self) -> dict[str, Any]:
-        from importlib.metadata import version
-
         return {
             "engine": self.engine,
             "torch": torch.__version__,
@@ -168,11 +158,10 @@ class TorchNetwork(Network):
             "batch_size": self.step,
             "batch_sizes": self.steps,
             "device": self.device,
-            "device_name": self._device_name(),
+            "device_name": (
+                str(torch.cuda.get_device_name(self.device))
+                if self.device.startswith("cuda")
+                else platform.processor() or platform.machine()
+            ),
             "threads": torch.get_num_threads(),
         }
-
-    def _device_name(self) -> str:
-        if self.device.startswith("cuda"):
-            return str(torch.cuda.get_device_name(self.device))
-        return platform.processor() or platform.machine()

@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from ... import inputs
 from ...errors import InvalidDataError, UsageError
-from ...options.datasets import DATASETS, DatasetName, named
+from ...options.datasets import DATASETS, named
 from ...values.digest import file_state
 from .base import SPLITS, DatasetRequest, ImageDataset
 
@@ -62,18 +61,10 @@ def open_dataset(
     for option, column in (("path", path_column), ("label", label_column)):
         if column is not None and found.name != "table":
             raise UsageError(f"--{option}-column is for table:FILE; {spec} does not use it.")
-    asked = DatasetRequest(
-        spec,
-        path,
-        split,
-        data_root,
-        None if classes is None else _checked_classes(classes),
-        checksums,
-        unlabelled,
-        path_column or "path",
-        label_column or "label",
-    )
-    dataset: ImageDataset = _module(found).open_rows(asked)
+    known = None if classes is None else _checked_classes(classes)
+    columns = path_column or "path", label_column or "label"
+    asked = DatasetRequest(spec, path, split, data_root, known, checksums, unlabelled, *columns)
+    dataset: ImageDataset = import_module(found.module, __name__).open_rows(asked)
     if unlabelled:
         dataset = dataset.without_labels()
     return dataset if limit is None else dataset.limited(limit)
@@ -86,13 +77,9 @@ def dataset_state(spec: str, root: Path) -> list[list[object]] | None:
     it is opened, which takes little time.
     """
     found, _ = named(spec)
-    files = getattr(_module(found), "files", None)
+    files = getattr(import_module(found.module, __name__), "files", None)
     paths = [] if files is None else sorted(files(found.name, root))
     return [[str(path), file_state(path)] for path in paths] or None
-
-
-def _module(found: DatasetName) -> Any:
-    return import_module(found.module, __name__)
 
 
 def read_classes(path: Path) -> tuple[str, ...]:

@@ -181,35 +181,22 @@ def make_dataset(
             f"found {numbers.min()} to {numbers.max()}."
         )
     if asked.classes is not None:
-        numbers = relabel(name, numbers, classes, asked.classes)
+        number = {label: i for i, label in enumerate(asked.classes)}
+        if unknown := [label for label in classes if label not in number]:
+            raise InvalidDataError(
+                f"{name}: {len(unknown)} class(es) are not in the given list of {len(number)}: "
+                f"{shorten(unknown)}. Add them to the list, or remove them from the data."
+            )
+        numbers = np.array([number[label] for label in classes], dtype=np.int64)[numbers]
         classes = asked.classes
     if len(classes) < 2:
         raise InvalidDataError(
             f"{name}: expected at least two classes, found {len(classes)} ({', '.join(classes)}). "
             "A site with only one class names all classes with --classes FILE."
         )
-    return ImageDataset(
-        name=name,
-        split=split,
-        classes=tuple(classes),
-        row_ids=row_ids,
-        labels=numbers,
-        fingerprint=digest(split, "\n".join(classes), source, numbers.astype("<i8").tobytes()),
-        pictures=pictures,
-        positions=np.arange(len(numbers), dtype=np.int64),
-    )
-
-
-def relabel(name: str, labels: Labels, classes: Sequence[str], wanted: Sequence[str]) -> Labels:
-    """Labels that point into ``wanted`` instead of ``classes``; each class must be among them."""
-    number = {label: i for i, label in enumerate(wanted)}
-    unknown = [label for label in classes if label not in number]
-    if unknown:
-        raise InvalidDataError(
-            f"{name}: {len(unknown)} class(es) are not in the given list of {len(wanted)}: "
-            f"{shorten(unknown)}. Add them to the list, or remove them from the data."
-        )
-    return np.array([number[label] for label in classes], dtype=np.int64)[labels]
+    sha = digest(split, "\n".join(classes), source, numbers.astype("<i8").tobytes())
+    places = np.arange(len(numbers), dtype=np.int64)
+    return ImageDataset(name, split, tuple(classes), row_ids, numbers, sha, pictures, places)
 
 
 def rank_within_class(labels: NDArray[np.integer[Any]]) -> Labels:

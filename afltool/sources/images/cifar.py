@@ -54,7 +54,11 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     published = {**batches, meta: md5}
     folder = root / FOLDERS[name]
     if checksums is None and (missing := _missing(folder, published)):
-        _fetch(name, root, f"{name}: expected {', '.join(missing)} in {folder}")
+        from torchvision import datasets
+
+        about: Any = getattr(datasets, name.upper())
+        what = f"{name}: expected {', '.join(missing)} in {folder}"
+        fetch(about.url, root, about.filename, about.tgz_md5, what)
     if missing := _missing(folder, published):
         raise InputError(
             f"{name}: expected {', '.join(published)} in {folder}, found no {missing[0]}."
@@ -75,13 +79,6 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
         np.concatenate([labels for _, labels in read]),
         digest(name, *(raw.sha256 for raw in files.values())),
     )
-
-
-def _fetch(name: str, root: Path, what: str) -> None:
-    from torchvision import datasets
-
-    about: Any = getattr(datasets, name.upper())
-    fetch(about.url, root, about.filename, about.tgz_md5, what)
 
 
 def _missing(folder: Path, names: Iterable[str]) -> list[str]:

@@ -36,12 +36,11 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     checksums, part = asked.checksums, "train" if asked.split == "train" else "t10k"
     names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
     raw = asked.root / FOLDER
-    folders = [raw, DEBIAN_FASHION_MNIST]
-    paths = _find_idx(folders, names)
-    if paths is None and checksums is None:
+    paths = _find_idx(raw, names)
+    if not paths and checksums is None:
         _fetch_all(raw, names)
-        paths = _find_idx(folders, names)
-    if paths is None:
+        paths = _find_idx(raw, names)
+    if not paths:
         raise InputError(f"fashion-mnist: expected {names[0]} and {names[1]} (or .gz) in {raw}.")
     contents = [_checked_idx(path, checksums) for path in paths]
     pixels, labels = _parse_idx(contents[0], 3), _parse_idx(contents[1], 1)
@@ -67,18 +66,14 @@ def _fetch_all(raw: Path, names: Sequence[str]) -> None:
         fetch(FashionMNIST.mirrors[0] + archive, raw, archive, md5, what)
 
 
-def _find_idx(folders: Sequence[Path], names: Sequence[str]) -> list[Path] | None:
-    """Both files from one folder, the first folder that has them; None where no folder does."""
-    for folder in folders:
-        found = [path for name in names if (path := _plain_or_packed(folder / name))]
+def _find_idx(raw: Path, names: Sequence[str]) -> list[Path]:
+    """Both files from one folder, packed or not; none where no folder has both."""
+    for folder in (raw, DEBIAN_FASHION_MNIST):
+        pairs = [(folder / name, folder / f"{name}.gz") for name in names]
+        found = [path for pair in pairs for path in [*filter(Path.is_file, pair)][:1]]
         if len(found) == len(names):
             return found
-    return None
-
-
-def _plain_or_packed(path: Path) -> Path | None:
-    packed = path.with_name(path.name + ".gz")
-    return path if path.is_file() else packed if packed.is_file() else None
+    return []
 
 
 def _checked_idx(path: Path, checksums: Mapping[str, str] | None) -> RawFile:

@@ -16,10 +16,8 @@ from .pixels import FilePictures
 
 #: What counts as an image file, whatever the case of its letters.
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".gif")
-
 #: As bytes: a million names need not become texts first.
 _SUFFIXES = tuple(os.fsencode(extension) for extension in EXTENSIONS)
-
 #: Folders that are splits by other names, rather than classes.
 _LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "eval"}
 
@@ -39,12 +37,15 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     Without labels these are all images below folder/SPLIT, at any depth, or below a folder that is
     not cut.
     """
-    if asked.unlabelled:
-        return _unlabelled(asked)
     folder = Path(asked.path)
-    root, prefix = (folder / asked.split, f"{asked.split}/")
-    if not _is_cut(folder) and _has_folders(folder):
-        root, prefix = _whole(asked), ""
+    root, prefix = folder / asked.split, f"{asked.split}/"
+    if not any((folder / split).is_dir() for split in SPLITS):  # it is not cut
+        if asked.unlabelled:
+            root, prefix = folder, ""
+        elif _has_folders(folder):
+            root, prefix = _whole(asked), ""
+    if asked.unlabelled:
+        return from_files(asked, list_images(root, prefix), folder)
     classes = _subfolders(root, asked.spec)
     listings = [list_images(root / label, f"{prefix}{label}/") for label in classes]
     empty = [label for label, files in zip(classes, listings, strict=True) if not files]
@@ -55,19 +56,6 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
             "name the classes with --classes FILE, which allows a class without images."
         )
     return from_listings(asked, classes, listings, folder)
-
-
-def _unlabelled(asked: DatasetRequest) -> ImageDataset:
-    folder = Path(asked.path)
-    below, prefix = (folder, "")
-    if _is_cut(folder):
-        below, prefix = (folder / asked.split, f"{asked.split}/")
-    return from_files(asked, list_images(below, prefix), folder)
-
-
-def _is_cut(folder: Path) -> bool:
-    """Whether the images lie in folders of splits."""
-    return any((folder / split).is_dir() for split in SPLITS)
 
 
 def _has_folders(folder: Path) -> bool:

@@ -49,12 +49,10 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
 
 
 def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:
-    empty = sum(1 for cell in column if not cell)
-    if empty:
-        first = next(i for i, cell in enumerate(column) if not cell)
+    if empty := [row for row, cell in enumerate(column, 1) if not cell]:
         raise InvalidDataError(
-            f"{table}: row {first + 1} below the header has no {name} ({empty} of {len(column)} "
-            "rows)."
+            f"{table}: row {empty[0]} below the header has no {name} ({len(empty)} of "
+            f"{len(column)} rows)."
         )
     return [cell for cell in column if cell]
 
