@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
+from pathlib import Path
 
 try:
     import fcntl
@@ -91,3 +93,13 @@ def peak_memory_by_psutil() -> int:
         return 0
     found = psutil.Process().memory_info()
     return int(getattr(found, "peak_wset", found.rss))
+
+
+def lacks_bf16(told_by: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this processor is known to have no bf16 arithmetic; False where nothing says so."""
+    try:
+        text = told_by.read_text("utf-8", "replace")
+    except OSError:
+        return False
+    told = re.search(r"(?m)^(?:flags|Features)\s*:(.*)$", text)
+    return told is not None and not {"avx512_bf16", "amx_bf16", "bf16"} & set(told[1].split())

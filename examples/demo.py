@@ -35,6 +35,8 @@ def main() -> int:
     parser.add_argument("--weights", default="default")
     parser.add_argument("--image-size", type=int, default=128)
     parser.add_argument("--clients", type=int, default=100)
+    # Not auto: the total's digest shall not depend on which packages are installed.
+    parser.add_argument("--engine", default="torch")
     args = parser.parse_args()
     from afltool.cli import show_progress
 
@@ -48,6 +50,7 @@ def main() -> int:
             backbone=args.backbone,
             weights=args.weights,
             image_size=args.image_size,
+            engine=args.engine,
             clients=args.clients,
             store=args.out / "store",
             head="linear",

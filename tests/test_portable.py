@@ -80,6 +80,23 @@ def test_cores_and_memory_are_those_of_psutil():
     assert machine.peak_memory() >= 0.5 * machine.peak_memory_by_psutil() > 0
 
 
+@pytest.mark.parametrize(
+    ("told", "lacks"),
+    [
+        ("model name\t: Xeon\nflags\t\t: fpu avx512f avx512_bf16 amx_bf16\n", False),
+        ("flags\t\t: fpu avx2 avx512f\n", True),
+        ("Features\t: fp asimd bf16\n", False),
+        ("Features\t: fp asimd\n", True),
+        ("processor\t: 0\n", False),
+        (None, False),
+    ],
+)
+def test_bf16_is_missed_only_where_the_system_says_what_there_is(tmp_path, told, lacks):
+    if told is not None:
+        (tmp_path / "cpuinfo").write_text(told)
+    assert machine.lacks_bf16(tmp_path / "cpuinfo") is lacks
+
+
 @settings(max_examples=40)
 @given(st.text(min_size=1) | st.sampled_from(sorted(RESERVED)).map(str.upper))
 def test_names_of_files_are_legal_everywhere(name):

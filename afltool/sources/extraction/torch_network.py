@@ -20,6 +20,7 @@ from torch import nn
 
 from ... import cores
 from ...errors import InputError
+from ...machine import lacks_bf16
 from ...options.features import TORCH, ExtractOptions
 from ...progress import log
 from ...values.arrays import F32, U8
@@ -61,6 +62,11 @@ class TorchNetwork(Network):
     def build(cls, o: ExtractOptions, preprocessing: Preprocessing) -> TorchNetwork:
         """Build the network that ``o`` asks for, on its device, and choose the batch."""
         side, device = o.seen.inner(preprocessing.crop), resolve_device(o.device)
+        if device == "cpu" and o.precision == "bf16" and lacks_bf16():
+            log.warning(
+                "this processor has no bf16 arithmetic (avx512_bf16, amx_bf16), so --precision "
+                "bf16 will be slow: use fp32 or a GPU, unless the federation has agreed on bf16"
+            )
         batch = step = o.batch_size or default_batch_size(device)
         if o.steady:
             step = STEADY_STEP.get(device, STEADY_STEP_ELSEWHERE)
