@@ -1,12 +1,13 @@
 # make demo   install everything and run the whole road on real images
 # make study  install everything and run a study of four methods: a table and a page
 # make test   install everything and run the tests
+# make site   build the documentation as a site: build/site/index.html, searchable without a server
 # make dist   build the wheels and sdists, install each into an empty environment and use it
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo study test test-slow lint dist bench clean
+.PHONY: demo study test test-slow lint site dist bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py --out demo-output
@@ -26,6 +27,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Pages that are in no menu and links that lead nowhere are errors. The variable: no advertisement in between.
+site: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet -f docs/site/mkdocs.yml
 
 # Both distributions, each in an empty environment, with the tutorial that belongs to it.
 dist: | $(BIN)/python

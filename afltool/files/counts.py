@@ -83,7 +83,7 @@ def read_counts(path: Path) -> Counts:
 
     Raises:
         UsageError: a file of other statistics.
-        others as `load_statistics`.
+        others: as `load_statistics`.
     """
     s = load_statistics(path)
     if s.phase != COUNTS:
