@@ -24,11 +24,9 @@ from afltool.errors import UsageError
 from afltool.rivals import _curvature as cv
 from afltool.rivals._curvature import fisher, squared_residuals
 from afltool.rivals.base import average
-from afltool.rivals.fedawa import gradient, softmax
-from afltool.rivals.feddisco import distances
-from afltool.rivals.fedntd import wrong_shares
-from afltool.rivals.moon import cosine
+from afltool.rivals.local_terms import cosine, wrong_shares
 from afltool.rivals.network import DenseLayers
+from afltool.rivals.servers import distances, gradient, softmax
 
 F64 = torch.float64
 SMALL = {"noise": 3, "generator_hidden": 5, "generator_steps": 3}  # of FedGen

@@ -14,7 +14,7 @@ from afltool.errors import UsageError
 from afltool.rivals import METHODS, make_settings
 from afltool.rivals import stage as stage
 from afltool.rivals.clients import Clients
-from afltool.rivals.tuning import curvature, stability
+from afltool.rivals.runner import curvature, stability
 
 QUICK = {"fedlpa": ["--epochs", "3"], "fedfisher": ["--epochs", "3"], "fedgen": ["--noise", "4"]}
 

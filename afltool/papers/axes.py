@@ -52,9 +52,6 @@ NO_AXES = {"train_features", "test_features", "data_root", "store", "cache"}
 NO_AXES |= {f.name for f in fields(HereOptions)}
 
 
-# ------------------------------------------------------------ changed defaults
-
-
 def changed_default(cell: Cell, found: Mapping[str, Any]) -> str | None:
     """An option that has another value now than when the summary ``found`` was written, in words.
 

@@ -11,9 +11,7 @@ from typing import Any
 from ..options.partition import PartitionOptions
 from ..rivals import METHODS as METHODS
 from ..rivals import make_settings, method_class, preset_of
-from ..rivals.layout import BaselineFolder
-from ..rivals.options import BaselineOptions
-from ..rivals.settings import Settings
+from ..rivals.settings import BaselineFolder, BaselineOptions, Settings
 
 HEAD = BaselineFolder.HEAD
 OF_BASELINE = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}

@@ -210,9 +210,6 @@ def statistic(entry: Entry, stat: str) -> tuple[float, float | None]:
     return middle, sd / math.sqrt(len(values)) if stat == "mean±se" else sd
 
 
-# ------------------------------------------------------------ formats
-
-
 def as_markdown(table: Crosstab) -> str:
     """Pipes, padded so that the source reads as a table, too; notes below."""
     notes = [f"\n{in_markdown(note)}" for note in table.notes]

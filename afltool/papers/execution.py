@@ -13,8 +13,8 @@ from ..errors import IncompleteError, NumericalError
 from ..files.hdf5 import read_header
 from ..files.outputs import make_folder
 from ..inputs import distinct_files
-from ..plans.last_round import last_round
 from ..plans.layout import RunFolder
+from ..plans.summary import last_round
 from ..progress import quiet
 from ..stages.solve import solve
 from . import times
@@ -80,9 +80,6 @@ def study(
             f"others are done; the same command tries these again{work.advice()}"
         )
     return folder.root
-
-
-# ------------------------------------------------------------ solved alone
 
 
 def check_heads(folder: StudyFolder, cells: list[Cell]) -> int:

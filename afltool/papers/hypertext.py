@@ -39,9 +39,6 @@ def text(value: Any) -> str:
     return html.escape(shown(value))
 
 
-# ------------------------------------------------------------ tables
-
-
 def html_table(names: Sequence[str], lines: Iterable[str], caption: str) -> str:
     heads = "".join(
         f'<th scope="col"><button type="button">{text(name)}</button></th>' for name in names

@@ -20,7 +20,7 @@ from ..inputs import read_text
 from ..plans.layout import RunFolder
 from ..plans.slurm import queue, scripts
 from ..plans.slurm import quoting as shell
-from ..plans.slurm.own_scripts import check_scripts, write_scripts
+from ..plans.slurm.jobs import check_scripts, write_scripts
 from ..plans.slurm.site import Site
 from ..plans.slurm.steps import DONE, Job
 from ..values.digest import Digest
@@ -33,35 +33,6 @@ PREPARE, CELLS = "01-prepare", "02-cells"
 PARTS = f"{RunFolder.SLURM}/parts"  # marks of what has been prepared
 ROUND = 1  # that the engine's names of jobs and logs have; a study has one
 MOST_NAMES = 1 << 20  # bytes of the names of an array's cells
-
-_SUBMIT = """\
-#!/bin/bash
-# Submits the cells that have no result and are not in the queue yet, and before them what they
-# share. Call it again after a failure: bash {run}/slurm/submit.sh
-{queue}
-round={round}
-{lists}
-todo=$(afltool status "$RUN" --field todo)
-
-# lacking: the numbers of the tasks with a cell that has no result, in the array "missing".
-missing=()
-for i in "${{!cells[@]}}"; do
-    for name in ${{cells[i]//,/ }}; do
-        if [[ $todo == *"\\"$name\\""* ]]; then missing+=("$i"); break; fi
-    done
-done
-if [ "${{#missing[@]}}" = 0 ]; then echo "every cell has its result"; exit; fi
-
-first=()
-for i in "${{!shared[@]}}"; do [ -e "parts/${{shared[i]}}{done}" ] || first+=("$i"); done
-job=''
-if [ "${{#first[@]}}" -gt 0 ]; then
-    enqueue {prepare} '' --array="$(IFS=,; echo "${{first[*]}}"){limit}"
-fi
-enqueue {cells} "$job" --array="$(IFS=,; echo "${{missing[*]}}"){limit}"
-# Which cells the tasks of this job are, for status.
-[ -e "jobs/cells-$job" ] || printf '%s\\n' "${{cells[@]}}" >"jobs/cells-$job"
-"""
 
 
 def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
@@ -76,11 +47,15 @@ def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
     for step in _steps(tasks, shared, study.count()):
         lines = [*scripts.header(step, root, site, start), "", step.body]
         found[f"{step.name}.sh"] = "\n".join(lines)
-    found["submit.sh"] = _SUBMIT.format(
-        run=shell.quoted(root), queue=scripts.queue(root, "afterany"), round=ROUND, done=DONE,
-        lists=_list("cells", tasks) + _list("shared", shared), prepare=PREPARE, cells=CELLS,
+    names = {"round": ROUND, "done": DONE, "prepare": PREPARE, "cells": CELLS}
+    found["submit.sh"] = scripts.filled(
+        Path(__file__).with_name("submit.sh"),
+        run=shell.quoted(root),
+        queue=scripts.queue(root, "afterany"),
+        lists=_list("cells", tasks) + _list("shared", shared),
         limit=f"%{site.at_once}" if site.at_once else "",
-    )  # fmt: skip
+        **names,
+    )
     return found
 
 
@@ -146,9 +121,6 @@ def _steps(tasks: list[str], shared: Mapping[str, str], size: int) -> list[Job]:
 def _list(name: str, lines: Iterable[str]) -> str:
     """A bash array; names of cells need no quotes."""
     return f"{name}=(\n" + "".join(f"    {line}\n" for line in lines) + ")\n"
-
-
-# ------------------------------------------------------------ their state
 
 
 def states(folder: StudyFolder, keys: list[str]) -> dict[str, tuple[str, str | None]]:

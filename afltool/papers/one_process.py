@@ -22,9 +22,9 @@ from ..files.outputs import make_folder
 from ..files.schema import SUMMARY
 from ..inputs import distinct_files, read_json
 from ..plans.here import run
-from ..plans.last_round import remove_rounds
 from ..plans.layout import RunFolder
 from ..plans.made import Made
+from ..plans.summary import remove_rounds
 from ..progress import quiet
 from . import times
 from .baselines import baseline

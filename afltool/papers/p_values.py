@@ -122,8 +122,6 @@ def _seeds(record: Record, names: Sequence[str]) -> Key:
     return tuple(str(record.axes[name]) for name in names)
 
 
-# ------------------------------------------------------------ the tests
-
 _NO_PAIR = "no results of equal seeds"
 
 

@@ -120,9 +120,6 @@ def _rows(one: Record) -> Iterator[tuple[str, ...]]:
         yield (*start, "", one.hole)
 
 
-# ------------------------------------------------------------ pictures
-
-
 def _pictures(results: Results, shown: TableOptions) -> list[str]:
     """Top-1 against every option of the table that is a number, and against bytes."""
     found = found_by.chosen(found_by.records(results, numbers_of(shown.layers)), shown.where)
@@ -146,9 +143,6 @@ def _numbers(found: Iterable[Record], x: str) -> set[float]:
 def _svg(series: Any, x: str) -> bytes:
     with tempfile.TemporaryDirectory() as scratch, distinct_files():
         return plot_series(series, words(x), "top1", Path(scratch) / "p.svg").read_bytes()
-
-
-# ------------------------------------------------------------ cells
 
 
 def _cell(one: Result, folder: StudyFolder) -> str:

@@ -109,8 +109,6 @@ class Processes(OneProcess):
             else:
                 yield cell
 
-    # ------------------------------------------------------------ cells
-
     def hand_out(self) -> None:
         """Give what is to be done to processes that have nothing to do; new ones are started."""
         now = time.monotonic()
@@ -202,8 +200,6 @@ class Processes(OneProcess):
         self.task.advance()
         if rest.cells:
             self.todo.append(rest)
-
-    # ------------------------------------------------------------ what cells share
 
     def asked(self, one: _Process, name: str) -> None:
         """Say where something is, or who makes it."""

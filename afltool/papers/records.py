@@ -79,9 +79,6 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
     return after
 
 
-# ------------------------------------------------------------ chosen, added
-
-
 def chosen(found: Sequence[Record], where: Sequence[Pair]) -> list[Record]:
     """The records whose options have the values of ``NAME=VALUE``."""
     kept = list(found)
@@ -135,9 +132,6 @@ def _figure(file: str, line: int, name: str, text: str | None) -> float:
             "percentages by 100"
         )
     return value
-
-
-# ------------------------------------------------------------ notes
 
 
 def equal_totals(results: Results) -> list[str]:

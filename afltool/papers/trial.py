@@ -134,9 +134,6 @@ def _body(found: Trial, measured: Mapping[Path, list[Found]]) -> Iterator[str]:
     yield from _files(found)
 
 
-# ------------------------------------------------------------ who took part
-
-
 def _members(found: Trial, total: Counts) -> Iterator[str]:
     lines, shares = [], []
     for who, client in sorted(total.statistics.clients.items()):
@@ -161,9 +158,6 @@ def _line(name: Any, *cells: Any) -> str:
     return (
         f'<tr><th scope="row">{text(name)}</th>{"".join(f"<td>{text(c)}</td>" for c in cells)}</tr>'
     )
-
-
-# ------------------------------------------------------------ how good it is
 
 
 def _figures(every: Sequence[Found]) -> Iterator[str]:
@@ -229,9 +223,6 @@ def _pictures(one: Found, head: str) -> Iterator[str]:
             yield picture(f"Head {head}: what it takes for what", at.read_bytes())
 
 
-# ------------------------------------------------------------ what left the sites
-
-
 def _protection(found: Trial) -> Iterator[str]:
     lines = []
     for name, paths in sorted(found.sent.items()):
@@ -274,9 +265,6 @@ def _revealed(found: Trial) -> Iterator[str]:
         for path in paths:
             if told := info(path).get("reveals"):
                 yield f"{name}, {found.headers[path]['phase']}: {told}"
-
-
-# ------------------------------------------------------------ how to check it
 
 
 def _files(found: Trial) -> Iterator[str]:

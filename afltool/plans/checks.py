@@ -40,7 +40,7 @@ def check_before(
     refuse_inside(folder.root, folder.WRITES, files_of(config), folder.AT_HOME)
     config.with_absolute_paths().to_toml()  # refuses a path that run.toml cannot name
     of_head = [config.own.head, config.own.full_gram, config.all_head_options(), config.local_stats]
-    _once(known, of_head, lambda: check_head(config))
+    _once(known, of_head, lambda: _check_head(config))
     places = {split: folder.features(split) for split in ("train", "test")}
     check_rows(config, places, here=here, known=known)
     for path in (folder.root, config.local_stats.cache):
@@ -61,8 +61,7 @@ def check_rows(
     """
     own = config.own
     given = [own.train_features, own.test_features, own.partition, config.partition]
-    _once(known, given, lambda: check_given_features(config))
-    _once(known, given[2:], lambda: check_partition(config))
+    _once(known, given, lambda: _check_given(config))
     for split, place in places.items():
         if config.extract is not None and not place.exists():
             options = ExtractOptions(**{**vars(config.extract), "split": split})
@@ -95,10 +94,20 @@ def is_linked(given: Path, place: Path, kind: str, overwrite: bool = False) -> b
     return bool(have == digest)
 
 
-def check_head(config: RunConfig) -> None:
-    """Refuse a head that cannot be made or begun, or that the run's clients cannot take part in."""
+def _check_head(config: RunConfig) -> None:
+    """Refuse a head that cannot be begun, or not by the run's clients; and --full-gram of another.
+
+    It is for a head that has two exchanges and is made here.
+    """
     check_participation(checked_head(config), config.local_stats)
-    check_exchange(config)
+    given = config.own.head
+    if config.own.full_gram and (given not in OPTIONS or not OPTIONS[given].for_everybody({})):
+        raise UsageError(
+            f"--full-gram is for --head deepafl; a head file has its exchange in it, and other "
+            f"heads have one only: found --head {given}"
+        )
+    if config.own.full_gram and config.head_options.get("incremental"):
+        raise UsageError("give --full-gram or --incremental, not both")
 
 
 def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = False) -> None:
@@ -151,27 +160,11 @@ def checked_head(config: RunConfig) -> Head:
     return head
 
 
-def check_exchange(config: RunConfig) -> None:
-    """--full-gram is for a head that has two exchanges and is made here."""
-    given = config.own.head
-    if config.own.full_gram and (given not in OPTIONS or not OPTIONS[given].for_everybody({})):
-        raise UsageError(
-            f"--full-gram is for --head deepafl; a head file has its exchange in it, and other "
-            f"heads have one only: found --head {given}"
-        )
-    if config.own.full_gram and config.head_options.get("incremental"):
-        raise UsageError("give --full-gram or --incremental, not both")
-
-
-def check_given_features(config: RunConfig) -> None:
-    """Given features are feature files, and those of the test fit those of the training."""
+def _check_given(config: RunConfig) -> None:
+    """Features fit each other, a partition is one, and a table can be read and has its columns."""
     train, test = config.own.train_features, config.own.test_features
     if train is not None and test is not None:
         check_alike(train, test)
-
-
-def check_partition(config: RunConfig) -> None:
-    """A given partition is one, and a given table can be read and has its columns."""
     if config.own.partition is not None:
         read_header(config.own.partition, "partition")
     elif config.partition is not None and config.partition.table is not None:

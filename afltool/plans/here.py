@@ -20,6 +20,7 @@ from ..errors import RidgeNeededError
 from ..files.atomic import write_text
 from ..files.carried_rows import Scratch
 from ..files.hdf5 import read_header
+from ..files.headers import versions
 from ..files.heads import load_head
 from ..files.outputs import make_folder
 from ..files.statistics import load_statistics
@@ -32,13 +33,12 @@ from ..stages._rounds import last_separability, told
 from ..values.phases import Phase
 from .checks import check_before, check_own_files
 from .config import KEEP_LAST, RunConfig, is_of_run
-from .last_round import finished_round, remove_rounds
 from .layout import RunFolder
 from .made import Alone, Made
 from .plan import next_steps
 from .solve_options import at_solve, serves
 from .steps import Step
-from .summary import costs, made_with
+from .summary import costs, digests, finished_round, remove_rounds, resolved
 
 
 def run(
@@ -134,8 +134,6 @@ class _Run:
             with distinct_files():  # the options may have been read from this very file
                 write_text(text, self.folder.options, overwrite=True)
 
-    # ------------------------------------------------------------ steps
-
     def carry_out(self, steps: list[Step]) -> None:
         """Make what the steps make, and note what each took."""
         ways = {"head": self.first_head, "solve": self.solved, "evaluate": self.measured}
@@ -199,8 +197,6 @@ class _Run:
                 error.args = (f"{error}. What is done is kept, and this goes on from it: {again}",)
             raise
 
-    # ------------------------------------------------------------ figures
-
     def measured(self, step: Step) -> Path:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
         found = self.made.value(
@@ -234,7 +230,10 @@ class _Run:
             "exchange": solved.head.options.same_clients() or "full",
             **{k: v for k, v in solved.report.items() if k == "density"},  # tables show it
             **costs(self.uploads, self.stages),
-            **made_with(self.config, self.folder, self.start, len(self.heads), self.late),
+            "options": resolved(self.config, self.start, self.late),
+            "partition": dict(read_header(self.folder.clients, "partition")["scheme"]),
+            "digests": digests(self.folder, self.start, len(self.heads)),
+            "versions": versions(),
             "rounds": rounds,
             "stages": self.stages,
         }

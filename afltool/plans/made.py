@@ -13,9 +13,9 @@ from ..errors import OutputExistsError
 from ..files.atomic import link_or_copy
 from ..values.digest import canonical_json
 from .checks import is_linked
-from .last_round import remove_rounds
 from .layout import RunFolder
 from .steps import LINK, Step
+from .summary import remove_rounds
 
 
 class Made:

@@ -20,10 +20,10 @@ from ..inputs import read_json
 from ..stages.stage import STATISTICS as SUMS
 from ..stages.stage import Input
 from .config import RunConfig
-from .last_round import last_round
 from .layout import RunFolder
 from .plan import first_steps, last_steps, round_steps
 from .steps import Step
+from .summary import last_round
 
 
 @dataclass(frozen=True)

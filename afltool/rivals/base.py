@@ -84,8 +84,6 @@ class Method:
         if self.one_shot and not network.linear:
             raise UsageError(f"{self.name} is for a linear head: leave --hidden and --layers out")
 
-    # ------------------------------------------------------------ clients
-
     def begin(self, weights: Tensor) -> None:
         """Set ``memory`` before the first round; all clients start from ``weights`` (P,)."""
 
@@ -96,8 +94,6 @@ class Method:
     def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
         """The terms of a stack of clients that start at ``starts`` (A, P)."""
         return Local()
-
-    # ------------------------------------------------------------ server
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
         """W^{t+1} (P,) from the participants' results ``theta`` (S, P); updates ``memory``."""
@@ -114,8 +110,6 @@ class Method:
     def heads(self, weights: Tensor) -> Tensor:
         """The classifiers to evaluate, (M, P): that of the server, or each client's own."""
         return weights[None]
-
-    # ------------------------------------------------------------ messages
 
     def upload(self, round: int) -> int:
         """Numbers that one participant sends in a round."""

@@ -13,7 +13,7 @@ from ..cli._options import add, parameters
 from ..cli._types import Json, Overwrite, show_folder
 from ..values.escaping import byte_text
 from . import METHODS, method_class
-from .options import BaselineOptions
+from .settings import BaselineFolder, BaselineOptions
 
 
 class _Methods(TyperGroup):
@@ -57,7 +57,6 @@ def _baseline_command(name: str) -> Any:
         overwrite: Overwrite = False,
         as_json: Json = False,
     ) -> None:
-        from .layout import BaselineFolder
         from .stage import baseline as stage
 
         folder = stage(name, features, out, options, settings=settings, overwrite=overwrite)
@@ -88,8 +87,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _says(name: str) -> str:
-    """The first paragraph of a method's module."""
+    """The first paragraph of a method's docstring."""
     import inspect
 
-    module = inspect.getmodule(method_class(name))
-    return (inspect.getdoc(module) or "").split("\n\n")[0]
+    return (inspect.getdoc(method_class(name)) or "").split("\n\n")[0]

@@ -1,11 +1,4 @@
-"""FedGen: the server trains a generator of features; clients also learn from generated features.
-
-    server: min_ω E CE(W̄ᵀ z̃, y);   client: F_k(W) + λ E CE(Wᵀ z̃, y),   z = G_ω(noise, one-hot y)
-
-Zhu, Hong, Zhou, "Data-free knowledge distillation for heterogeneous federated learning", ICML 2021.
-For linear heads the ensemble Σ p_k W_kᵀ z̃ is W̄ᵀ z̃, so the server needs the average alone. Labels
-are drawn from the pooled class counts. G has two layers; Adam's moments stay at the server.
-"""
+"""FedGen, whose server trains a generator of features."""
 
 from __future__ import annotations
 
@@ -44,7 +37,16 @@ class FedGenSettings(Settings):
 
 
 class FedGen(Method):
-    """With λ = 0 it is FedAvg."""
+    """FedGen: the server trains a generator of features; clients also learn from generated
+    features.
+
+        server: min_ω E CE(W̄ᵀ z̃, y);   client: F_k(W) + λ E CE(Wᵀ z̃, y),   z = G_ω(noise, one-hot y)
+
+    Zhu, Hong, Zhou, "Data-free knowledge distillation for heterogeneous federated learning", ICML
+    2021. For linear heads the ensemble Σ p_k W_kᵀ z̃ is W̄ᵀ z̃, so the server needs the average
+    alone. Labels are drawn from the pooled class counts. G has two layers; Adam's moments stay at
+    the server. With λ = 0 it is FedAvg.
+    """
 
     name = "fedgen"
     settings_class = FedGenSettings

@@ -18,8 +18,7 @@ from ..sources.embeddings import imported_space
 from ..stages.partition import partition
 from ..values.arrays import I64, Array
 from . import method_class
-from .layout import BaselineFolder
-from .options import BaselineOptions
+from .settings import BaselineFolder, BaselineOptions
 from .stage import baseline
 
 ROWS, DIM, CLASSES, ROUNDS = 60, 5, 3, 2

@@ -1,12 +1,14 @@
-"""The settings of all baselines, and the papers' values; light enough for the command line."""
+"""What a baseline is told and the names of its files; light enough for the command line."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..files import schema
 from ..options import Options, option
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -108,3 +110,42 @@ def _rate(text: str) -> float:
     if not (isfinite(rate) and rate > 0):
         raise UsageError(f"--lr is a number above 0, or auto; found {text!r}")
     return rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineOptions(Options):
+    """What every baseline is run on."""
+
+    partition: Path = option(help="who owns which row")
+    test: Path = option(help="features with labels to measure the accuracy on")
+    preset: str | None = option(
+        None, "a paper's settings; options given beside it win", choices=("afl", "deepafl")
+    )
+    threads: int | None = option(
+        None,
+        "clients trained at the same time",
+        at_least=1,
+        at_most=4096,
+        unset="one per core",
+        in_result=False,
+    )
+    stack: int | None = option(
+        None,
+        "clients trained in one product by each thread",
+        at_least=1,
+        at_most=4096,
+        unset="as many as a cache of 1 MB holds, at most 16",
+        in_result=False,
+    )
+
+
+class BaselineFolder:
+    """Names of the files of a baseline; `afltool.plans.layout` has those of a run."""
+
+    SUMMARY = schema.SUMMARY
+    HEAD = "head.h5"
+    HELD_OUT_HEAD = "head-held-out.h5"
+    ROUNDS = "rounds.csv"
+    CHECKPOINT = "checkpoint.h5"
+    RATES = "learning-rates.json"  # those that --lr auto has tried so far
+    WRITES = (SUMMARY, HEAD, HELD_OUT_HEAD, ROUNDS, CHECKPOINT, RATES)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from ..files.own_files import check_own, is_rounds, is_summary, of_json
 from ..files.partitions import partition_of
 from ..files.recipes import recipe, up_to_date
 from ..files.tables import write_json, write_records
+from ..heads import make_head
+from ..heads.base import Head
 from ..inputs import distinct_files
 from ..installed import need_torch
 from ..math.fixedpoint import rows_as
@@ -40,13 +42,9 @@ from ..values.digest import canonical_json
 from ..values.statistics import Context
 from . import METHODS, make_settings
 from .clients import Clients, dealt, tensor
-from .head_file import head_of
-from .layout import BaselineFolder
-from .options import BaselineOptions
-from .runner import Measured, Run, State
-from .settings import Settings
-from .summary import summarise
-from .tuning import candidates, choose_rate, curvature, stability
+from .network import DenseLayers
+from .runner import TRIED, Measured, Round, Run, State, choose_rate, curvature, stability
+from .settings import BaselineFolder, BaselineOptions, Settings
 
 CHECKPOINT_SECONDS = 60.0
 HEAD, HELD_OUT_HEAD = BaselineFolder.HEAD, BaselineFolder.HELD_OUT_HEAD
@@ -114,17 +112,6 @@ class _Job:
         }
         return recipe("baseline", {"method": self.method, **self.settings.as_dict()}, inputs)
 
-    def told(self, head: str, seconds: float) -> dict[str, Any]:
-        """Partition, digests, seconds of this process and versions, as a run's summary has them."""
-        inputs = self.recipe()["inputs"]
-        digests = {"train": inputs["features"], **{k: inputs[k] for k in ("partition", "test")}}
-        return {
-            "partition": dict(self.partition.scheme),
-            "digests": {**digests, "head": head},
-            "seconds": round(seconds, 3),
-            "versions": versions(),
-        }
-
     def run(self) -> None:
         """All rounds, from a checkpoint where there is one; then the files."""
         clients, held_out = self.federation()
@@ -146,8 +133,6 @@ class _Job:
         name, stack = self.method, self.options.stack
         return Run(name, settings, clients, test, held_out, threads=self.threads, stack=stack)
 
-    # ------------------------------------------------------------ rows
-
     def federation(self) -> tuple[Clients, Measured | None]:
         """The clients that train, and the rows of those that are held out."""
         rows, p, order = self.rows, self.partition, self.rows.by_id
@@ -161,8 +146,6 @@ class _Job:
         held = np.sort(order[p.held_out[p.client]])
         return clients, Measured(X[tensor(held)], labels[held]) if len(held) else None
 
-    # ------------------------------------------------------------ learning rate
-
     def rate(
         self, clients: Clients, held_out: Measured | None, top: float
     ) -> tuple[float, list[dict[str, Any]]]:
@@ -174,19 +157,20 @@ class _Job:
         def begin(settings: Settings) -> Run:
             return self.begin(settings, clients, None, held_out)
 
-        rates = candidates(top, clients.classes)
+        edge = 2.0 * clients.classes / top
+        rates = [float(f"{share * edge:.2g}") for share in TRIED]
         with progress.task("learning rate", len(rates), "rates", len(known)) as task:
 
             def tried(entry: dict[str, Any]) -> None:
                 known.append(entry)
                 with distinct_files():  # a file of this run's own, written again and again
                     write_json({"recipe": made_by, "rates": known}, place, overwrite=True)
-                log.info("baseline: η %g: %s", entry["lr"], _share(entry["held_out_top1"]))
+                top1 = entry["held_out_top1"]
+                said = "diverged" if top1 is None else f"{top1:.2%} of the held-out clients' rows"
+                log.info("baseline: η %g: %s", entry["lr"], said)
                 task.advance()
 
             return choose_rate(self.settings, rates, begin, tried, list(known))
-
-    # ------------------------------------------------------------ rounds
 
     def facts(self, run: Run, top: float) -> dict[str, Any]:
         """What is known before the first round, said on the way."""
@@ -218,8 +202,6 @@ class _Job:
                 run.advance()
                 task.advance()
 
-    # ------------------------------------------------------------ results
-
     def write(self, run: Run, facts: dict[str, Any]) -> None:
         """The files of the folder; the head, by which a run is known to be done, comes last."""
         state, header = run.state, self.rows.header
@@ -236,8 +218,15 @@ class _Job:
             heads = {HELD_OUT_HEAD: state.best, **heads}
         write_records(state.rounds, self.out / BaselineFolder.ROUNDS, overwrite=True)
         solved = {name: head_of(run.network, theta) for name, theta in heads.items()}
-        found["head_digest"] = solved[HEAD].digest()
-        found |= self.told(found["head_digest"], time.perf_counter() - self.begun)
+        found["head_digest"] = head_digest = solved[HEAD].digest()
+        inputs = self.recipe()["inputs"]
+        digests = {"train": inputs["features"], **{k: inputs[k] for k in ("partition", "test")}}
+        found |= {
+            "partition": dict(self.partition.scheme),
+            "digests": {**digests, "head": head_digest},
+            "seconds": round(time.perf_counter() - self.begun, 3),
+            "versions": versions(),
+        }
         write_json(found, self.out / BaselineFolder.SUMMARY, overwrite=True)
         for name, head in solved.items():
             save_head(
@@ -279,5 +268,67 @@ def _kept_rates(place: Path, made_by: str) -> list[dict[str, Any]]:
         return []
 
 
-def _share(value: float | None) -> str:
-    return "diverged" if value is None else f"{value:.2%} of the held-out clients' rows"
+def head_of(network: DenseLayers, theta: Any) -> Head:
+    """The solved head of weights θ (P,): linear, or a network where there are hidden layers."""
+    layers = []
+    for W, b in network.layers(theta[None]):
+        bias = np.zeros(W.shape[1]) if b is None else b[0, 0].double().numpy()
+        layers.append((W[0].double().numpy().T.copy(), bias))
+    if network.linear:
+        W, b = layers[0]
+        made = make_head("linear", {"intercept": network.bias})
+        head = made.restore(None, {"weights": np.vstack([W, b]) if network.bias else W})
+    else:
+        named = {f"weights-{n}": W for n, (W, _) in enumerate(layers)}
+        named |= {f"bias-{n}": b for n, (_, b) in enumerate(layers)}
+        head = make_head("network").restore(None, named)
+    return head.bind(network.widths[0], network.widths[-1])
+
+
+ON_TEST = "chosen by the test rows themselves, as the papers do: too good by that choice"
+
+
+def summarise(method: str, run: Run, facts: dict[str, Any], n: int, clients: int) -> dict[str, Any]:
+    """The three accuracies, settings, sums over rounds, and the rounds themselves; by client, too,
+    where each has its own head.
+
+    ``n`` test rows; ``clients`` in the partition, of which those without rows take no part.
+    """
+    rounds = run.state.rounds
+    last, alone = rounds[-1], run.by_client()
+    return {
+        "method": method,
+        "top1": last["top1"],
+        "n": n,
+        "accuracies": accuracies(rounds),
+        **({"top1_by_client": alone} if alone else {}),
+        "settings": run.settings.as_dict(),
+        **facts,
+        **run.method.facts,
+        "clients": len(run.clients),
+        "clients_dealt": clients,
+        "rows": int(run.clients.sizes.sum()),
+        "upload_bytes": sum(one["upload_bytes"] for one in rounds),
+        "download_bytes": sum(one["download_bytes"] for one in rounds),
+        "client_seconds": round(sum(one["gather_seconds"] for one in rounds), 3),
+        "server_seconds": round(sum(one["solve_seconds"] for one in rounds), 3),
+        "rounds": rounds,
+    }
+
+
+def accuracies(rounds: Sequence[Round]) -> dict[str, Any]:
+    """Accuracies of the last round, the round best on held-out clients, the best on test rows."""
+    measured = [(number, one) for number, one in enumerate(rounds, 1) if "top1" in one]
+    last = measured[-1]
+    found: dict[str, Any] = {"last_round": _entry(*last)}
+    if "held_out_top1" in last[1]:
+        best = max(measured, key=lambda pair: (pair[1]["held_out_top1"], -pair[0]))
+        found["best_by_held_out_clients"] = _entry(*best)
+    best = max(measured, key=lambda pair: (pair[1]["top1"], -pair[0]))
+    found["best_on_test_rows"] = {**_entry(*best), "note": ON_TEST}
+    return found
+
+
+def _entry(number: int, one: Round) -> dict[str, Any]:
+    keys = ("top1", "top1_max", "top1_spread", "held_out_top1")
+    return {"round": number, **{key: one[key] for key in keys if key in one}}

@@ -70,17 +70,12 @@ class Trainer:
         ordered = sorted(who, key=lambda k: (-self._width(k), -self.clients.sizes[k], k))
         found: list[list[int]] = []
         for k in ordered:
-            if (
-                not found
-                or len(found[-1]) >= self._at_once(k)
-                or (self._width(found[-1][0]) != self._width(k))
-            ):
+            width = self._width(k)
+            most = 1 if width > 4 * LANE else self.stack
+            if not found or len(found[-1]) >= most or self._width(found[-1][0]) != width:
                 found.append([])
             found[-1].append(k)
         return found
-
-    def _at_once(self, k: int) -> int:
-        return 1 if self._width(k) > 4 * LANE else self.stack
 
     def _train(self, round: int, stacked: tuple[int, ...], theta: Tensor, local: Local) -> Tensor:
         """θ (A, P) after the round; ``theta`` is overwritten."""

@@ -4,7 +4,8 @@
     RUN/slurm/01-….sh …         one script a step
     RUN/slurm/submit.sh         submits what is missing; the solve job calls it for the next round
     RUN/slurm/plan.json         the steps, for `status`
-    RUN/slurm/scripts.json      digests of the scripts: one that somebody changed is not replaced
+    RUN/slurm/scripts.json      SHA-256 of each script that was written: one that somebody wrote or
+                                changed is not replaced, and not removed
     RUN/slurm/parts, log, jobs  what passes between jobs, their logs, their numbers
 
 All other files are those of `run`, with the same paths and recipes. So `run` continues what jobs
@@ -13,18 +14,21 @@ have begun, and jobs continue what `run` has begun.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ...errors import InputError, OutputExistsError, UsageError
-from ...files.atomic import write_text
+from ...files.atomic import as_bytes, write_text
+from ...files.headers import mismatch
 from ...files.outputs import make_folder
 from ...files.own_files import check_own, is_plan
 from ...files.tables import write_json
-from ...inputs import distinct_files
+from ...inputs import MOST_TEXT, distinct_files, read_bytes, read_json
 from ...options import flag
 from ..checks import check_before, check_own_files
 from ..config import RunConfig, is_of_run, read_config
@@ -34,9 +38,13 @@ from ..plan import first_steps
 from ..solve_options import EVALUATE, SOLVE, at_solve, difference_of, serves
 from ..steps import LINK
 from . import scripts
-from .own_scripts import check_scripts, write_scripts
 from .site import Site
-from .steps import Job, jobs
+from .steps import jobs
+
+RECORD = Path(RunFolder.SCRIPTS).name
+#: What every script says that was written before there was a record.
+_SOURCED = b"# Sourced by the scripts of this folder"
+_MARKS = (_SOURCED, f"/{RunFolder.COMMON}".encode())
 
 
 def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
@@ -50,7 +58,12 @@ def script_texts(config: RunConfig, site: Site, folder: Path) -> dict[str, str]:
     config, folder, start = config.with_absolute_paths(), folder.absolute(), Path.cwd()
     planned = jobs(config, site, _at_solve(config, RunFolder(folder)))
     for step in planned:
-        check_array(step, site)
+        if step.tasks > site.max_array:
+            other = "smaller --shards" if step.stage == "extract" else "larger --clients-per-task"
+            raise UsageError(
+                f"{step.name} would be an array of {step.tasks} tasks; Slurm takes "
+                f"{site.max_array} here (--max-array): choose a {other}"
+            )
     found = {"common.sh": scripts.common(folder, config.first_head, site)}
     found |= {f"{s.name}.sh": scripts.script(s, folder, site, start) for s in planned}
     return {**found, "submit.sh": scripts.submitting(planned, folder, site)}
@@ -65,16 +78,6 @@ def check_slurm(config: RunConfig) -> None:
         raise UsageError(
             f"{name.replace('_', '-')} = {value!r} among the options is for run on one machine: "
             f"leave it out{jobs}"
-        )
-
-
-def check_array(step: Job, site: Site) -> None:
-    """Refuse an array of more tasks than Slurm takes."""
-    if step.tasks > site.max_array:
-        other = "smaller --shards" if step.stage == "extract" else "larger --clients-per-task"
-        raise UsageError(
-            f"{step.name} would be an array of {step.tasks} tasks; Slurm takes {site.max_array} "
-            f"here (--max-array): choose a {other}"
         )
 
 
@@ -95,7 +98,9 @@ def prepare(config: RunConfig, site: Site, folder: Path) -> Path:
         if made or step.stage.name == LINK:
             Alone().carry_out(step)
     write_scripts(place / RunFolder.SLURM, texts)
-    _write_plan(jobs(config, site), place / RunFolder.PLAN)
+    own = [asdict(step) for step in jobs(config, site)]
+    found = [{k: v for k, v in one.items() if k not in ("about", "body")} for one in own]
+    write_json({"steps": found}, place / RunFolder.PLAN, overwrite=True)
     return place / RunFolder.SUBMIT
 
 
@@ -133,21 +138,16 @@ def _keep_options(config: RunConfig, folder: RunFolder) -> None:
     if place.exists():
         with distinct_files():  # it may be written again
             theirs = RunConfig(**read_config(place))
-        _check_alike(theirs, config, folder)
+        start = config.first_head or folder.first_head
+        done = {SOLVE: folder.head(1), EVALUATE: folder / RunFolder.METRICS}
+        late = {stage for stage, output in done.items() if not output.exists()}
+        if where := difference_of(theirs, config, start, but=late):
+            raise OutputExistsError(
+                f"{folder.options} is of a run with other options: {where}; choose another -o, or "
+                "remove it"
+            )
     with distinct_files():
         write_text(config.to_toml(), place, overwrite=True)
-
-
-def _check_alike(theirs: RunConfig, ours: RunConfig, folder: RunFolder) -> None:
-    start = ours.first_head or folder.first_head
-    done = {SOLVE: folder.head(1), EVALUATE: folder / RunFolder.METRICS}
-    late = {stage for stage, output in done.items() if not output.exists()}
-    where = difference_of(theirs, ours, start, but=late)
-    if where:
-        raise OutputExistsError(
-            f"{folder.options} is of a run with other options: {where}; choose another -o, or "
-            "remove it"
-        )
 
 
 def _at_solve(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
@@ -167,6 +167,62 @@ def _is_there(config: RunConfig, start: Path) -> bool:
     return start.exists() and (config.first_head is not None or serves(config, start))
 
 
-def _write_plan(planned: list[Job], place: Path) -> None:
-    found = [{k: v for k, v in asdict(s).items() if k not in ("about", "body")} for s in planned]
-    write_json({"steps": found}, place, overwrite=True)
+def check_scripts(folder: Path, texts: Mapping[str, str]) -> None:
+    """Refuse to write scripts over one that this program did not write as it is.
+
+    Raises:
+        OutputExistsError: with the path, and what to do.
+    """
+    known = _record(folder)
+    for name, text in texts.items():
+        path = folder / name
+        if path.exists() and _bytes(path) != as_bytes(text) and not _is_own(path, known):
+            raise OutputExistsError(
+                f"{path} exists and is not what this command writes, or was changed since: it "
+                "would be lost; move it away, or choose another -o"
+            )
+
+
+def write_scripts(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write the scripts that `check_scripts` let pass; own ones that are not among them go."""
+    known = _record(folder)
+    there = [path for path in folder.glob("*.sh") if path.is_file() and _is_own(path, known)]
+    digests = {path.name: {_sha(_bytes(path))} for path in there}
+    for name, text in texts.items():
+        digests.setdefault(name, set()).add(_sha(as_bytes(text)))
+    kept = {name: sorted(found) for name, found in digests.items() if name in texts}
+    with distinct_files():  # it was read just now
+        write_json(kept, folder / RECORD, overwrite=True)  # first: the command may be killed
+    for path in there:
+        if path.name not in texts:  # of a step that this run no longer has
+            path.unlink()
+    for name, text in texts.items():
+        write_text(text, folder / name, overwrite=True)
+
+
+def _record(folder: Path) -> dict[str, list[str]] | None:
+    """Digests of the scripts that were written here, by name; None where nothing tells."""
+    path = folder / RECORD
+    if not path.exists():
+        return None
+    with distinct_files():
+        found = read_json(path, "digests of scripts")
+    if not isinstance(found, dict) or any(mismatch(one, [str]) for one in found.values()):
+        raise OutputExistsError(f"{path} is not what this command writes there: move it away")
+    return found
+
+
+def _is_own(path: Path, known: Mapping[str, list[str]] | None) -> bool:
+    data = _bytes(path)
+    if known is None:
+        return any(mark in data for mark in _MARKS)
+    return _sha(data) in known.get(path.name, [])
+
+
+def _bytes(path: Path) -> bytes:
+    with distinct_files():  # looking at an output is not reading it
+        return read_bytes(path, MOST_TEXT)
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

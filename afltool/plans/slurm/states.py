@@ -92,9 +92,6 @@ def _command(folder: Path, parts: list[Part], works: list[Work]) -> str | None:
     return None
 
 
-# ------------------------------------------------------------ jobs
-
-
 def _works(folder: Path, answer: queue.Queue | None) -> Iterator[Work]:
     """The state of each step, in the order of the stages."""
     if not (folder / PLAN).exists():

@@ -115,7 +115,9 @@ class _Jobs:
     def of(self, step: Step) -> list[Job]:
         """The jobs of a step; none of one that is made when the scripts are written."""
         own = {"extract": self.extract, "local-stats": self.sums, "solve": self.solve}
-        own |= {"evaluate": self.evaluate, LINK: _nothing, "head": _nothing}
+        own |= {"evaluate": self.evaluate}
+        if step.stage.name in (LINK, "head"):
+            return []
         return own.get(step.stage.name, self.one)(step)
 
     def one(self, step: Step) -> list[Job]:
@@ -131,13 +133,14 @@ class _Jobs:
         parts = Bash("$RUN") / place
         body = _call(replace(step, out=parts / f"{ME}.h5"), _part(step, shards))
         about = f"Images of the {split} split → features; task I is shard I of {shards}."
-        merged = RunFolder.FEATURES.format(split=split)
+        merged, joining = (
+            RunFolder.FEATURES.format(split=split),
+            "The shards → one file of features.",
+        )
         return [
             Job(f"01-extract-{split}", "extract", about, body, place, shards),
-            Job(f"01-merge-{split}", "merge", MERGING, _call(step.joined(parts)), merged),
+            Job(f"01-merge-{split}", "merge", joining, _call(step.joined(parts)), merged),
         ]
-
-    # ------------------------------------------------------------ statistics and their sum
 
     def sums(self, step: Step) -> list[Job]:
         """An array over parts of the clients, and the tree of sums over it."""
@@ -203,11 +206,10 @@ class _Jobs:
             for kind, out in outs.items()
         )
 
-    # ------------------------------------------------------------ the head
-
     def solve(self, step: Step) -> list[Job]:
-        body = _ADVICE if _takes_ridge(self.config) else ""
-        body += _call(step)
+        made = self.config.first_head is None
+        advised = made and "ridge" in checked_head(self.config).options.changeable()
+        body = (_ADVICE if advised else "") + _call(step)
         body += f'\nbash "$RUN/{RunFolder.SUBMIT}" || finish 3   # the next round, or evaluate'
         about = "The head, one phase further."
         return [Job("05-solve", "solve", about, body, RunFolder.HEAD)]
@@ -225,12 +227,6 @@ class _Jobs:
         return [Job("06-evaluate", "evaluate", about, body, RunFolder.METRICS)]
 
 
-def _nothing(step: Step) -> list[Job]:
-    """No job: it is done when the scripts are written."""
-    return []
-
-
-MERGING = "The shards → one file of features."
 #: What jobs of one file make, which begins with the number of the job, and what is said of them.
 OUTPUTS = {
     "partition": (RunFolder.CLIENTS, "Who owns which row."),
@@ -241,11 +237,6 @@ _ADVICE = """\
 [ "$round" -gt 1 ] || \\
 advice="what is done is kept: afltool slurm ${RUN@Q}/run.toml -o ${RUN@Q} --ridge auto --submit"
 """
-
-
-def _takes_ridge(config: RunConfig) -> bool:
-    """Whether `solve` can be told another ridge for the head that is made of the options."""
-    return config.first_head is None and "ridge" in checked_head(config).options.changeable()
 
 
 def _call(step: Step, *before: str, after: Iterable[str] = ()) -> str:
