@@ -22,8 +22,7 @@ from afltool.heads import make_head
 from afltool.heads.checks import with_options
 from afltool.math.fixedpoint import FixedPoint, real
 from afltool.math.triangle import unpack
-from afltool.privacy.adassp import FAILURE, noise_bound
-from afltool.privacy.differential import OFF, Noise, clip_rows
+from afltool.privacy.differential import FAILURE, OFF, Noise, clip_rows, noise_bound
 from afltool.values.statistics import Statistics
 
 FACTORS = (1.0, 1.5, 2.0, 3.0)

@@ -24,8 +24,7 @@ from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.checks import with_options
 from afltool.math.fixedpoint import FixedPoint, real
-from afltool.privacy.adassp import ridge_of
-from afltool.privacy.differential import Noise, clip_rows
+from afltool.privacy.differential import Noise, clip_rows, ridge_of
 from afltool.values.clients import Client, ClientId
 from afltool.values.statistics import Context, Statistics
 

@@ -26,6 +26,12 @@ def new_roster(members, threshold=None, head=HEAD, terms=MASKED, **more) -> rost
     return roster.Roster.new(members, head, threshold, terms=terms, **more)
 
 
+def save(one: identity.Identity, folder: Path, passphrase: bytes | None = None):
+    """The paths of a member's private and public file."""
+    private = identity.save_private(one, folder, passphrase)
+    return private, identity.save_public(one, folder)
+
+
 class Federation:
     """n members with keys in a folder, a roster, and the steps of a round without files."""
 
@@ -34,7 +40,7 @@ class Federation:
         self.me = {}
         for i in range(n):
             one = identity.Identity.new(f"site-{i}")
-            private, _ = identity.save(one, folder / "keys")
+            private, _ = save(one, folder / "keys")
             self.me[one.name] = identity.load(private)
         members = [one.member for one in self.me.values()]
         self.roster = new_roster(members, threshold, head)

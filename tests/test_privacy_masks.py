@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from federations import LOW, SERVER, Federation, locked, new_roster, statistics_of
+from federations import LOW, SERVER, Federation, locked, new_roster, save, statistics_of
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import total
@@ -110,23 +110,23 @@ def test_the_prime_is_prime():
 
 def test_keys_come_back_from_their_files(tmp_path):
     one = identity.Identity.new("Zürich/2")
-    private, public = identity.save(one, tmp_path)
+    private, public = save(one, tmp_path)
     assert private.stat().st_mode & 0o777 == 0o600
     assert identity.load(private).member == identity.load_public(public) == one.member
     assert identity.load(private).private_key("x") == one.private_key("x") != one.private_key("y")
 
 
 def test_a_private_key_is_never_replaced(tmp_path):
-    private, _ = identity.save(identity.Identity.new("a"), tmp_path)
+    private, _ = save(identity.Identity.new("a"), tmp_path)
     before = private.read_bytes()
     with pytest.raises(UsageError, match="never replaced"):
-        identity.save(identity.Identity.new("a"), tmp_path)
+        save(identity.Identity.new("a"), tmp_path)
     assert private.read_bytes() == before
 
 
 def test_a_passphrase_locks_the_private_file(tmp_path):
     one = identity.Identity.new("a")
-    private, _ = identity.save(one, tmp_path, b"horse")
+    private, _ = save(one, tmp_path, b"horse")
     text = private.read_text()
     assert one.agreeing.private_bytes_raw().hex() not in text
     assert "PRIVATE KEY" not in text
@@ -193,14 +193,14 @@ def test_a_key_of_an_earlier_version_is_read_and_its_passphrase_can_be_changed(t
 
 
 def test_a_private_file_that_others_can_read_is_refused(tmp_path):
-    private, _ = identity.save(identity.Identity.new("a"), tmp_path)
+    private, _ = save(identity.Identity.new("a"), tmp_path)
     private.chmod(0o640)
     with pytest.raises(InputError, match="chmod 600"):
         identity.load(private)
 
 
 def test_an_altered_public_file_is_refused(tmp_path):
-    _, public = identity.save(identity.Identity.new("a"), tmp_path)
+    _, public = save(identity.Identity.new("a"), tmp_path)
     other = identity.Identity.new("b").member
     for key, value in (("agree", other.agree), ("sign", other.sign), ("name", "c")):
         found = json.loads(public.read_text())
@@ -327,7 +327,7 @@ def test_unknown_fields_of_a_roster_are_refused_at_every_depth(tmp_path):
 
 def test_hexadecimal_has_one_form(tmp_path):
     """A signature or a key in capitals, or with spaces, is the same bytes in another file."""
-    _, public = identity.save(identity.Identity.new("a"), tmp_path)
+    _, public = save(identity.Identity.new("a"), tmp_path)
     good = json.loads(public.read_text())
     signature, key = good["signature"], good["body"]["agree"]
     for other in (str.upper, " ".join, lambda text: text + "\n", lambda text: f" {text[1:]}"):

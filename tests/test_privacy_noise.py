@@ -14,7 +14,7 @@ from scipy import integrate, stats
 
 from afltool.errors import CorruptFileError, NumericalError, UsageError
 from afltool.math.fixedpoint import FixedPoint
-from afltool.privacy import accountant, adassp, differential, noise
+from afltool.privacy import accountant, differential, noise
 from afltool.privacy.accountant import Block
 from afltool.privacy.differential import Noise, noise_of
 from afltool.privacy.identity import Identity
@@ -333,26 +333,26 @@ def test_a_discrete_gaussian_goes_with_a_gaussian_within_two(sigma):
 def test_the_bound_of_the_noise_holds_and_is_close(off):
     """The norm of d × d noise is near s √(2d); an entry off the diagonal stands for two."""
     rng, d = np.random.default_rng(1), 60
-    bound = adassp.noise_bound(d, 5e4, off, 3)
+    bound = differential.noise_bound(d, 5e4, off, 3)
     norms = []
     for _ in range(100):
         N = sum(np.tril(rng.normal(0, off, (d, d)), -1) for _ in range(3))
         N += N.T + np.diag(rng.normal(0, 5e4 * math.sqrt(3), d))
         norms.append(np.abs(np.linalg.eigvalsh(np.rint(N))[[0, -1]]).max())
     assert max(norms) < bound < 1.7 * np.mean(norms)
-    assert adassp.noise_bound(d, 0.01, 0.01, 3) == 0
+    assert differential.noise_bound(d, 0.01, 0.01, 3) == 0
 
 
 def test_adassp_is_zero_without_noise_and_bounds_the_noise_with_it():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 20))
-    assert adassp.adassp_ridge(X.T @ X, 0.0) == 0.0
+    assert differential.adassp_ridge(X.T @ X, 0.0) == 0.0
     N = np.triu(rng.standard_normal((20, 20))) * 5.0
     N = N + np.triu(N, 1).T
-    bound = adassp.noise_bound(20, 5.0, 5.0, 1)
-    ridge = adassp.adassp_ridge(N, bound)
+    bound = differential.noise_bound(20, 5.0, 5.0, 1)
+    ridge = differential.adassp_ridge(N, bound)
     assert ridge >= np.abs(np.linalg.eigvalsh(N)).max()
-    strong = adassp.adassp_ridge(1e6 * np.eye(20) + N, bound)
+    strong = differential.adassp_ridge(1e6 * np.eye(20) + N, bound)
     assert strong == 0.0
 
 

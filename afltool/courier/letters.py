@@ -131,21 +131,18 @@ class Letters:
             msg.write(path, self.me.sign(body))
         letter = msg.read(path, "letter", PATTERN)
         absent = [f for f in letter.body["files"] if self.depot.size(_blob(f)) != f["bytes"]]
-        if absent:
-            self._send(path, absent, {one.entry["sha256"]: one for one in parcels()})
+        have = {one.entry["sha256"]: one for one in parcels()} if absent else {}
+        for file in absent:
+            if file["sha256"] not in have:
+                raise MismatchError(
+                    f"{file['name']} is not the file that {path} was signed for: put that one "
+                    "back; a letter that was sent is never changed"
+                )
+            self.depot.send(have[file["sha256"]].data, _blob(file))
         data = path.read_bytes()
         if self.depot.read(f"letters/{path.name}", LARGEST) != data:
             self.depot.send(path, f"letters/{path.name}")
         return letter
-
-    def _send(self, letter: Path, files: list[dict[str, Any]], have: Mapping[str, Parcel]) -> None:
-        for one in files:
-            if one["sha256"] not in have:
-                raise MismatchError(
-                    f"{one['name']} is not the file that {letter} was signed for: put that one "
-                    "back; a letter that was sent is never changed"
-                )
-            self.depot.send(have[one["sha256"]].data, _blob(one))
 
     # ------------------------------------------------------------ receiving
 

@@ -13,24 +13,23 @@ from .statistics import save_statistics
 class Protection:
     """Statistics leave as they are; `afltool.privacy.protection` has the one that protects them.
 
-    ``in_any_thread``: whether several clients' statistics may be saved at the same time.
+    ``in_any_thread``: whether several clients' statistics may be saved at the same time. ``masks``:
+    whether the numbers are hidden; ``hides``: hidden or noisy, so that the header tells less, too.
+    ``least_rows``: the least rows of a client that the agreement allows.
     """
 
     in_any_thread = True
 
     @property
     def masks(self) -> bool:
-        """Whether the numbers are hidden."""
         return False
 
     @property
     def hides(self) -> bool:
-        """Whether they are hidden or noisy, so that the header must tell less, too."""
         return False
 
     @property
     def least_rows(self) -> int:
-        """The least rows of a client that the agreement allows."""
         return 0
 
     def blocks(self, blocks: Iterable[Any]) -> Iterable[Any]:

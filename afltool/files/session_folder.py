@@ -47,8 +47,5 @@ class SessionFolder:
     def request(self, number: int) -> Path:
         return self.round(number) / "total.request.json"
 
-    def signed(self, number: int) -> Path:
-        return self.round(number) / "total.signed.json"
-
     def reveal(self, number: int, member: str) -> Path:
         return self.round(number) / "reveals" / f"reveal-{file_stem(member)}.json"

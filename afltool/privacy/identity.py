@@ -191,13 +191,8 @@ def decrypt(secret: bytes, sealed: str, wrong: str, salt: bytes, *purpose: str) 
 # ---------------------------------------------------------------- files
 
 
-def save(identity: Identity, folder: Path, passphrase: bytes | None = None) -> tuple[Path, Path]:
-    """Write NAME.key (private, mode 600, never replaced) and NAME.pub; returns both paths."""
-    return save_private(identity, folder, passphrase), save_public(identity, folder)
-
-
 def save_private(identity: Identity, folder: Path, passphrase: bytes | None = None) -> Path:
-    """Write NAME.key; refused where it exists."""
+    """Write NAME.key, with mode 600; refused where it exists."""
     private = folder / f"{names.file_stem(identity.name)}{names.KEY}"
     data = b"" if private.exists() else canonical_json(_private(identity, passphrase)).encode()
     if not data or write_once(private, data) != data:

@@ -40,7 +40,7 @@ def check_members(
     have these.
     """
     roster = _roster(where, paths, len(paths) - len(leaving) if complete else None, masked=False)
-    seals = _seals(roster, [*paths, *leaving], "statistics")
+    seals = _seals(roster, [*paths, *leaving])
     if roster.series is not None:
         roster.check_enough(seals, roster.names(), "sent their statistics")
     absent = missing(roster, seals)
@@ -51,17 +51,17 @@ def check_members(
 
 def check_sent(roster: Roster, path: Path) -> str:
     """Whose statistics they are; refused where they are not as was agreed, or no rows have them."""
-    (name,) = _seals(roster, [path], "masked" if roster.terms.masked else "statistics")
+    (name,) = _seals(roster, [path])
     if not roster.terms.masked:
         load_statistics(path)
     return name
 
 
-def _seals(roster: Roster, paths: Iterable[Path], kind: str) -> dict[str, _Sealed]:
+def _seals(roster: Roster, paths: Iterable[Path]) -> dict[str, _Sealed]:
     """Sealed files by member; `MismatchError` for two files of one member."""
     found: dict[str, _Sealed] = {}
     for path in paths:
-        header = _header_of(roster, path, kind)
+        header = _header_of(roster, path)
         with damage_as_error(path):
             one = _Sealed(path, header, *check_file(roster, path, header))
             roster.terms.check_rows(path, roster.path, header["context"])
@@ -72,10 +72,10 @@ def _seals(roster: Roster, paths: Iterable[Path], kind: str) -> dict[str, _Seale
     return found
 
 
-def _header_of(roster: Roster, path: Path, kind: str) -> dict[str, Any]:
-    """The header of a member's file; refused if it is not of this ``kind``."""
-    header = read_header(path)
-    if header["kind"] != kind and header["kind"] in ("statistics", "masked"):
+def _header_of(roster: Roster, path: Path) -> dict[str, Any]:
+    """The header of a member's file; refused if it is not of the kind that was agreed on."""
+    kind, header = "masked" if roster.terms.masked else "statistics", read_header(path)
+    if header["kind"] in {"statistics", "masked"} - {kind}:
         raise MismatchError(
             f"{path} of {member_of(roster, path, header)!r} is a {header['kind']} file; expected a "
             f"{kind} file here: the roster {roster.path} says that statistics leave their members "
@@ -96,16 +96,12 @@ class _Sealed:
 
 def _roster(path: Path, paths: Sequence[Path], files: int | None, masked: bool) -> Roster:
     """The roster of a sum of files at ``paths``; ``files``: how many, if none may be missing."""
-    roster = roster_of(path, _head_of(paths[0]) if paths else None)
+    head = read_header(paths[0]).get("context", {}).get("head") if paths else None
+    roster = roster_of(path, head)
     roster.terms.check_mode(masked, "--offers FOLDER", path)
     if files is not None:
         _check_complete(roster, files)
     return roster
-
-
-def _head_of(path: Path) -> Any:
-    """The head that a file says it was gathered for; None where it is of another kind."""
-    return read_header(path).get("context", {}).get("head")
 
 
 def _check_complete(roster: Roster, stay: int) -> None:
@@ -206,7 +202,7 @@ def _under_masks(
     assert o.roster is not None  # offers need it
     roster = _roster(o.roster, paths, len(paths) if complete else None, masked=True)
     offers = Offers.load(roster, o.offers)
-    sealed = _seals(offers.roster, paths, "masked")
+    sealed = _seals(offers.roster, paths)
     _check_alike(sealed)
     return roster, offers, sealed
 
@@ -228,8 +224,7 @@ def _check_alike(sealed: Mapping[str, _Sealed]) -> None:
             {**h["context"], "phase": h["phase"], "held_out": h["clients"]["held_out"]}
             for h in (first.header, one.header)
         )
-        where = difference(ours, theirs, f"in {first.path}", f"in {one.path}")
-        if where:
+        if where := difference(ours, theirs, f"in {first.path}", f"in {one.path}"):
             raise MismatchError(f"{one.path} of {name!r} does not belong to the others: {where}")
 
 
@@ -249,11 +244,9 @@ def _request(
             raise MismatchError(
                 f"{sealed[name].path} of {name!r} is not the file that {where} was made for"
             )
-    late = sorted(sealed.keys() - request.seals.keys())
-    if late:
-        names = ", ".join(map(repr, late))
+    if late := ", ".join(map(repr, sorted(sealed.keys() - request.seals.keys()))):
         log.warning(
-            f"aggregate: {names} came after the request {where}; left out, and it stays hidden"
+            f"aggregate: {late} came after the request {where}; left out, and it stays hidden"
         )
     return request
 
@@ -262,32 +255,26 @@ def _unmasked(
     request: Request, sealed: Mapping[str, _Sealed], opened: Mapping[str, bytes]
 ) -> Statistics:
     """The sum over the survivors, one file in memory at a time."""
-    total: masking.Masked | None = None
+    total: masking.Masked = {}
     with progress.task("aggregate", len(sealed), "files") as task:
         for name, one in sealed.items():
             arrays = load_masked(one.path, fingerprint(one.header))
-            if total is None:
-                total = arrays
-            else:
+            if total:
                 masking.add_into(total, arrays, name)
+            total = total or arrays
             task.advance()
             progress.stop_point()
-    assert total is not None  # a request has survivors
     masking.unmask(request.offers, request.survivors, opened, total)
     roster = request.offers.roster
     arrays, counts = masking.as_integers(total, len(sealed) * roster.limit)
     first = next(iter(sealed.values())).header
     clients = {who: c for one in sealed.values() for who, c in clients_of(one.header).items()}
-    return _checked(Statistics(Phase(first["phase"]), arrays, counts, context_of(first), clients))
-
-
-def _checked(total: Statistics) -> Statistics:
-    """Refuse sums that no rows can have: a member masked other numbers, nobody can tell which."""
+    found = Statistics(Phase(first["phase"]), arrays, counts, context_of(first), clients)
     try:
-        conditions.check(total)
-    except AflError as error:
+        conditions.check(found)
+    except AflError as error:  # nobody can tell which member
         raise type(error)(
-            f"the sum over {len(total.clients)} members makes no sense, one of them masked "
-            f"something else: {error}"
+            f"the sum over {len(clients)} members makes no sense, one of them masked something "
+            f"else: {error}"
         ) from None
-    return total
+    return found

@@ -16,8 +16,8 @@ from ..errors import MismatchError
 from ..files import headers
 from ..options.privacy import MODES, PLAIN
 from ..values.differences import difference
-from . import limits, roster, terms
 from . import messages as msg
+from . import roster, terms
 from .identity import Member
 from .roster import Roster, Series
 
@@ -49,7 +49,7 @@ class Session:
         cls, agreed: Roster, options: Mapping[str, Any], phases: Sequence[str], min_rows: int = 0
     ) -> Session:
         """A session of the head with these options, whose next phases are ``phases``."""
-        least = min(limits.most_rows(len(agreed.members), phase) for phase in phases)
+        least = min(roster.most_rows(len(agreed.members), phase) for phase in phases)
         fitting = replace(agreed, max_rows=min(agreed.max_rows, least), min_rows=min_rows)
         return cls(fitting, msg.without_reals(options), tuple(phases))
 
@@ -107,7 +107,7 @@ class Session:
     def check(self) -> None:
         """Refuse sums of any phase that might not fit into int64."""
         for phase in self.phases:
-            limits.check_rows(len(self.agreed.members), self.agreed.max_rows, phase)
+            roster.check_rows(len(self.agreed.members), self.agreed.max_rows, phase)
 
 
 def load(path: Path) -> Session:

@@ -67,7 +67,7 @@ def ridge_of_noise(total: Statistics, given: Mapping[str, Any]) -> dict[str, flo
     """The ridge that a total with noise is solved with, unless one is given; {} for any other."""
     if not total.context.noise or "ridge" in given:
         return {}
-    from ..privacy.adassp import ridge_of
+    from ..privacy.differential import ridge_of
 
     return {"ridge": ridge_of(total)}
 

@@ -45,28 +45,23 @@ def keys(names: Sequence[str], out: Path, options: KeysOptions = KeysOptions()) 
     NAME.key is private (mode 600) and never leaves its owner; NAME.pub goes to the others. A pair
     that is there is kept.
     """
-    folder, secret = out, passphrase(options.passphrase_file)
-    found = []
+    secret, found = passphrase(options.passphrase_file), []
     for name in names:
-        new = Identity.new(name)
-        private = folder / f"{file_stem(name)}{KEY}"
+        me = Identity.new(name)
+        private = out / f"{file_stem(name)}{KEY}"
         if private.exists():
             log.info("keys: %s is kept", private)
-            found.append(identity.save_public(key_of(private, name, secret), folder))
+            me = key_of(private, name, secret)
         else:
-            found.append(identity.save(new, folder, secret)[1])
-    _warn_of_writers(folder)
-    return found
-
-
-def _warn_of_writers(folder: Path) -> None:
-    """Say that others may exchange what lies in a folder: their own key, a record of a round."""
-    mode = stat.S_IMODE(folder.stat().st_mode)
+            identity.save_private(me, out, secret)
+        found.append(identity.save_public(me, out))
+    mode = stat.S_IMODE(out.stat().st_mode)
     if mode & 0o022:
         log.warning(
             "keys: others may write into %s (mode %o), so they can exchange keys and records of "
-            "rounds: chmod go-w %s", folder, mode, folder,
+            "rounds: chmod go-w %s", out, mode, out,
         )  # fmt: skip
+    return found
 
 
 def lock_key(key: Path, out: Path, options: LockOptions) -> Path:
@@ -89,8 +84,7 @@ def roster(
     head, header = head_from(options.head)
     new = _agreed(public, head, header, options)
     if out.exists() and not overwrite:
-        _check_same(out, new.as_dict(), lambda: load_roster(out).as_dict(), "roster")
-        return out
+        return _same(out, new.as_dict(), lambda: load_roster(out).as_dict(), "roster")
     _tell(load_roster(save_roster(out, new, overwrite)))
     return out
 
@@ -113,19 +107,16 @@ def session_new(
     agreed = _agreed([*public, *o.members], head, header, o)
     new = Session.new(agreed, binding(head)["options"], head.phases(), o.min_rows)
     new.check()
-    if folder.session.exists() and not overwrite:
-        _check_same(
-            folder.session, new.as_dict(), lambda: load_session(folder.session).as_dict(), "session"
-        )
-        return folder.session
+    path = folder.session
+    if path.exists() and not overwrite:
+        return _same(path, new.as_dict(), lambda: load_session(path).as_dict(), "session")
     if header is not None:
         link_or_copy(Path(o.head), folder.head(1), "head")
     else:
         space, how = SpaceOptions(space=o.space), {"head_options": head_options or {}}
         STAGES["head"].make({"name": o.head}, space, folder.head(1), overwrite=overwrite, **how)
-    save_session(folder.session, new, overwrite)
-    _tell(roster_of(folder.session))
-    return folder.session
+    _tell(roster_of(save_session(path, new, overwrite)))
+    return path
 
 
 def _agreed(
@@ -138,8 +129,10 @@ def _agreed(
             f"evaluation: afltool head evaluation {o.head} -o round.h5"
         )
     bound, t = binding(head), o.threshold
+    folders = (sorted(p.glob(f"*{PUBLIC}")) if p.is_dir() else [p] for p in public)
+    files = [path for paths in folders for path in paths]
     return Roster.new(
-        [identity.load_public(path) for path in _public_files(public)],
+        [identity.load_public(path) for path in files],
         bound,
         None if t is None else t.count,
         o.max_rows,
@@ -173,57 +166,41 @@ def _tell(roster: Roster) -> None:
     """What is agreed, and what that means for members."""
     n, t, terms = len(roster.members), roster.threshold, roster.terms
     what = "roster" if roster.series is None else "session"
-    log.info(
-        "%s: %s; every member compares this digest over another channel", what, roster.compared
+    log.info(f"{what}: {roster.compared}; every member compares this digest over another channel")
+    noise = f" with noise, {terms.noise}" if terms.noise else ", without noise"
+    rows = (
+        "all have features of one space" if terms.space else "it names no feature space (--space)"
     )
-    log.info(
-        "%s: statistics leave their members %s%s; %s",
-        what,
-        terms.mode,
-        f" with noise, {terms.noise}" if terms.noise else ", without noise",
-        "all have features of one space" if terms.space else "it names no feature space (--space)",
-    )
+    log.info(f"{what}: statistics leave their members {terms.mode}{noise}; {rows}")
     if roster.series is not None:
         log.info("session: the head takes %d rounds at most", roster.series.rounds)
     if not terms.masked:
         return
     log.info(
-        "%s: %d of %d members must stay until the end, so %s may drop out; whoever has masked "
-        "cannot leave the sum later",
-        what,
-        t,
-        n,
-        n - t or "nobody",
+        f"{what}: {t} of {n} members must stay until the end, so {n - t or 'nobody'} may drop out; "
+        "whoever has masked cannot leave the sum later"
     )
     if t == 2:
         log.warning(
-            "%s: with a threshold of 2 the sum may be of two members, each of whom then knows "
-            "the other's statistics: total less its own",
-            what,
+            f"{what}: with a threshold of 2 the sum may be of two members, each of whom then knows "
+            "the other's statistics: total less its own"
         )
     offer = f"afltool mask offer {roster.path.name} --key NAME.key -o offers/"
     by_hand = "" if roster.series is None else "afltool session serve, docs/sessions.md; by hand: "
     log.info("%s: next, %seach member: %s", what, by_hand, offer)
 
 
-def _public_files(paths: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
-    for path in paths:
-        found += sorted(path.glob(f"*{PUBLIC}")) if path.is_dir() else [path]
-    return found
-
-
-def _check_same(
+def _same(
     out: Path, new: Mapping[str, Any], load: Callable[[], Mapping[str, Any]], what: str
-) -> None:
+) -> Path:
     """Another run of the same command: what was agreed stays, with its random number."""
     try:
         there = load()
     except AflError as error:
         raise OutputExistsError(f"{out} exists and is not a {what} ({error})") from None
     ours, theirs = ({**found, "round": ""} for found in (new, there))
-    where = difference(theirs, ours, "in the file", "now")
-    if where:
+    if where := difference(theirs, ours, "in the file", "now"):
         raise OutputExistsError(
             f"{out} exists and is another {what}: {where}; choose another -o, or use --overwrite"
         )
+    return out
