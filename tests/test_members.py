@@ -125,7 +125,7 @@ def test_other_filters_and_oversized_chunks_are_refused(road, tmp_path):
     makers = {
         "lzf": {"compression": "lzf"},
         "unshuffled": {"compression": "gzip"},
-        "huge chunk": {"maxshape": (None,), "chunks": (1 << 24,), "shuffle": True,
+        "huge chunk": {"maxshape": (None,), "chunks": (1 << 20,), "shuffle": True,
                        "compression": "gzip"},
     }  # fmt: skip
     for name, options in makers.items():

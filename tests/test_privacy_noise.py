@@ -315,7 +315,7 @@ def test_an_edited_budget_is_not_what_its_sigma_gives(members, epsilon):
 # ---------------------------------------------------------------- AdaSSP's ridge
 
 
-@pytest.mark.parametrize("sigma", [0.05, 0.4, 1.0, 2.0, 3.7, 60.0, 1e6])
+@pytest.mark.parametrize("sigma", [0.05, 0.4, 1.0, 2.0, 3.7, 60.0, 1e5])
 def test_a_discrete_gaussian_goes_with_a_gaussian_within_two(sigma):
     """P(G > k + 2) ≤ P(X > k) ≤ P(G > k): drawn by one uniform number, they differ by 2."""
     reach = int(12 * sigma) + 3

@@ -16,6 +16,7 @@ from ..files.recipes import recipe, up_to_date
 from ..files.statistics import clients_of, context_of, load_statistics, save_statistics
 from ..heads import conditions
 from ..options.privacy import SummingOptions
+from ..options.statistics import AggregateOptions
 from ..progress import log
 from ..values.differences import difference
 from ..values.phases import Phase
@@ -114,21 +115,19 @@ def _check_complete(roster: Roster, stay: int) -> None:
         )
 
 
-def masked_total(
-    paths: Sequence[Path], out: Path, o: SummingOptions, overwrite: bool, complete: bool
-) -> Path:
+def masked_total(paths: Sequence[Path], out: Path, o: AggregateOptions, overwrite: bool) -> Path:
     """The request for the survivors of a round; with their reveals, the total.
 
     Where all members must stay, the total at once.
     """
-    roster, offers, sealed = _under_masks(paths, o, complete)
+    roster, offers, sealed = _under_masks(paths, o, o.complete)
     server = _server(roster, o)
     where = out.with_name(f"{out.stem}.request.json")
     if roster.all:
         request = Request.new(offers, _given_seals(sealed))
     else:
         request = _request(where, offers, sealed, server, overwrite and not o.reveal)
-    if complete:  # files that came after the request are not in the sum
+    if o.complete:  # files that came after the request are not in the sum
         _check_complete(roster, len(request.seals))
     gone = ", ".join(map(repr, request.missing)) or "nobody"
     sent = len(request.seals)
@@ -155,12 +154,13 @@ def masked_total(
     return out
 
 
-def check_masked(paths: Sequence[Path], o: SummingOptions, told: Path) -> str:
+def check_masked(paths: Sequence[Path], o: SummingOptions, total: Path) -> str:
     """Add the masked files up as the server did; refused unless that is what it has signed.
 
     Returns the digest of the sum.
     """
     roster, offers, sealed = _under_masks(paths, o, False)
+    told = totals.place(total)
     said = totals.Told.load(told, roster)
     if lacking := [name for name in said.body["members"] if name not in sealed]:
         raise InputError(f"{told} is of members whose files are not given: {', '.join(lacking)}")

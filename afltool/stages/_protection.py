@@ -14,7 +14,6 @@ from ..files.outputs import KEYS, kind_of_file
 from ..files.protection import Protection
 from ..heads.base import Head
 from ..options.privacy import ProtectionOptions
-from ..options.statistics import AggregateOptions
 from ..values.statistics import Context, Statistics
 
 
@@ -25,42 +24,6 @@ def protection_of(o: ProtectionOptions, head: object, bound: Head, rows: Feature
     from ..privacy.protection import Protected
 
     return Protected.of(o, o.sign, head, bound, rows)
-
-
-def signed_headers(
-    o: AggregateOptions, paths: Sequence[Path], leaving: Sequence[Path]
-) -> dict[Path, dict[str, Any]]:
-    """The headers whose seals were checked, by file: what is added up must have these."""
-    if o.roster is None:
-        return {}
-    from ..privacy.members import check_members
-
-    return check_members(o.roster, paths, leaving, o.complete)
-
-
-def masked_total(o: AggregateOptions, paths: Sequence[Path], out: Path, overwrite: bool) -> Path:
-    """The request for the survivors of a round; with their reveals, the total."""
-    from ..privacy import members
-
-    return members.masked_total(paths, out, o, overwrite, o.complete)
-
-
-def check_masked_total(o: AggregateOptions, paths: Sequence[Path], out: Path) -> str:
-    """The digest of the sum that the server has signed, which is that of the masked files."""
-    from ..privacy import members, totals
-
-    return members.check_masked(paths, o, totals.place(out))
-
-
-def tell_total(
-    o: AggregateOptions, paths: Sequence[Path], out: Path, digest: str, check: bool = False
-) -> None:
-    """Sign a total of readable files where a roster's server has its key given, or ``check``."""
-    if o.roster is None:
-        return
-    from ..privacy import members
-
-    members.tell_signed(paths, o, out, digest, check)
 
 
 def ridge_of_noise(total: Statistics, given: Mapping[str, Any]) -> dict[str, float]:

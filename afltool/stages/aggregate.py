@@ -25,7 +25,6 @@ from ..progress import log
 from ..values.clients import Client, ClientId
 from ..values.digest import Digest
 from ..values.statistics import Statistics, Sum
-from ._protection import check_masked_total, masked_total, signed_headers, tell_total
 
 UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/privacy.md)"
 
@@ -57,11 +56,15 @@ def aggregate(
     o = options
     paths = expand([*files, *o.add], sys.stdin)
     leaving = expand(files_of_clients(o.subtract, [*files, *o.add]), sys.stdin)
-    if o.offers and check:
-        return _same(out, check_masked_total(o, paths, out), paths)
-    if o.offers:
-        return masked_total(o, paths, out, overwrite)
-    signed = signed_headers(o, paths, leaving)
+    signed: dict[Path, dict[str, Any]] = {}
+    if o.roster is not None:
+        from ..privacy import members  # which a plain sum does not load
+
+        if o.offers and check:
+            return _same(out, members.check_masked(paths, o, out), paths)
+        if o.offers:
+            return members.masked_total(paths, out, o, overwrite)
+        signed = members.check_members(o.roster, paths, leaving, o.complete)
     plus = [_Item.of(path, signed) for path in paths]
     minus = [_Item.of(path, signed, NO_LEAVING) for path in leaving]
     if not plus:
@@ -72,7 +75,8 @@ def aggregate(
         _check_equal(plus)
     if check:
         digest = _total(plus, minus, o.allow_repeats).digest()
-        tell_total(o, paths, out, digest, check)
+        if o.roster is not None:
+            members.tell_signed(paths, o, out, digest, check)
         return _same(out, digest, paths)
     kept, held = _split_held_out(plus, o.held_out is not None)
     jobs = [(kept, minus, out)]
@@ -90,7 +94,7 @@ def aggregate(
                 total = pairwise_total(_parts(ours), o.allow_repeats)
             save_statistics(path, total, how, ours[0].head_file, cache=cache)
     if o.roster is not None:
-        tell_total(o, paths, out, read_header(out, "statistics")["digest"])
+        members.tell_signed(paths, o, out, read_header(out, "statistics")["digest"], check)
     return out
 
 
