@@ -13,7 +13,7 @@ import afltool
 from afltool.courier.party import Clock
 from afltool.courier.server import serve
 from afltool.courier.site import join
-from afltool.options.session import JoinOptions, ServeOptions
+from afltool.options.privacy import JoinOptions, ServeOptions
 
 NAMES = ("north", "south", "west")
 

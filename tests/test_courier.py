@@ -16,7 +16,7 @@ from sites_apart import NAMES, Apart, Watch, rows
 import afltool
 from afltool.courier.depot import Depot
 from afltool.courier.letters import Letters, Parcel
-from afltool.courier.summary import status
+from afltool.courier.party import status
 from afltool.errors import AflError, MismatchError, UnreachableError, UsageError
 from afltool.privacy import identity
 

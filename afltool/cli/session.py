@@ -7,8 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ..options.privacy import CountersignOptions, LeaveOptions, SessionOptions
-from ..options.session import JoinOptions, ServeOptions
+from ..options.privacy import (
+    CountersignOptions,
+    JoinOptions,
+    LeaveOptions,
+    ServeOptions,
+    SessionOptions,
+)
 from ._options import add, of_heads
 from ._streams import say
 from ._types import FieldName, Folder, JsonOfAll, Out, Overwrite, show_found
@@ -104,7 +109,7 @@ def status(
     as_json: JsonOfAll = False,
 ) -> None:
     """Show who is in a session, who has sent what, who is waited for, and since when."""
-    from ..courier.summary import status as look
+    from ..courier.party import status as look
     from ..show.tables import print_session
 
     show_found(look(url), name, as_json, Path(url), print_session)

@@ -15,7 +15,7 @@ from .. import errors
 from ..errors import MismatchError
 from ..files.atomic import delete, link_or_copy
 from ..heads.base import binding
-from ..options.session import ServeOptions
+from ..options.privacy import ServeOptions
 from ..plans.sessions import GIVEN, HEAD, OFFERED, REVEALED, STATISTICS, TOTAL, Leg, Part
 from ..privacy import messages as msg
 from ..privacy.identity import load
@@ -29,7 +29,6 @@ from ..stages.stage import Place
 from ..values.json_text import json_text
 from . import party
 from .letters import Parcel, head_parcels
-from .summary import end
 
 UNFIT = (  # not a full disk here, nor a place that is away
     MismatchError,
@@ -213,5 +212,5 @@ class Server(party.Party):
                 waited.append(repr(name))
         if waited and not self.is_over():
             return f"{', '.join(waited)} to fetch the result"
-        end(self.folder, self.letters, number, self.session)
+        self.end(number)
         return ""

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ..errors import MismatchError, UsageError
 from ..files.atomic import write_bytes
-from ..options.privacy import MemberOptions
-from ..options.session import JoinOptions
+from ..options.privacy import JoinOptions, MemberOptions
 from ..plans.sessions import FORGET, HEAD, OFFERS, TOTAL, Leg, Part
 from ..privacy import messages as msg
 from ..privacy import session as sessions
@@ -18,7 +17,6 @@ from ..stages.stage import Place
 from ..values.names import file_stem
 from . import party
 from .letters import Parcel
-from .summary import end
 
 SHORTEST = 16  # digits of a digest that somebody compared
 
@@ -153,7 +151,7 @@ class Site(party.Party):
         if self.masked:
             with quiet():
                 FORGET.make({"roster": self.folder.session}, MemberOptions(**part.unlocks), None)
-        end(self.folder, self.letters, number, self.session)
+        self.end(number)
         return ""
 
 

@@ -228,3 +228,33 @@ class SummingOptions(Options):
                 "--offers needs --key SERVER.key, the private key of the roster's server: it signs "
                 "what members are asked, and opens their answers"
             )
+
+
+# ---------------------------------------------------------------- sites that are apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class CourierOptions(KeysOptions):
+    """Whose step of a session it is, and how it waits."""
+
+    key: Path = option(help="your private key NAME.key")
+    once: bool = option(False, "do what can be done now and end, as for cron or Slurm")
+    poll: float = option(5.0, "time between two looks at the place", above=0, unit="seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinOptions(CourierOptions):
+    """What a site takes part with."""
+
+    features: Path = option(help="feature file: all its rows are this site's")
+    _approve = "digest of the session, which you have compared with the others; at least 16 digits"
+    approve: str | None = option(None, _approve)
+    again: bool = option(False, "mask rows that were masked in another session, too")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(CourierOptions):
+    """How long late members are waited for."""
+
+    _deadline = "hours that a step waits for late members, once the threshold is met"
+    deadline: float | None = option(None, _deadline, at_least=0, unset="no end")

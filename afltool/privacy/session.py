@@ -49,7 +49,7 @@ class Session:
         cls, agreed: Roster, options: Mapping[str, Any], phases: Sequence[str], min_rows: int = 0
     ) -> Session:
         """A session of the head with these options, whose next phases are ``phases``."""
-        least = min(roster.most_rows(len(agreed.members), phase) for phase in phases)
+        least = min(terms.most_rows(len(agreed.members), phase) for phase in phases)
         fitting = replace(agreed, max_rows=min(agreed.max_rows, least), min_rows=min_rows)
         return cls(fitting, msg.without_reals(options), tuple(phases))
 
@@ -94,11 +94,10 @@ class Session:
         round the digest.
         """
         path, number = self.agreed.path, self.number(head["phase"])
-        ours = {"name": self.agreed.head["name"], "options": self.options}
+        ours: dict[str, Any] = {"name": self.agreed.head["name"], "options": self.options}
         found = {key: msg.without_reals(head.get(key, ours[key])) for key in ours}
         if number == 1:
-            ours, found = ({**d, "digest": h["digest"]} for d, h in
-                           ((ours, self.agreed.head), (found, head)))  # fmt: skip
+            ours["digest"], found["digest"] = self.agreed.head["digest"], head["digest"]
         if wrong := difference(ours, found, f"in {path}", "here"):
             raise MismatchError(f"the head does not fit the session {path}: {wrong}")
         series = Series(self.digest, number, len(self.phases))
@@ -107,7 +106,7 @@ class Session:
     def check(self) -> None:
         """Refuse sums of any phase that might not fit into int64."""
         for phase in self.phases:
-            roster.check_rows(len(self.agreed.members), self.agreed.max_rows, phase)
+            terms.check_rows(len(self.agreed.members), self.agreed.max_rows, phase)
 
 
 def load(path: Path) -> Session:
