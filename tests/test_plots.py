@@ -57,7 +57,7 @@ def counts(clients: int, classes: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("clients", "classes"),
-    [(1, 1), (2, 3), (30, 30), (31, 2), (100, 10), (2000, 100)],
+    [(1, 1), (30, 30), (31, 2), (1501, 40)],
 )
 def test_plot_partition_at_every_size(tmp_path: Path, clients: int, classes: int) -> None:
     path = tmp_path / "clients.png"
@@ -94,7 +94,7 @@ def test_plot_partition_without_a_row(tmp_path: Path, clients: int) -> None:
     size(plot_partition(np.zeros((clients, 2), int), names(2), tmp_path / "empty.png", "nothing"))
 
 
-@pytest.mark.parametrize("classes", [1, 2, 20, 100])
+@pytest.mark.parametrize("classes", [1, 20, 100])
 def test_plot_confusion_at_every_size(tmp_path: Path, classes: int) -> None:
     confusion = counts(classes, classes) + np.diag(np.full(classes, 80))
     confusion[0] = 0  # a class that the test set lacks
@@ -128,24 +128,30 @@ def test_the_suffix_says_the_format_and_equal_pictures_are_equal_bytes(
     assert kind_of_bytes(first) == suffix.upper()
     path.unlink()
     assert plot_partition(counts(3, 2), names(2), path, "t").read_bytes() == first
-    assert plot_partition(counts(3, 2), names(2), path, "t").read_bytes() == first
+
+
+def drawn(path: Path, height: float, overwrite: bool = False) -> Path:
+    """A picture that takes little time."""
+    small = SizeOptions(width_mm=40, dpi=30 if path.suffix == ".png" else None)
+    return plot_ridge_path([0.1, 1.0], {"a": [0, height]}, {}, path, overwrite, small)
 
 
 def test_another_picture_is_replaced_only_when_asked_and_another_kind_never(tmp_path: Path) -> None:
-    path = plot_partition(counts(10, 4), names(4), tmp_path / "p.png", "t")
+    path = drawn(tmp_path / "p.png", 1)
     before = path.read_bytes()
+    assert drawn(path, 1).read_bytes() == before
     with pytest.raises(OutputExistsError, match="use --overwrite"):
-        plot_partition(counts(9, 4), names(4), path, "t")
+        drawn(path, 2)
     assert path.read_bytes() == before
-    plot_partition(counts(9, 4), names(4), path, "t", overwrite=True)
+    drawn(path, 2, overwrite=True)
     assert path.read_bytes() != before
     path.write_bytes(b"my thesis")
     with pytest.raises(OutputExistsError, match="another kind"):
-        plot_partition(counts(9, 4), names(4), path, "t", overwrite=True)
+        drawn(path, 2, overwrite=True)
     assert path.read_bytes() == b"my thesis"
     for name in ("p.jpg", "p", "p.eps"):
         with pytest.raises(UsageError, match=r"a picture is a \.png, \.svg, \.pdf file"):
-            plot_partition(counts(9, 4), names(4), tmp_path / name, "t")
+            drawn(tmp_path / name, 2)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -354,7 +360,7 @@ def test_seeds_are_one_line_and_cells_without_a_result_are_left_out(
     assert len(by_round.lines) == 12, "6 methods, 2 values of alpha"
 
 
-@pytest.mark.parametrize("noun", ["partition", "confusion", "ridge-path", "cells"])
+@pytest.mark.parametrize("noun", ["partition", "cells"])
 def test_fonts_in_a_pdf_are_true_type(drawable, tmp_path: Path, cli, noun: str) -> None:
     path = tmp_path / "p.pdf"
     assert cli("plot", *drawable[noun], "-o", path, "--width-mm", 85).exit_code == 0
@@ -376,7 +382,7 @@ def test_an_axis_of_factors_is_logarithmic(drawable, figures, tmp_path: Path, cl
 @pytest.mark.parametrize("last", [2, 6, 40, 400, 10_000])
 def test_a_logarithmic_axis_has_numbers_to_read_it_by(last: int, figures, tmp_path: Path) -> None:
     rounds = [{"top1": 0.5, "upload_bytes": 2_000_000} for _ in range(last)]
-    plot_compared({("a",): [(rounds, 0.6)]}, tmp_path / "p.png")
+    plot_compared({("a",): [(rounds, 0.6)]}, tmp_path / "p.png", size=SizeOptions(dpi=30))
     for axes in figures[0].axes:
         low, high = axes.get_xlim()
         assert sum(low <= at <= high for at in axes.get_xticks()) >= 2

@@ -29,6 +29,7 @@ from afltool.stages import predict as stage
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 HOW = {"weights": "random", "batch_size": 8}
+PLAIN = {**HOW, "engine": "torch"}  # of a network that is used once no graph is made
 
 
 def table(path):
@@ -273,13 +274,13 @@ def test_slices_of_several_nodes_and_views_come_from_the_space(photos, tmp_path)
     images, nodes = photos / "images", ("layer3:max*0.5", "penultimate")
     files = [
         afltool.extract("resnet18", f"imagefolder:{images}", split, tmp_path / f"{split}.h5",
-                        node=nodes, views="flip", **SMALL)
+                        node=nodes, views="flip", engine="torch", **SMALL)
         for split in ("train", "test")
     ]  # fmt: skip
     total = afltool.local_stats(files[0], "linear", tmp_path / "t.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "h.h5", options={"ridge": 3e4})
     afltool.predict(head, files[1], tmp_path / "a.csv")
-    afltool.predict(head, images / "test", tmp_path / "b.csv", **HOW)
+    afltool.predict(head, images / "test", tmp_path / "b.csv", **PLAIN)
     a, b = table(tmp_path / "a.csv"), table(tmp_path / "b.csv")
     assert [one["predicted"] for one in a] == [one["predicted"] for one in b]
     scores = [[float(one["score"]) for one in rows] for rows in (a, b)]
@@ -350,7 +351,7 @@ def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path):
     images.mkdir()
     (images / "a.png").write_bytes(b"who reads this complains")
     with pytest.raises(MismatchError, match=r"weights is '.*--weights FILE, or --weights random"):
-        afltool.predict(head, images, tmp_path / "p.csv", weights="random", seed=1, batch_size=8)
+        afltool.predict(head, images, tmp_path / "p.csv", seed=1, **PLAIN)
     space = read_header(head)["space"]
     for change, words in (
         (
@@ -365,11 +366,11 @@ def test_another_network_is_refused_before_any_image_is_read(photos, tmp_path):
     ):
         other = forge(head, tmp_path / "other.h5", {"space": {**space, **change}})
         with pytest.raises(MismatchError, match=words):
-            afltool.predict(other, images, tmp_path / "p.csv", **HOW)
+            afltool.predict(other, images, tmp_path / "p.csv", **PLAIN)
     for broken in ({"preprocessing": {"crop": 3}}, {"node": None, "precision": 3}):
         other = forge(head, tmp_path / "other.h5", {"space": {**space, **broken}})
         with pytest.raises((InputError, UsageError)):
-            afltool.predict(other, images, tmp_path / "p.csv", **HOW)
+            afltool.predict(other, images, tmp_path / "p.csv", **PLAIN)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["images", "other.h5"]
 
 

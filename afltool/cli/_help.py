@@ -102,8 +102,8 @@ def _more(command: Any, path: str) -> str:
     titles = [_heading(p) for p in command.params if p.param_type_name == "option"]
     lines = []
     if any(title.startswith(OF_HEADS) for title in titles):
-        lines.append(f"Options of a head: {path.split()[0]} head NAME -h")
-        lines.append(f"  NAME is {', '.join(OPTIONS)}")
+        lines = [f"Options of a head: {path.split()[0]} head NAME -h"]
+        lines += [f"  NAME is {', '.join(OPTIONS)}"]
     hidden = sum(title.endswith(RARE) for title in titles)
     if hidden:
         lines.append(f"{hidden} more options: {path} {LONG}")
@@ -138,8 +138,7 @@ def _value(parameter: Any) -> str:
 
 def _section(title: str, rows: Lines) -> str:
     """A heading and its rows, with the texts in their own column."""
-    width = max(40, min(shutil.get_terminal_size((80, 24)).columns, 100))
-    lines = [f"{title}:"]
+    width, lines = _columns(), [f"{title}:"]
     for name, text in rows:
         start = f"  {name}".ljust(NAMES)
         if len(start) > NAMES or not start.endswith(" "):
@@ -151,10 +150,13 @@ def _section(title: str, rows: Lines) -> str:
     return "\n".join(lines)
 
 
+def _columns() -> int:
+    return max(40, min(shutil.get_terminal_size((80, 24)).columns, 100))
+
+
 def _paragraphs(text: str) -> str:
-    width = max(40, min(shutil.get_terminal_size((80, 24)).columns, 100))
     parts = (" ".join(part.split()) for part in text.split("\n\n"))
-    return "\n\n".join(textwrap.fill(part, width, break_on_hyphens=False) for part in parts)
+    return "\n\n".join(textwrap.fill(part, _columns(), break_on_hyphens=False) for part in parts)
 
 
 def _first_sentence(text: str | None) -> str:

@@ -21,7 +21,7 @@ import typer
 from ..heads import OPTIONS
 from ..options import Options, flag, help_of, made
 from ..options.fields import input_type, kinds_of
-from ..options.files import Files, Given, of_field, of_parameter, refuse_shared
+from ..options.files import Given, of_field, of_parameter, refuse_shared
 from ..options.used_with import Only, OnlyWith, refuse_unused_words
 from ._console import command
 from ._help import OF_HEADS, RARE
@@ -68,39 +68,24 @@ def parameters(
         rare: options that are not common are shown by ``--help-all`` only.
         text: what the help says of a field.
     """
-    names = rename or {}
-    return [
-        _parameter(
-            names.get(f.name, f.name),
-            _from_shell(f),
-            typer.Option(
-                flag(names.get(f.name, f.name)),
-                help=text(f),
-                rich_help_panel=_heading(f, panel, rare),
-                autocompletion=_completion(f),
-            ),
-            of_field(f),
-        )
-        for f in _own_first(cls)
-        if "help" in f.metadata and f.name not in set(skip) and only(f)
-    ]
+    names, found = rename or {}, []
+    for f in _own_first(cls):
+        if "help" in f.metadata and f.name not in set(skip) and only(f):
+            name = names.get(f.name, f.name)
+            hidden = rare and not f.metadata["common"]
+            heading = f"{panel or 'Options'}{RARE}" if hidden else panel
+            described = typer.Option(
+                flag(name), help=text(f), rich_help_panel=heading, autocompletion=_completion(f)
+            )
+            kind: Any = Annotated[_from_shell(f) | None, described, of_field(f)]
+            found += [inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=kind)]
+    return found
 
 
 def _own_first(cls: Any) -> list[Field[Any]]:
     """The fields of a class, those of its base classes last."""
     own = vars(cls).get("__annotations__", {})
     return sorted(fields(cls), key=lambda f: f.name not in own)
-
-
-def _heading(f: Field[Any], panel: str | None, rare: bool) -> str | None:
-    if not rare or f.metadata["common"]:
-        return panel
-    return f"{panel or 'Options'}{RARE}"
-
-
-def _parameter(name: str, kind: Any, described: Any, files: Files | None) -> inspect.Parameter:
-    annotation: Any = Annotated[kind | None, described, files]
-    return inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _completion(f: Field[Any]) -> Callable[[str], list[str]] | None:

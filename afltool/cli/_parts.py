@@ -23,15 +23,8 @@ from ..doors import left_out, opened
 from ._later import quick
 
 COMMANDS = "afltool.commands"
-MODULES = (
-    "data",
-    "road",
-    "look",
-    "batch",
-    "privacy",
-    "session",
-    "plugins",
-)  # beside this one, as `-h` shows them
+# Beside this one, as `-h` shows them.
+MODULES = ("data", "road", "look", "batch", "privacy", "session", "plugins")
 OFTEN = ("road", "look")  # where a word is looked for first
 Found = dict[str, Any]  # click's commands by name
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import time
-from dataclasses import dataclass
 
 from .. import machine
 from ..values.json_text import json_text
@@ -20,31 +19,24 @@ SLURM = {
 }
 
 
-@dataclass(frozen=True)
-class Watch:
-    """A running command, from the moment when its options were read."""
-
-    command: str
-    begun: float
-
-
-_watch: Watch | None = None
+_begun: tuple[str, float] | None = None  # a command, and when its options were read
 
 
 def begin(command: str) -> None:
     """`end` will write the line of this command."""
-    global _watch
-    _watch = Watch(command, time.monotonic())
+    global _begun
+    _begun = command, time.monotonic()
 
 
 def end(exit_code: int) -> None:
     """Write the line if it was asked for: what was done, how it ended, seconds and peak memory."""
-    if _watch is None:
+    if _begun is None:
         return
+    command, begun = _begun
     found = {
-        "command": _watch.command,
+        "command": command,
         "exit_code": exit_code,
-        "seconds": round(time.monotonic() - _watch.begun, 3),
+        "seconds": round(time.monotonic() - begun, 3),
         "cpu_seconds": round(time.process_time(), 3),
         "peak_mb": round(machine.peak_memory() / 1e6, 1),
         "host": platform.node(),

@@ -13,10 +13,11 @@ Making an object checks every value, so the code that uses it needs no further c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from math import isfinite
 from numbers import Integral, Real
+from operator import ge, gt, le, lt
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -32,6 +33,8 @@ _WORDS = {
     "str": "a text",
     "Path": "a path",
 }
+
+_BOUNDS = {"at least": ge, "above": gt, "at most": le, "below": lt}
 
 
 def option(
@@ -214,31 +217,25 @@ def _may_be_a_path(text: str) -> bool:
     return text != "" and "\0" not in text
 
 
+def _limits(f: Field[Any]) -> Iterator[tuple[str, float]]:
+    """The ends of a range as words, with their numbers."""
+    for words in _BOUNDS:
+        if (limit := f.metadata.get(words.replace(" ", "_"))) is not None:
+            yield words, limit
+
+
 def _inside(f: Field[Any], value: float) -> bool:
-    m = f.metadata
-    return (
-        isfinite(value)
-        and (m.get("at_least") is None or value >= m["at_least"])
-        and (m.get("at_most") is None or value <= m["at_most"])
-        and (m.get("above") is None or value > m["above"])
-        and (m.get("below") is None or value < m["below"])
-    )
+    return isfinite(value) and all(_BOUNDS[words](value, limit) for words, limit in _limits(f))
 
 
 def range_of(f: Field[Any]) -> str:
     """The range of a number in words, with its unit; empty where there is none."""
-    m = f.metadata
-    low = _bound("at least ", m.get("at_least")) or _bound("above ", m.get("above"))
-    high = _bound("at most ", m.get("at_most")) or _bound("below ", m.get("below"))
-    if m.get("at_least") is not None and m.get("at_most") is not None:
-        words = f"{_number(m['at_least'])} to {_number(m['at_most'])}"
+    found, unit = {words: _number(limit) for words, limit in _limits(f)}, f.metadata.get("unit")
+    if found.keys() == {"at least", "at most"}:
+        words = f"{found['at least']} to {found['at most']}"
     else:
-        words = ", ".join(filter(None, (low, high)))
-    return f"{words} {m['unit']}" if words and m.get("unit") else words
-
-
-def _bound(word: str, value: float | None) -> str:
-    return "" if value is None else word + _number(value)
+        words = ", ".join(f"{word} {number}" for word, number in found.items())
+    return f"{words} {unit}" if words and unit else words
 
 
 def _number(value: float) -> str:

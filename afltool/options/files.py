@@ -108,16 +108,12 @@ def refuse_shared(given: Iterable[Given]) -> None:
     """
     every = [(name, path, told.writes) for name, told, value in given for path in told.paths(value)]
     writes = [(name, path) for name, path, written in every if written]
-    there = [(name, path, _identity(path)) for name, path in writes]
-    read = (
-        {}
-        if not any(found for *_, found in there)
-        else {_identity(path): name for name, path, written in every if not written}
-    )
-    for name, path, found in there:
-        if found and found in read:
+    there = {path: found for _, path in writes if (found := _identity(path))}
+    read = {_identity(path): name for name, path, written in every if there and not written}
+    for name, path in writes:
+        if other := path in there and read.get(there[path]):
             raise UsageError(
-                f"{name} {path} is a file that this command reads ({read[found]}): it would be "
+                f"{name} {path} is a file that this command reads ({other}): it would be "
                 f"lost; give another path for {name}"
             )
     for (one, first), (other, second) in combinations(writes, 2):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, UsageError
 from ..options.plot import AS_NEEDED, MM, SizeOptions
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Counts = npt.NDArray[np.integer[Any]]
+Counts = NDArray[np.integer[Any]]
 
 MOST_PANELS = 8
 NARROWEST = 22.0  # millimetres of a panel, in which text of 8 points is readable
@@ -182,7 +182,7 @@ def plot_partition(
         _client_cells(cells, drawn.add_subplot(grid[0, 1]), counts)
         class_ticks(cells, class_names, "y", high)
         _class_sizes(drawn.add_subplot(grid[0, 2], sharey=cells), counts)
-        _client_sizes(sizes, counts, order)
+        _sizes_and_median(sizes, counts.sum(axis=1), order)
         _cumulative_share(drawn.add_subplot(grid[1, 2]), counts)
     return path
 
@@ -266,16 +266,19 @@ def _class_sizes(axes: Axes, counts: Counts) -> None:
     axes.set_xlabel("rows per class")
 
 
-def _client_sizes(axes: Axes, counts: Counts, order: str) -> None:
-    rows = counts.sum(axis=1)
+def _client_sizes(axes: Axes, rows: NDArray[np.int64], numbers: int = 4) -> None:
     # stairs draws one path; ten thousand bars take seconds
     axes.stairs(rows, np.arange(rows.size + 1) - 0.5, fill=True, color=BLUE)
+    _thousands(axes.yaxis, numbers)
+
+
+def _sizes_and_median(axes: Axes, rows: NDArray[np.int64], order: str) -> None:
+    _client_sizes(axes, rows)
     axes.axhline(np.median(rows), color=ORANGE, linestyle="--", linewidth=1)
     axes.set_title(f"median {np.median(rows):,.0f}", loc="right", color=ORANGE)
     axes.set(xlabel=order, ylabel="rows per client", ylim=(0, max(1.1 * rows.max(), 1)))
     if rows.size <= _BUBBLES:
         axes.set_xticks(np.arange(rows.size))
-    _thousands(axes.yaxis)
 
 
 def _cumulative_share(axes: Axes, counts: Counts) -> None:
@@ -291,10 +294,10 @@ def _cumulative_share(axes: Axes, counts: Counts) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
 
 
-def _thousands(axis: Any) -> None:
+def _thousands(axis: Any, numbers: int = 4) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(4, integer=True))
+    axis.set_major_locator(MaxNLocator(numbers, integer=True))
     axis.set_major_formatter("{x:,.0f}")
 
 
@@ -343,7 +346,9 @@ def plot_partitions(
             cells.tick_params(labelbottom=False)
             image = coloured(cells, binned(counts)[0], counts.shape, norm)
             sizes = drawn.add_subplot(grid[1, i], sharey=below[0] if below else None)
-            _sizes(sizes, counts)
+            _client_sizes(sizes, counts.sum(axis=1), 3)
+            sizes.set(xlim=(-0.5, len(counts) - 0.5), ylim=(0, None))
+            _thousands(sizes.xaxis, 3)
             cells.set_title(titles[i])
             sizes.set_xlabel(order.split(" in ")[0])
             if i and alike:
@@ -366,15 +371,3 @@ def _named(names: Sequence[Sequence[str]], wide: float) -> float:
     rooms = [room_for(one) for one in names]
     room = sum(rooms) if len(set(map(tuple, names))) > 1 else rooms[0]
     return room if max(map(len, names)) <= _NAMES and room <= 0.3 * wide else 0.0
-
-
-def _sizes(axes: Axes, counts: Counts) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    rows = counts.sum(axis=1)
-    axes.stairs(rows, np.arange(rows.size + 1) - 0.5, fill=True, color=BLUE)
-    axes.set_xlim(-0.5, rows.size - 0.5)
-    axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    axes.yaxis.set_major_formatter("{x:,.0f}")
