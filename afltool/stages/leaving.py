@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, MismatchError, UsageError
+from ..files import headers
 from ..files.hdf5 import read_header
 from ..files.headers import versions
 from ..files.heads import load_head
@@ -18,15 +21,36 @@ from ..heads import make_options
 from ..options.privacy import NO_LEAVING, CountersignOptions, LeaveOptions
 from ..options.solving import SolveOptions
 from ..options.statistics import AggregateOptions
-from ..privacy import certificate, messages
+from ..privacy import messages as msg
+from ..privacy.identity import Identity
 from ..privacy.protection import key_of, keys_in, passphrase
-from ..privacy.session import is_session
+from ..privacy.sealing import check_file
+from ..privacy.session import Session, is_session
 from ..privacy.session import load as load_session
 from ..progress import log
+from ..values.digest import canonical_json
 from ..values.statistics import Statistics, Sum
 from .stage import STAGES
 
 ROUNDING = 1e-9  # largest difference of weights, by the largest one, that other machines make
+TAKEN, AGREED = "unlearning", "unlearning-agreed"
+SAYS = (
+    "The total after is the total before less the numbers of the member, and the head after is "
+    "its solution. Nothing here proves that copies of the numbers, the total or the head before "
+    "were deleted; whoever has both totals knows what was taken out."
+)
+CERTIFICATE = {
+    "session": msg.SHA256,
+    "member": msg.name,
+    "members": {"before": headers.different_texts, "after": headers.different_texts},
+    "total": {"before": msg.SHA256, "after": msg.SHA256},
+    "head": {"before": msg.SHA256, "after": msg.SHA256},
+    "removed": {"numbers": msg.SHA256, "header": str},
+    "solve": {"options": headers.Open({}), "versions": headers.Open({})},
+    "says": str,
+    "nonce": msg.hexadecimal(16),
+}
+COUNTERSIGNED = {"member": msg.name, "certificate": dict}
 
 
 def session_leave(
@@ -59,8 +83,8 @@ def session_leave(
     }
     path = out / "certificate.json"
     if not path.exists() or overwrite:
-        made = certificate.new(agreed, server, read_header(o.statistics), found)
-        messages.write(path, made, overwrite)
+        made = _certificate(agreed, server, read_header(o.statistics), found)
+        msg.write(path, made, overwrite)
     log.info("session leave: next, the member that leaves: afltool session countersign %s", path)
     return path
 
@@ -71,8 +95,8 @@ def session_countersign(
     """Sign a certificate as the member that leaves; returns the file with both signatures."""
     o = options
     (me,) = keys_in(o.key, passphrase(o.passphrase_file))
-    found = certificate.countersigned(paper, load_session(o.session), me)
-    return messages.write(out, found, overwrite)
+    found = _countersigned(paper, load_session(o.session), me)
+    return msg.write(out, found, overwrite)
 
 
 def check_certificate(papers: Sequence[Path], files: Sequence[Path]) -> dict[str, Any]:
@@ -80,12 +104,12 @@ def check_certificate(papers: Sequence[Path], files: Sequence[Path]) -> dict[str
 
     ``papers``: the certificate and the session's file; ``files``: both totals and both heads.
     """
-    certificates = [p for p in papers if certificate.is_certificate(p)]
+    certificates = [p for p in papers if _is_certificate(p)]
     sessions = [p for p in papers if is_session(p)]
     if not sessions or not certificates:
         raise InputError("a certificate is checked with the file of its session: give session.json")
     path = certificates[-1]
-    taken, agreed = certificate.read(path, load_session(sessions[0]))
+    taken, agreed = _read(path, load_session(sessions[0]))
     body = taken.body
     totals, heads = _by_digest(body, files)
     before, after = load_statistics(totals["before"]), load_statistics(totals["after"])
@@ -157,3 +181,56 @@ def _apart(told: Path, again: Path) -> float:
     if apart > ROUNDING:
         raise MismatchError(f"{told} is not the solution of the total: it differs by {apart:.1e}")
     return apart
+
+
+# ---------------------------------------------------------------- the certificate
+
+
+def _certificate(
+    session: Session, server: Identity, header: Mapping[str, Any], found: Mapping[str, Any]
+) -> msg.Message:
+    """The certificate as the server signs it; ``header``: of the member's file; ``found``: members,
+    totals, heads, solve."""
+    session.agreed.check_server(server.member, f"the private key {server.path}")
+    removed = {"numbers": header["digest"], "header": canonical_json(header)}
+    own = {"kind": TAKEN, "session": session.digest, "member": header["clients"]["names"][0]}
+    rest = {"removed": removed, "says": SAYS, "nonce": secrets.token_hex(16)}
+    return server.sign({**own, **msg.without_reals(found), **rest})
+
+
+def _countersigned(path: Path, session: Session, me: Identity) -> msg.Message:
+    """A certificate with the signature of the member that leaves."""
+    taken, agreed = _read(path, session)
+    if taken.body["member"] != me.name or agreed:
+        who = "has been countersigned" if agreed else f"is for {taken.body['member']!r}"
+        raise MismatchError(f"{path} {who}: {me.name!r} cannot sign it")
+    session.agreed.check_key(me)
+    return me.sign({"kind": AGREED, "member": me.name, "certificate": taken.as_dict()})
+
+
+def _is_certificate(path: Path) -> bool:
+    return msg.describe(path).get("kind") in (TAKEN, AGREED)
+
+
+def _read(path: Path, session: Session) -> tuple[msg.Message, bool]:
+    """A certificate, and whether it is countersigned; refused unless each signature holds.
+
+    So does the seal of the file that was taken out, if it had one.
+    """
+    found, where = msg.parse(path), str(path)
+    agreed = found["body"].get("kind") == AGREED
+    if agreed:
+        both = msg.message_of(where, found, AGREED, COUNTERSIGNED)
+        found = both.body["certificate"]
+    taken = msg.message_of(where, found, TAKEN, CERTIFICATE)
+    body, roster = taken.body, session.agreed
+    if body["session"] != session.digest:
+        raise MismatchError(f"{path} is of the session {body['session'][:12]}, not of this one")
+    roster.check_signed_by_server(where, taken)
+    if agreed:
+        roster.member(body["member"], where).check(where, both)
+    header = json.loads(body["removed"]["header"])
+    name, _ = check_file(session.round(header["context"]["head"]), path, header)
+    if name != body["member"] or header["digest"] != body["removed"]["numbers"]:
+        raise MismatchError(f"{path}: what was taken out is not what {name!r} has sealed")
+    return taken, agreed
