@@ -4,9 +4,9 @@ python benchmarks/bench_extract.py [BACKBONE] [SIZE] [IMAGES] [--weights default
     [--engines torch,onnxruntime,openvino,bf16] [--picture 32x32|500x375] [--parts] [--views]
                                              resnet18 224 512, every engine that is installed
 
-The rounds alternate. With --parts also decoding alone, the network alone and what both could
-give together if they shared all cores, 1 / (1/decode + 1/network). With --views the seconds of an
-image for one view, two mirrored ones and five crops.
+The rounds alternate. With --parts decoding, resizing and the network alone, all together, and what
+they could give if they shared all cores, 1 / (1/decode + 1/resize + 1/network). With --views the
+seconds of an image for one view, two mirrored ones and five crops.
 """
 
 from __future__ import annotations
@@ -109,30 +109,39 @@ def rate(work: Callable[[], object], images: int, rounds: int) -> float:
 
 
 def parts(a: argparse.Namespace, folder: Path, engine: str) -> None:
-    """Decoding alone, the network alone, and both as they could be."""
+    """Decoding, resizing and the network alone, and all of it as it is and as it could be."""
     asked = Asked.of(given(a, folder, **ENGINES[engine]))
     with cores.using():
         network = load_network(asked.given, asked.preprocessing())
         dataset, every = asked.dataset(), range(a.images)
+        one, picture = network.decode(dataset, 0), dataset.load(0)
 
-        def decode() -> None:
-            for _ in batches(
-                lambda i: network.decode(dataset, i), every, network.batch, network.workers,
-                network.empty,
-            ):  # fmt: skip
-                pass
+        def ahead(work: Callable[[int], object]) -> float:
+            """Images a second of what the decoding threads do."""
 
-        one = network.decode(dataset, 0)
-        decoded = rate(decode, a.images, a.rounds)
-        alone = rate(lambda: list(network.features(lambda _: one, every)), a.images, a.rounds)
-        both = rate(
-            lambda: list(network.features(lambda i: network.decode(dataset, i), every)),
-            a.images, a.rounds,
-        )  # fmt: skip
-    share = both * (1 / decoded + 1 / alone)
+            def run() -> None:
+                for _ in batches(
+                    lambda i: (work(i), one)[1], every, network.batch, network.workers,
+                    network.empty,
+                ):  # fmt: skip
+                    pass
+
+            return rate(run, a.images, a.rounds)
+
+        def through(decode: Callable[[int], np.ndarray]) -> float:
+            return rate(lambda: list(network.features(decode, every)), a.images, a.rounds)
+
+        found = {
+            "decode": ahead(dataset.load),
+            "resize": ahead(lambda _: network.preprocessing.pixels(picture)),
+            "network": through(lambda _: one),
+        }
+        both = through(lambda i: network.decode(dataset, i))
+    share = both * sum(1 / alone for alone in found.values())
+    alone = "   ".join(f"{name} {images:7.0f}" for name, images in found.items())
     print(
-        f"{engine:11} decode {decoded:7.0f}   network {alone:7.0f}   together {both:7.0f} "
-        f"images/s = {share:.2f} of 1 / (1/decode + 1/network)"
+        f"{engine:11} {alone}   together {both:7.0f} images/s = {share:.2f} of 1 / (1/decode + "
+        "1/resize + 1/network)"
     )
 
 

@@ -171,14 +171,11 @@ def sample_pictures(crop: int) -> list[Array]:
     """Batches of one size each, uint8 (n, h, w, 3): smaller, larger, tall, wide; from one seed."""
     rng = np.random.default_rng(0)
     sides = [(crop, crop), (32, 32), (2 * crop + 1, crop + 7), (crop // 2 + 3, crop)]
-    return [_picture(rng, 3, height, width) for height, width in sides]
-
-
-def _picture(rng: np.random.Generator, n: int, height: int, width: int) -> Array:
-    """Waves with noise: something that a network makes different features of."""
-    y, x = np.mgrid[:height, :width] / max(height, width)
-    turns = rng.uniform(-12, 12, size=(n, 1, 1, 3, 2))
-    waves = np.sin(2 * np.pi * (turns[..., 0] * y[..., None] + turns[..., 1] * x[..., None]))
-    noise = rng.normal(0, 15, size=(n, height, width, 3))
-    found: Array = np.clip(128 + 90 * waves + noise, 0, 255).astype(np.uint8)
+    found: list[Array] = []
+    for height, width in sides:  # waves with noise, of which a network makes different features
+        y, x = np.mgrid[:height, :width] / max(height, width)
+        turns = rng.uniform(-12, 12, size=(3, 1, 1, 3, 2))
+        waves = np.sin(2 * np.pi * (turns[..., 0] * y[..., None] + turns[..., 1] * x[..., None]))
+        noise = rng.normal(0, 15, size=(3, height, width, 3))
+        found.append(np.clip(128 + 90 * waves + noise, 0, 255).astype(np.uint8))
     return found

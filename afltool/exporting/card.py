@@ -103,20 +103,16 @@ def _figures(evaluation: Mapping[str, Any] | None) -> Iterator[str]:
     per_class = evaluation.get("per_class") or {}
     if 0 < len(per_class) <= MANY:
         yield ""
-        yield from _table({f"Accuracy of {c}": _number(v) for c, v in per_class.items()})
+        yield from _table({f"Accuracy of {c}": _figure(v) for c, v in per_class.items()})
 
 
 def _figure(one: Any) -> str:
-    if not isinstance(one, Mapping):
-        return _number(one)
-    value = _number(one.get("value"))
-    if "low" in one and "high" in one:
-        return f"{value} (95 %: {_number(one['low'])} to {_number(one['high'])})"
-    return value
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, int | float) else "undetermined"
+    if isinstance(one, Mapping):
+        value = _figure(one.get("value"))
+        if "low" in one and "high" in one:
+            return f"{value} (95 %: {_figure(one['low'])} to {_figure(one['high'])})"
+        return value
+    return f"{one:.4f}" if isinstance(one, int | float) else "undetermined"
 
 
 def _table(rows: Mapping[str, Any]) -> list[str]:

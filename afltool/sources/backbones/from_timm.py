@@ -110,30 +110,23 @@ class TimmSource:
 
 @contextmanager
 def _cache_only_without_network() -> Iterator[None]:
-    """Let the hub's client use only its cache if its server cannot be reached.
+    """Let the hub's client use only its cache if its server does not answer within 5 seconds.
 
-    Otherwise it would retry for most of a minute per file, even for files in its cache.
+    Otherwise it would retry for most of a minute per file, even for files in its cache. Behind a
+    proxy nothing is tested.
     """
     constants: Any = importlib.import_module("huggingface_hub.constants")
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or not _reachable(constants.ENDPOINT)
+    before, parts = constants.HF_HUB_OFFLINE, urlsplit(constants.ENDPOINT)
+    if not getproxies().keys() & {parts.scheme, "all"}:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            socket.create_connection((parts.hostname or "", port), timeout=5).close()
+        except OSError:
+            constants.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
         constants.HF_HUB_OFFLINE = before
-
-
-def _reachable(url: str) -> bool:
-    """Whether the server answers within 5 seconds; True behind a proxy, without a test."""
-    parts = urlsplit(url)
-    if getproxies().keys() & {parts.scheme, "all"}:
-        return True
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        socket.create_connection((parts.hostname or "", port), timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 class Lite0Source(TimmSource):

@@ -43,12 +43,15 @@ def form_of(x: Tensor, what: str, layer: nn.Module | None = None, prefix: int = 
 
     Raises `UsageError`: a shape that is none of these.
     """
+    from torch import nn
+
     shape = tuple(x.shape)
     if x.ndim == 2:
         return Form(ROWS)
     if x.ndim == 3:
         return Form(TOKENS, (1,), prefix)
-    if x.ndim == 4 and shape[2] == shape[3] and (shape[1] != shape[3] or _convolves(layer)):
+    convolves = layer is not None and any(isinstance(m, nn.Conv2d) for m in layer.modules())
+    if x.ndim == 4 and shape[2] == shape[3] and (shape[1] != shape[3] or convolves):
         return Form(MAPS, (2, 3))
     if x.ndim == 4 and shape[1] == shape[2] != shape[3]:
         return Form(MAPS, (1, 2))
@@ -56,13 +59,6 @@ def form_of(x: Tensor, what: str, layer: nn.Module | None = None, prefix: int = 
         f"{what} gives the shape (n, {', '.join(map(str, shape[1:]))}); expected (n, d), or a map "
         "of d channels over s × s positions with d ≠ s, which is averaged. Take another node."
     )
-
-
-def _convolves(layer: nn.Module | None) -> bool:
-    """Whether a layer has convolutions over maps, whose channels are the second axis."""
-    from torch import nn
-
-    return layer is not None and any(isinstance(m, nn.Conv2d) for m in layer.modules())
 
 
 def poolings_of(form: Form, pooling: str | None, what: str, shape: tuple[int, ...]) -> list[str]:
@@ -105,13 +101,11 @@ def pooled(x: Tensor, form: Form, wanted: list[str]) -> Tensor:
 
 def said(form: Form, wanted: list[str]) -> str:
     """The pooling in words, to append to the name of the output; '' for rows."""
-    if not wanted:
-        return ""
     over = "positions" if form.kind == MAPS else "tokens"
     words = [_SAID[kind] for kind in wanted if kind in _SAID]
-    parts = ["class token"] if "token" in wanted else []
+    parts = ["class token"] * ("token" in wanted)
     parts += [f"{' and '.join(words)} over {over}"] if words else []
-    return ", " + " and ".join(parts)
+    return ", " + " and ".join(parts) if parts else ""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def read_state(path: Path) -> State:
         )
     try:
         _refuse_packed(path)
-        content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+        content = _read(path)
     except (UsageError, InvalidDataError):
         raise
     # Damaged archives raise nearly every built-in exception.
@@ -57,13 +57,11 @@ def _refuse_packed(path: Path) -> None:
         )
 
 
-def _read_torch(path: Path) -> Any:
-    import torch
+def _read(path: Path) -> Any:
+    if path.suffix != ".safetensors":
+        import torch
 
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def _read_safetensors(path: Path) -> Any:
+        return torch.load(path, map_location="cpu", weights_only=True)
     try:
         from safetensors.torch import load_file
     except ImportError as error:
@@ -116,37 +114,34 @@ def load_state(module: nn.Module, state: State, classifier: str | None, what: st
     Raises `InvalidDataError`: names or shapes differ; the first few are listed.
     """
     own = module.state_dict()
-    given = {
-        key: value
-        for key, value in state.items()
-        if key not in (f"{classifier}.weight", f"{classifier}.bias")
-    }
-    for key, value in own.items():
-        if key.endswith("num_batches_tracked"):
-            given.setdefault(key, value)
+    cut = (f"{classifier}.weight", f"{classifier}.bias")
+    given = {key: value for key, value in own.items() if key.endswith("num_batches_tracked")}
+    given |= {key: value for key, value in state.items() if key not in cut}
+    both = [(key, given[key], own[key]) for key in own if key in given]
     problems = {
         "missing": [key for key in own if key not in given],
         "unexpected": [key for key in given if key not in own],
         "of another shape": [
-            f"{key} ({_shape(given[key])} instead of {_shape(own[key])})"
-            for key in own
-            if key in given and given[key].shape != own[key].shape
+            f"{key} ({_shape(a)} instead of {_shape(b)})"
+            for key, a, b in both
+            if a.shape != b.shape
         ],
         "of another type": [
-            f"{key} ({given[key].dtype} instead of {own[key].dtype})"
-            for key in own
-            if key in given and given[key].is_floating_point() != own[key].is_floating_point()
+            f"{key} ({a.dtype} instead of {b.dtype})"
+            for key, a, b in both
+            if a.is_floating_point() != b.is_floating_point()
         ],
     }
-    if any(problems.values()):
+    found = [
+        f"{len(keys)} {kind}, first {', '.join(keys[:3])}"
+        for kind, keys in problems.items()
+        if keys
+    ]
+    if found:
         raise InvalidDataError(
             f"{what}: expected the {len(own)} tensors of this network, found {len(given)}; "
-            + "; ".join(
-                f"{len(keys)} {kind}, first {', '.join(keys[:3])}"
-                for kind, keys in problems.items()
-                if keys
-            )
-            + ". Are they weights of this backbone (and, for a vision transformer, image size)?"
+            f"{'; '.join(found)}. Are they weights of this backbone (and, for a vision "
+            "transformer, image size)?"
         )
     complete: Any = OrderedDict(given)
     # Says that the names are the current ones, so that no layer converts from older ones; torch

@@ -94,26 +94,22 @@ def read_named(
     return found
 
 
-def _images(found: list[Named]) -> NamedImages:
-    """Where the next image belongs."""
-    if not found or isinstance(found[-1], Path):
-        found.append(NamedImages())
-    last = found[-1]
-    assert isinstance(last, NamedImages)
-    return last
-
-
 def _add(path: Path, found: list[Named], of_tables: tuple[Path | None, str], listed: bool) -> None:
-    if path.is_dir():
-        _add_folder(path, _images(found))
-    elif path.suffix.lower() in SUFFIXES:
-        _add_table(path, _images(found), *of_tables)
-    elif _is_ours(path):
+    if not path.is_dir() and path.suffix.lower() not in SUFFIXES and _is_ours(path):
         found.append(path)
+        return
+    last = found[-1] if found else None
+    images = last if isinstance(last, NamedImages) else NamedImages()
+    if path.is_dir():
+        _add_folder(path, images)
+    elif path.suffix.lower() in SUFFIXES:
+        _add_table(path, images, *of_tables)
     elif listed or path.exists():
-        _add_file(b"", os.fsencode(path), _images(found))
+        _add_file(b"", os.fsencode(path), images)
     else:
         raise InputError(f"there is nothing at {path}: check the path")
+    if images is not last:
+        found.append(images)
 
 
 def _is_ours(path: Path) -> bool:
