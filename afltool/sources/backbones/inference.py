@@ -87,25 +87,19 @@ def infer(
     device: str = "cpu",
     precision: str = "fp32",
 ) -> F32:
-    """Features of uint8 images ``(n, 3, s, s)`` as float32 ``(n, dim)``.
-
-    fp32 is IEEE single precision throughout (no TF32); bf16 and fp16 are autocast. The batch stays
-    in its memory format: a channels-last network brings its layout along with its weights.
-    """
+    """Features of uint8 images ``(n, 3, s, s)`` as float32 ``(n, dim)``; see `start_inference`."""
     return start_inference(module, batch, preprocessing, device, precision)()
 
 
 def start_inference(
-    module: nn.Module,
-    batch: Tensor,
-    preprocessing: Preprocessing,
-    device: str = "cpu",
-    precision: str = "fp32",
+    module: nn.Module, batch: Tensor, preprocessing: Preprocessing, device: str, precision: str
 ) -> Callable[[], F32]:
     """Begin `infer`; calling the result waits for the features.
 
-    A GPU works while the caller prepares the next batch and writes the last one, provided that
-    ``batch`` is in pinned memory; a CPU has finished when this returns.
+    fp32 is IEEE single precision throughout (no TF32); bf16 and fp16 are autocast. The batch stays
+    in its memory format: a channels-last network brings its layout along with its weights. A GPU
+    works while the caller prepares the next batch and writes the last one, provided that ``batch``
+    is in pinned memory; a CPU has finished when this returns.
 
     Raises: the device's own exception when its memory is full; `is_out_of_memory` recognises it.
     """
@@ -139,51 +133,35 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-@contextmanager
-def arithmetic(device_type: str, precision: str) -> Iterator[None]:
-    """Set the precision of the enclosed computation, independent of the settings of the process."""
-    import torch
-
-    if precision != "fp32":
-        with torch.autocast(device_type, dtype=getattr(torch, PRECISIONS[precision])):
-            yield
-        return
-    with _full_precision():
-        yield
-
-
 #: Operations of `torch.backends` that may be computed with fewer bits than float32 has.
 _REDUCIBLE = ("cuda.matmul", "cudnn.conv", "mkldnn.matmul", "mkldnn.conv")
 
 
 @contextmanager
-def _full_precision() -> Iterator[None]:
-    """No TensorFloat-32 and no bfloat16 inside float32 operations, whatever the process has set.
+def arithmetic(device_type: str, precision: str) -> Iterator[None]:
+    """Set the precision of the enclosed computation, independent of the settings of the process.
 
-    Since PyTorch 2.9 each backend has a setting for each operation, and the older getters raise
-    where these differ.
+    fp32: no TensorFloat-32 and no bfloat16 inside. Since PyTorch 2.9 each backend has a setting for
+    each operation, and the older getters raise where these differ.
     """
-    from torch import backends, get_float32_matmul_precision, set_float32_matmul_precision
+    import torch
+    from torch import backends
 
-    if hasattr(backends.cudnn, "conv"):
-        places = [attrgetter(name)(backends) for name in _REDUCIBLE]
-        before = [place.fp32_precision for place in places]
-        try:
-            for place in places:
+    with ExitStack() as after:
+        if precision != "fp32":
+            after.enter_context(
+                torch.autocast(device_type, dtype=getattr(torch, PRECISIONS[precision]))
+            )
+        elif hasattr(backends.cudnn, "conv"):
+            for place in (attrgetter(name)(backends) for name in _REDUCIBLE):
+                after.callback(setattr, place, "fp32_precision", place.fp32_precision)
                 place.fp32_precision = "ieee"
-            yield
-        finally:
-            for place, was in zip(places, before, strict=True):
-                place.fp32_precision = was
-        return
-    older = get_float32_matmul_precision(), backends.cudnn.allow_tf32
-    try:
-        set_float32_matmul_precision("highest")
-        backends.cudnn.allow_tf32 = False
+        else:
+            after.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+            after.callback(setattr, backends.cudnn, "allow_tf32", backends.cudnn.allow_tf32)
+            torch.set_float32_matmul_precision("highest")
+            backends.cudnn.allow_tf32 = False
         yield
-    finally:
-        set_float32_matmul_precision(older[0])
-        backends.cudnn.allow_tf32 = older[1]
 
 
 # --- batch norm -----------------------------------------------------------------------------------

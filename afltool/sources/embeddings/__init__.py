@@ -105,21 +105,6 @@ class Embeddings:
         return self.shape[0] if self.shape else 0
 
 
-def guarded(path: Path, blocks: Callable[[], Iterator[Array]]) -> Callable[[], Iterator[Array]]:
-    """The same blocks; an error between two of them names the file."""
-
-    def run() -> Iterator[Array]:
-        rows = blocks()
-        while True:
-            with readable(path):
-                block = next(rows, None)
-            if block is None:
-                return
-            yield block
-
-    return run
-
-
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Inside, what a reader raises over a damaged file becomes a `CorruptFileError`.
@@ -227,4 +212,9 @@ def open_embeddings(path: Path, keys: Keys = Keys()) -> Embeddings:
     reader: Callable[[Path, Keys], Embeddings] = located(READERS[path.suffix], __name__)
     with readable(path):
         found = reader(path, keys)
-    return replace(found, blocks=guarded(path, found.blocks))
+
+    def blocks() -> Iterator[Array]:
+        with readable(path):  # an error between two of them names the file
+            yield from found.blocks()
+
+    return replace(found, blocks=blocks)

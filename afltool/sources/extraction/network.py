@@ -1,7 +1,8 @@
 """A frozen backbone: from images to rows of features.
 
 Images are decoded by threads while the network runs; what runs it is PyTorch (`torch_network`) or a
-runtime of graphs (`graph_network`).
+runtime of graphs (`engines`). Threads are enough, because Pillow decodes and resizes without
+holding Python's lock. They write into the batch itself, in pinned memory on a GPU machine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Network:
-    """A backbone that is ready to run; made by `choice.load_network`.
+    """A backbone that is ready to run; made by `engines.load_network`.
 
     Attributes:
         batch: images that are decoded together.

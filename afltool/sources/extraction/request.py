@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,7 +51,7 @@ class Asked:
         frozen = read_frozen(Path(o.backbone))
         return cls(frozen.options(o, o.backbone), o.part, frozen=frozen)
 
-    @property
+    @cached_property
     def known(self) -> Known:
         """The weights and the preprocessing of the backbone; without PyTorch where that can be."""
         if self.frozen is not None:

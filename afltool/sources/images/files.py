@@ -100,7 +100,7 @@ class RawFile:
         """`check` against the caller's MD5: that of the longest name that ends the path."""
         parts = self.path.parts
         stated = {name.removeprefix("./"): md5 for name, md5 in checksums.items()}
-        names = ["/".join(parts[-n:]) for n in range(len(parts), 0, -1)]
+        names = ("/".join(parts[-n:]) for n in range(len(parts), 0, -1))
         name = next((name for name in names if name in stated), None)
         if name is None:
             raise UsageError(
