@@ -188,7 +188,8 @@ def plain_features(name: str, images, size: int) -> np.ndarray:
     "name",
     [
         pytest.param(
-            name, marks=pytest.mark.slow if name in ("resnet34", "vgg11", "vit_b_16") else ()
+            name,
+            marks=pytest.mark.slow if name in ("resnet34", "resnet50", "vgg11", "vit_b_16") else (),
         )
         for name in HEADS
     ],

@@ -27,10 +27,12 @@ from afltool.errors import (
 )
 from afltool.files.features import open_features
 from afltool.files.recipes import up_to_date
+from afltool.options.features import ExtractOptions
 from afltool.options.shards import Part, shard_of_job
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction import remembered as stores
 from afltool.sources.extraction.network import batches
+from afltool.sources.extraction.request import Asked, in_store
 from afltool.sources.images.base import CorruptImageError
 from afltool.stages import extract as stage
 
@@ -189,18 +191,24 @@ def test_the_store_answers_the_second_time_and_knows_what_changes_a_feature(
     assert extract(images, None) == first
     assert first.stat().st_mtime_ns == before
     assert len(watched.begun) == 1, "nothing is extracted a second time"
-    paths = {first}
+
+    def place(**change):
+        given = ExtractOptions(
+            backbone="resnet18", data=f"imagefolder:{images}", **{**SMALL, **change}
+        )
+        return in_store(Asked.of(given))[0]
+
+    paths = {place(), extract(images, None, image_size=40)}
     for change in (
-        {"image_size": 40},
         {"precision": "bf16"},
         {"seed": 1},
         {"fraction_bits": 8},
         {"dtype": "float32"},
         {"limit": 30},
-        {"classes": ["square", "line", "circle"]},
+        {"classes": ("square", "line", "circle")},
     ):
-        paths.add(extract(images, None, **change))
-    assert len(paths) == 8
+        paths.add(place(**change))
+    assert len(paths | {first}) == 8
     assert extract(images, None, batch_size=4) == first, "a batch size is recorded, not a key"
 
 
