@@ -20,7 +20,7 @@ from torchvision.models.feature_extraction import create_feature_extractor
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
 from afltool.options.features import ExtractOptions
 from afltool.options.nodes import Node
-from afltool.sources.backbones import families, from_torchvision
+from afltool.sources.backbones import families, published
 from afltool.sources.backbones.families import preprocessing_for
 from afltool.sources.backbones.inference import (
     default_batch_size,
@@ -562,7 +562,7 @@ def test_published_weights_are_found_in_torch_home_and_checked(tmp_path):
         load_backbone("resnet18", image_size=32)
     there = folder / f"mine-{hashlib.sha256(b'whole').hexdigest()[:8]}.pth"
     there.write_bytes(b"whole")
-    assert from_torchvision.hub_file(f"https://nowhere/{there.name}", "mine") == there
+    assert published.hub_file(f"https://nowhere/{there.name}", "mine") == there
     resnet18 = families.source_of("resnet18")
     for weights in ("default", "IMAGENET1K_V1", "ResNet18_Weights.IMAGENET1K_V1"):
         assert resnet18.label(weights) == "ResNet18_Weights.IMAGENET1K_V1"

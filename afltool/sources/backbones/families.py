@@ -77,9 +77,9 @@ def triple(values: Any) -> tuple[float, float, float]:
 #: names with and without one.
 FAMILIES: Registry[str] = Registry(
     "afltool.backbones",
-    {"efficientnet_lite0": ".from_timm:Lite0Source", "timm:": ".from_timm:TimmSource"},
+    {"efficientnet_lite0": ".published:Lite0Source", "timm:": ".published:TimmSource"},
 )
-_OTHERS = ".from_torchvision:TorchvisionSource"
+_OTHERS = ".published:TorchvisionSource"
 
 
 def source_of(name: str) -> Source:
