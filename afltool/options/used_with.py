@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, fields
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
@@ -26,16 +27,12 @@ class Where:
     holds: Callable[[Any], bool]
 
 
-class _Word:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
+class _Word(Enum):
+    GIVEN = auto()  # the other option is not its default
+    ABSENT = auto()  # the other option is its default
 
 
-GIVEN = _Word("GIVEN")  # the other option is not its default
-ABSENT = _Word("ABSENT")  # the other option is its default
+GIVEN, ABSENT = _Word
 ANY = "|"  # between names of options: one of them does
 Only = Mapping[str, Any]
 

@@ -27,16 +27,7 @@ from ..files.schema import SUMMARY
 from ..math.calibration import accuracy_by_coverage
 from ..options.plot import RocOptions, SizeOptions, TotalOptions
 from ..partitions.rows import Partition, summary
-from ..show.classes import Panel, plot_confusion, plot_partition, plot_partitions
-from ..show.curves import (
-    Run,
-    plot_compared,
-    plot_coverage,
-    plot_reliability,
-    plot_ridge_path,
-    plot_roc,
-    plot_rounds,
-)
+from ..show import classes, curves
 from ..show.lines import Name
 from ..show.picture import check_picture
 from ._counted import evaluation
@@ -60,8 +51,10 @@ def partition_picture(
     panels = [_panel(one, _told(found)) for one in found]
     if len(panels) == 1 and options.width_mm is None:
         (one,) = panels
-        return plot_partition(one.counts, one.class_names, out, one.title, overwrite, options.dpi)
-    return plot_partitions(panels, out, overwrite, options)
+        return classes.plot_partition(
+            one.counts, one.class_names, out, one.title, overwrite, options.dpi
+        )
+    return classes.plot_partitions(panels, out, overwrite, options)
 
 
 def _told(found: Sequence[Partition]) -> set[str]:
@@ -70,12 +63,12 @@ def _told(found: Sequence[Partition]) -> set[str]:
     return {n for n in names if len(found) == 1 or len({str(p.scheme.get(n)) for p in found}) > 1}
 
 
-def _panel(p: Partition, told: Collection[str]) -> Panel:
+def _panel(p: Partition, told: Collection[str]) -> classes.Panel:
     counts = summary(p.client, p.effective_labels, len(p.names), len(p.classes)).counts
     chosen = {k.replace("_", " "): v for k, v in sorted(p.scheme.items()) if k in told}
     settings = ", ".join(f"{k} {v}" for k, v in chosen.items())
     title = f"{p.scheme['scheme']} ({settings})" if settings else str(p.scheme["scheme"])
-    return Panel(counts, list(p.classes), title)
+    return classes.Panel(counts, list(p.classes), title)
 
 
 def confusion_picture(
@@ -86,7 +79,9 @@ def confusion_picture(
     found = _metrics(path, options.number)
     title = f"{found['head']['name']} head"
     confusion = np.array(found["confusion"], dtype=np.int64)
-    return plot_confusion(confusion, list(found["per_class"]), out, title, overwrite, options)
+    return classes.plot_confusion(
+        confusion, list(found["per_class"]), out, title, overwrite, options
+    )
 
 
 def reliability_picture(
@@ -100,7 +95,7 @@ def reliability_picture(
     ece = found["metrics"]["ece"]["value"]
     said = "undetermined" if ece is None else f"{ece:.4f}"
     note = f"expected calibration error {said}"
-    return plot_reliability(bins, out, _who(found), note, overwrite, options)
+    return curves.plot_reliability(bins, out, _who(found), note, overwrite, options)
 
 
 def roc_picture(
@@ -113,20 +108,20 @@ def roc_picture(
     """
     check_picture(out, options)
     found = _metrics(path, options.number)
-    curves = _entry(found, path, "roc", "auc", dict)
-    for one in curves.values():
+    every = _entry(found, path, "roc", "auc", dict)
+    for one in every.values():
         check_evaluation(path, one, {**CURVE, "auc": SHARE})
         check_lengths(path, "roc", [one[name] for name in CURVE])
     theirs = found["metrics"]["auc"].get("positive")
-    last = list(curves)[1:] if len(curves) == 2 else list(curves)
-    names = options.positive or ([theirs] if isinstance(theirs, str) and theirs in curves else last)
-    unknown = [name for name in names if name not in curves]
+    last = list(every)[1:] if len(every) == 2 else list(every)
+    names = options.positive or ([theirs] if isinstance(theirs, str) and theirs in every else last)
+    unknown = [name for name in names if name not in every]
     if unknown:
         raise UsageError(
-            f"--positive is a class of {path}: {', '.join(list(curves)[:20])}; found {unknown[0]!r}"
+            f"--positive is a class of {path}: {', '.join(list(every)[:20])}; found {unknown[0]!r}"
         )
-    chosen, note = {name: curves[name] for name in names}, _against(names, list(curves))
-    return plot_roc(chosen, out, _who(found), note, overwrite, options)
+    chosen, note = {name: every[name] for name in names}, _against(names, list(every))
+    return curves.plot_roc(chosen, out, _who(found), note, overwrite, options)
 
 
 def coverage_picture(
@@ -137,10 +132,10 @@ def coverage_picture(
     counts = read_counts(path)
     if counts.noise or not counts.rows:
         raise UsageError(f"{path} counts no rows, or has noise: there is nothing to draw")
-    curves = {
+    found = {
         f"{one.name} {one.digest[:8]}": accuracy_by_coverage(one.confidence) for one in counts.heads
     }
-    return plot_coverage(curves, out, f"{counts.rows:,} rows", overwrite, options)
+    return curves.plot_coverage(found, out, f"{counts.rows:,} rows", overwrite, options)
 
 
 def _who(found: dict[str, Any]) -> str:
@@ -203,14 +198,14 @@ def ridge_path_picture(
             "--ridge LO:HI:COUNT"
         )
     lambdas = np.array([p["ridge"] for p in points])
-    curves = {
+    found = {
         label: np.array([np.nan if p[name] is None else p[name] for p in points])
         for name, label in _CURVES.items()
         if name in points[0]
     }
     by = "validation_mse" if "validation_mse" in points[0] else "gcv"
     chosen = {_CURVES[by]: report["ridge"]}
-    return plot_ridge_path(lambdas, curves, chosen, out, overwrite, options)
+    return curves.plot_ridge_path(lambdas, found, chosen, out, overwrite, options)
 
 
 def rounds_picture(
@@ -221,10 +216,15 @@ def rounds_picture(
     ``path``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies).
     """
     check_picture(out, options)
-    rounds, title = _rounds_of_json(path) if _is_json(path) else _rounds_of_head(path)
+    if _is_json(path):
+        found = _with_rounds(path)
+        rounds, title = found["rounds"], f"top-1 {found['top1']:.2%} of {found['n']:,} rows"
+    else:
+        head = load_head(path)
+        rounds, title = head.rounds, f"{head.head.name} head"
     if not rounds:
         raise UsageError(f"{path} has no solved round yet: there is nothing to draw")
-    return plot_rounds(rounds, out, title, overwrite, options)
+    return curves.plot_rounds(rounds, out, title, overwrite, options)
 
 
 def compared_picture(
@@ -241,37 +241,29 @@ def compared_picture(
     """
     check_picture(out, options)
     found = {name: [_run(path) for path in paths] for name, paths in runs.items()}
-    return plot_compared(found, out, overwrite, options)
+    return curves.plot_compared(found, out, overwrite, options)
 
 
-def _run(path: Path) -> Run:
+def _run(path: Path) -> curves.Run:
     """The rounds of a run and its accuracy at the end."""
     if not _is_json(path):
         raise UsageError(
             f"{path} holds no accuracy: beside others give a run folder, or what "
             "afltool evaluate … --each-round -o wrote"
         )
-    rounds, _ = _rounds_of_json(path)
-    found = _json(_place(path), "")
-    return rounds or _one_round(found), float(found["top1"])
-
-
-def _one_round(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """The one round of a head whose report has none, from a run's entry of uploads."""
-    sent = summary.get("bytes_per_client") or [{}]
-    return [{"phase": "last", "upload_bytes": sent[0].get("arrays_at_most", 0)}]
-
-
-def _place(path: Path) -> Path:
-    return path / SUMMARY if path.is_dir() else path
+    found = _with_rounds(path)
+    # The report of a head of one round has none; what it sent is a run's entry of uploads.
+    sent = (found.get("bytes_per_client") or [{}])[0].get("arrays_at_most", 0)
+    return found["rounds"] or [{"phase": "last", "upload_bytes": sent}], float(found["top1"])
 
 
 def _is_json(path: Path) -> bool:
     return path.is_dir() or path.suffix == ".json"
 
 
-def _rounds_of_json(path: Path) -> tuple[list[dict[str, Any]], str]:
-    place = _place(path)
+def _with_rounds(path: Path) -> dict[str, Any]:
+    """The summary of a run, or an evaluation of every round."""
+    place = path / SUMMARY if path.is_dir() else path
     hint = "is the run finished?" if path.is_dir() else "evaluate --each-round -o writes one"
     found = _json(place, hint)
     if wrong := mismatch(found, ROUNDS):
@@ -279,12 +271,7 @@ def _rounds_of_json(path: Path) -> tuple[list[dict[str, Any]], str]:
             f"{place} holds no rounds: expected a run's {SUMMARY}, or what "
             f"afltool evaluate … --each-round -o writes: {wrong}"
         )
-    return found["rounds"], f"top-1 {found['top1']:.2%} of {found['n']:,} rows"
-
-
-def _rounds_of_head(path: Path) -> tuple[list[dict[str, Any]], str]:
-    found = load_head(path)
-    return found.rounds, f"{found.head.name} head"
+    return found
 
 
 _CURVES = {
