@@ -7,7 +7,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: demo study test test-slow lint site dist bench clean
+.PHONY: demo study test test-slow flower lint site dist bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py --out demo-output
@@ -31,6 +31,10 @@ lint: $(VENV)/.dev
 # Pages that are in no menu and links that lead nowhere are errors. The variable: no advertisement in between.
 site: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet -f docs/site/mkdocs.yml
+
+# Flower in an environment of its own, since it pins an older typer; for a slow test.
+flower: | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/flower && $(VENV)/flower/bin/pip install --quiet ./integrations/flower
 
 # Both distributions, each in an empty environment, with the tutorial that belongs to it.
 dist: | $(BIN)/python

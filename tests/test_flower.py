@@ -1,0 +1,88 @@
+"""A session over Flower: a SuperLink with TLS and node authentication, and three SuperNodes.
+
+Flower has an environment of its own (`make flower`); its programs are in $AFLTOOL_FLOWER, or beside
+this Python in flower/bin.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import COMMAND
+from sites_apart import NAMES, Apart, rows
+
+import afltool
+
+PROGRAMS = Path(os.environ.get("AFLTOOL_FLOWER", Path(sys.prefix) / "flower" / "bin"))
+APP = Path(__file__).parent.parent / "integrations" / "flower"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (PROGRAMS / "flwr").exists(), reason=f"no Flower in {PROGRAMS}"),
+]
+
+
+def loopback():
+    spec = importlib.util.spec_from_file_location("loopback", APP / "loopback.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Loopback
+
+
+def begun(link, apart: Apart):
+    """Everything is started; the SuperNodes, what each was started with, and the app's run."""
+    link.superlink()
+    configs = {
+        name: {
+            "key": apart.keys / f"{name}.key", "features": apart.features[name],
+            "approve": apart.digest, "folder": apart.at / name, "afltool": COMMAND,
+        }
+        for name in NAMES
+    }  # fmt: skip
+    nodes = {name: link.supernode(name, config) for name, config in configs.items()}
+    given = {"session": apart.at / "server", "place": apart.at / "place", "afltool": COMMAND}
+    key = apart.keys / "server.key"
+    return nodes, configs, link.app({"sites": 3, "key": key, "poll": 1, "again": 20, **given})
+
+
+def wait_until(there, seconds: float, log: Path) -> None:
+    end = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < end, log.read_text()[-3000:]
+        time.sleep(0.2)
+
+
+def test_the_total_over_flower_is_that_of_the_files_though_a_node_is_killed(tmp_path):
+    """Masked statistics; north's SuperNode dies with -9 in its first turn and comes back."""
+    features = rows(tmp_path, np.random.default_rng(0))
+    apart = Apart(tmp_path / "all", features, protection="masked", threshold="all")
+    with ExitStack() as processes:
+        link = loopback()(tmp_path / "loopback", processes, PROGRAMS)
+        nodes, configs, run = begun(link, apart)
+        log = link.folder / "run.log"
+        wait_until((apart.at / "north" / "place" / "session.json").exists, 90, log)
+        nodes["north"].send_signal(signal.SIGKILL)
+        nodes["north"].wait()
+        superlink = link.folder / "superlink.log"
+        while superlink.read_text().count("Activated node_id") < 4:
+            if nodes["north"].poll() is not None:  # refused until the old one is noticed as gone
+                nodes["north"] = link.supernode("north", configs["north"])
+            time.sleep(1)
+        wait_until(lambda: run.poll() is not None, 300, log)
+    assert run.returncode == 0, log.read_text()[-3000:]
+    total, head = apart.pooled()
+    assert afltool.info(apart.at / "server" / "round-1" / "total.h5")["digest"] == total
+    for folder in ("server", *(f"{name}/session" for name in NAMES)):
+        assert afltool.info(apart.at / folder / "head-final.h5")["digest"] == head
+    for name in NAMES:  # nobody is sent what another site had sent
+        letters = (apart.at / name / "place").glob("letters/*")
+        senders = {json.loads(one.read_text())["body"]["sender"] for one in letters}
+        assert senders == {"server", name}
