@@ -183,7 +183,6 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return both._from(operation(mine, theirs))
 
     def _held(self) -> Statistics:
-        """The sums that others are added to."""
         check_is_fitted(self)
         if self.statistics_ is None:
             raise UsageError(
@@ -250,7 +249,6 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     @advised()
     def _rows(self, X: NDArray[Any], first: int = 0) -> Rows:
-        """Rows as heads take them."""
         bits = self._bits()
         if bits is None:
             check_float32(X, first)  # as feature files hold them
@@ -389,7 +387,6 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
 
 def _uncalibrated(head: Head) -> Head:
-    """The head without a calibration."""
     return head.inner if isinstance(head, CalibratedHead) else head
 
 

@@ -9,8 +9,7 @@ import h5py
 import numpy as np
 
 from afltool.files import hdf5, outputs
-from afltool.files.arrays import put_array
-from afltool.files.writer import writing
+from afltool.files.arrays import put_array, writing
 
 # The least that a statistics file says of itself.
 HEADER = {

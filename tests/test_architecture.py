@@ -295,7 +295,7 @@ WRITES = {
     "os.replace": {"files.atomic", "sources.images.tiny_imagenet"},
     "os.rename": set(),
     "os.link": {"files.atomic"},
-    "h5py.File": {"files.hdf5", "files.outputs", "files.feature_writer", "files.writer"},
+    "h5py.File": {"files.hdf5", "files.outputs", "files.feature_writer", "files.arrays"},
 }
 
 

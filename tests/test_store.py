@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 import afltool
 from afltool.errors import AflError, CorruptFileError, InputError, InvalidDataError
 from afltool.files import hdf5, outputs, schema
-from afltool.files.arrays import put_array
+from afltool.files.arrays import put_array, writing
 from afltool.files.feature_writer import writing_features
 from afltool.files.features import open_features
 from afltool.files.heads import load_head, save_head
 from afltool.files.partitions import load_partition, save_partition
 from afltool.files.recipes import verify
 from afltool.files.statistics import load_statistics, save_statistics
-from afltool.files.writer import writing
 from afltool.heads import make_head
 from afltool.math.triangle import pack
 from afltool.partitions.rows import Partition

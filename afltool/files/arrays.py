@@ -1,14 +1,22 @@
-"""Arrays in an HDF5 file: written with checksums, compressed where it helps, checked when read.
+"""HDF5 files that are whole or not there, and arrays in them: checksummed, packed where it helps.
 
 HDF5 checks three kinds of bytes: chunks under fletcher32, the superblock and object headers (from
 libver 1.8 on). It does not check the index of chunks. The digest of each file covers that, and
 every reader compares it. Nothing of variable length is written or read: the library follows such
 pointers without a check and crashes.
+
+Measured with h5py 3.16 and HDF5 2.0: a file that is killed while it is written keeps what was
+flushed (libver below 1.10). The library does not survive a failed write, so it writes through
+`_Disk`, which does not tell it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -18,16 +26,129 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5g, h5p, h5s, h5t
+from h5py import h5a, h5d, h5g, h5p, h5s, h5t
 
 from ..errors import AflError, CorruptFileError
 from ..values.arrays import Array
 from . import packing, schema
+from .atomic import replacing
 from .members import Plain, checked, may_be_packed
-from .writer import undisturbed
 
 # What h5py raises when the bytes of a file make no sense to the HDF5 library.
 _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, MemoryError)
+
+
+# ---------------------------------------------------------------- files
+
+
+@contextmanager
+def writing(
+    path: Path, kind: str, size: int = 0, go_on: Callable[[Path], bool] | None = None
+) -> Iterator[h5py.File]:
+    """An HDF5 file open for writing that takes its final name only if the block succeeds.
+
+    The arguments are those of `replacing`.
+    """
+    with replacing(path, kind, size, go_on) as place:
+        mode = "r+" if os.fstat(place).st_size else "w"
+        disk = _Disk(place, "r+b", closefd=False)
+        file = None
+        try:
+            with undisturbed():
+                file = _File(disk, mode, libver=schema.LIBVER)
+            yield file
+            put_attribute(file, schema.COMPLETE, 1)
+        finally:
+            with undisturbed():
+                if file is not None:
+                    file.close()
+            disk.check()  # before any other error: that one would only follow from it
+
+
+class _Later:
+    """A handler of Ctrl-C that only notes that it came."""
+
+    def __init__(self) -> None:
+        self.came: list[Any] = []
+
+    def __call__(self, *signal_and_frame: Any) -> None:
+        self.came.append(signal_and_frame)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block, which calls the HDF5 library to write.
+
+    Raised in the middle of `_Disk.write` it would be a failed write to the library. A block inside
+    another one has nothing left to do.
+    """
+    before, later = signal.getsignal(signal.SIGINT), _Later()
+    main = threading.current_thread() is threading.main_thread()
+    if isinstance(before, _Later) or not main or not callable(before):
+        yield
+        return
+    signal.signal(signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if later.came:
+            before(*later.came[0])
+
+
+class _Disk(io.FileIO):
+    """A file whose first failed write is kept for `check`; later ones are dropped.
+
+    To the HDF5 library every write succeeds, and the file is left as a kill at the failed write
+    would leave it. (Measured with HDF5 2.0: "No space left" in a flush makes the file impossible to
+    close, prints a traceback at exit or ends in a segmentation fault.)
+    """
+
+    _failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data)
+        try:
+            while left and not self._failure:
+                left = left[super().write(left) :]
+        except OSError as failure:
+            self._failure = failure
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size) if not self._failure else 0
+        except OSError as failure:
+            self._failure = failure
+            return 0
+
+    def check(self) -> None:
+        if self._failure:
+            raise self._failure
+
+
+class _File(h5py.File):  # type: ignore[misc]  # h5py has no types: to mypy its File is Any
+    """An HDF5 file on a `_Disk`, whose flush tells whether the disk has taken all."""
+
+    def __init__(self, disk: _Disk, mode: str, **options: Any) -> None:
+        self._disk = disk
+        super().__init__(disk, mode, **options)
+
+    def flush(self) -> None:
+        with undisturbed():
+            super().flush()
+        self._disk.check()
+
+
+@undisturbed()
+def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
+    """Write an attribute of the root group; texts get a fixed length."""
+    known = np.asarray(np.bytes_(value.encode()) if isinstance(value, str) else value)
+    if h5a.exists(file.id, name.encode()):
+        file.attrs[name] = known[()]
+        return
+    kind = h5t.py_create(known.dtype, logical=True)
+    h5a.create(file.id, name.encode(), kind, h5s.create(h5s.SCALAR)).write(known)
 
 
 # ---------------------------------------------------------------- writing
@@ -96,7 +217,6 @@ def _put(file: h5py.File, name: str, value: Array, packed: bool) -> None:
 
 @cache
 def _with_groups() -> h5p.PropLCID:
-    """Groups on the way to a dataset are made, too."""
     links = h5p.create(h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     return links
@@ -179,7 +299,6 @@ def describe_additive(path: Path, file: h5py.File) -> dict[str, dict[str, Any]]:
 
 
 def _shape(path: Path, file: h5py.File, thin: str) -> tuple[int, ...]:
-    """The shape of a sparse array."""
     found = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
     if found.dtype.str != "<i8" or found.ndim != 1 or found.min(initial=0) < 0:
         raise CorruptFileError(f"{path} is damaged: /{thin}/{schema.SHAPE} is not a shape")

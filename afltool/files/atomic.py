@@ -64,7 +64,7 @@ def replacing(
     partial = partial_path(path)
     with writer_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = _locked(partial)
+        lock = locked(partial, _take_own)
     try:
         with writer_errors(path):
             if go_on is None or not go_on(partial):
@@ -247,32 +247,33 @@ def link_or_copy(source: Path, path: Path, kind: str) -> Path:
             partial.unlink()  # of two names of one file a rename leaves both
 
 
-def _locked(partial: Path) -> int:
-    """Create or open the partial file and lock it; the lock is the open descriptor."""
+def locked(path: Path, take: Callable[[Path, int], None]) -> int:
+    """The descriptor of a file that is made if it is not there; ``take(path, it)`` locks it."""
     flags = machine.flags("RDWR", "CREAT", "NOFOLLOW", "NONBLOCK")
     while True:
-        descriptor = os.open(partial, flags, 0o666)
+        descriptor = os.open(path, flags, 0o666)
         try:
-            _check_own(partial, os.fstat(descriptor))
-            if not machine.WINDOWS:  # where HDF5 could not write a locked file
-                machine.lock(descriptor)
+            take(path, descriptor)
         except (OSError, InputError):
             os.close(descriptor)
             raise
-        # The previous writer may have renamed the file between our open and our lock.
+        # Who had it before may have renamed or removed it between our open and our lock.
         with suppress(FileNotFoundError):
-            if os.lstat(partial).st_ino == os.fstat(descriptor).st_ino:
+            if os.lstat(path).st_ino == os.fstat(descriptor).st_ino:
                 return descriptor
         os.close(descriptor)
 
 
-def _check_own(partial: Path, found: os.stat_result) -> None:
-    """Refuse a partial file that may be somebody else's, before it is truncated."""
+def _take_own(partial: Path, descriptor: int) -> None:
+    """Lock a partial file; refused where it may be somebody else's, before it is truncated."""
+    found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         raise InputError(
             f"{partial} is in the way: expected an unfinished file or nothing, found a device, a "
             "pipe or a file with other names; remove it"
         )
+    if not machine.WINDOWS:  # where HDF5 could not write a locked file
+        machine.lock(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -164,7 +164,6 @@ def _by_row(
 
 
 def _known(table: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
-    """Where the columns are that are asked for."""
     twice = [name for name in names if header.count(name) > 1]
     if twice:
         raise InvalidDataError(f"{table} has {header.count(twice[0])} columns named {twice[0]!r}")

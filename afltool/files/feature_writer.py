@@ -18,12 +18,11 @@ from ..errors import CorruptFileError, InvalidDataError
 from ..math.fixedpoint import check_float32, encode
 from ..values.digest import canonical_json
 from . import schema
-from .arrays import damage_as_error, put_array
+from .arrays import damage_as_error, put_array, put_attribute, writing
 from .features import Labels, features_digest
 from .hdf5 import Header, put_header
 from .members import checked_dataset, own_objects_only
 from .outputs import get_attribute
-from .writer import put_attribute, writing
 
 
 class FeatureWriter:

@@ -25,10 +25,20 @@ from ..inputs import HDF5, meant, no_number, null, open_regular, parsed_json
 from ..values.arrays import Array
 from ..values.digest import canonical_json
 from . import headers, schema
-from .arrays import Additive, add_array, damage_as_error, find_additive, get_array, pays, put_array
+from .arrays import (
+    Additive,
+    add_array,
+    damage_as_error,
+    find_additive,
+    get_array,
+    pays,
+    put_array,
+    put_attribute,
+    undisturbed,
+    writing,
+)
 from .members import own_objects_only
 from .outputs import get_attribute, open_to_read
-from .writer import put_attribute, undisturbed, writing
 
 Header = dict[str, Any]
 REPORTING = ("head", "checkpoint")  # kinds whose headers report figures, once with NaN

@@ -221,7 +221,6 @@ def check_numbers(path: Path, name: str, array: Array) -> None:
 
 @Once
 def _finite(array: Array) -> bool:
-    """Whether it is of finite numbers."""
     return array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .. import machine
 from ..errors import BusyError
+from .atomic import locked
 from .outputs import writer_errors
 
 LONGEST = 1000  # bytes of a mark
@@ -40,7 +41,7 @@ def marked(mark: Path) -> Iterator[Before]:
     """
     with writer_errors(mark):
         mark.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _locked(mark)
+        descriptor = locked(mark, _take)
     try:
         before = _read(descriptor)
         text = f"{before.begun + 1}\n{_me()}\n".encode()
@@ -72,22 +73,12 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _locked(mark: Path) -> int:
-    """The mark, open and locked."""
-    flags = machine.flags("RDWR", "CREAT", "NOFOLLOW")
-    while True:
-        descriptor = os.open(mark, flags, 0o666)
-        try:
-            machine.lock(descriptor)
-        except BlockingIOError:
-            who = _read(descriptor).last
-            os.close(descriptor)
-            raise BusyError(f"{who or 'another process'} is at work on it") from None
-        # The previous holder may have removed the file between our open and our lock.
-        with suppress(FileNotFoundError):
-            if os.lstat(mark).st_ino == os.fstat(descriptor).st_ino:
-                return descriptor
-        os.close(descriptor)
+def _take(mark: Path, descriptor: int) -> None:
+    try:
+        machine.lock(descriptor)
+    except BlockingIOError:
+        who = _read(descriptor).last or "another process"
+        raise BusyError(f"{who} is at work on it") from None
 
 
 def _read(descriptor: int) -> Before:

@@ -10,10 +10,9 @@ import errno
 import os
 import re
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 import h5py
@@ -29,7 +28,6 @@ from . import schema
 STDOUT = Path("-")
 DAMAGED = "damaged HDF5"  # any file of ours may replace it
 START = 4096  # bytes that tell the kind
-SETTLED_NS = 2_000_000_000  # two changes of a file within it may leave it the same times
 _SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "PNG",
     b"%PDF-": "PDF",
@@ -89,23 +87,7 @@ def kind_of_bytes(start: bytes) -> str:
 
 
 def kind_of_file(path: Path) -> str:
-    """The kind of a regular file; of HDF5 files that of `schema.KINDS`, or what else they are.
-
-    It is asked before the work, before a file is written and before it gets its name: a file that
-    nobody has touched since then, nor in the last seconds, is not opened again.
-    """
-    state = path.lstat()
-    if time.time_ns() - state.st_ctime_ns < SETTLED_NS:
-        return _kind(path)
-    return _kind_as_of(path, state.st_dev, state.st_ino, state.st_size, state.st_ctime_ns)
-
-
-@lru_cache(maxsize=1 << 14)
-def _kind_as_of(path: Path, *state: int) -> str:
-    return _kind(path)
-
-
-def _kind(path: Path) -> str:
+    """The kind of a regular file; of HDF5 files that of `schema.KINDS`, or what else they are."""
     descriptor = os.open(path, machine.flags("RDONLY", "NONBLOCK"))
     try:
         start = os.read(descriptor, START)

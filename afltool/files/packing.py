@@ -60,7 +60,6 @@ def write_packed(data: h5d.DatasetID, rows: int, value: Array) -> None:
 
 
 def _chunks(value: Array, rows: int) -> Iterator[Array]:
-    """Full chunks, contiguous."""
     for start in range(0, len(value), rows):
         part = np.ascontiguousarray(value[start : start + rows])
         if len(part) < rows:

@@ -27,7 +27,6 @@ from ..values.names import check_name
 from . import hdf5, schema
 from .arrays import damage_as_error
 from .atomic import free_space, need_space
-from .columns import column_by_row
 from .features import Features
 from .headers import provenance
 
@@ -164,6 +163,8 @@ class ClientRows:
             InvalidDataError: a group that is not among ``names``.
             others as `columns.column_by_row`.
         """
+        from .columns import column_by_row
+
         values = column_by_row("--by", by, self.rows.row_ids)
         if unknown := sorted(set(values) - set(names)):
             raise InvalidDataError(

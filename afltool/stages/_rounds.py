@@ -116,7 +116,6 @@ def _of_training(one: Round) -> Round:
 
 
 def _known(rounds: Sequence[Round]) -> dict[str, Round]:
-    """Accuracies by phase, of rounds that have one."""
     return {one["phase"]: {k: one[k] for k in FOUND if k in one} for one in rounds if "top1" in one}
 
 

@@ -240,7 +240,6 @@ def _total(plus: Sequence[_Item], minus: Sequence[_Item], repeats: bool) -> Stat
 
 
 def _parts(items: Sequence[_Item]) -> Iterator[Statistics]:
-    """The files one at a time."""
     with progress.task("aggregate", len(items), "files") as task:
         for part in cores.each(lambda item: load_statistics(item.path, item.seen), items):
             yield part

@@ -69,7 +69,6 @@ def _packed(
     header: Mapping[str, Any],
     o: ExportOptions,
 ) -> tuple[bytes, Model, Trial]:
-    """The file, tried on a sample."""
     from ..exporting import build, trial
 
     bits = header["space"]["fraction_bits"]

@@ -19,7 +19,6 @@ from typing import Any
 from .. import cores, progress
 from ..cache.cache import NO_CACHE, Cache
 from ..errors import InvalidDataError, UsageError
-from ..files.carried_rows import CarriedFile
 from ..files.features import Features, open_features
 from ..files.hdf5 import read_header
 from ..files.heads import HeadFile, check_fits, head_from
@@ -96,6 +95,8 @@ def local_stats(
         with ExitStack() as files:
             between = cache
             if o.cache is not None:
+                from ..files.carried_rows import CarriedFile
+
                 between = Cache(spill=files.enter_context(CarriedFile(o.cache, task)).of)
             job = _Job(
                 clients, bound, head_file, overwrite, protection, task, between, cache, first

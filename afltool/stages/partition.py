@@ -20,7 +20,7 @@ from ..files.tables import write_columns
 from ..options.csv_files import KEEP
 from ..options.partition import SCHEMES, PartitionOptions
 from ..partitions.dealing import assign, canonical_order
-from ..partitions.rows import Partition, summary
+from ..partitions.rows import Partition, rows_digest, summary
 from ..values.digest import file_sha256
 
 
@@ -84,8 +84,6 @@ def _recipe(
     classes: tuple[str, ...],
     table: Path | None,
 ) -> dict[str, Any]:
-    from ..partitions.rows import rows_digest
-
     inputs: dict[str, Any] = {"rows": rows_digest(ids, labels), "classes": list(classes)}
     inputs |= SCHEMES.version(settings["scheme"])
     if table is not None:
