@@ -414,7 +414,7 @@ edges = st.sampled_from([0, 1, 127, 128, -128, -129, 32767, 32768, -32769, 2**31
 sizes = st.floats(-1e100, 1e100)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(integers | st.lists(edges, min_size=1, max_size=4), st.lists(sizes, max_size=20))
 def test_statistics_come_back_from_their_narrowest_type(tmp_path_factory, numbers, reals):
     path = tmp_path_factory.mktemp("s") / "s.h5"
