@@ -177,9 +177,9 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
                     "same columns, with partial_fit(…, classes=all)"
                 )
         both = type(self)(**self.get_params())
-        both.classes_, both.n_features_in_ = self.classes_, self.n_features_in_
-        if hasattr(self, "feature_names_in_"):
-            both.feature_names_in_ = self.feature_names_in_
+        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(both, name, getattr(self, name))
         return both._from(operation(mine, theirs))
 
     def _held(self) -> Statistics:
@@ -324,9 +324,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """
         check_is_fitted(self)
         X, y = self._checked(X, y, reset=False)
-        head, bins = _uncalibrated(self.head_), SCORES
-        if head.log_probabilities:
-            bins = PROBABILITIES
+        head = _uncalibrated(self.head_)
+        bins = PROBABILITIES if head.log_probabilities else SCORES
         shapes = counting.shapes(len(self.classes_), bins).items()
         counts = {name: np.zeros(shape, np.int64) for name, shape in shapes}
         for rows, codes in self._blocks(X, self._codes(y)):

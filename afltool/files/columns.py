@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,8 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
 
 def _read(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
     """The names of all columns, and those of ``names`` that are there."""
-    readers: dict[str, Callable[[Path, Sequence[str]], tuple[list[str], Columns]]] = {
-        ".csv": _read_csv,
-        ".parquet": _read_parquet,
-        ".json": _read_json,
-    }
-    if table.suffix.lower() not in readers:
+    suffix = table.suffix.lower()
+    if suffix not in SUFFIXES:
         raise UsageError(f"{table}: a table is a .csv, .parquet or .json file")
     if not table.is_file():
         raise InputError(f"{table}: there is no such file, {meant(table)}")
@@ -67,7 +63,8 @@ def _read(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
             f"{table} has {size / 1e6:,.0f} MB; expected at most {MOST_TABLE / 1e6:,.0f} MB: leave "
             "out columns that are not needed, or write parquet"
         )
-    return readers[table.suffix.lower()](table, names)
+    readers = dict(zip(SUFFIXES, (_read_csv, _read_parquet, _read_json), strict=True))
+    return readers[suffix](table, names)
 
 
 def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:

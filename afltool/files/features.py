@@ -175,7 +175,8 @@ class Features:
         `cache` keeps the rows.
         """
         if isinstance(self.data, np.ndarray):
-            yield from self._pieces(self.data)
+            step = self.block_rows()
+            yield from ((at, self.data[at : at + step]) for at in range(0, len(self), step))
             return
         room, whole = self.cache.room, None
         size = len(self) * self.dim * self.data.dtype.itemsize
@@ -190,10 +191,6 @@ class Features:
         if whole is not None:
             whole.setflags(write=False)
             self.cache.keep(self.path, replace(self, data=whole), size)
-
-    def _pieces(self, rows: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-        for start in range(0, len(rows), self.block_rows()):
-            yield start, rows[start : start + self.block_rows()]
 
     def _parts(self, whole: NDArray[Any] | None) -> Iterator[tuple[int, NDArray[Any]]]:
         """Blocks from the file, and into ``whole`` where there is one."""

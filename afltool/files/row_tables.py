@@ -219,7 +219,7 @@ def writing_rows(
 
 def _check_beside(note: Path, spool: Path | None, header: bytes) -> None:
     """Refuse files of somebody else under the names that the work needs beside its output."""
-    own = {note: note.exists() and _is_note(note)}
+    own = {note: _noted(note) is not None}
     if spool is not None and spool.exists():
         with spool.open("rb") as file:
             own[spool] = file.read(len(header)) == header
@@ -231,17 +231,19 @@ def _check_beside(note: Path, spool: Path | None, header: bytes) -> None:
             )
 
 
-def _is_note(path: Path) -> bool:
-    with suppress(OSError, ValueError, AttributeError):
-        found = json.loads(path.read_text("utf-8"))
-        return {"key", "done", "size", "sha256"} <= set(found.keys())
-    return False
+def _noted(note: Path) -> dict[str, Any] | None:
+    """What a note says; None where there is none, or it is somebody else's."""
+    with suppress(OSError, ValueError):
+        found = json.loads(note.read_text("utf-8"))
+        if isinstance(found, dict) and {"key", "done", "size", "sha256"} <= found.keys():
+            return found
+    return None
 
 
 def _committed(partial: Path, note: Path, key: str) -> dict[str, Any] | None:
     """What a note says of a partial file, if it is about this work and the bytes are there."""
+    found = _noted(note) or {}
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(note.read_text("utf-8"))
         done, size = int(found["done"]), int(found["size"])
         with partial.open("rb") as file:
             sha = hashlib.sha256()
