@@ -317,7 +317,7 @@ def test_a_roster_takes_all_too(alone, tmp_path, cli):
 def lying(trial, tmp_path, **changed) -> Path:
     """A copy of the total of round 1, and what the server signs of it with other words."""
     total = Path(shutil.copy(trial.at.total(1), tmp_path / "total.h5"))
-    body = json.loads(trial.at.signed(1).read_text())["body"]
+    body = json.loads(totals.place(trial.at.total(1)).read_text())["body"]
     messages.write(totals.place(total), trial.me("server").sign({**body, **changed}), True)
     return total
 
@@ -365,7 +365,7 @@ def test_a_total_that_was_exchanged_is_found_out(played, tmp_path):
 
 def test_only_the_server_signs_a_total(played, tmp_path):
     total = lying(played, tmp_path)
-    body = json.loads(played.at.signed(1).read_text())["body"]
+    body = json.loads(totals.place(played.at.total(1)).read_text())["body"]
     messages.write(totals.place(total), played.me("site-1").sign(body), True)
     with pytest.raises(CorruptFileError, match="is not signed by 'server'"):
         checked(played, "site-0", total)
@@ -374,7 +374,7 @@ def test_only_the_server_signs_a_total(played, tmp_path):
 def test_a_reader_without_a_key_cannot_add_up(played, tmp_path):
     """Neither a stranger's key nor the text of what was signed gives the secrets of the sum."""
     _, secrets = opened_by_server(played, 1)
-    text = played.at.signed(1).read_text()
+    text = totals.place(played.at.total(1)).read_text()
     assert not any(secret.hex() in text for secret in secrets.values())
     stranger = afltool.keys(["site-1"], tmp_path)[0].with_suffix(".key")
     with pytest.raises(CorruptFileError, match="holds nothing for 'site-1'"):
