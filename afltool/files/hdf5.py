@@ -120,7 +120,8 @@ def _opened(path: Path) -> Iterator[h5py.File]:
                 "make it or fetch it again"
             ) from None
         raise CorruptFileError(
-            f"{path} is not an afltool file: expected HDF5, which it is not"
+            f"{path} is not an afltool file: expected HDF5, which it is not; "
+            "of embeddings (.npz, .parquet …) afltool import makes one"
         ) from None
     with file:
         yield file
