@@ -56,7 +56,7 @@ def each_output(at):
         "solve by head": (["solve", total, "--head", head0, "--ridge", 2, "-o"], [total, head0]),
         "evaluate": (["evaluate", head, test, "-o"], [head, test]),
         "confusion": (["evaluate", head, test, "--confusion"], [head, test]),
-        "plot": (["plot", "partition", clients, "-o"], [clients]),
+        "plot": (["plot", "partition", clients, "--width-mm", 40, "--dpi", 30, "-o"], [clients]),
         "predict": (["predict", head, test, "-o"], [head, test]),
         "model": (["export", head, "-o"], [head]),
     }  # fmt: skip
