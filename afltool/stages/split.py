@@ -45,17 +45,7 @@ def split(
     folder = path.parent if out is None else out
     places = {part: folder / f"{path.stem}-{part}.h5" for part in PARTS}
     with open_features(path) as rows:
-        order = rows.by_id  # the same for any order of the file
-        labels, for_test = rows.labels[order], np.empty(len(rows), bool)
-        groups, in_groups = None, None
-        if o.group is None:
-            for_test[order] = rows_for_testing(labels, o.test, o.seed)
-        else:
-            of_rows = column_by_row("--group", o.group, rows.row_ids)
-            groups = [of_rows[i] for i in order]
-            numbers = np.unique(np.array(groups, dtype=object), return_inverse=True)[1]
-            for_test[order] = groups_for_testing(labels, numbers, o.test, o.seed)
-            in_groups = len(np.unique(numbers[for_test[order]])), int(numbers.max()) + 1
+        for_test, groups, in_groups = _drawn(rows, o)
         wanted = {part: _recipe(rows, o, groups, part) for part in PARTS}
         mine = {"train": ~for_test, "test": for_test}
         _check(path, mine, in_groups)
@@ -77,6 +67,24 @@ def split(
                 header = rows.derived(wanted[part], was, split=part, split_from=cut)
                 writer.finish(labels, ids, header)
     return places["train"], places["test"]
+
+
+def _drawn(
+    rows: Features, o: SplitOptions
+) -> tuple[NDArray[np.bool_], list[str] | None, tuple[int, int] | None]:
+    """Which rows are for testing; the group of each row in canonical order; how many groups are for
+    testing, and how many there are."""
+    order = rows.by_id  # the same for any order of the file
+    labels, for_test = rows.labels[order], np.empty(len(rows), bool)
+    if o.group is None:
+        for_test[order] = rows_for_testing(labels, o.test, o.seed)
+        return for_test, None, None
+    of_rows = column_by_row("--group", o.group, rows.row_ids)
+    groups = [of_rows[i] for i in order]
+    numbers = np.unique(np.array(groups, dtype=object), return_inverse=True)[1]
+    mine = groups_for_testing(labels, numbers, o.test, o.seed)
+    for_test[order] = mine
+    return for_test, groups, (len(np.unique(numbers[mine])), int(numbers.max()) + 1)
 
 
 def _recipe(rows: Features, o: SplitOptions, groups: list[str] | None, part: str) -> dict[str, Any]:
