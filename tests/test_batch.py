@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import afltool
 from afltool.errors import UsageError
 from afltool.heads import make_options
-from afltool.partitions.drawing import draw_clients
+from afltool.partitions.rows import draw_clients
 from afltool.values.phases import Phase
 
 

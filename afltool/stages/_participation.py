@@ -6,8 +6,7 @@ from ..errors import UsageError
 from ..heads.base import Head
 from ..options import flag
 from ..options.statistics import LocalStatsOptions
-from ..partitions.drawing import draw_clients
-from ..partitions.rows import Assignment
+from ..partitions.rows import Assignment, draw_clients
 from ..values.phases import Phase
 
 

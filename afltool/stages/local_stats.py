@@ -33,8 +33,7 @@ from ..options.remedies import advised
 from ..options.statistics import LocalStatsOptions
 from ..options.threads import on_cores
 from ..options.used_with import refuse_unused
-from ..partitions.drawing import chosen_clients
-from ..partitions.rows import Assignment
+from ..partitions.rows import Assignment, chosen_clients
 from ..values.clients import Client, ClientId
 from ..values.digest import Digest
 from ..values.names import file_of_name, file_of_number, numbered

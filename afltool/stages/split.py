@@ -16,7 +16,7 @@ from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.features import Features, open_features
 from ..files.recipes import recipe, up_to_date
 from ..options.features import SplitOptions
-from ..partitions.drawing import groups_for_testing, rows_for_testing
+from ..partitions.rows import groups_for_testing, rows_for_testing
 from ..progress import log
 from ..values.digest import Digest
 
