@@ -37,7 +37,7 @@ from .options import BLOCK, CASCADE, DeepAFLOptions
 from .sums import ENERGY, RECONSTRUCTION, Labels, Sums
 
 RESIDUAL_BITS = 20
-LARGEST_RESIDUAL = 2**24  # so that a row adds at most 2^39 to a sum, see `privacy.limits`
+LARGEST_RESIDUAL = 2**24  # so that a row adds at most 2^39 to a sum, see `privacy.terms`
 EXACT_ROWS = EXACT_FLOAT64 // (LARGEST_RESIDUAL << 15)
 RIGHT_BITS = 22  # of U, whose columns have length 1
 
