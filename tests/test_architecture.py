@@ -128,7 +128,7 @@ def test_the_main_part_never_imports_papers_nor_rivals():
 
 def test_papers_know_the_rivals_at_one_place():
     knows = {m for m in MODULES if "rivals" in {layer(t) for t, _, _ in ours(m)}}
-    assert {m for m in knows if layer(m) != "rivals"} == {"papers.baselines"}
+    assert {m for m in knows if layer(m) != "rivals"} == {"papers.cells"}
 
 
 def test_the_check_sees_imports_wherever_they_are():
@@ -201,7 +201,7 @@ ONLY = {
     "sklearn": {"sources.images.*", "estimator"},
     "pickle": {"sources.images.*"},
     "cryptography": {"privacy"},
-    "matplotlib": {"show", "papers.series"},
+    "matplotlib": {"show", "papers.plots"},
     "typer": {"cli", "papers.commands", "rivals.commands"},
     "rich": {"cli", "show"},
     "torch": {

@@ -33,13 +33,12 @@ from afltool.files.locks import marked
 from afltool.options.partition import PartitionOptions
 from afltool.options.statistics import LocalStatsOptions
 from afltool.papers import execution, grid, times
-from afltool.papers.axes import axes_of
-from afltool.papers.baselines import own_names
+from afltool.papers.cells import own_names
 from afltool.papers.description import find, read, shipped_names
 from afltool.papers.execution import check_heads
 from afltool.papers.layout import StudyFolder
 from afltool.papers.listings import listed, script, status
-from afltool.papers.results import by_reason, finished, names_of_cells
+from afltool.papers.results import axes_of, by_reason, finished, names_of_cells
 from afltool.plans.config import RunConfig
 from afltool.plans.layout import RunFolder
 from afltool.rivals import METHODS, method_class

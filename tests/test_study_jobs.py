@@ -15,8 +15,8 @@ from test_studies import GRID
 
 from afltool.errors import UsageError
 from afltool.papers import jobs
-from afltool.papers.checks import part_of
 from afltool.papers.description import find, read
+from afltool.papers.execution import part_of
 from afltool.papers.layout import StudyFolder
 from afltool.papers.listings import status
 from afltool.papers.options import parse_cells

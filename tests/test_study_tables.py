@@ -320,7 +320,7 @@ def test_published_figures_have_a_place_in_the_shipped_study(name):
 
 
 def _axes(wanted):
-    from afltool.papers.axes import axes_of
+    from afltool.papers.results import axes_of
 
     layers = list(numbers_of(wanted.shown.layers))
     for cell in wanted.cells:

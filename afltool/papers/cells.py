@@ -1,7 +1,8 @@
 """The cells of a study: each is one `afltool run` or `afltool baseline`, named by its content.
 
 A cell of a baseline needs files, which its command line names. The commands that make these files
-come before it, and cells that need equal files share them.
+come before it, and cells that need equal files share them. This is the one place where a study
+knows the rivals.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from ..heads import OPTIONS
 from ..options import flag
 from ..options.features import ExtractOptions
 from ..options.partition import PartitionOptions
-from ..plans.config import FIELDS, KEEP_LAST, RunConfig, named_fields
+from ..plans.config import FIELDS, KEEP_LAST, HereOptions, RunConfig, named_fields
 from ..plans.plan import SPLITS, features, partition
 from ..plans.steps import Step
+from ..rivals import METHODS as METHODS
+from ..rivals import make_settings, method_class, preset_of
+from ..rivals.settings import BaselineFolder, BaselineOptions, Settings
 from ..sources.extraction.remembered import store_folder
 from ..values.digest import Digest, file_sha256, file_state
-from .baselines import made_settings, own_names, values
 from .layout import StudyFolder
 
 # Keys of a study that are not options.
@@ -36,6 +39,12 @@ SEED: Final = "seed"
 #: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
 OF_PARTITION = {"partition", *(name for part, name, _ in named_fields() if part == "partition")}
+BASELINE_HEAD = BaselineFolder.HEAD
+OF_BASELINE = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
+_OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {"seed"}
+#: Paths, and how a run uses its machine.
+NO_AXES = {"train_features", "test_features", "data_root", "store", "cache"}
+NO_AXES |= {f.name for f in fields(HereOptions)}
 _KEY = 16  # digits of the names of cells
 
 
@@ -235,3 +244,44 @@ def _file_meaning(path: str, state: str) -> str:
     if place.suffix == ".h5" and place.is_file():
         return str(read_header(place)["digest"])
     return file_sha256(place) if place.is_file() else path
+
+
+@lru_cache
+def own_names(method: str) -> dict[str, str]:
+    """The names of a baseline's options in a study.
+
+    It is the option's own name, or ``method-NAME`` if the partition has an option of that name.
+    """
+    settings = {f.name for f in fields(method_class(method).settings_class)}
+    return {
+        f"method_{name}" if name in _OF_CLIENTS else name: name for name in settings | OF_BASELINE
+    }
+
+
+def values(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a baseline; a preset by its values, which several papers share."""
+    preset = given.get("preset")
+    if preset is None:
+        return dict(given)
+    return {**preset_of(method, preset), **{k: v for k, v in given.items() if k != "preset"}}
+
+
+def made_settings(method: str, given: Mapping[str, Any]) -> Settings:
+    """All settings of a baseline, its preset and defaults resolved."""
+    return make_settings(method, _of_method(given), given.get("preset"))
+
+
+def baseline(
+    method: str, files: tuple[Path, Path, Path], out: Path, given: Mapping[str, Any], again: bool
+) -> None:
+    """Carry a cell out, with ``files``: training and test features, and the partition."""
+    from ..rivals.stage import baseline as stage
+
+    train, test, partition = files
+    own = {k: v for k, v in given.items() if k in OF_BASELINE}
+    options = BaselineOptions(test=test, partition=partition, **own)
+    stage(method, train, out, options, settings=_of_method(given), overwrite=again)
+
+
+def _of_method(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in given.items() if k not in OF_BASELINE}

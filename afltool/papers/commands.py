@@ -116,7 +116,7 @@ def study(
         print_json(found) if as_json else say_lines(_list(found))
         return
     from .cells import words
-    from .checks import check_cells, part_of
+    from .execution import check_cells, part_of
     from .execution import study as stage
 
     if spec is None:
@@ -186,6 +186,7 @@ def table(
     from ..files.atomic import write_text
     from .crosstab import FORMATS, as_csv
     from .tables import table as make
+    from .tables import table_of_counts
 
     if form not in FORMATS:
         raise UsageError(f"--format is {', '.join(FORMATS)}; found {form!r}")
@@ -193,8 +194,6 @@ def table(
     from ..files.counts import holds_counts
 
     if holds_counts(folder):
-        from .counted import table_of_counts
-
         refuse_options(options, f"{folder} is a total of counts")
         text = table_of_counts(folder, form, csv.formulas)
     else:

@@ -18,7 +18,7 @@ from ..options import flag
 from ..options.csv_files import KEEP
 from ..values.escaping import in_markdown, shown
 from ..values.json_text import json_text
-from .figures import FIGURES, STATISTICS
+from .options import FIGURES, STATISTICS
 
 Key = tuple[Any, ...]
 _EXACT = 12  # digits of a number in CSV, which keep bytes and fractions whole

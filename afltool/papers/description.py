@@ -17,9 +17,18 @@ from ..plans.config import FIELDS, HEAD_NAMES, PARTS, absolute
 from ..plans.toml import known_key
 from ..values.json_text import json_text
 from . import grid
-from .axes import NO_AXES
-from .baselines import METHODS, OF_BASELINE, own_names
-from .cells import BASELINE, LABEL, OF_BOTH, SEED, Cell, make_cell
+from .cells import (
+    BASELINE,
+    LABEL,
+    METHODS,
+    NO_AXES,
+    OF_BASELINE,
+    OF_BOTH,
+    SEED,
+    Cell,
+    make_cell,
+    own_names,
+)
 from .layout import StudyFolder
 from .options import TableOptions
 from .published import published

@@ -25,8 +25,8 @@ from ..plans.slurm.site import Site
 from ..plans.slurm.steps import DONE, Job
 from ..values.digest import Digest
 from .cells import Cell
-from .checks import check_cells, check_size
 from .description import Study
+from .execution import check_cells, check_size
 from .layout import StudyFolder
 
 PREPARE, CELLS = "01-prepare", "02-cells"

@@ -16,22 +16,22 @@ from typing import Any
 
 from .. import progress
 from ..errors import AflError, BusyError, IncompleteError, RidgeNeededError, StoppedError
-from ..files.atomic import write_text
+from ..files.atomic import link_or_copy, write_text
 from ..files.locks import marked
 from ..files.outputs import make_folder
 from ..files.schema import SUMMARY
 from ..inputs import distinct_files, read_json
+from ..plans.config import RunConfig, read_config
 from ..plans.here import run
 from ..plans.layout import RunFolder
 from ..plans.made import Made
+from ..plans.solve_options import EVALUATE, SOLVE, difference_of
 from ..plans.summary import remove_rounds
 from ..progress import quiet
 from . import times
-from .baselines import baseline
-from .cells import Cell
+from .cells import Cell, baseline
 from .layout import StudyFolder
 from .results import by_reason, finished, outdated
-from .takeover import take_over
 
 log = logging.getLogger("afltool.papers")
 Failure = tuple[str, str]  # the name of a cell, and why it failed
@@ -196,3 +196,38 @@ def why_of(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"out of memory ({error})" if str(error) else "out of memory"
     return str(error) or type(error).__name__
+
+
+def take_over(study: StudyFolder, cell: Cell) -> None:
+    """Link features, partition, head and total of a failed cell that this one differs from late.
+
+    A cell that has begun keeps what it has. `run` looks at the recipe of every file.
+    """
+    own = RunFolder(study.cell(cell.key))
+    if own.options.exists() or cell.config.own.keep_clients:
+        return
+    for mark in sorted((study.root / study.CELLS).glob(f"*/{study.FAILED}")):
+        other = RunFolder(mark.parent)
+        if _serves(other, cell.config):
+            for name, kind in _FILES.items():
+                if (other / name).exists():
+                    link_or_copy(other / name, own / name, kind)
+            return
+
+
+def _serves(other: RunFolder, config: RunConfig) -> bool:
+    start: Path = config.first_head or other.first_head
+    with distinct_files(), suppress(AflError):
+        theirs = RunConfig(**read_config(other.options))
+        return start.exists() and not difference_of(theirs, config, start, {SOLVE, EVALUATE})
+    return False
+
+
+_FILES = {
+    RunFolder.FEATURES.format(split="train"): "features",
+    RunFolder.FEATURES.format(split="test"): "features",
+    RunFolder.CLIENTS: "partition",
+    RunFolder.FIRST_HEAD: "head",
+    RunFolder.HELD_OUT.format(suffix=""): "statistics",
+    RunFolder.TOTAL.format(suffix=""): "statistics",
+}

@@ -16,14 +16,20 @@ from ..inputs import distinct_files
 from . import records as found_by
 from .cells import line
 from .crosstab import Crosstab, Entry, Record, statistic
-from .figures import FIGURES, STATISTICS
 from .hypertext import check_page, command, html_table, picture, text, write_page
 from .layout import StudyFolder
-from .options import TableOptions, names_of, numbers_of, parse_figures, refuse_options
-from .plots import lines_of, series_of, words
+from .options import (
+    FIGURES,
+    STATISTICS,
+    TableOptions,
+    names_of,
+    numbers_of,
+    parse_figures,
+    refuse_options,
+)
+from .plots import lines_of, plot_series, series_of, words
 from .published import published
 from .results import Result, Results, results_of
-from .series import plot_series
 from .tables import SHARED, of_results, told
 from .times import duration
 from .trial import trial

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import UsageError
 from ..files.columns import read_columns
 from .crosstab import Record, plain
-from .figures import FIGURES
+from .options import FIGURES
 
 TABLE = Path(__file__).with_name("published.csv")
 COLUMNS = ("paper", "table", "data", "head", "options", "figure", "value", "spread", "spread_of")

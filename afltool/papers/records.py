@@ -9,13 +9,11 @@ from typing import Any
 from ..errors import InvalidDataError, UsageError
 from ..files.columns import read_columns
 from ..values.phases import Phase
-from .axes import axes_of
 from .cells import OF_PARTITION, SEED, SEEDS, Cell
 from .crosstab import Record
 from .description import Study, option_names
-from .figures import MEASURED, VALUES
-from .options import Pair, parse_names
-from .results import Result, Results, varying
+from .options import MEASURED, VALUES, Pair, parse_names
+from .results import Result, Results, axes_of, varying
 from .times import own_seconds
 
 

@@ -21,11 +21,10 @@ from ..options.partition import PartitionOptions
 from ..sources.extraction.remembered import store_folder
 from ..values.digest import Digest
 from ..values.json_text import json_text
-from .axes import resolved
 from .cells import SEEDS, Cell, features_of
 from .description import Study
 from .layout import StudyFolder
-from .results import finished
+from .results import finished, resolved
 
 FILE = "seconds-of-cells.json"  # by kind of cell: [seconds, cells]
 OF_FEATURES = "extract", "features"  # stages of a run that make features, or take given ones
