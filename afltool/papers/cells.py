@@ -168,18 +168,14 @@ def line(command: list[str]) -> str:
 
 def make_cell(setting: Mapping[str, Any]) -> Cell:
     """The cell of a setting; `UsageError` for unknown options and for contradictions."""
-    check_label(setting.get(LABEL))
+    label = setting.get(LABEL)
+    if any(category(c) in ("Cc", "Zl", "Zp") for c in str(label)):  # tables and pictures name it
+        raise UsageError(f"a label is one line without control characters; found {label!r}")
     given = {k: v for k, v in setting.items() if k not in (LABEL, BASELINE)}
     method = setting.get(BASELINE)
     if method is None:
         return Cell(setting, _run(given).with_absolute_paths())
     return _baseline(setting, str(method), given)
-
-
-def check_label(label: Any) -> None:
-    """Refuse a label that is no line of text: it is a cell of tables and a name in pictures."""
-    if any(category(c) in ("Cc", "Zl", "Zp") for c in str(label)):
-        raise UsageError(f"a label is one line without control characters; found {label!r}")
 
 
 def _run(given: dict[str, Any]) -> RunConfig:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -127,19 +129,19 @@ class Study:
     def keep(self, folder: StudyFolder) -> None:
         """Write it into its folder; the folder of another study is refused."""
         with one_at_a_time(folder.root):
-            self._keep(folder)
-
-    def _keep(self, folder: StudyFolder) -> None:
-        if folder.study.exists():
-            other = of_folder(folder.root)
-            if other.name != self.name:
+            other = of_folder(folder.root) if folder.study.exists() else None
+            if other is not None and other.name != self.name:
                 raise OutputExistsError(
                     f"{folder.root} holds the study {other.name!r}; expected none or "
                     f"{self.name!r}: choose another -o"
                 )
-            if other == self:  # so that several processes may work in one folder
-                return
-        text = json_text(vars_of(self), indent=2, ensure_ascii=False) + "\n"
+            if other != self:  # so that several processes may work in one folder
+                self._write(folder)
+
+    def _write(self, folder: StudyFolder) -> None:
+        own = {f.name: getattr(self, f.name) for f in fields(Study)}
+        found = {**own, "shown": self.shown.chosen()}
+        text = json_text(found, indent=2, ensure_ascii=False) + "\n"
         with inputs.distinct_files():  # the study may have been read from this file
             write_text(text, folder.study, overwrite=True)
 
@@ -158,12 +160,6 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
         return name in HEAD_NAMES or name in FIELDS
     theirs = {f.name for f in fields(OPTIONS[head])}
     return "seed" in theirs if name == "head_seed" else name in FIELDS or name in theirs
-
-
-def vars_of(study: Study) -> dict[str, Any]:
-    """A study as JSON, without its expanded cells."""
-    own = {f.name: getattr(study, f.name) for f in fields(Study)}
-    return {**own, "shown": study.shown.chosen()}
 
 
 def asked_for(
@@ -190,32 +186,26 @@ def find(spec: str) -> Study:
         return of_folder(path)
     if path.suffix == ".toml" or path.is_file():
         return read(path)
-    if spec in (names := shipped_names()):
+    if spec in shipped_names():
         return read(SHIPPED / f"{spec}.toml")
-    near = known_near(spec, names)
     raise UsageError(
         f"there is no study {spec!r}: give a TOML file, the folder of a study, or one of afltool "
-        f"study --list{near}"
+        f"study --list{_near(spec)}"
     )
 
 
-def known_near(spec: str, names: Collection[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(spec, names, 1)
+def _near(spec: str) -> str:
+    near = difflib.get_close_matches(spec, shipped_names(), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def shipped_names() -> list[str]:
-    """Names of the studies in the package."""
-    return sorted((p.stem for p in SHIPPED.glob("*.toml")), key=_order)
+    """Names of the studies in the package, table 2 before table 10."""
 
+    def order(name: str) -> list[Any]:
+        return [int(one) if one.isdigit() else one for one in re.split(r"(\d+)", name)]
 
-def _order(name: str) -> list[Any]:
-    """Table 2 before table 10."""
-    import re
-
-    return [int(one) if one.isdigit() else one for one in re.split(r"(\d+)", name)]
+    return sorted((p.stem for p in SHIPPED.glob("*.toml")), key=order)
 
 
 def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
@@ -279,8 +269,7 @@ def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
     places = (path.with_name(f"{name}.toml"), SHIPPED / f"{name}.toml")
     place = next((one for one in places if one.is_file()), None)
     if place is None:
-        near = known_near(name, shipped_names())
-        raise UsageError(f"{path} is like {name!r}, which is not a study{near}")
+        raise UsageError(f"{path} is like {name!r}, which is not a study{_near(name)}")
     if place in (*followed, path):
         raise UsageError(f"{path} is like {name!r}, which is like it in turn")
     return read(place, (*followed, path))

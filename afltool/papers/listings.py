@@ -74,6 +74,9 @@ def status(root: Path) -> dict[str, Any]:
         top1 = None if one.found is None else one.found["top1"]
         cell = {"name": one.name, "folder": str(place), "state": state}
         cells.append({**cell, "why": why if state == "failed" else None, "top1": top1})
+    again = line(["study", str(folder.root.absolute())])
+    if folder.jobs.is_dir():  # jobs have begun it
+        again = shlex.join(["bash", str(folder.jobs.absolute() / "submit.sh")])
     counts = Counter(one["state"] for one in cells)
     todo = [Path(one["folder"]).name for one in cells if one["state"] != "done"]
     return {
@@ -83,7 +86,7 @@ def status(root: Path) -> dict[str, Any]:
         "counts": dict(counts),
         "cells": cells,
         "todo": todo,
-        "continue": _continue(folder) if todo else None,
+        "continue": again if todo else None,
     }
 
 
@@ -99,10 +102,3 @@ def print_status(found: dict[str, Any]) -> None:
     counts = ", ".join(f"{number} {state}" for state, number in found["counts"].items())
     said = f"{cell(found['study'])}: {counts}: {cell(found['folder'])}"
     print_parts(rows, said, found["continue"])
-
-
-def _continue(folder: StudyFolder) -> str:
-    """The command that carries out what is missing; it submits jobs if jobs have begun it."""
-    if folder.jobs.is_dir():
-        return shlex.join(["bash", str(folder.jobs.absolute() / "submit.sh")])
-    return line(["study", str(folder.root.absolute())])

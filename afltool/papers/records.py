@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InvalidDataError, UsageError
 from ..files.columns import read_columns
 from ..values.phases import Phase
-from .cells import OF_PARTITION, SEED, SEEDS, Cell
+from .cells import OF_PARTITION, SEED, SEEDS
 from .crosstab import Record
 from .description import Study, option_names
 from .options import MEASURED, VALUES, Pair, parse_names
@@ -26,8 +26,8 @@ def records(results: Results, layers: Sequence[int] = ()) -> list[Record]:
 
 
 def _of_cell(one: Result, layers: Sequence[int]) -> Iterator[Record]:
-    found, axes = one.found, axes_of(one.cell)
-    deep = layers if _is_deep(one.cell) else ()
+    found, axes, cell = one.found, axes_of(one.cell), one.cell
+    deep = layers if cell.method is None and "layers" in cell.config.head_options else ()
     if found is None:
         each = [{**axes, "layers": number} for number in deep] or [axes]
         yield from (Record(its, {}, one.state) for its in each)
@@ -40,10 +40,6 @@ def _of_cell(one: Result, layers: Sequence[int]) -> Iterator[Record]:
         if number in measured:
             its = {**axes, "layers": number}
             yield Record(its, measured[number], source=(*source, number))
-
-
-def _is_deep(cell: Cell) -> bool:
-    return cell.method is None and "layers" in cell.config.head_options
 
 
 def source_of(found: Mapping[str, Any]) -> tuple[str, ...]:
@@ -144,13 +140,17 @@ def equal_totals(results: Results) -> list[str]:
             options = cell.config.given().items()
             given = {k: v for k, v in options if k not in (*SEEDS, *OF_PARTITION)}
             labels.setdefault(cell.label, {}).setdefault(str(given), []).append(found["digests"])
-    equal: list[str] = []
-    drawn: list[str] = []
+    equal, drawn = list[str](), list[str]()
     for label, settings in labels.items():
-        apart = [_by_start(alike) for alike in settings.values()]
-        several = [one for starts in apart for one in starts if len(_all(one, "partition")) > 1]
+        apart = []  # of each setting: digests of cells with equal training rows and first head
+        for alike in settings.values():
+            starts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+            for one in alike:
+                starts.setdefault((one["train"], one["first_head"]), []).append(one)
+            apart.append(list(starts.values()))
+        several = [one for each in apart for one in each if len(_all(one, "partition")) > 1]
         if several and all(len(_all(one, "total")) == 1 for one in several):
-            (drawn if any(len(starts) > 1 for starts in apart) else equal).append(label)
+            (drawn if any(len(each) > 1 for each in apart) else equal).append(label)
     start = "Equal totals for all partitions, by their digests"
     notes = []
     if equal:
@@ -166,22 +166,8 @@ def equal_totals(results: Results) -> list[str]:
     return notes
 
 
-def _by_start(alike: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Digests of cells by what they start from: their training rows and their first head."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for one in alike:
-        groups.setdefault((one["train"], one["first_head"]), []).append(one)
-    return list(groups.values())
-
-
 def _all(alike: Sequence[Mapping[str, Any]], name: str) -> set[str]:
     return {one[name] for one in alike}
-
-
-def figures_without_values(values: Sequence[str], found: Sequence[Record]) -> list[str]:
-    """The figures that no result has."""
-    done = [one for one in found if one.figures]
-    return [name for name in values if done and not any(name in one.figures for one in done)]
 
 
 def varied(study: Study) -> list[str]:

@@ -70,7 +70,8 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     others = [one for pair in o.also for one in found_by.also(pair)]
     papers = [] if o.published in (None, "none") else beside(str(o.published), ours, columns)
     values = names_of(o.value) or ["top1"]
-    lacking = found_by.figures_without_values(values, [*ours, *others, *papers])
+    done = [one.figures for one in (*ours, *others, *papers) if one.figures]
+    lacking = [name for name in values if done and not any(name in one for one in done)]
     if lacking and len(lacking) == len(values):
         raise UsageError(f"no cell has the figure {_whence(lacking)}")
     stat = o.stat or "mean±sd"
@@ -89,7 +90,9 @@ def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[lis
     Names from the study that no cell has are left out, because the study may run on other data.
     """
     known = {name for record in ours for name in record.axes}
-    of_rows = known | _of_papers(told(study, given).published or "")
+    papers = told(study, given).published or ""
+    beside_given = published(papers) if ":" in papers else ()  # such as safle-3:cifar10
+    of_rows = known | {axis for one in beside_given for axis in one.axes}
     shown = study.shown
     wanted = found_by.varied(study) if shown.columns is None else shown.columns.words
     rows = names_of(given.rows) or [one for one in names_of(shown.rows) if one in of_rows]
@@ -104,11 +107,6 @@ def axes(study: Study, given: TableOptions, ours: Sequence[Record]) -> tuple[lis
                 f"{', '.join(sorted(one.replace('_', '-') for one in known))}"
             )
     return rows, columns
-
-
-def _of_papers(name: str) -> set[str]:
-    """Options of the published figures that stand beside given features, as ``safle-3:cifar10``."""
-    return {axis for one in published(name) for axis in one.axes} if ":" in name else set()
 
 
 def notes(results: Results, o: TableOptions, papers: Sequence[Record]) -> list[str]:
