@@ -78,7 +78,7 @@ def test_parts_of_statistics_are_joined_to_the_whole(road, tmp_path):
 def test_parts_of_features_are_joined_to_the_whole(tmp_path):
     config = RunConfig(data="digits", backbone="resnet18", weights="random", limit=12)
     whole = features(replace(config.extract, image_size=32), "test", tmp_path / "whole.h5")
-    for part in whole.parts(3, tmp_path / "parts"):
+    for part in whole.parts(2, tmp_path / "parts"):
         part.make()
     joined = replace(whole.joined(tmp_path / "parts"), out=tmp_path / "joined.h5")
     one, other = (read_header(step.make()) for step in (whole, joined))

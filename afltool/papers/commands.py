@@ -124,8 +124,7 @@ def study(
     wanted, place = asked_for(spec, out, options, how.seeds)
     out = place.root
     if slurm:
-        _check_slurm(submit, print_, how)
-        _jobs(wanted, out, how.most, _site(of_site, site), print_, submit, as_json)
+        _jobs(wanted, out, how, of_site, site, print_, submit, as_json)
         return
     if print_:
         named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
@@ -138,29 +137,30 @@ def study(
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
 
 
-def _check_slurm(submit: bool, print_: bool, o: StudyOptions) -> None:
-    if o.only is not None or o.prepare:
-        raise UsageError("--slurm is for all cells: leave --only and --prepare out")
-    if o.jobs > 1:
-        raise UsageError("--jobs is for one machine: leave it out with --slurm, or see --at-once")
-    check_submit(print_, submit)
-
-
-def _site(given: dict[str, Any], file: Path | None) -> Site:
-    called = {name: own for own, name in _RENAMED.items()}
-    return make_site({called.get(name, name): value for name, value in given.items()}, file)
-
-
 def _jobs(
-    wanted: Any, out: Path, most: int, site: Site, print_: bool, submit: bool, as_json: bool
+    wanted: Any,
+    out: Path,
+    how: StudyOptions,
+    of_site: dict[str, Any],
+    site: Path | None,
+    print_: bool,
+    submit: bool,
+    as_json: bool,
 ) -> None:
     """Write the job scripts of a study, or print them; with ``submit`` also start them."""
     from . import jobs
 
+    if how.only is not None or how.prepare:
+        raise UsageError("--slurm is for all cells: leave --only and --prepare out")
+    if how.jobs > 1:
+        raise UsageError("--jobs is for one machine: leave it out with --slurm, or see --at-once")
+    check_submit(print_, submit)
+    called = {name: own for own, name in _RENAMED.items()}
+    asked = make_site({called.get(name, name): value for name, value in of_site.items()}, site)
     if print_:
-        show_scripts(jobs.script_texts(wanted, site, out), as_json)
+        show_scripts(jobs.script_texts(wanted, asked, out), as_json)
     else:
-        submitted(jobs.prepare(wanted, site, out, most=most), out, submit, as_json)
+        submitted(jobs.prepare(wanted, asked, out, most=how.most), out, submit, as_json)
 
 
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="the folder of a study")]

@@ -105,9 +105,11 @@ def crosstab(
             own = (*rows, SETTING) if record.kind == "published" else rows
             row = (record.kind, *(plain(record.axes.get(name)) for name in own))
             column = (value, *(plain(record.axes.get(name)) for name in columns))
-            row_keys.setdefault(row, _row_name(record, own))
-            told = [_named(name, record.axes.get(name)) for name in columns]
-            settings.setdefault(column, ", ".join(filter(None, told)))
+            told = filter(None, (_named(name, record.axes.get(name)) for name in own))
+            published = " (published)" if record.kind == "published" else ""
+            row_keys.setdefault(row, (", ".join(told) or "all") + published)
+            told = filter(None, (_named(name, record.axes.get(name)) for name in columns))
+            settings.setdefault(column, ", ".join(told))
             figure = [FIGURES[value].label] if len(values) > 1 or not settings[column] else []
             column_keys.setdefault(column, ", ".join(filter(None, [settings[column], *figure])))
             _enter(entries.setdefault((row, column), Entry()), record, value)
@@ -168,11 +170,6 @@ def _named(name: str, value: Any) -> str:
         return str(value)
     shown = plain(value)
     return flag(name)[2:] if value is True else f"{flag(name)[2:]} = {shown}"
-
-
-def _row_name(record: Record, rows: Sequence[str]) -> str:
-    told = ", ".join(filter(None, (_named(name, record.axes.get(name)) for name in rows)))
-    return f"{told or 'all'} (published)" if record.kind == "published" else told or "all"
 
 
 def shown_entry(entry: Entry, value: str, stat: str, pm: str = " ± ") -> str:

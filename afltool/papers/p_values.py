@@ -99,7 +99,9 @@ def pairs_of(a: Entry, b: Entry) -> list[Pair]:
     Seeds are equal where those that both methods have, and that vary, are equal.
     """
     ours, theirs = ([one for one in entry.records if one.figures] for entry in (a, b))
-    names = _varying_seeds([*ours, *theirs])
+    both = [*ours, *theirs]
+    shared = [name for name in SEEDS if all(name in one.axes for one in both)]
+    names = [name for name in shared if len({str(one.axes[name]) for one in both}) > 1]
     found: dict[Key, Pair] = {}
     for one in ours:
         for other in theirs:
@@ -107,11 +109,6 @@ def pairs_of(a: Entry, b: Entry) -> list[Pair]:
                 same = (one.source, other.source) if one.source and other.source else len(found)
                 found.setdefault((same,), (one, other))
     return list(found.values())
-
-
-def _varying_seeds(records: Sequence[Record]) -> list[str]:
-    shared = [name for name in SEEDS if all(name in one.axes for one in records)]
-    return [name for name in shared if len({str(one.axes[name]) for one in records}) > 1]
 
 
 def _seeds(record: Record, names: Sequence[str]) -> Key:

@@ -192,13 +192,6 @@ class _Process:
         with suppress(OSError):  # it has ended: that is seen when it is heard
             self.pipe.send(message)
 
-    def how_it_ended(self) -> str:
-        self.itself.join(PATIENCE)
-        code = self.itself.exitcode or 0
-        if code < 0:
-            return f"its process was killed (signal {-code}), perhaps for its memory"
-        return f"its process ended (exit code {code})"
-
 
 class Processes(OneProcess):
     """The cells of a study, carried out by ``jobs`` processes of one thread each."""
@@ -321,7 +314,11 @@ class Processes(OneProcess):
     def ended(self, one: _Process) -> None:
         """A process is gone: it was to stop, or something killed it, and the study goes on."""
         self.at_work.remove(one)
-        why = one.how_it_ended()
+        one.itself.join(PATIENCE)
+        code = one.itself.exitcode or 0
+        why = f"its process ended (exit code {code})"
+        if code < 0:
+            why = f"its process was killed (signal {-code}), perhaps for its memory"
         if progress.stop_requested() or one.batch is None:
             return
         if not one.ready:

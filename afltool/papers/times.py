@@ -146,10 +146,5 @@ def _known(folder: Path) -> dict[str, Any]:
 
 
 def _is_entry(entry: Any) -> bool:
-    return (
-        isinstance(entry, list)
-        and len(entry) == 2
-        and all(type(one) in (int, float) for one in entry)
-        and entry[0] >= 0
-        and entry[1] >= 1
-    )
+    numbers = isinstance(entry, list) and all(type(one) in (int, float) for one in entry)
+    return numbers and len(entry) == 2 and entry[0] >= 0 and entry[1] >= 1

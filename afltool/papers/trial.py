@@ -239,8 +239,13 @@ def _protection(found: Trial) -> Iterator[str]:
         yield html_table(("round", "phase", "members", "seconds"), _rounds(found.summary), "rounds")
     if lines:
         yield html_table(names, lines, "files of one member that are in this folder")
-    for said in dict.fromkeys(_revealed(found)):
-        yield f"<p>{text(said)}</p>"
+    reveals = (  # what a receiver can read from the members' files, in words
+        f"{name}, {found.headers[path]['phase']}: {said}"
+        for name, paths in sorted(found.sent.items())
+        for path in paths
+        if (said := info(path).get("reveals"))
+    )
+    yield from (f"<p>{text(one)}</p>" for one in dict.fromkeys(reveals))
 
 
 def _rounds(summary: Found) -> Iterable[str]:
@@ -259,31 +264,16 @@ def _how(header: Found) -> str:
     return f"{how}; noise, ε = {noise['epsilon']:g}" if noise else how
 
 
-def _revealed(found: Trial) -> Iterator[str]:
-    """What a receiver can read from the members' files, in words."""
-    for name, paths in sorted(found.sent.items()):
-        for path in paths:
-            if told := info(path).get("reveals"):
-                yield f"{name}, {found.headers[path]['phase']}: {told}"
-
-
 def _files(found: Trial) -> Iterator[str]:
-    lines = [
-        _line(
-            path.relative_to(found.root),
-            header["kind"],
-            f"{path.stat().st_size:,}",
-            header["digest"],
-        )
-        for path, header in found.headers.items()
-    ]
+    lines = []
+    for path, header in found.headers.items():
+        name, sent = path.relative_to(found.root), f"{path.stat().st_size:,}"
+        lines.append(_line(name, header["kind"], sent, header["digest"]))
     yield "<h2>To check the numbers</h2><p>Each file has a digest of what it means. The sum of the "
     yield "members' files has the digest of the total, in any order.</p>"
     yield command(f"afltool verify {found.root}/**/*.h5")
     for total in found.totals:
         yield command(f"afltool table {total.path} --format csv")
     yield f"<details><summary>{len(lines)} files</summary>"
-    yield (
-        html_table(("file", "kind", "bytes", "digest"), lines, "files of this folder")
-        + "</details>"
-    )
+    names = ("file", "kind", "bytes", "digest")
+    yield html_table(names, lines, "files of this folder") + "</details>"

@@ -249,6 +249,11 @@ def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
     """The options of each stage, with the run's own defaults; None for a stage that is left out."""
     own = OwnOptions(**values["own"])
     dealt, gathered = values["partition"], values["local_stats"]
+    added = AggregateOptions(**values["aggregate"])
+    if added.law != "sum" and not own.keep_clients:
+        raise UsageError(
+            f"--law {added.law} folds the files of the clients: it needs --keep-clients"
+        )
     if gathered.get("participation", 1.0) != 1.0:
         gathered.setdefault("participation_seed", dealt.get("seed", 0))
     return {
@@ -257,7 +262,7 @@ def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:
         "extract": _extract(own, values["extract"]),
         "partition": _partition(own, dealt),
         "local_stats": LocalStatsOptions(**gathered),
-        "aggregate": _aggregate(own, values["aggregate"]),
+        "aggregate": added,
         "solve": SolveOptions(**values["solve"]),
         "evaluate": EvaluateOptions(**values["evaluate"]),
     }
@@ -277,15 +282,6 @@ def _extract(own: OwnOptions, values: dict[str, Any]) -> ExtractOptions | None:
             "(--train-features)"
         )
     return None
-
-
-def _aggregate(own: OwnOptions, values: dict[str, Any]) -> AggregateOptions:
-    found = AggregateOptions(**values)
-    if found.law != "sum" and not own.keep_clients:
-        raise UsageError(
-            f"--law {found.law} folds the files of the clients: it needs --keep-clients"
-        )
-    return found
 
 
 def _partition(own: OwnOptions, values: dict[str, Any]) -> PartitionOptions | None:

@@ -20,13 +20,9 @@ from ..values.parsed import text_form
 from .config import RunConfig, named_fields
 
 SOLVE, EVALUATE = "solve", "evaluate"
+#: The only stage that uses an option of a run, if it is `solve` or `evaluate`.
 _STAGE = {name: part for part, name, _ in named_fields() if part in (SOLVE, EVALUATE)}
 _STAGE["train_accuracy"] = EVALUATE
-
-
-def _stage_of(name: str, changeable: Collection[str]) -> str | None:
-    """The only stage that uses an option of a run, if it is `solve` or `evaluate`."""
-    return SOLVE if name in changeable else _STAGE.get(name)
 
 
 def at_solve(config: RunConfig, start: Path, cache: Cache = NO_CACHE) -> dict[str, Any]:
@@ -66,9 +62,10 @@ def difference_of(theirs: RunConfig, ours: RunConfig, start: Path, but: Collecti
     ``but``: options that only these stages use may differ; ``start``: the head file of both.
     """
     may = load_head(start)[0].options.changeable() if start.exists() else set()
+    stages = {**_STAGE, **dict.fromkeys(may, SOLVE)}
 
     def kept(config: RunConfig) -> dict[str, Any]:
-        found = {k: v for k, v in config.given().items() if _stage_of(k, may) not in but}
+        found = {k: v for k, v in config.given().items() if stages.get(k) not in but}
         return {k: str(v) if isinstance(v, Path) else v for k, v in found.items()}
 
     return difference(kept(theirs), kept(ours), "in the file", "now")

@@ -46,7 +46,10 @@ class Parts:
     def __init__(self, folder: RunFolder, config: RunConfig | None) -> None:
         self.folder = folder
         self.everybody = config is not None and config.local_stats.participation == 1
-        self.config = config or _of_files(folder)
+        train, test = folder.features("train"), folder.features("test")
+        self.config = config or RunConfig(
+            train_features=train, test_features=test, partition=folder.clients
+        )
         self.headers: dict[Path, Mapping[str, Any]] = {}
         self.states: dict[Path, str] = {}
         self.removed: Path | None = None  # a head of which only the summary says what it was
@@ -114,11 +117,7 @@ class Parts:
 
     def absent(self, name: str, path: Path) -> Part:
         if partial_path(path).exists():
-            return Part(
-                name,
-                "unfinished",
-                f"{partial_path(path).name} is not finished",
-            )
+            return Part(name, "unfinished", f"{partial_path(path).name} is not finished")
         return Part(name, "missing")
 
     def holds_out(self) -> bool:
@@ -159,12 +158,6 @@ class Parts:
             what = f"of another head than {head.name}, or other test features"
             return Part(path.name, "stale", what)
         return Part(path.name, "done", f"top-1 {share:.2%}")
-
-
-def _of_files(folder: RunFolder) -> RunConfig:
-    """A run of the files in a folder, where nothing else says what it was."""
-    train, test = folder.features("train"), folder.features("test")
-    return RunConfig(train_features=train, test_features=test, partition=folder.clients)
 
 
 def _made_of(header: Mapping[str, Any]) -> dict[str, str | None]:

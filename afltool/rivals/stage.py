@@ -49,11 +49,8 @@ from .settings import BaselineFolder, BaselineOptions, Settings
 CHECKPOINT_SECONDS = 60.0
 HEAD, HELD_OUT_HEAD = BaselineFolder.HEAD, BaselineFolder.HELD_OUT_HEAD
 CHECKPOINT, RATES = BaselineFolder.CHECKPOINT, BaselineFolder.RATES
-OWN = {
-    BaselineFolder.SUMMARY: is_summary,
-    BaselineFolder.ROUNDS: is_rounds,
-    BaselineFolder.RATES: of_json({"recipe": str, "rates": list}),
-}
+OWN = {BaselineFolder.SUMMARY: is_summary, BaselineFolder.ROUNDS: is_rounds}
+OWN[RATES] = of_json({"recipe": str, "rates": list})
 
 
 def baseline(
@@ -100,6 +97,7 @@ class _Job:
     def __post_init__(self) -> None:
         self.partition = partition_of(self.rows, self.options.partition)
         self.threads = self.options.threads or cores.available()
+        self.how: dict[str, Any] = {"threads": self.threads, "stack": self.options.stack}
         self.begun = time.perf_counter()
 
     def recipe(self) -> dict[str, Any]:
@@ -122,16 +120,10 @@ class _Job:
         if self.settings.lr == "auto":
             rate, rates = self.rate(clients, held_out, top)
             chosen = replace(self.settings, lr=rate)
-        run = self.begin(chosen, clients, test, held_out)
+        run = Run(self.method, chosen, clients, test, held_out, **self.how)
         facts = self.facts(run, top)
         self.train(run)
         self.write(run, {**facts, "rates_tried": rates})
-
-    def begin(
-        self, settings: Settings, clients: Clients, test: Measured | None, held_out: Measured | None
-    ) -> Run:
-        name, stack = self.method, self.options.stack
-        return Run(name, settings, clients, test, held_out, threads=self.threads, stack=stack)
 
     def federation(self) -> tuple[Clients, Measured | None]:
         """The clients that train, and the rows of those that are held out."""
@@ -155,7 +147,7 @@ class _Job:
         known = _kept_rates(place, made_by)
 
         def begin(settings: Settings) -> Run:
-            return self.begin(settings, clients, None, held_out)
+            return Run(self.method, settings, clients, None, held_out, **self.how)
 
         edge = 2.0 * clients.classes / top
         rates = [float(f"{share * edge:.2g}") for share in TRIED]
@@ -228,10 +220,9 @@ class _Job:
             "versions": versions(),
         }
         write_json(found, self.out / BaselineFolder.SUMMARY, overwrite=True)
+        how: dict[str, Any] = {"report": report, "threads": self.threads}
         for name, head in solved.items():
-            save_head(
-                self.out / name, head, self.recipe(), context, report=report, threads=self.threads
-            )
+            save_head(self.out / name, head, self.recipe(), context, **how)
         for name in (CHECKPOINT, *([RATES] if self.settings.lr == "auto" else [])):
             (self.out / name).unlink(missing_ok=True)
 

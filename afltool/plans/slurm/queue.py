@@ -103,14 +103,9 @@ def last_log(folder: Path, name: str, number: int, task: int | None) -> tuple[Pa
     if not found:
         return None
     path = found[-1][1]
-    lines = _end_of(path).splitlines()
-    errors = [line for line in lines if "error" in line and not line.startswith("{")]
-    return path, (errors or lines or [""])[-1][:MOST_SAID]
-
-
-def _end_of(path: Path) -> str:
-    """The last part of a log, however long it is."""
-    with path.open("rb") as file:
+    with path.open("rb") as file:  # a log may be long
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LOG_END))
-        return file.read(LOG_END).decode(errors="replace")
+        lines = file.read(LOG_END).decode(errors="replace").splitlines()
+    errors = [line for line in lines if "error" in line and not line.startswith("{")]
+    return path, (errors or lines or [""])[-1][:MOST_SAID]

@@ -98,7 +98,7 @@ def _works(folder: Path, answer: queue.Queue | None) -> Iterator[Work]:
         return
     number = _round(folder)
     for step in read_plan(folder / PLAN):
-        at = number if step.of_a_round or is_last(step) else 1
+        at = number if "{" in step.output or is_last(step) else 1
         yield _work(folder, step, at, answer)
 
 

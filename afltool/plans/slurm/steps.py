@@ -44,10 +44,6 @@ class Job:
     tasks: int = 0
     ending: str = ".h5"
 
-    @property
-    def of_a_round(self) -> bool:
-        return "{" in self.output
-
 
 class Bash(type(Path())):  # type: ignore[misc]  # the class of paths depends on the system
     """A path with a variable of the scripts in it, which no quotes may hide."""
