@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -101,3 +101,23 @@ def add_later(
     later.__doc__ = says
     vars(later)["make"] = make  # Typer hands it on with the name and the text
     app.command(name, cls=Later)(later)
+
+
+def made_later(make: Callable[[], typer.Typer]) -> type[typer.core.TyperGroup]:
+    """A group whose commands are made when one of them, or all, are asked for."""
+
+    class Group(typer.core.TyperGroup):
+        @cached_property
+        def _made(self) -> dict[str, Any]:
+            made: Any = typer.main.get_command(make())  # a group, as there are several commands
+            return dict(made.commands)
+
+        @property
+        def commands(self) -> Any:
+            return self._made
+
+        @commands.setter
+        def commands(self, known: Any) -> None:
+            """What Typer knows of: nothing."""
+
+    return Group

@@ -25,6 +25,7 @@ from ..options.solving import (
 )
 from ..options.statistics import AggregateOptions, CountOptions, LocalStatsOptions, RoundOptions
 from ..options.used_with import ABSENT, GIVEN, OnlyWith
+from ._later import made_later
 from ._options import add, of_heads, of_run, parameters, used_with
 from ._streams import say
 from ._types import HeadSpec, Json, Out, Overwrite, passing, print_json, show, show_folder
@@ -55,15 +56,14 @@ def add_to(app: typer.Typer) -> None:
     add(app, "export", export)
     add(app, "run", run, options=of_run)
     add(app, "predict", predict)
-    app.add_typer(_heads(), name="head")
+    about = "Write a head file: a head and its options, on which a federation agrees first."
+    heads = typer.Typer(cls=made_later(_heads), no_args_is_help=True, help=about)
+    app.add_typer(heads, name="head")
 
 
 def _heads() -> typer.Typer:
     """`afltool head NAME`: a command for each head, with its options."""
-    heads = typer.Typer(
-        no_args_is_help=True,
-        help="Write a head file: a head and its options, on which a federation agrees first.",
-    )
+    heads = typer.Typer()
     for name, cls in OPTIONS.items():
         own = partial(parameters, cls, "Head")
         how: dict[str, Any] = {"stage": "head:head", "first": (name,), "head_options": own}

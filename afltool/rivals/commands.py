@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from ..cli._later import made_later
 from ..cli._options import add, parameters
 from ..cli._types import Json, Overwrite, show_folder
 from ..values.escaping import byte_text
@@ -16,30 +16,16 @@ from . import METHODS, method_class
 from .settings import BaselineFolder, BaselineOptions
 
 
-class _Methods(TyperGroup):
-    """The methods; their modules are loaded when `baseline` is called."""
-
-    @cached_property
-    def _loaded(self) -> dict[str, Any]:
-        group = typer.Typer()
-        for name in METHODS:
-            settings = partial(parameters, method_class(name).settings_class, "Method")
-            made = _baseline_command(name)
-            add(group, name, made, settings=settings)
-        made_of_all: Any = typer.main.get_command(group)  # a group, as there are several methods
-        return dict(made_of_all.commands)
-
-    @property
-    def commands(self) -> Any:
-        return self._loaded
-
-    @commands.setter
-    def commands(self, known: Any) -> None:
-        """What Typer knows of: nothing."""
+def _methods() -> typer.Typer:
+    group = typer.Typer()
+    for name in METHODS:
+        settings = partial(parameters, method_class(name).settings_class, "Method")
+        add(group, name, _baseline_command(name), settings=settings)
+    return group
 
 
 def add_to(app: typer.Typer) -> None:
-    group = typer.Typer(cls=_Methods, no_args_is_help=True)
+    group = typer.Typer(cls=made_later(_methods), no_args_is_help=True)
 
     @group.callback()
     def baseline() -> None:
