@@ -233,13 +233,10 @@ def series_of(found: Sequence[Record], x: str, y: str, by: Sequence[str]) -> lis
         if figure:
             at = FIGURES[x].factor * statistic(Entry([one.figures[x] for one in alike]), "mean")[0]
         lines.setdefault(line, []).append((at, middle, spread))
-    return [_series(line, points) for line, points in lines.items()]
-
-
-def _series(line: tuple[str, ...], points: list[tuple[Any, float, float | None]]) -> Series:
-    if all(isinstance(x, (int, float)) for x, _, _ in points):
-        points = sorted(points, key=lambda point: point[0])
-    return Series(line, *map(list, zip(*points, strict=True)))
+    for points in lines.values():
+        if _are_numbers(x for x, _, _ in points):
+            points.sort(key=lambda point: point[0])
+    return [Series(line, *map(list, zip(*each, strict=True))) for line, each in lines.items()]
 
 
 def _line(one: Record, by: Sequence[str]) -> Name:
