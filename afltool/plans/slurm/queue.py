@@ -67,11 +67,13 @@ def _said(words: list[str]) -> str | None:
     except OSError:
         return None
     assert process.stdout is not None
-    found, until = b"", time.monotonic() + PATIENCE
+    found, until = bytearray(), time.monotonic() + PATIENCE
     try:
         with selectors.DefaultSelector() as waiting:
             waiting.register(process.stdout, selectors.EVENT_READ)
-            while len(found) <= MOST_ANSWER and waiting.select(max(0, until - time.monotonic())):
+            while len(found) <= MOST_ANSWER and (left := until - time.monotonic()) > 0:
+                if not waiting.select(left):
+                    break
                 part = os.read(process.stdout.fileno(), 1 << 16)
                 if not part:
                     left = max(0.1, until - time.monotonic())
