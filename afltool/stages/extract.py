@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from ..values.digest import Digest
 
 if TYPE_CHECKING:
     from ..sources.images.base import ImageDataset
+    from ..values.arrays import U8
 
 COMMIT_SECONDS = 5.0
 
@@ -118,9 +118,8 @@ class _Job:
         """Append features from position ``at`` on; what is done is committed before any error."""
         last = time.monotonic()
         todo, skip = self.indices[at:], self.asked.given.skip_corrupt
-        decode = partial(self.network.decode, self.dataset)
         try:
-            for batch, rows in self.network.features(decode, todo, skip):
+            for batch, rows in self.network.features(self.decode, todo, skip):
                 for part, its_rows in at_chunks(batch, rows, writer.rows):
                     self.append(writer, part, its_rows)
                     task.advance(len(part.indices))
@@ -148,6 +147,9 @@ class _Job:
             other = f"; or give its slice a scale: --node {place}*0.5" if place else ""
             raise InvalidDataError(f"images {first} to {last}: {error}{other}") from None
         self.skipped.update((index, str(why)) for index, why in sorted(batch.bad.items()))
+
+    def decode(self, index: int) -> U8:
+        return self.network.decode(self.dataset, index)
 
     def commit(self, writer: FeatureWriter) -> None:
         writer.commit({"skipped": list(self.skipped.items()), "steps": self.network.steps})
