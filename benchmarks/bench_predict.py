@@ -122,7 +122,7 @@ def steps(head: str, image: str) -> None:
 
     lap("import torch, torchvision")
     from afltool.files.heads import load_solved_head
-    from afltool.sources.extraction import choice, space
+    from afltool.sources.extraction import engines, space
 
     _, header = load_solved_head(Path(head))
     lap("import afltool, read the head")
@@ -134,7 +134,7 @@ def steps(head: str, image: str) -> None:
     lap("build the network, digest its weights, try it")
     prepare_for_inference(made.module, image_size=asked.image_size or 224)
     lap("fold batch norms, compare")
-    ready = choice.load_network(asked, space.preprocessing_of(header["space"]))
+    ready = engines.load_network(asked, space.preprocessing_of(header["space"]))
     begun = time.process_time()
     from afltool.sources.images.from_paths import read_named
 
