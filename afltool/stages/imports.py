@@ -10,21 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import cores
-from ..errors import InvalidDataError, UsageError, naming
+from ..errors import InvalidDataError, MismatchError, UsageError, naming
 from ..files.feature_writer import writing_features
 from ..files.headers import provenance
+from ..files.heads import load_solved_head
 from ..files.recipes import recipe, up_to_date
+from ..heads.scaling import ScalingHead
 from ..options.features import ImportOptions
 from ..options.remedies import advised
 from ..options.threads import on_cores
+from ..progress import log
 from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..sources.embeddings.readers import read_labels
+from ..values.differences import difference
 from ..values.digest import file_sha256
 from ..values.names import places_of_numbers
-from ._scaling import Scaled
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
+SHOWN = 40  # features of which the resolution is said one by one
 
 
 @on_cores
@@ -53,33 +57,72 @@ def import_embeddings(
     path, o = embeddings, options
     x = open_embeddings(path, Keys(o.x, o.y, o.row_ids))
     names, y = _labelled(path, x, o)
-    scaled = None if o.scale is None else Scaled.read(o.scale, x, o)
-    space = space_of(x, o.backbone, o.dtype, o.bits)
-    space |= {} if scaled is None else scaled.space()
+    scaling = None if o.scale is None else _scaling(o.scale, x, o)
+    space = space_of(x, o.backbone, o.dtype, o.bits) | _scaled_space(scaling, o)
     made_by = _recipe(path, o, {"space": space, "classes": list(names)})
     if up_to_date(out, made_by, overwrite):
         return out
     ids = _row_ids(path, x.row_ids, len(x))
-    scaling = {} if scaled is None else scaled.told()
+    left = {} if scaling is None else {"scaling": _what_is_left(scaling, o.bits)}
     header = {
         "recipe": made_by,
         "provenance": provenance(),
         "space": space,
         "classes": list(names),
-        "source": {"data": path.name, "input": made_by["inputs"]["embeddings"], **scaling},
+        "source": {"data": path.name, "input": made_by["inputs"]["embeddings"], **left},
     }
     with writing_features(out, space, expect_rows=len(x)) as writer:
 
         def stored(part: tuple[int, NDArray[Any]]) -> NDArray[Any]:
             first, wide = part[0], np.asarray(part[1], dtype=np.float64)
             with naming(path):
-                return writer.stored(first, wide if scaled is None else scaled.rows(wide, first))
+                scaled = wide if scaling is None else scaling.scaled(wide, o.missing, first)
+                return writer.stored(first, scaled)
 
         writer.fill("import", len(x), cores.each(stored, _parts(x)))
         writer.finish(y, ids, header)
-    if scaled is not None:
-        scaled.say()
+    for found in left.values():
+        _say(found)
     return out
+
+
+def _scaling(path: Path, x: Embeddings, o: ImportOptions) -> ScalingHead:
+    """The scaling in a file; refused where it was made of other features."""
+    head, header = load_solved_head(path)
+    if not isinstance(head, ScalingHead):
+        raise UsageError(f"--scale {path} is a {head.name} head; expected a scaling file")
+    ours, theirs = header["space"], space_of(x, o.backbone)
+    if wrong := difference(ours, theirs, f"in {path}", "in these rows"):
+        raise MismatchError(f"the scaling {path} is of other features: {wrong}")
+    return head
+
+
+def _scaled_space(scaling: ScalingHead | None, o: ImportOptions) -> dict[str, Any]:
+    """What the feature space says of a scaling."""
+    if scaling is None:
+        return {}
+    more = len(scaling.holes()) if o.missing == "indicator" else 0
+    named = {} if o.missing == "refuse" else {"missing": o.missing}
+    return {"dim": (scaling.dim or 0) + more, "scaling": scaling.digest(), **named}
+
+
+def _what_is_left(scaling: ScalingHead, bits: int | None) -> dict[str, Any]:
+    """``resolution`` is one step of the fixed point in the units of each feature."""
+    known = scaling.arrays()
+    steps = None if bits is None else (known["spread"] * 2.0**-bits).tolist()
+    return {"resolution": steps, "constant": known["constant"].nonzero()[0].tolist()}
+
+
+def _say(found: dict[str, Any]) -> None:
+    """The same in words."""
+    if same := found["constant"]:
+        log.warning("import: %d features are constant: %s", len(same), _listed(same))
+    if each := [f"{j}: {one:.3g}" for j, one in enumerate(found["resolution"] or ())]:
+        log.info("import: the smallest step that is left of each feature: %s", _listed(each))
+
+
+def _listed(values: list[Any]) -> str:
+    return ", ".join(map(str, values[:SHOWN])) + ", … (afltool info)" * (len(values) > SHOWN)
 
 
 def _recipe(path: Path, o: ImportOptions, found: dict[str, Any]) -> dict[str, Any]:
