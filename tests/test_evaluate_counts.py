@@ -22,6 +22,8 @@ from afltool.files.statistics import load_statistics, save_statistics
 from afltool.math.metrics import counting
 from afltool.math.metrics import from_counts as fc
 from afltool.math.metrics.figures import Scored, ece
+from afltool.sources.images import open_dataset
+from afltool.sources.images.files import DEBIAN_FASHION_MNIST, default_data_root
 from afltool.values.bins import ONE, SCORES, parse_bins
 from afltool.values.statistics import Statistics
 
@@ -392,24 +394,75 @@ def test_pictures_and_tables_read_a_total(road, at, tmp_path, cli):
     assert "--value is for the table of a study" in done.output
 
 
-@pytest.mark.slow
-def test_figures_of_digits_are_scikit_learns(tmp_path):
-    """Every figure of 899 images that the head has not seen, dealt to 20 sites."""
+def pictures_of(name, split, most):
+    """Pictures as rows of pixels in 0 … 1, at most so many, and their classes."""
+    found = open_dataset(name, split)
+    at = np.random.default_rng(0).permutation(len(found))[:most]
+    side = (16, 16) if name.startswith("imagefolder") else None
+    shown = (found.load(i) if side is None else found.load(i).resize(side) for i in at)
+    x = np.stack([np.asarray(one, dtype=np.float32) / 255 for one in shown])
+    x = x if side else x[..., 0]  # grey
+    return x.reshape(len(x), -1), found.labels[at]
+
+
+def digits_of(name, split, most):
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
-    for name, rows in (("train", slice(0, None, 2)), ("test", slice(1, None, 2))):
-        np.savez(tmp_path / f"{name}.npz", x=x[rows] / 16, y=y[rows])
-        afltool.import_embeddings(tmp_path / f"{name}.npz", tmp_path / f"{name}.h5")
-    train, test = tmp_path / "train.h5", tmp_path / "test.h5"
+    rows = slice(int(split == "test"), None, 2)
+    return x[rows] / 16, y[rows]
+
+
+def real_images():
+    """Digits, Fashion-MNIST of Debian's package, and folders of images below the data root."""
+    yield pytest.param("digits", digits_of, 0.001, id="digits")
+    absent = pytest.mark.skipif(not DEBIAN_FASHION_MNIST.is_dir(), reason="no Debian package")
+    yield pytest.param("fashion-mnist", pictures_of, 0.005, id="fashion-mnist", marks=absent)
+    for folder in sorted(one.parent for one in default_data_root().glob("*/train")):
+        yield pytest.param(f"imagefolder:{folder}", pictures_of, 0.01, id=folder.name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "read", "most"), list(real_images()))
+def test_figures_of_real_images_are_scikit_learns_for_any_partition(name, read, most, tmp_path):
+    """Of images that the head has not seen. Shares of rows are equal to the last bit, other exact
+    figures to a few bits of their sums, the others within their bounds."""
+    files = {}
+    for split in ("train", "test"):
+        x, y = read(name, split, 2000)
+        np.savez(tmp_path / f"{split}.npz", x=x, y=y)
+        files[split] = afltool.import_embeddings(
+            tmp_path / f"{split}.npz", tmp_path / f"{split}.h5"
+        )
+    train, test = files["train"], files["test"]
     total = afltool.local_stats(train, "linear", tmp_path / "t.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "head.h5", ridge=1.0)
-    parts = afltool.partition(test, tmp_path / "p.h5", alpha=0.1, clients=20)
-    stats = afltool.counts(head, test, tmp_path / "stats", partition=parts)
-    afltool.aggregate([stats], tmp_path / "sum.h5")
+    digests = {afltool.info(afltool.counts(head, test, tmp_path / "one", client="a"))["digest"]}
+    for number, how in enumerate(({"alpha": 0.1}, {"scheme": "iid"}, {"alpha": 100.0})):
+        parts = afltool.partition(test, tmp_path / f"p{number}.h5", clients=20 + number, **how)
+        stats = afltool.counts(head, test, tmp_path / f"stats{number}", partition=parts)
+        path = afltool.aggregate([stats], tmp_path / f"sum{number}.h5")
+        digests.add(afltool.info(path)["digest"])
+    assert len(digests) == 1
     with open_features(test) as rows:
         S, labels = load_head(head).head.scores(rows.rows(0, len(rows))), rows.labels
-    (found,) = afltool.info(tmp_path / "sum.h5")["evaluations"]
+    (found,) = afltool.info(path)["evaluations"]
     check_figures(found, S, labels)
-    assert found["metrics"]["auc"]["error"] < 0.001
+    check_shares(found, S, labels)
+    assert found["metrics"]["auc"]["error"] < most
     assert found["metrics"]["ece"]["error"] < 0.005
+
+
+def check_shares(found, S, y):
+    """Figures that are one division of counts are scikit-learn's to the last bit."""
+    predicted, each = S.argmax(axis=1), list(found["classes"].values())
+    assert found["confusion"] == confusion_matrix(y, predicted).tolist()
+    assert found["metrics"]["accuracy"]["value"] == skm.accuracy_score(y, predicted)
+    for k, share in found["top"].items():
+        if int(k) < S.shape[1]:
+            assert share == top_k_accuracy_score(y, S, k=int(k))
+    for name, of in (("sensitivity", skm.recall_score), ("precision", skm.precision_score)):
+        wanted = of(y, predicted, average=None, zero_division=np.nan)
+        assert [one[name]["value"] for one in each] == wanted.tolist()
+    f1 = skm.f1_score(y, predicted, average=None, zero_division=np.nan)
+    assert [one["f1"]["value"] for one in each] == f1.tolist()

@@ -29,8 +29,14 @@ from afltool.options import used_with as only_options
 from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
 from afltool.options.partition import PartitionOptions
 from afltool.options.shards import Part
-from afltool.options.solving import EvaluateOptions, ExportOptions, PredictOptions, SolveOptions
-from afltool.options.statistics import AggregateOptions, LocalStatsOptions
+from afltool.options.solving import (
+    CalibrateOptions,
+    EvaluateOptions,
+    ExportOptions,
+    PredictOptions,
+    SolveOptions,
+)
+from afltool.options.statistics import AggregateOptions, LocalStatsOptions, ScaleOptions
 from afltool.options.used_with import ABSENT, ANY, FACTS, GIVEN, conditions, refuse_unused
 from afltool.plans.config import FIELDS, HERE, PARTS, OwnOptions, RunConfig, named_fields
 from afltool.plans.layout import RunFolder
@@ -43,6 +49,7 @@ from afltool.values.parsed import text_form
 
 COMMANDS = {
     "extract": ExtractOptions,
+    "scale": ScaleOptions,
     "import": ImportOptions,
     "convert": ConvertOptions,
     "split": SplitOptions,
@@ -51,6 +58,7 @@ COMMANDS = {
     "aggregate": AggregateOptions,
     "solve": SolveOptions,
     "evaluate": EvaluateOptions,
+    "calibrate": CalibrateOptions,
     "predict": PredictOptions,
     "export": ExportOptions,
     "slurm": Site,
@@ -314,18 +322,23 @@ CHECKS = {  # they refuse or allow, and change no result
 
 @pytest.fixture(scope="module")
 def noisy(road, tmp_path_factory):
-    """Test features with some wrong labels, so that bootstrap samples differ."""
+    """Test features with some wrong labels, so that bootstrap samples differ, and their counts."""
     at = tmp_path_factory.mktemp("noisy")
     with np.load(road.folder / "test.npz") as given:
         y = np.where(np.arange(len(given["y"])) % 5 == 0, (given["y"] + 1) % 4, given["y"])
         np.savez(at / "x.npz", x=given["x"], y=y)
-    return afltool.import_embeddings(at / "x.npz", at / "x.h5")
+    made = afltool.import_embeddings(at / "x.npz", at / "x.h5")
+    afltool.counts(road.head, made, at, client="counts")
+    return made
 
 
 def stages(road, noisy):
     """How each stage is called by functions: options class, call, and combinations of options."""
     stats = {"partition": road.clients, "head_options": {"ridge": 1.0}}
+    counts = noisy.with_name("client-counts.h5")
     return {
+        "scale": (ScaleOptions, lambda out, **o: afltool.scale(
+            road.embeddings, out, **o), [{}]),
         "import": (ImportOptions, lambda out, **o: afltool.import_embeddings(
             road.embeddings, out / "o.h5", **o), [{}, {"dtype": "float32"}, {"unlabelled": True}]),
         "convert": (ConvertOptions, lambda out, **o: afltool.convert(
@@ -346,6 +359,8 @@ def stages(road, noisy):
             road.total, out / "o.h5", **o), [{}]),
         "evaluate": (EvaluateOptions, lambda out, **o: afltool.evaluate(
             road.head, noisy, **o), [{}, {"metrics": "accuracy"}, {"each_round": True}]),
+        "calibrate": (CalibrateOptions, lambda out, **o: afltool.calibrate(
+            road.head, counts, out / "o.h5", **o), [{}]),
         "predict": (PredictOptions, lambda out, **o: afltool.predict(
             road.head, road.test, out / "o.csv", **o), [{}, {"scores": True}]),
         "export": (ExportOptions, lambda out, **o: afltool.export(
@@ -355,9 +370,9 @@ def stages(road, noisy):
 
 COMBINATIONS = [
     pytest.param(name, number, f, id=f"{name}-{number}-{f.name}")
-    for name, count in (("import", 3), ("convert", 2), ("split", 1), ("partition", 5),
+    for name, count in (("scale", 1), ("import", 3), ("convert", 2), ("split", 1), ("partition", 5),
                         ("local-stats", 3), ("aggregate", 2), ("solve", 1), ("evaluate", 3),
-                        ("predict", 2), ("export", 1))
+                        ("calibrate", 1), ("predict", 2), ("export", 1))
     for number in range(count)
     for f in fields(COMMANDS[name])
     if f.metadata["in_result"] and f.name not in CHECKS

@@ -16,6 +16,7 @@ from ...values.arrays import F64, I64
 from ...values.bins import ONE, Bins
 from .figures import nulls, sensitivities
 
+AT_ONCE = 2**15  # scores that are counted together, in the same memory, within a cache
 RANKS = 10  # how many places of the own class are counted: top-1 to top-10
 CONFUSION, TOP, SCORES, CONFIDENCE = "confusion", "ranks", "scores", "confidence"
 Counted = dict[str, I64]
@@ -89,18 +90,31 @@ def count(into: Counted, S: F64, P: F64 | None, y: I64, bins: Bins) -> I64:
 
     ``P``: the probabilities (n, C) that are put into bins in place of the scores, if there are any.
     """
-    rows, (classes, _, B) = np.arange(len(y)), into[SCORES].shape
-    fixed = np.rint(S * ONE)
-    predicted, places = _ranked(fixed, y, into[CONFUSION])
-    into[TOP] += np.bincount(places, minlength=classes)[: len(into[TOP])]
-    at = _bins(fixed if P is None else np.rint(P * ONE), bins)
-    own, highest = at[rows, y], at[rows, predicted]
-    into[CONFIDENCE] += _counts((predicted == y) * B + highest, into[CONFIDENCE])
-    of_class = _counts(y * B + own, into[SCORES][:, 1])
-    at += np.arange(classes) * B
-    into[SCORES][:, 0] += _counts(at.ravel(), of_class) - of_class
-    into[SCORES][:, 1] += of_class
+    (n, classes), B, predicted = S.shape, bins.count, np.empty(len(S), dtype=np.int64)
+    step = min(n, max(4 * B, AT_ONCE // classes)) or 1  # tables of C · B cells are added each time
+    fixed, at = np.empty((step, classes)), np.empty((step, classes), dtype=np.int64)
+    every, of_class = np.zeros((classes, B), np.int64), np.zeros((classes, B), np.int64)
+    for start in range(0, n, step):
+        part = slice(start, min(start + step, n))
+        labels, scores, cells = y[part], fixed[: part.stop - start], at[: part.stop - start]
+        _in_fixed_point(S[part], scores)
+        mine, places = _ranked(scores, labels, into[CONFUSION])
+        into[TOP] += np.bincount(places, minlength=classes)[: len(into[TOP])]
+        if P is not None:
+            _in_fixed_point(P[part], scores)
+        _cells(scores, bins, cells)
+        own, highest = (cells[np.arange(len(labels)), k] for k in (labels, mine))
+        into[CONFIDENCE] += _counts((mine == labels) * B + highest - mine * B, into[CONFIDENCE])
+        of_class += _counts(own, of_class)
+        every += _counts(cells.ravel(), every)
+        predicted[part] = mine
+    into[SCORES] += np.stack([every - of_class, of_class], axis=1)
     return predicted
+
+
+def _in_fixed_point(scores: F64, out: F64) -> None:
+    np.multiply(scores, ONE, out=out)
+    np.rint(out, out=out)
 
 
 def _ranked(scores: F64, y: I64, confusion: I64) -> tuple[I64, I64]:
@@ -118,14 +132,15 @@ def _ranked(scores: F64, y: I64, confusion: I64) -> tuple[I64, I64]:
     return predicted, places
 
 
-def _bins(fixed: F64, bins: Bins) -> I64:
-    """The bin of each fixed-point score, (n, C): (a, b], and what lies beyond in the outer ones."""
+def _cells(fixed: F64, bins: Bins, out: I64) -> None:
+    """The cell in (C, B) of each fixed-point score, (n, C): bins are (a, b], and the outer ones
+    also have what lies beyond."""
     fixed *= bins.per / ONE  # exact: a score has 45 bits at the most, `per` has 8
     np.ceil(fixed, out=fixed)
     fixed -= bins.first + 1
     np.clip(fixed, 0, bins.count - 1, out=fixed)
-    found: I64 = fixed.astype(np.int64)
-    return found
+    fixed += np.arange(fixed.shape[1]) * float(bins.count)
+    np.copyto(out, fixed, casting="unsafe")
 
 
 def _counts(cells: I64, like: I64) -> I64:
