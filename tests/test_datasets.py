@@ -582,14 +582,25 @@ def test_16_bits_are_scaled_and_not_clipped():
         decode(encoded(floats, "TIFF"), "floats.tif")
 
 
-def test_orientation_is_not_applied_and_the_first_frame_counts():
+def test_16_bits_with_white_as_zero_are_inverted_as_8_bits_are():
+    values = np.array([[0, 257], [32768, 65535]], np.uint16)
+    data = encoded(Image.fromarray(values), "TIFF", tiffinfo={262: 0})
+    assert Image.open(io.BytesIO(data)).tag_v2[262] == 0, "the premise"
+    expected = 255 - np.rint(values / 257).astype(np.uint8)
+    assert np.array_equal(np.asarray(decode(data, "white.tif"))[..., 0], expected)
+
+
+def test_orientation_is_not_applied_and_pages_are_not_guessed():
     picture = Image.fromarray(np.repeat(GREY[:, :8], 1, axis=0))
     exif = Image.Exif()
     exif[0x0112] = 6  # turn by 90°
     assert decode(encoded(picture, "JPEG", exif=exif), "turned.jpg").size == (8, 16)
     frames = [Image.new("L", (4, 4), value) for value in (10, 200)]
     data = encoded(frames[0], "TIFF", save_all=True, append_images=frames[1:])
-    assert decode(data, "two.tif").getpixel((0, 0)) == (10, 10, 10)
+    with pytest.raises(CorruptImageError, match=r"two\.tif: it has 2 pages, expected one"):
+        decode(data, "two.tif")
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert decode(data, "two.gif").getpixel((0, 0)) == (10, 10, 10)
 
 
 def bomb(side: int) -> bytes:

@@ -257,7 +257,7 @@ def run(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Carry out every stage on this machine; keep the files that are finished and valid."""
+    """Carry out every stage on this machine; keep finished and valid files."""
     from ..plans.config import RunConfig, read_config
     from ..plans.here import run as stage
     from ..plans.layout import RunFolder

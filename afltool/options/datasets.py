@@ -49,6 +49,7 @@ _OWN = (
     DatasetName("tiny-imagenet", ".tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
     DatasetName("imagefolder", ".folders", "images in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
     DatasetName("table", ".path_tables", "CSV or parquet with columns path, label, split", "FILE"),
+    DatasetName("dicom", ".folders", ".dcm files in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
 )
 #: Another package names a `DatasetName` whose module is its own.
 DATASETS: Registry[DatasetName] = Registry(

@@ -16,8 +16,7 @@ from .pixels import FilePictures
 
 #: What counts as an image file, whatever the case of its letters.
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".gif")
-#: As bytes: a million names need not become texts first.
-_SUFFIXES = tuple(os.fsencode(extension) for extension in EXTENSIONS)
+DICOM = (".dcm", ".dicom")
 #: Folders that are splits by other names, rather than classes.
 _LIKE_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "eval"}
 
@@ -35,9 +34,9 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
     Names that start with a dot and files that are no images by their extension are passed over.
     With ``asked.classes``, which fixes the classes and their order, a class may lack its folder.
     Without labels these are all images below folder/SPLIT, at any depth, or below a folder that is
-    not cut.
+    not cut. For ``dicom:`` the files are those of `DICOM`, else of `EXTENSIONS`.
     """
-    folder = Path(asked.path)
+    folder, ending = Path(asked.path), _endings(asked)
     root, prefix = folder / asked.split, f"{asked.split}/"
     if not any((folder / split).is_dir() for split in SPLITS):  # it is not cut
         if asked.unlabelled:
@@ -45,17 +44,21 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
         elif _has_folders(folder):
             root, prefix = _whole(asked), ""
     if asked.unlabelled:
-        return from_files(asked, list_images(root, prefix), folder)
+        return from_files(asked, list_images(root, prefix, ending), folder)
     classes = _subfolders(root, asked.spec)
-    listings = [list_images(root / label, f"{prefix}{label}/") for label in classes]
+    listings = [list_images(root / label, f"{prefix}{label}/", ending) for label in classes]
     empty = [label for label, files in zip(classes, listings, strict=True) if not files]
     if empty and asked.classes is None:
         raise InvalidDataError(
             f"{root}: {len(empty)} of {len(classes)} class folders hold no images: "
-            f"{shorten(empty)}. Images end in {' '.join(EXTENSIONS)}. Remove these folders, or "
+            f"{shorten(empty)}. Images end in {' '.join(ending)}. Remove these folders, or "
             "name the classes with --classes FILE, which allows a class without images."
         )
     return from_listings(asked, classes, listings, folder)
+
+
+def _endings(asked: DatasetRequest) -> tuple[str, ...]:
+    return DICOM if asked.spec.startswith("dicom:") else EXTENSIONS
 
 
 def _has_folders(folder: Path) -> bool:
@@ -110,12 +113,15 @@ def _what_is_in(folder: Path) -> str:
     return f"{folder} holds {shorten(names)}" if names else f"{folder} is empty"
 
 
-def list_images(folder: Path, prefix: str) -> list[Listed]:
+def list_images(folder: Path, prefix: str, ending: tuple[str, ...] = EXTENSIONS) -> list[Listed]:
     """Every image file below ``folder``, unsorted, with ``prefix`` before its relative path.
+
+    Images are the files with such an ``ending``.
 
     Raises `InputError`: a folder or file cannot be listed.
     """
     files: list[Listed] = []
+    endings = tuple(map(os.fsencode, ending))  # a million names need not become texts first
     todo = [(os.fsencode(folder), os.fsencode(prefix), 0)]
     try:
         while todo:
@@ -127,7 +133,7 @@ def list_images(folder: Path, prefix: str) -> list[Listed]:
                         continue
                     if entry.is_dir():
                         todo.append((entry.path, before + name + b"/", links + entry.is_symlink()))
-                    elif name.lower().endswith(_SUFFIXES):
+                    elif name.lower().endswith(endings):
                         stat = entry.stat()
                         files.append((before + name, stat.st_size, stat.st_mtime_ns))
             if links > 8:
@@ -153,7 +159,7 @@ def from_files(asked: DatasetRequest, files: list[Listed], root: Path) -> ImageD
     """A data set of the listed files without labels; `InvalidDataError` where there are none."""
     if not files:
         raise InvalidDataError(
-            f"{asked.spec}: expected images, found none. Images end in {' '.join(EXTENSIONS)}."
+            f"{asked.spec}: expected images, found none. Images end in {' '.join(_endings(asked))}."
         )
     check_text("data set", asked.spec)
     source, pictures = _pictures(sorted(files), root)

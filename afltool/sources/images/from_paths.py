@@ -16,7 +16,7 @@ from ...files.columns import SUFFIXES, read_columns
 from ...files.outputs import kind_of_file
 from ...files.schema import KINDS
 from .base import CorruptImageError
-from .folders import EXTENSIONS, list_images
+from .folders import DICOM, EXTENSIONS, list_images
 from .pixels import decode, read_bytes
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def read_named(
 ) -> list[Named]:
     """What the inputs of a command hold, in their order: runs of images, and feature files.
 
-    A folder stands for the images below it, at any depth, sorted by the bytes of their paths; a
+    A folder stands for the images below it, at any depth, sorted by the bytes of their paths, or,
+    where it holds no others, its DICOM files; a
     .csv, .parquet or .json file for those of its ``column``, relative to ``data_root``, else to
     its own folder; ``-`` for what the lines of ``stdin`` name. Any other file is taken for an
     image, unless it is one that afltool wrote.
@@ -114,17 +115,18 @@ def _add(path: Path, found: list[Named], of_tables: tuple[Path | None, str], lis
 
 def _is_ours(path: Path) -> bool:
     """Whether a file is HDF5 of a kind that afltool writes; images by their name are not opened."""
-    if path.suffix.lower() in EXTENSIONS or not path.is_file():
+    if path.suffix.lower() in EXTENSIONS + DICOM or not path.is_file():
         return False
     return path.suffix.lower() in (".h5", ".hdf5") or kind_of_file(path) in KINDS
 
 
 def _add_folder(folder: Path, images: NamedImages) -> None:
-    files = sorted(list_images(folder, os.path.join(folder, "")))
+    prefix = os.path.join(folder, "")
+    files = sorted(list_images(folder, prefix) or list_images(folder, prefix, DICOM))
     if not files:
         raise InvalidDataError(
             f"{folder} holds no images, at any depth: expected files that end in "
-            f"{' '.join(EXTENSIONS)}"
+            f"{' '.join(EXTENSIONS + DICOM)}"
         )
     for path, size, changed in files:
         images.add(b"", path, size, changed)

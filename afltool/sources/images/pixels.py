@@ -1,7 +1,8 @@
 """From bytes to an RGB picture, or a `CorruptImageError`; nothing is clipped or filled in.
 
 EXIF orientation is not applied (torchvision does not either, and published accuracies were
-measured so), and of several frames (GIF, TIFF) the first one counts.
+measured so). Of several frames of a GIF the first one counts; a TIFF of several pages is refused,
+because nobody knows which of them is meant.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ import io
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ... import inputs
-from ...errors import InputError
+from ...errors import InputError, UsageError
 from ...values.arrays import Array
 from .base import CorruptImageError, DatasetRequest, ImageDataset, make_dataset
+from .dicom import is_dicom, read_dicom
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -106,9 +109,9 @@ def read_bytes(path: str) -> bytes:
 
 
 def decode(data: bytes, where: str) -> Image:
-    """The picture in mode RGB; only `FORMATS` are decoded, by what the bytes are.
+    """The picture in mode RGB; only `FORMATS` and DICOM are decoded, by what the bytes are.
 
-    Raises `CorruptImageError`: with ``where`` and the reason.
+    Raises `CorruptImageError`: with ``where`` and the reason; `UsageError`: pydicom is missing.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -118,12 +121,14 @@ def decode(data: bytes, where: str) -> Image:
     # a format yet.
     Image.init()
     try:
+        if is_dicom(data):
+            return read_dicom(data, partial(_room, where))
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            _refuse_bomb(image, where)
-            with _one_large if image.width * image.height > LARGE else nullcontext():
+            _refuse_pages(image)
+            with _room(where, *image.size):
                 image.load()
                 return to_rgb(image)
-    except CorruptImageError:
+    except (CorruptImageError, UsageError):
         raise
     except UnidentifiedImageError as error:
         raise CorruptImageError(
@@ -136,14 +141,23 @@ def decode(data: bytes, where: str) -> Image:
         raise CorruptImageError(where, f"{error or type(error).__name__}") from error
 
 
-def _refuse_bomb(image: Image, where: str) -> None:
+def _refuse_pages(image: Image) -> None:
+    pages = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
+    if pages > 1:
+        raise ValueError(f"it has {pages} pages, expected one; save each as a file of its own")
+
+
+@contextmanager
+def _room(where: str, width: int, height: int) -> Iterator[None]:
     """Refuse pictures above Pillow's limit; Pillow itself only warns up to twice the limit."""
     from PIL import Image as pil
 
     limit = pil.MAX_IMAGE_PIXELS
-    if limit is not None and image.width * image.height > limit:
-        reason = f"{image.width} × {image.height} pixels, more than the limit of {limit:,} in all"
+    if limit is not None and width * height > limit:
+        reason = f"{width} × {height} pixels, more than the limit of {limit:,} in all"
         raise CorruptImageError(where, reason)
+    with _one_large if width * height > LARGE else nullcontext():
+        yield
 
 
 def to_rgb(image: Image) -> Image:
@@ -151,16 +165,25 @@ def to_rgb(image: Image) -> Image:
 
     Raises `ValueError`: pixels of unknown scale (floats, integers above 65535).
     """
+    from PIL import ImageOps
+
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I"):
-        return _from_16_bits(image)
+        grey = _from_16_bits(image)
+        return ImageOps.invert(grey) if _white_is_zero(image) else grey
     if image.mode == "F":
         raise ValueError("floating-point pixels have no known scale; save it with 8 or 16 bits")
     if image.mode == "P" and "transparency" in image.info:
         # Straight to RGB, Pillow warns; the colours are the same.
         return image.convert("RGBA").convert("RGB")
     return image.convert("RGB")
+
+
+def _white_is_zero(image: Image) -> bool:
+    """Of a TIFF; Pillow inverts such pictures of 8 bits, and leaves 16 bits to the caller."""
+    tags: Any = getattr(image, "tag_v2", {})
+    return bool(tags.get(262) == 0)
 
 
 def _from_16_bits(image: Image) -> Image:

@@ -1,0 +1,206 @@
+"""DICOM files: their windows and scales, what is refused, and the patients of their table."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import numpy as np
+import pydicom
+import pytest
+from helpers_images import write_imagefolder
+from PIL import Image
+from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.uid import (
+    CTImageStorage,
+    DeflatedExplicitVRLittleEndian,
+    ExplicitVRLittleEndian,
+    JPEGLosslessSV1,
+    RLELossless,
+    generate_uid,
+)
+
+import afltool
+from afltool.errors import InvalidDataError, UsageError
+from afltool.files.features import open_features
+from afltool.files.partitions import load_partition
+from afltool.sources.images import open_dataset
+from afltool.sources.images.base import CorruptImageError
+from afltool.sources.images.pixels import decode
+
+SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch", "plain": True}
+
+
+def dicom(pixels, syntax=ExplicitVRLittleEndian, **tags) -> bytes:
+    """A DICOM file of ``pixels`` as pydicom writes it."""
+    meta = FileMetaDataset()
+    meta.MediaStorageSOPClassUID = CTImageStorage
+    meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=["fixed"])
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian if syntax == RLELossless else syntax
+    file = FileDataset("", {}, file_meta=meta, preamble=bytes(128))
+    file.SOPClassUID, file.SOPInstanceUID = CTImageStorage, meta.MediaStorageSOPInstanceUID
+    colour = pixels.ndim == 3
+    file.Rows, file.Columns = pixels.shape[:2]
+    file.SamplesPerPixel = 3 if colour else 1
+    file.PhotometricInterpretation = "RGB" if colour else "MONOCHROME2"
+    if colour:
+        file.PlanarConfiguration = 0
+    file.BitsAllocated = file.BitsStored = 8 * pixels.dtype.itemsize
+    file.HighBit, file.PixelRepresentation = file.BitsStored - 1, int(pixels.dtype.kind == "i")
+    file.PixelData = pixels.tobytes()
+    file["PixelData"].VR = "OB" if pixels.dtype.itemsize == 1 else "OW"
+    for name, value in tags.items():
+        setattr(file, name, value)
+    if syntax == RLELossless:
+        file.compress(RLELossless)
+    if syntax == JPEGLosslessSV1:
+        file.PixelData = pydicom.encaps.encapsulate([file.PixelData])
+        file["PixelData"].VR = "OB"
+    out = io.BytesIO()
+    file.save_as(out, enforce_file_format=True)
+    return out.getvalue()
+
+
+def shown(pixels, **tags) -> list[int]:
+    image = decode(dicom(np.array(pixels), **tags), "x.dcm")
+    assert image.mode == "RGB"
+    return np.asarray(image)[..., 0].ravel().tolist()
+
+
+def test_without_a_window_the_range_of_the_bits_stored_counts():
+    assert shown(np.array([[0, 2048, 4095]], np.uint16), BitsStored=12, HighBit=11) == [0, 128, 255]
+    assert shown(np.array([[-2048, 0, 2047]], np.int16), BitsStored=12, HighBit=11) == [0, 128, 255]
+    assert shown(np.array([[0, 7, 255]], np.uint8)) == [0, 7, 255]
+    # A scale alone moves the values and the range alike.
+    assert shown(np.array([[0, 7, 255]], np.uint8), RescaleSlope=2, RescaleIntercept=-9) == [
+        0, 7, 255
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])
+def test_windows_follow_the_formulas_of_the_standard(function):
+    """PS3.3 C.11.2.1.2 and C.11.2.1.3, of Hounsfield units: slope 2, intercept −1024."""
+    values = np.arange(0, 1200, 7, dtype=np.int16)[None]
+    x, c, w = values[0] * 2.0 - 1024, 40, 400
+    if function == "SIGMOID":
+        y = 1 / (1 + np.exp(-4 * (x - c) / w))
+    elif function == "LINEAR_EXACT":
+        y = (x - c) / w + 0.5
+    else:
+        y = (x - (c - 0.5)) / (w - 1) + 0.5
+    tags = {"RescaleSlope": 2, "RescaleIntercept": -1024, "WindowCenter": [c, 7],
+            "WindowWidth": [w, 9], "VOILUTFunction": function}  # fmt: skip
+    expected = np.rint(255 * np.clip(y, 0, 1))
+    np.testing.assert_allclose(shown(values, **tags), expected, atol=0)
+    dark = shown(values, PhotometricInterpretation="MONOCHROME1", **tags)
+    np.testing.assert_array_equal(dark, 255 - expected)
+
+
+def test_a_table_of_values_of_interest_is_applied():
+    item = pydicom.Dataset()
+    item.LUTDescriptor = [4, 10, 8]
+    item.LUTData = [0, 100, 200, 255]
+    item["LUTDescriptor"].VR = item["LUTData"].VR = "US"
+    tags = {"VOILUTSequence": [item], "RescaleSlope": 1, "RescaleIntercept": 10}
+    assert shown(np.array([[0, 1, 2, 3, 9]], np.uint8), **tags) == [0, 100, 200, 255, 255]
+
+
+def test_colours_and_compressed_pixels_are_those_of_the_array():
+    rng = np.random.default_rng(0)
+    colours = rng.integers(0, 256, (5, 7, 3), np.uint8)
+    for syntax in (ExplicitVRLittleEndian, RLELossless):
+        assert np.array_equal(np.asarray(decode(dicom(colours, syntax), "x")), colours)
+
+
+GREY = np.arange(64, dtype=np.uint16).reshape(8, 8)
+SCAN = dicom(GREY)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (dicom(GREY, NumberOfFrames=12), "it has 12 frames, expected one"),
+        (dicom(GREY, JPEGLosslessSV1), "no decoder for its compression, JPEG Lossless.*pylibjpeg"),
+        (dicom(GREY, DeflatedExplicitVRLittleEndian), "deflated"),
+        (dicom(GREY, Rows=60_000, Columns=60_000), "more than the limit"),
+        (dicom(GREY, RescaleSlope=0, RescaleIntercept=5), "from 5.0 to 5.0; is its rescale slope"),
+        (dicom(GREY, PhotometricInterpretation="PALETTE COLOR"), "PALETTE COLOR with 16 bits"),
+        (dicom(GREY)[:-70], "."),
+        (dicom(GREY)[:300], "."),
+        (dicom(GREY)[:140], "."),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning:pydicom")
+def test_what_cannot_be_decoded_is_named_with_the_reason(tmp_path, data, reason):
+    root = write_dicom(tmp_path, write_imagefolder(tmp_path / "png", per_class=1))
+    bad = root / "train" / "line" / "0000.dcm"
+    bad.write_bytes(data)
+    dataset = open_dataset(f"dicom:{root}", "train")
+    with pytest.raises(CorruptImageError, match=reason) as caught:
+        dataset.load(1)
+    assert caught.value.where == str(bad)
+    assert dataset.load(0).size == (32, 32)
+
+
+def write_dicom(tmp_path, images):
+    """The images of a folder as DICOM files in the same places of another folder."""
+    for path in images.rglob("*.png"):
+        to = (tmp_path / "dcm" / path.relative_to(images)).with_suffix(".dcm")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_bytes(dicom(np.asarray(Image.open(path))))
+    return tmp_path / "dcm"
+
+
+def test_features_are_those_of_the_same_images_and_a_table_knows_their_patients(tmp_path, cli):
+    """A folder of DICOM, a table of it, clients by patient, and a cut between patients."""
+    images = write_imagefolder(tmp_path / "png", per_class=6, splits=("train",))
+    root = write_dicom(tmp_path, images)
+    files = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.dcm"))
+    table = root / "scans.csv"
+    rows = [f"{name},{name.split('/')[1]},P{i % 6}" for i, name in enumerate(files)]
+    table.write_text("\n".join(["path,label,patient", *rows]))
+
+    def values(spec, name):
+        path = afltool.extract("resnet18", spec, "train", tmp_path / name, **SMALL)
+        with open_features(path) as found:
+            return found.stored(0, len(found)), found.labels.tolist(), found.row_ids.tolist()
+
+    expected, labels, ids = values(f"imagefolder:{images}", "png.h5")
+    for spec, name in ((f"dicom:{root}", "dcm.h5"), (f"table:{table}", "table.h5")):
+        found, their_labels, their_ids = values(spec, name)
+        assert np.array_equal(found, expected)
+        assert their_labels == labels
+        assert their_ids == [one.replace(b".png", b".dcm") for one in ids]
+
+    done = cli("partition", tmp_path / "table.h5", "--scheme", "by-attribute", "--table", table,
+               "--column", "patient", "-o", tmp_path / "c.h5")  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    assert load_partition(tmp_path / "c.h5").names == tuple(f"P{i}" for i in range(6))
+    done = cli("split", tmp_path / "table.h5", "--test", "0.34", "--group", f"{table}:patient")
+    assert done.exit_code == 0, done.stderr
+    patient = dict(row.split(",")[::2] for row in rows)
+    sides = []
+    for part in sorted(tmp_path.glob("table-*.h5")):
+        with open_features(part) as found:
+            sides.append({patient[one.decode()] for one in found.row_ids.tolist()})
+    assert len(sides) == 2
+    assert not sides[0] & sides[1]
+    assert len(sides[0] | sides[1]) == 6
+
+
+def test_a_folder_of_dicom_is_predicted_and_one_without_is_said(tmp_path):
+    from afltool.sources.images.from_paths import read_named
+
+    root = write_dicom(tmp_path, write_imagefolder(tmp_path / "png", per_class=1))
+    (named,) = read_named([root / "train"], io.StringIO())
+    assert [name.rpartition(b"/")[2] for name in named.names] == [b"0000.dcm"] * 3
+    assert named.load(0).size == (32, 32)
+    with pytest.raises(InvalidDataError, match=r"hold no images.*Images end in \.dcm"):
+        open_dataset(f"dicom:{tmp_path / 'png'}", "train")
+
+
+def test_without_pydicom_the_message_says_what_to_install(monkeypatch):
+    """It is no corrupt image, which --skip-corrupt would leave out."""
+    monkeypatch.setitem(sys.modules, "pydicom", None)
+    with pytest.raises(UsageError, match=r"pip install 'afltool\[dicom\]'"):
+        decode(SCAN, "x.dcm")
