@@ -31,24 +31,8 @@ Found = TypeVar("Found")
 Part = TypeVar("Part")
 
 
-class _Pool:
-    """So many threads, which are started when the first work comes."""
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self._workers: ThreadPoolExecutor | None = None
-
-    def submit(self, work: Callable[[Item], Found], item: Item) -> Future[Found]:
-        if self._workers is None:
-            self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="rows")
-        return self._workers.submit(copy_context().run, _alone, work, item)
-
-    def close(self) -> None:
-        if self._workers is not None:
-            self._workers.shutdown(cancel_futures=True)
-
-
-_pool: ContextVar[_Pool | None] = ContextVar("the pool of the stage under way", default=None)
+# The pool of the stage under way, and its number of threads, which start when the first work comes.
+_pool: ContextVar[tuple[ThreadPoolExecutor, int] | None] = ContextVar("pool", default=None)
 
 
 def available() -> int:
@@ -61,7 +45,7 @@ def available() -> int:
 def threads() -> int:
     """The threads that work on rows here: those of `using`; 1 outside it and in one of them."""
     pool = _pool.get()
-    return 1 if pool is None else pool.threads
+    return 1 if pool is None else pool[1]
 
 
 @contextmanager
@@ -74,14 +58,15 @@ def using(number: int | None = None) -> Iterator[None]:
     if _pool.get() is not None:
         yield
         return
-    pool = _Pool(number or available())
-    token = _pool.set(pool)
+    number = number or available()
+    workers = ThreadPoolExecutor(number, thread_name_prefix="rows")
+    token = _pool.set((workers, number))
     try:
         with one_blas_thread():
             yield
     finally:
         _pool.reset(token)
-        pool.close()
+        workers.shutdown(cancel_futures=True)
 
 
 def each(
@@ -100,7 +85,7 @@ def each(
     waiting: deque[Future[Found]] = deque()
     try:
         for item in items:
-            waiting.append(pool.submit(work, item))
+            waiting.append(pool[0].submit(copy_context().run, _alone, work, item))
             if len(waiting) > number:
                 yield waiting.popleft().result()
         while waiting:
