@@ -19,9 +19,8 @@ from afltool.heads.base import binding
 from afltool.heads.deepafl.fixed import EXACT_ROWS, RESIDUAL_BITS, ExactOmega
 from afltool.heads.deepafl.learned import Learned
 from afltool.heads.deepafl.options import DeepAFLOptions
-from afltool.heads.integer_features import FINER, table
 from afltool.heads.options import ACTIVATIONS
-from afltool.heads.projections import activate, projection
+from afltool.heads.projections import FINER, activate, projection, table
 from afltool.math.fixedpoint import FixedPoint, encode
 from afltool.math.sandwich import LowRank
 from afltool.math.triangle import unpack

@@ -20,7 +20,7 @@ import afltool
 from afltool.errors import NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
-from afltool.heads.discriminant import rules
+from afltool.heads.discriminant.head import shrunk
 from afltool.heads.discriminant.options import RULES
 from afltool.math.fixedpoint import FixedPoint, real
 from afltool.options.remedies import advised
@@ -96,7 +96,7 @@ def test_qda_with_shrinkage_is_the_normal_density():
     wanted = []
     for c in range(4):
         own = real(X)[y == c]
-        covariance = rules.shrunk(np.cov(own.T, bias=True), 0.3)
+        covariance = shrunk(np.cov(own.T, bias=True), 0.3)
         density = multivariate_normal(own.mean(0), covariance).logpdf(real(X))
         wanted.append(density + np.log(len(own) / len(y)))
     np.testing.assert_allclose(differences(scores), differences(np.array(wanted).T), atol=1e-9)

@@ -12,8 +12,7 @@ import pytest
 from hidden import without
 
 import afltool
-from afltool.heads.integer_features import table
-from afltool.heads.projections import activate
+from afltool.heads.projections import activate, table
 
 ROOT = Path(__file__).parents[1]
 TORCH = ["torch", "torchvision"]
@@ -21,7 +20,7 @@ LIBRARY = ("gelu", "sigmoid")  # of which PyTorch has a faster one
 POINTS = "np.r_[-30:30:60001j, -1e-6:1e-6:1001j]"
 ACTIVATED = f"""
 import numpy as np
-from afltool.heads.integer_features import table
+from afltool.heads.projections import table
 from afltool.heads.projections import activate
 made = {{}}
 for name in {LIBRARY}:

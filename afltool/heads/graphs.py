@@ -23,8 +23,7 @@ from ..errors import UsageError
 from ..math.fixedpoint import LARGEST
 from . import KNOWN
 from .base import Head
-from .integer_features import FINER, FLAT, Tabled, table
-from .projections import LEAK, SHRINK, Projection
+from .projections import FINER, FLAT, LEAK, SHRINK, Projection, Tabled, table
 
 NOBODY = -1  # the class of a row that afltool would refuse
 

@@ -4,7 +4,7 @@
 
 Φ̂ and F̂ are int16 with f fraction bits (``--fixed-bits``). All matrices are rounded to integers such
 that every product is exact in float64, whatever the library, the blocking and the number of
-threads; what is rounded in between is rounded number by number. `heads.integer_features` has T.
+threads; what is rounded in between is rounded number by number. `heads.projections` has T.
 Per number:
 
     σ          2^−(f+1), and its argument 2^−(f+4)
@@ -29,8 +29,7 @@ from ...math.softmax import exact_weights
 from ...values.arrays import F64, Array
 from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM
-from ..integer_features import Tabled, activated, in_fixed_point
-from ..projections import projection
+from ..projections import Tabled, activated, in_fixed_point, projection
 from .learned import Learned
 from .network import OF_LABELS, PHI, Layers, State
 from .options import BLOCK, CASCADE, DeepAFLOptions

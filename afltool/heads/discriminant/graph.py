@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from ...math.triangle import unpack
 from ...values.arrays import F64
 from ..graphs import Affine, tensor
-from . import rules
-from .head import DiscriminantHead
+from .head import DiscriminantHead, log_shares
 
 
 class NaiveBayes(nn.Module):
@@ -75,7 +74,7 @@ class Present(nn.Module):
 def graph(head: DiscriminantHead, bits: int | None) -> nn.Module:
     """The rule's scores."""
     counts = np.asarray(head.counts, dtype=np.float64)
-    shares = rules.log_shares(counts)
+    shares = log_shares(counts)
     found: nn.Module
     if head.weights is not None:
         found = Affine(head.weights[:-1], head.weights[-1])

@@ -10,8 +10,7 @@ from ...errors import UsageError
 from ..graphs import Affine, Drawn, Looked
 from ..options import FIXED
 from ..projections import projection
-from .head import RandomFeaturesHead
-from .lift import fixed_lift
+from .head import RandomFeaturesHead, fixed_lift
 from .options import RandomFeaturesOptions
 
 

@@ -26,7 +26,7 @@ from ..base import Block, Head, Source
 from ..least_squares import fraction_bits
 from ..linear.head import LinearHead
 from ..linear.options import LinearOptions
-from ..random_features.lift import Lift
+from ..random_features.head import Lift
 from ..random_features.options import RandomFeaturesOptions
 from ..safle.cuts import FEDERATED
 from ..safle.head import CODES as COUNTED
