@@ -20,8 +20,8 @@ import afltool
 from afltool.errors import NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
-from afltool.heads.discriminant.head import shrunk
-from afltool.heads.discriminant.options import RULES
+from afltool.heads.discriminant import shrunk
+from afltool.heads.options import RULES
 from afltool.math.fixedpoint import FixedPoint, real
 from afltool.options.remedies import advised
 from afltool.values.clients import Client, ClientId

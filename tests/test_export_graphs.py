@@ -13,7 +13,7 @@ from rounds_of_heads import absorb
 from afltool.errors import InvalidDataError, UsageError
 from afltool.heads import make_head
 from afltool.heads.base import binding
-from afltool.heads.graphs import NOBODY, Classifier, activated, graph_of
+from afltool.heads.graphs import GRAPHS, NOBODY, Classifier, activated, graph_of
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate
 from afltool.math.fixedpoint import FixedPoint, encode
@@ -205,8 +205,6 @@ def test_activations_are_those_of_the_heads(name, dtype):
 
 
 def test_a_head_without_a_graph_is_refused(monkeypatch):
-    from afltool.heads.linear import graph as module
-
-    monkeypatch.delattr(module, "graph")
+    monkeypatch.delitem(GRAPHS, "linear")
     with pytest.raises(UsageError, match="a linear head cannot be exported"):
         graph_of(solved("linear", BITS), BITS)

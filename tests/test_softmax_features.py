@@ -22,10 +22,9 @@ from afltool.files.heads import load_head
 from afltool.heads import OPTIONS, make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
-from afltool.heads.options import ACTIVATIONS
+from afltool.heads.options import ACTIVATIONS, RandomFeaturesOptions
 from afltool.heads.projections import activate, projection, table
-from afltool.heads.random_features.head import Lift, fixed_lift
-from afltool.heads.random_features.options import RandomFeaturesOptions
+from afltool.heads.random_features import Lift, fixed_lift
 from afltool.math import codes as cd
 from afltool.math.fixedpoint import FixedPoint, real
 from afltool.options.partition import PartitionOptions

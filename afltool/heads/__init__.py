@@ -2,8 +2,9 @@
 
 To add a head: a folder here with ``options.py`` (``OPTIONS``, a class derived from
 `options.HeadOptions`) and ``head.py`` (``HEAD``, a class derived from `base.Head`), or one module
-with both; and its line in `HEADS`. What `export` writes of it is in ``graph.py`` (``graph``, see
-`graphs`); a head without one cannot be exported.
+with both; and its line in `HEADS`. Options of a module that is heavy to load are named in
+`options.OF_MODULES`. What `export` writes of a head is in `graphs`, or in its own ``graph.py``
+(``graph``); a head without a graph cannot be exported.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..doors import Registry
 from ..errors import UsageError
 from ..options import made_for
-from .options import HeadOptions
+from .options import OF_MODULES, HeadOptions
 
 if TYPE_CHECKING:
     from .base import Head
@@ -63,8 +64,7 @@ class _OptionClasses(Mapping[str, type[HeadOptions]]):
     def __getitem__(self, name: str) -> type[HeadOptions]:
         if name not in HEADS:
             raise KeyError(name)
-        found: type[HeadOptions] = _module(name, "options").OPTIONS
-        return found
+        return _options(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(HEADS)
@@ -81,6 +81,12 @@ def _module(name: str, part: str) -> Any:
     return _part(import_module(KNOWN[name], __name__), part)
 
 
+def _options(name: str) -> type[HeadOptions]:
+    """The class of a head's options."""
+    found: type[HeadOptions] = OF_MODULES.get(name) or _module(name, "options").OPTIONS
+    return found
+
+
 def head_class(name: str) -> type[Head]:
     """The class of the head called ``name``; `UsageError` names those that exist."""
     _check_name(name)
@@ -91,8 +97,7 @@ def head_class(name: str) -> type[Head]:
 def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOptions:
     """The options of the head called ``name``, checked; those not given keep their defaults."""
     _check_name(name)
-    cls: type[HeadOptions] = _module(name, "options").OPTIONS
-    return made_for(f"the head {name!r}", cls, options or {})
+    return made_for(f"the head {name!r}", _options(name), options or {})
 
 
 def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:

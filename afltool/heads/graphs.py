@@ -1,8 +1,9 @@
-"""What the graphs of solved heads have in common: PyTorch modules that give the head's scores.
+"""The graphs of solved heads: PyTorch modules that give the head's scores.
 
-A head's folder has ``graph.py`` with ``graph(head, bits)``, a module that takes rows (n, d) float64
-to scores (n, C) float64; ``bits`` are the fraction bits of fixed-point features, None for float32.
-The rows are in the space's number format already: `Classifier` rounds them.
+A graph is made by a function of (head, bits): a module that takes rows (n, d) float64 to scores
+(n, C) float64; ``bits`` are the fraction bits of fixed-point features, None for float32. `GRAPHS`
+has those of small heads; of others it is ``graph`` in their module, or in ``graph.py`` of their
+folder. The rows are in the space's number format already: `Classifier` rounds them.
 
 PyTorch and ONNX have these operations alike. Their results equal `Head.scores` up to the order of
 sums. Comparisons and roundings use the same numbers, so no row changes its bucket.
@@ -10,6 +11,7 @@ sums. Comparisons and roundings use the same numbers, so no row changes its buck
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
@@ -17,27 +19,40 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import linalg
 from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..math.fixedpoint import LARGEST
+from ..math.triangle import unpack
+from ..values.arrays import F64
 from . import KNOWN
 from .base import Head
-from .projections import FINER, FLAT, LEAK, SHRINK, Projection, Tabled, table
+from .discriminant import DiscriminantHead, log_shares
+from .linear import LinearHead
+from .network import NetworkHead
+from .options import FIXED, RandomFeaturesOptions
+from .projections import FINER, FLAT, LEAK, SHRINK, Projection, Tabled, projection, table
+from .random_features import RandomFeaturesHead, fixed_lift
 
+Graph = Callable[[Any, int | None], nn.Module]
 NOBODY = -1  # the class of a row that afltool would refuse
 
 
 def graph_of(head: Head, bits: int | None) -> nn.Module:
     """A solved head as a module, rows (n, d) → scores (n, C); `UsageError` if it has no graph."""
-    package = __name__.rpartition(".")[0]
-    module = import_module(KNOWN[head.name], package)
+    make = GRAPHS.get(head.name) or _own(head.name)
+    if make is None:
+        raise UsageError(f"a {head.name} head cannot be exported: it has no graph")
+    return make(head, bits)
+
+
+def _own(name: str) -> Graph | None:
+    """The graph in a head's own module or folder, if it has one."""
+    module = import_module(KNOWN[name], __package__)
     if hasattr(module, "__path__") and find_spec(f"{module.__name__}.graph") is not None:
         module = import_module(".graph", module.__name__)
-    if not hasattr(module, "graph"):
-        raise UsageError(f"a {head.name} head cannot be exported: it has no graph")
-    found: nn.Module = module.graph(head, bits)
-    return found
+    return getattr(module, "graph", None)
 
 
 class Classifier(nn.Module):
@@ -170,3 +185,152 @@ def activated(name: str, x: Tensor) -> Tensor:
 def tensor(array: NDArray[Any]) -> Tensor:
     """An array as a buffer; in C order, so that equal arrays make equal files."""
     return torch.from_numpy(np.array(array, order="C"))
+
+
+def linear(head: LinearHead, bits: int | None) -> nn.Module:
+    """x ↦ xW, with the intercept where there is one."""
+    W = head.arrays()["weights"]
+    return Affine(W[:-1], W[-1]) if head.options.intercept else Affine(W)
+
+
+def network(head: NetworkHead, bits: int | None) -> nn.Module:
+    """h ← ReLU(hW + b), in float64 as `NetworkHead.scores`."""
+    layers: list[nn.Module] = []
+    for W, b in head.layers:
+        layers += [Affine(W.astype("f8"), b.astype("f8")), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class LiftedRows(nn.Module):
+    """x ↦ [σ(xA + a), x if asked], in the compute type."""
+
+    def __init__(self, options: RandomFeaturesOptions, dim: int) -> None:
+        super().__init__()
+        o = options
+        self.drawn = Drawn(projection(o.projection, o.seed, 0, dim, o.width), o.activation)
+        self.dtype = torch.float32 if o.compute == "float32" else torch.float64
+        self.with_linear = o.with_linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.to(self.dtype)
+        return torch.cat([self.drawn(x), x], dim=1) if self.with_linear else self.drawn(x)
+
+
+class FixedLifted(nn.Module):
+    """The same in fixed point: exact products of integers, and σ from its table.
+
+    A row with a value outside the table, which afltool refuses, becomes NaN.
+    """
+
+    def __init__(self, options: RandomFeaturesOptions, dim: int, bits: int) -> None:
+        super().__init__()
+        self.looked = Looked(fixed_lift(options, dim, bits))
+        self.bits, self.with_linear = bits, options.with_linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        whole, good = self.looked(x * 2.0**self.bits)
+        lifted = torch.where(good, whole * 2.0**-self.bits, torch.full((), np.nan).double())
+        return torch.cat([lifted, x], dim=1) if self.with_linear else lifted
+
+
+def lifted(options: RandomFeaturesOptions, dim: int, bits: int | None, fixed: bool) -> nn.Module:
+    """The features of either kind; `UsageError` for fixed-point features of float32 rows."""
+    if not fixed:
+        return LiftedRows(options, dim)
+    if bits is None:
+        raise UsageError("--compute fixed needs int16 features; those of this head are float32")
+    return FixedLifted(options, dim, bits)
+
+
+def random_features(head: RandomFeaturesHead, bits: int | None) -> nn.Module:
+    """Φ, then ΦW in the type of Φ, with the intercept where there is one."""
+    o, (dim, _) = head.options, head._bound()
+    fixed = o.compute == FIXED
+    W = head.arrays()["weights"].astype("f4" if o.compute == "float32" else "f8")
+    affine = Affine(W[:-1], W[-1]) if o.intercept else Affine(W)
+    return nn.Sequential(lifted(o, dim, bits, fixed), affine, _Double())
+
+
+class _Double(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.double()
+
+
+class NaiveBayes(nn.Module):
+    """Σ_j [−½ log 2πσ² − (x − μ)²/2σ²] + log π."""
+
+    means: Tensor
+    precisions: Tensor
+    base: Tensor
+
+    def __init__(self, means: F64, variances: F64, shares: F64) -> None:
+        super().__init__()
+        self.register_buffer("means", tensor(means))
+        self.register_buffer("precisions", tensor(1.0 / variances))
+        base = shares - 0.5 * np.log(2.0 * np.pi * variances).sum(axis=0)
+        self.register_buffer("base", tensor(base))
+
+    def forward(self, x: Tensor) -> Tensor:
+        away = x[:, :, None] - self.means
+        return self.base - 0.5 * (away * away * self.precisions).sum(dim=1)
+
+
+class Quadratic(nn.Module):
+    """−½ (‖L⁻¹(x − μ)‖² + log det Σ) + log π, with L⁻¹ (C, d, d) instead of a solve."""
+
+    means: Tensor
+    inverse: Tensor
+    base: Tensor
+
+    def __init__(self, means: F64, factors: F64, shares: F64) -> None:
+        super().__init__()
+        d, classes = means.shape
+        inverse, base = np.zeros((classes, d, d)), np.zeros(classes)
+        for c in np.flatnonzero(factors.any(axis=1)):  # a class without rows has no factor
+            L = np.tril(unpack(factors[c]))
+            inverse[c] = linalg.solve_triangular(L, np.eye(d), lower=True)
+            base[c] = shares[c] - np.log(np.diag(L)).sum()
+        self.register_buffer("means", tensor(means.T))
+        self.register_buffer("inverse", tensor(inverse.transpose(0, 2, 1)))
+        self.register_buffer("base", tensor(base))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.matmul(x - self.means[:, None, :], self.inverse)  # (C, n, d)
+        return self.base - 0.5 * (z * z).sum(dim=2).T
+
+
+class Present(nn.Module):
+    """Scores, −∞ for classes without rows."""
+
+    present: Tensor
+
+    def __init__(self, scores: nn.Module, present: np.ndarray) -> None:
+        super().__init__()
+        self.scores = scores
+        self.register_buffer("present", tensor(present))
+
+    def forward(self, x: Tensor) -> Tensor:
+        none = torch.full((), -np.inf, dtype=torch.float64)
+        return torch.where(self.present, self.scores(x), none)
+
+
+def discriminant(head: DiscriminantHead, bits: int | None) -> nn.Module:
+    """The rule's scores."""
+    counts = np.asarray(head.counts, dtype=np.float64)
+    shares = log_shares(counts)
+    found: nn.Module
+    if head.weights is not None:
+        found = Affine(head.weights[:-1], head.weights[-1])
+    elif head.variances is not None:
+        found = NaiveBayes(np.asarray(head.means), head.variances, shares)
+    else:
+        found = Quadratic(np.asarray(head.means), np.asarray(head.factors), shares)
+    return found if counts.all() else Present(found, counts > 0)
+
+
+GRAPHS: dict[str, Graph] = {
+    "linear": linear,
+    "network": network,
+    "random-features": random_features,
+    "discriminant": discriminant,
+}

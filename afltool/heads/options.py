@@ -15,7 +15,16 @@ from ..errors import UsageError
 from ..options import Options, option
 from ..values.parsed import text_form
 from ..values.phases import Phase
-from ..values.ridge import EACH_SLICE, Fixed, PerSlice, Ridge, parse_ridge, parse_ridges
+from ..values.ridge import (
+    EACH_SLICE,
+    Auto,
+    Fixed,
+    OneRidge,
+    PerSlice,
+    Ridge,
+    parse_ridge,
+    parse_ridges,
+)
 
 ACTIVATIONS = ("none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid")
 PROJECTIONS = ("linear-uniform", "gaussian")
@@ -170,3 +179,88 @@ class LeastSquaresOptions(HeadOptions):
             raise UsageError("--keep-gamma is for a single ridge: leave out the ridges of slices")
         if self.standardise and self.keep_gamma:
             raise UsageError("--keep-gamma needs the original features: leave out --standardise")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearOptions(LeastSquaresOptions):
+    """Options of the linear head (AFL)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomFeaturesOptions(LeastSquaresOptions):
+    """Options of the linear head on one wide layer of random features, [σ(XA), X]."""
+
+    lends: ClassVar[tuple[str, ...]] = (
+        "width", "activation", "with_linear", "seed", "projection", "compute",
+    )  # fmt: skip
+
+    ridge: OneRidge = ridge_option(Auto())
+    width: int = option(8192, "number of random features", at_least=1)
+    activation: str = option("tanh", "activation σ", choices=ACTIVATIONS)
+    with_linear: bool = option(False, "use the raw features beside the random ones")
+    seed: int = seed_option("the random projection A and its bias, which are never stored or sent")
+    projection: str = option(
+        "linear-uniform",
+        "random projection A: uniform weights and bias, or gaussian weights",
+        choices=PROJECTIONS,
+    )
+    _compute = "number format of the products; sums are float64, or integers with fixed"
+    compute: str = option("float32", _compute, choices=(*COMPUTE, FIXED))
+
+    def check_room(self, dim: int) -> None:
+        """Refuse a gram that does not fit: 16 bytes a pair, of a square and of two triangles."""
+        from ..cache import memory
+
+        side = self.width + self.with_linear * dim + self.intercept
+        memory.need(16 * side * side, f"the gram of {side} features", "use a smaller --width")
+
+
+#: Rule → the options that it takes beside ``rule``.
+RULES: dict[str, tuple[str, ...]] = {
+    "nearest-mean": (),
+    "lda": ("shrinkage",),
+    "fedcgs": ("shrinkage",),
+    "fed3r": ("ridge",),
+    "naive-bayes": (),
+    "qda": ("shrinkage",),
+}
+RIDGE = 0.01  # of Fed3R
+
+
+def _fixed(value: str | float) -> Fixed:
+    ridge = parse_ridge(value)
+    if not isinstance(ridge, Fixed):
+        raise UsageError(f"--ridge of fed3r is a number ≥ 0; found {value!r}")
+    return ridge
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscriminantOptions(HeadOptions):
+    """Options of the classifiers that need one round: each rule solves from sums by class."""
+
+    rule: str = option("lda", "which classifier", choices=tuple(RULES))
+    _shrinkage = "s of the covariance (1 − s)Σ + s tr(Σ)/d I (lda, fedcgs, qda)"
+    shrinkage: float = option(0.0, _shrinkage, at_least=0, at_most=1, at_solve=True)
+    ridge: Fixed | None = ridge_option(
+        None, "ridge λ of fed3r", unset=f"{RIDGE:g}", parse=_fixed, grammar=NUMBER
+    )
+
+    def check(self) -> None:
+        takes = RULES[self.rule]
+        for name, none in (("shrinkage", 0.0), ("ridge", None)):
+            if getattr(self, name) != none and name not in takes:
+                raise UsageError(f"--rule {self.rule} takes no --{name}; leave it out")
+
+    @property
+    def lam(self) -> float:
+        """λ of fed3r."""
+        return RIDGE if self.ridge is None else self.ridge.value
+
+
+#: Options of the heads whose own module is heavy to load, by name.
+OF_MODULES: dict[str, type[HeadOptions]] = {
+    "linear": LinearOptions,
+    "random-features": RandomFeaturesOptions,
+    "discriminant": DiscriminantOptions,
+    "network": HeadOptions,  # its arrays say everything
+}

@@ -31,9 +31,8 @@ from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM
 from ..projections import Tabled, activated, in_fixed_point, projection
 from .learned import Learned
-from .network import OF_LABELS, PHI, Layers, State
+from .network import ENERGY, OF_LABELS, PHI, RECONSTRUCTION, Labels, Layers, State, Sums
 from .options import BLOCK, CASCADE, DeepAFLOptions
-from .sums import ENERGY, RECONSTRUCTION, Labels, Sums
 
 RESIDUAL_BITS = 20
 LARGEST_RESIDUAL = 2**24  # so that a row adds at most 2^39 to a sum, see `privacy.terms`

@@ -7,12 +7,12 @@ Tang et al., "DeepAFL: Deep Analytic Federated Learning", ICLR 2026:
     Φ_{t+1} = Φ_t + F_t Ω_{t+1}                Ω learned in phase block-(t+1)      (9)
     scores  = Φ_T W_T                          W_t learned in phase weights-t      (5)
 
-2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or one, see `replay`; or T + 1 without
-learned blocks, as in the other strategies of `--deepening`, see `network`). The module
-`gathering` has the clients' sums, `solving` the server's part. Ω is kept as its two thin factors.
-Nothing random is stored or sent. With held-out clients the number of layers is chosen by their
-squared error, see `Learned.chosen`. With ``incremental`` the rounds weights-1, weights-2, … send
-thin matrices, see `incremental`.
+2T + 1 phases: weights-0, block-1, weights-1, …, weights-T (or one, see `Replay`; or T + 1 without
+learned blocks, as in the other strategies of `--deepening`, see `network`). The module `network`
+has the clients' sums, `solving` the server's part. Ω is kept as its two thin factors. Nothing
+random is stored or sent. With held-out clients the number of layers is chosen by their squared
+error, see `Learned.chosen`. With ``incremental`` the rounds weights-1, weights-2, … send thin
+matrices, see `learned`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,11 @@ from ...values.statistics import Statistics
 from ..base import Block, Gathered, Head, Shape, add_up
 from ..options import FIXED
 from ..rounds import Facts, Found, Round
-from . import gathering, incremental
 from .fixed import FixedLayers, FixedSums
-from .learned import JOINT, Learned, every_phase
-from .network import PHI, Layers, State
+from .learned import JOINT, MARKS, Learned, every_phase
+from .network import PHI, Layers, State, Sums, of_block, of_state, of_weights, shapes
 from .options import WEIGHTS, DeepAFLOptions
-from .replay import direct_mse, replayed
-from .solving import advance
-from .sums import Sums
+from .solving import advance, direct_mse, replayed
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +44,7 @@ class DeepAFLHead(Head):
     """The deep residual analytic network, learned layer by layer."""
 
     name = "deepafl"
-    not_in_digest: ClassVar[tuple[str, ...]] = incremental.MARKS
+    not_in_digest: ClassVar[tuple[str, ...]] = MARKS
     options: DeepAFLOptions
 
     learned: Learned = field(default_factory=Learned)
@@ -83,7 +80,7 @@ class DeepAFLHead(Head):
 
     def _joint(self, block: Block) -> Mapping[str, Array]:
         rows, classes = self.network.all_layers(block[0]), self._bound()[1]
-        return gathering.of_weights(self.sums, rows, block[1], classes)
+        return of_weights(self.sums, rows, block[1], classes)
 
     def _each(
         self, blocks: Iterable[Block], before: Carried, after: Carried
@@ -101,8 +98,8 @@ class DeepAFLHead(Head):
             state = known or network.at(X, begin, learned)
             P = network.step(state, begin, learned) if begin < now else None
             if weights:
-                return gathering.of_state(o, sums, state, P, y, classes), state
-            return gathering.of_block(network, sums, learned, state, y, classes), state
+                return of_state(o, sums, state, P, y, classes), state
+            return of_block(network, sums, learned, state, y, classes), state
 
         given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
         for number, (found, state) in enumerate(cores.each(work, given)):
@@ -110,7 +107,7 @@ class DeepAFLHead(Head):
             yield found
 
     def shapes(self, bits: int | None) -> dict[str, Shape]:
-        return gathering.shapes(self.options, self.learned, self._bound()[1], self.sums.kind)
+        return shapes(self.options, self.learned, self._bound()[1], self.sums.kind)
 
     # ------------------------------------------------------------ server side
 

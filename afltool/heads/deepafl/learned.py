@@ -1,4 +1,15 @@
-"""What a deep analytic network has learned so far, which phase follows, and how files hold it."""
+"""What a deep analytic network has learned so far, which phase follows, and how files hold it.
+
+With ``--incremental`` ΦᵀΦ of the next layer follows from sums that the server already has. Let
+Ω_{t+1} = Z Uᵀ and P = F_t Z; then Φ_{t+1} = Φ_t + P Uᵀ. So only thin parts of G = ΦᵀΦ and H = ΦᵀY
+are new, and clients send M = Φ_{t+1}ᵀP (d_Φ, r) and N = PᵀY (r, C):
+
+    G_{t+1} = G_t + M Uᵀ + U Mᵀ − U (ZᵀΠ_t Z) Uᵀ        H_{t+1} = H_t + U N
+
+A layer takes one symmetric product of the rows instead of two, and half the bytes. The price: the
+same clients must take part in every round, because the server continues from the sums of earlier
+rounds.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +17,143 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...errors import InvalidDataError
+from ...errors import InvalidDataError, MismatchError, UsageError
+from ...math.gram import product
 from ...math.sandwich import LowRank
+from ...math.triangle import length, pack, unpack
 from ...values.arrays import F64, Array
 from ...values.phases import Phase
-from ..base import expect_shape, numbered
-from . import incremental
+from ...values.statistics import Statistics
+from ..array_names import CROSS, GRAM
+from ..base import expect_shape, marks, numbered
 from .options import BLOCK, WEIGHTS, DeepAFLOptions
 
 JOINT = Phase("joint")  # the only phase of --single-round
 ERRORS = "validation-mse"
 NO_ERRORS: F64 = np.empty(0)
+MOVED = "moved"
+FILED = (  # the fields of `KeptSums`, and what a file calls them
+    ("gram", GRAM), ("cross", CROSS), ("clients", "clients"), ("class_counts", "class-counts"),
+    ("hidden", "hidden-gram"),
+)  # fmt: skip
+TRAINED, HELD_OUT = "kept", "held-out"  # the two sums of a round that a server may have
+MARKS = tuple(f"{role}-clients" for role in (TRAINED, HELD_OUT))
+
+
+@dataclass(frozen=True)
+class KeptSums:
+    """G_t (a triangle), H_t (d_Φ, C) and, once a block is solved, Π_t (a triangle), float64.
+
+    ``clients`` int64: the sorted `marks` of the clients in the sums and of their rows;
+    ``class_counts`` int64 (C,).
+    """
+
+    gram: F64
+    cross: F64
+    clients: NDArray[np.int64]
+    class_counts: NDArray[np.int64]
+    hidden: F64 | None = None
+
+    @classmethod
+    def of(cls, total: Statistics) -> KeptSums:
+        """What is kept of a complete total."""
+        arrays = total.arrays
+        return cls(arrays[GRAM], arrays[CROSS], marks(total), total.class_counts)
+
+    def check_same(self, total: Statistics) -> None:
+        """Refuse a round of other clients or rows with `MismatchError`."""
+        same = np.array_equal(marks(total), self.clients)
+        if not same or not np.array_equal(total.class_counts, self.class_counts):
+            raise MismatchError(
+                f"the sum over {len(total.clients)} clients ({total.rows} rows) is not of the "
+                f"clients and rows of the first round ({len(self.clients)} clients, "
+                f"{int(self.class_counts.sum())} rows), which --incremental needs in every round: "
+                "give the sums of all of them, or begin again without --incremental"
+            )
+
+    def completed(self, total: Statistics, omega: LowRank, compute: str) -> Statistics:
+        """The total of G_{t+1} and H_{t+1}, computed from a total of M and N.
+
+        ``omega`` is rounded to the compute type first, as it is when rows use it.
+        """
+        assert self.hidden is not None
+        M, N = total.arrays[MOVED], total.arrays[CROSS]
+        G, Pi = unpack(self.gram, np.float64), unpack(self.hidden, np.float64)
+        left, right = omega.astype(compute)
+        Z = np.eye(len(Pi)) if right is None else left.astype(np.float64)  # dense: P = F, U = Ωᵀ
+        U = (left.T if right is None else right).astype(np.float64)
+        mixed = product(M - 0.5 * product(U, product(Z.T, product(Pi, Z))), U.T)
+        arrays = {GRAM: pack(G + mixed + mixed.T), CROSS: self.cross + product(U, N)}
+        return replace(total, arrays=arrays)
+
+
+Keeping = Mapping[str, KeptSums]  # by TRAINED and HELD_OUT
+
+
+def kept_of(total: Statistics, validation: Statistics | None) -> Keeping:
+    """What is kept of two complete totals."""
+    given = {TRAINED: total, HELD_OUT: validation}
+    return {role: KeptSums.of(one) for role, one in given.items() if one is not None}
+
+
+def kept_with_block(kept: Keeping, total: Statistics, validation: Statistics | None) -> Keeping:
+    """What is kept once the totals of the block are known, too."""
+    given = {TRAINED: total, HELD_OUT: validation}
+    return {
+        role: replace(one, hidden=sums.arrays[GRAM])
+        for role, one in kept.items()
+        if (sums := given[role])
+    }
+
+
+def same_clients(kept: Keeping, total: Statistics, validation: Statistics | None) -> None:
+    """Refuse a round of other clients, or of other rows, than the round before.
+
+    Nothing is kept before the first round. Raises `MismatchError`, and `UsageError` if only some
+    rounds have sums of held-out clients.
+    """
+    if not kept:
+        return
+    if (HELD_OUT in kept) != (validation is not None):
+        raise UsageError(
+            "with --incremental held-out clients' sums (--validate) are given in every round or in "
+            "none: give the sum over held-out clients of this phase"
+            if HELD_OUT in kept
+            else "with --incremental held-out clients' sums (--validate) are given in every round "
+            "or in none: there were none in the first"
+        )
+    kept[TRAINED].check_same(total)
+    if validation is not None:
+        kept[HELD_OUT].check_same(validation)
+
+
+def kept_arrays(kept: Keeping) -> dict[str, Array]:
+    """The arrays for a head's file."""
+    parts = ((role, name, vars(one)[key]) for role, one in kept.items() for key, name in FILED)
+    return {f"{role}-{name}": array for role, name, array in parts if array is not None}
+
+
+def kept_from(named: Mapping[str, Array]) -> Keeping:
+    """The inverse of `kept_arrays`; ignores other names."""
+    found = {}
+    for role in (TRAINED, HELD_OUT):
+        known = {key: named.get(f"{role}-{name}") for key, name in FILED}
+        if all(array is not None for key, array in known.items() if key != "hidden"):
+            found[role] = KeptSums(**known)  # type: ignore[arg-type]  # just looked at
+    return found
+
+
+def check_kept(kept: Keeping, widths: tuple[int, int], classes: int, block: bool) -> None:
+    """Refuse arrays of other widths; Π must be there exactly when a block was solved last."""
+    phi, hidden = widths
+    triangles = (length(phi),), (length(hidden) * block,)
+    shapes = (triangles[0], (phi, classes), (None,), (classes,), triangles[1])
+    for role, one in kept.items():
+        for (key, name), shape in zip(FILED, shapes, strict=True):
+            array = vars(one)[key]
+            expect_shape(f"{role}-{name}", np.empty(0) if array is None else array, shape)
 
 
 def every_phase(o: DeepAFLOptions) -> tuple[Phase, ...]:
@@ -43,7 +179,7 @@ class Learned:
     blocks: tuple[LowRank, ...] = ()
     decoders: tuple[F64, ...] = ()
     errors: F64 = field(default_factory=lambda: NO_ERRORS)
-    kept: incremental.Keeping = field(default_factory=dict)
+    kept: Keeping = field(default_factory=dict)
     finished: bool = False
 
     def phase(self, o: DeepAFLOptions) -> Phase | None:
@@ -94,7 +230,7 @@ class Learned:
     def arrays(self) -> dict[str, Array]:
         """Everything, by name."""
         found = {name: a for name, a, _ in self._named(0, 0)}
-        return {**found, **incremental.to_arrays(self.kept)}
+        return {**found, **kept_arrays(self.kept)}
 
     def _named(self, phi: int, hidden: int) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
         """Name, array and wanted shape of all but ``kept``, for widths d_Φ and d_F."""
@@ -123,7 +259,7 @@ class Learned:
             blocks,
             numbered(named, "decoder-{}"),
             named.get(ERRORS, NO_ERRORS),
-            incremental.from_arrays(named),
+            kept_from(named),
             finished=phase is None and all_there,
         )
         found._check_shapes(o)
@@ -143,7 +279,7 @@ class Learned:
         for name, array, shape in self._named(*o.widths):
             expect_shape(name, array, shape)
         if o.incremental and self.weights and not self.finished:
-            if incremental.TRAINED not in self.kept:
+            if TRAINED not in self.kept:
                 raise InvalidDataError("the head has no sums, which --incremental builds on")
             block_last = len(self.blocks) == len(self.weights)
-            incremental.check_shapes(self.kept, o.widths, self.classes, block_last)
+            check_kept(self.kept, o.widths, self.classes, block_last)

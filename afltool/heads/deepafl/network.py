@@ -5,6 +5,10 @@
 The paper's other strategies (E.3.7) put a random layer behind each solved one instead of a block,
 Φ_{t+1} = σ(Φ_t W_t B_t); docs/decisions/deepafl.md says how its text is read.
 
+Every round gathers one symmetric matrix and one with C columns: ΦᵀΦ and ΦᵀY for W_t (11), FᵀF and
+FᵀR for Ω_{t+1} (14)–(16). The reconstruction of Φ_0, (88), adds a third. The number format of the
+sums is that of a `Sums`.
+
 The state of some rows is a mapping: ``phi`` (n, d_Φ), ``hidden`` (n, d_F) once F_t is known, and
 ``phi0`` where an option needs Φ_0 in later layers. All are of the compute type; see `fixed` for
 int16.
@@ -13,19 +17,27 @@ int16.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...math.fixedpoint import Rows, dim, rows_as
-from ...math.gram import add_product, product
+from ...math.gram import add_product, product, real_cross, real_gram
+from ...math.triangle import length
 from ...values.arrays import F64, Array
 from ...values.digest import Digest
 from ...values.frozen import Once
+from ...values.phases import Phase
+from ...values.statistics import Statistics
+from ..array_names import CROSS, GRAM
+from ..base import Shape
 from ..projections import Projection, Projections, activate
-from .learned import Learned
-from .options import ACTIVATED, RESIDUAL, DeepAFLOptions
+from .learned import JOINT, MOVED, Learned
+from .options import ACTIVATED, RESIDUAL, WEIGHTS, DeepAFLOptions
 
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"
 OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
+RECONSTRUCTION, ENERGY = "reconstruction", "energy"  # arrays of (88)
 State = dict[str, Array]
+Labels = NDArray[np.int64]
 _sha256 = Once(lambda factor: Digest().array("factor", factor, "<f8").hex())
 
 
@@ -139,3 +151,107 @@ class Layers:
         """Z = [Φ_0, F_0, …, F_{T−1}] of the variant (89)."""
         state = self.begin(X)
         return np.hstack([state[PHI], *(self.hidden(state, t) for t in range(self.options.depth))])
+
+
+class Sums:
+    """What clients add up, and how the server reads it: products in the type of the rows, float64.
+
+    A number format of its own overrides all of it.
+    """
+
+    kind = "f"  # or 'i', see `base.Shape`
+
+    def gram(self, rows: Array) -> Array:
+        """rowsᵀ rows, one triangle."""
+        return real_gram(rows)
+
+    def classes(self, rows: Array, y: Labels, classes: int) -> Array:
+        """rowsᵀ Y (d, C)."""
+        return real_cross(rows, y, classes)
+
+    def between(self, rows: Array, others: Array) -> Array:
+        """rowsᵀ others (d, e) of features, or of features and what `residual` or `rest` gives."""
+        return product(rows.T, others).astype(np.float64)
+
+    def energy(self, rows: Array) -> Array:
+        """‖rows‖²: one number, or the sum of squares of each feature."""
+        return np.array([(rows.astype(np.float64) ** 2).sum()])
+
+    def residual(self, phi: Array, W: F64, y: Labels) -> Array:
+        """Y − ΦW (n, C)."""
+        found = product(phi, W.astype(phi.dtype))
+        np.negative(found, out=found)
+        found[np.arange(len(y)), y] += 1
+        return found
+
+    def rest(self, phi0: Array, phi: Array | None, Q: F64 | None) -> Array:
+        """Φ_0 − ΦQ (n, d_Φ); Φ_0 itself without Q."""
+        if phi is None or Q is None:
+            return phi0
+        return np.asarray(phi0 - product(phi, Q.astype(phi.dtype)))
+
+    def read(self, total: Statistics) -> Statistics:
+        """The same sums as float64 in units of one, for the server's solves."""
+        return total
+
+
+def of_weights(sums: Sums, phi: Array, y: Labels, classes: int) -> dict[str, Array]:
+    """ΦᵀΦ, one triangle, and ΦᵀY (d_Φ, C)."""
+    return {GRAM: sums.gram(phi), CROSS: sums.classes(phi, y, classes)}
+
+
+def of_state(
+    o: DeepAFLOptions, sums: Sums, state: State, P: Array | None, y: Labels, classes: int
+) -> dict[str, Array]:
+    """`of_weights`; for (88) also ΦᵀΦ_0 (d_Φ, d_Φ) and ‖Φ_0‖², from which the server solves Q_t.
+
+    ``P``: the factor of the rows' change Φ_t − Φ_{t−1} = P Uᵀ, None for t = 0. With --incremental
+    it gives Φᵀ P and PᵀY instead; see `learned`.
+    """
+    phi = state[PHI]
+    if P is not None and o.incremental:
+        return {MOVED: sums.between(phi, P), CROSS: sums.classes(P, y, classes)}
+    found = of_weights(sums, phi, y, classes)
+    if o.reconstruction:
+        found |= {RECONSTRUCTION: sums.between(phi, state[PHI0]), ENERGY: sums.energy(state[PHI0])}
+    return found
+
+
+def of_block(
+    network: Layers, sums: Sums, learned: Learned, state: State, y: Labels, classes: int
+) -> dict[str, Array]:
+    """Π = FᵀF and Υ = FᵀR with R = Y − ΦW; for (88) also Fᵀ(Φ_0 − ΦQ). F is left in the state.
+
+    Without the skip connection FΩ replaces Φ instead of being added to it, so it has to fit Y and
+    Φ_0 themselves.
+    """
+    o, phi = network.options, state[PHI]
+    state[HIDDEN] = hidden = network.hidden(state, learned.layers(o))
+    found = {GRAM: sums.gram(hidden)}
+    if o.no_skip:
+        found[CROSS] = sums.classes(hidden, y, classes)
+    else:
+        residual = sums.residual(phi, learned.weights[-1], y)
+        found[CROSS] = sums.between(hidden, residual)
+    if o.reconstruction:
+        known = (None, None) if o.no_skip else (phi, learned.decoders[-1])
+        lost = sums.rest(state[PHI0], *known)
+        found[RECONSTRUCTION] = sums.between(hidden, lost)
+    return found
+
+
+def shapes(o: DeepAFLOptions, learned: Learned, classes: int, kind: str) -> dict[str, Shape]:
+    """Shapes of what the next phase gathers; this draws no random numbers."""
+    phase, (phi, hidden) = learned.phase(o) or Phase(), o.widths
+    if o.incremental and phase.kind == WEIGHTS and learned.blocks:
+        U = learned.blocks[-1].U
+        rank = hidden if U is None else U.shape[-1]
+        return {MOVED: ((phi, rank), kind), CROSS: ((rank, classes), kind)}
+    side = phi if phase.kind == WEIGHTS else hidden
+    side = phi + o.depth * hidden if phase == JOINT else side
+    found: dict[str, Shape] = {GRAM: ((length(side),), kind), CROSS: ((side, classes), kind)}
+    if o.reconstruction and phase != JOINT:
+        found[RECONSTRUCTION] = (side, phi), kind
+        energy = (phi,) if kind == "i" else (1,)  # of fixed point, one number a feature
+        found |= {ENERGY: (energy, kind)} if phase.kind == WEIGHTS else {}
+    return found

@@ -24,10 +24,9 @@ from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM
 from ..base import Block, Head, Source
 from ..least_squares import fraction_bits
-from ..linear.head import LinearHead
-from ..linear.options import LinearOptions
-from ..random_features.head import Lift
-from ..random_features.options import RandomFeaturesOptions
+from ..linear import LinearHead
+from ..options import LinearOptions, RandomFeaturesOptions
+from ..random_features import Lift
 from ..safle.cuts import FEDERATED
 from ..safle.head import CODES as COUNTED
 from ..safle.head import HISTOGRAM, SafleHead

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import nn
 
-from ..graphs import Affine
-from ..random_features.graph import lifted
+from ..graphs import Affine, lifted
 from ..safle.graph import Tables
 from .features import CodedFeatures, RandomFeatures
 from .head import SoftmaxHead

@@ -7,9 +7,7 @@ from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...options import flag, option
-from ..linear.options import LinearOptions
-from ..options import HeadOptions, standardise_option
-from ..random_features.options import RandomFeaturesOptions
+from ..options import HeadOptions, LinearOptions, RandomFeaturesOptions, standardise_option
 from ..safle.options import SafleOptions
 
 # Largest default number of columns D of codes: every round's file holds the factor, D²/2 numbers.

@@ -13,14 +13,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cache.cache import Carried
-from ...errors import UsageError
-from ...math.fixedpoint import Rows, real
-from ...values.arrays import Array
-from ...values.phases import Phase
-from ...values.statistics import Statistics
-from ..base import Block, Gathered, Head, numbered
-from ..rounds import Found
+from ..cache.cache import Carried
+from ..errors import UsageError
+from ..math.fixedpoint import Rows, real
+from ..values.arrays import Array
+from ..values.phases import Phase
+from ..values.statistics import Statistics
+from .base import Block, Gathered, Head, numbered
+from .rounds import Found
 
 NOT_SUMS = "a network is trained by gradients (afltool baseline … --hidden), not solved from sums"
 

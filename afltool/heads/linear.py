@@ -12,19 +12,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from ...cache import memory
-from ...cache.cache import NOTHING, Carried
-from ...errors import UsageError
-from ...math.fixedpoint import Rows
-from ...math.gram import Products, row_product
-from ...values.arrays import F64
-from ...values.phases import Phase
-from ...values.statistics import Statistics
-from ..array_names import CROSS, GRAM, PHASE
-from ..base import Block, Gathered, Head, state
-from ..least_squares import fit
-from ..rounds import Found
+from ..cache import memory
+from ..cache.cache import NOTHING, Carried
+from ..errors import UsageError
+from ..math.fixedpoint import Rows
+from ..math.gram import Products, row_product
+from ..values.arrays import F64
+from ..values.phases import Phase
+from ..values.statistics import Statistics
+from .array_names import CROSS, GRAM, PHASE
+from .base import Block, Gathered, Head, state
+from .least_squares import fit
 from .options import LinearOptions
+from .rounds import Found
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,23 +20,23 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from ... import cores
-from ...cache import memory
-from ...cache.cache import NOTHING, Carried
-from ...errors import InvalidDataError, NumericalError, Remedy, UsageError
-from ...math.fixedpoint import FixedPoint, Rows, dim, real
-from ...math.gram import Products, real_cross, row_product
-from ...math.moments import FARTHEST, Moments
-from ...math.ridge import cross_matrix, definite_solve, gram_matrix
-from ...math.triangle import length, pack, unpack
-from ...values.arrays import F64, Array
-from ...values.phases import Phase
-from ...values.statistics import Statistics
-from ..array_names import CROSS, GRAM
-from ..base import Block, Gathered, Head, add_up, state
-from ..least_squares import fraction_bits
-from ..rounds import Found
+from .. import cores
+from ..cache import memory
+from ..cache.cache import NOTHING, Carried
+from ..errors import InvalidDataError, NumericalError, Remedy, UsageError
+from ..math.fixedpoint import FixedPoint, Rows, dim, real
+from ..math.gram import Products, real_cross, row_product
+from ..math.moments import FARTHEST, Moments
+from ..math.ridge import cross_matrix, definite_solve, gram_matrix
+from ..math.triangle import length, pack, unpack
+from ..values.arrays import F64, Array
+from ..values.phases import Phase
+from ..values.statistics import Statistics
+from .array_names import CROSS, GRAM
+from .base import Block, Gathered, Head, add_up, state
+from .least_squares import fraction_bits
 from .options import DiscriminantOptions
+from .rounds import Found
 
 CLASS_SUMS, SQUARES, GRAMS = Phase("class-sums"), "squares", "grams"
 AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53

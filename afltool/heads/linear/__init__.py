@@ -1,1 +1,0 @@
-"""The linear head (AFL): least squares on the features, solved from their exact sums."""

@@ -1,1 +1,0 @@
-"""The linear head on one wide layer of random features."""
