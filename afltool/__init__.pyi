@@ -331,6 +331,7 @@ def session_new(
     max_rows: int | None = ...,
     members: str | Path | Sequence[str | Path] = ...,
     min_rows: int = ...,
+    evaluate: bool = ...,
     head_options: Mapping[str, Any] | None = ...,
     overwrite: bool = ...,
     options: Mapping[str, Any] | None = ...,

@@ -55,13 +55,16 @@ class Apart:
         features: dict[str, Path],
         url: str = "",
         head: str = "linear",
+        test: dict[str, Path] | None = None,
         **agreed: Any,
     ) -> None:
+        self.test = test
         self.at, self.features, self.url = at, features, url or str(at / "place" / "trial")
         self.keys = at / "keys"
         afltool.keys([*NAMES, "server"], self.keys)
         public = [self.keys / f"{name}.pub" for name in NAMES]
         agreed = {"protection": "plain", "space": features["north"], **agreed}
+        agreed |= {"evaluate": True} if test else {}
         self.session = afltool.session_new(
             [], at / "server", head=head, members=public, server=self.keys / "server.pub", **agreed
         )
@@ -74,7 +77,8 @@ class Apart:
 
     def join(self, name: str, **options: Any) -> None:
         given = {"key": self.keys / f"{name}.key", "once": True, "approve": self.digest, **options}
-        given = {"features": self.features[name], **given}
+        test = {"test": self.test[name]} if self.test else {}
+        given = {"features": self.features[name], **test, **given}
         join(self.url, JoinOptions(**given), self.at / name, clock=self.clock)
 
     def is_over(self) -> bool:
@@ -105,4 +109,6 @@ class Apart:
             total = at / f"total-{number}.h5"
             afltool.local_stats(self.features["pooled"], head, total, partition=clients, sum=True)
             head = afltool.solve(total, at / f"head-{number + 1}.h5", head=head, **options)
+        if self.test:
+            total = afltool.counts(head, self.test["pooled"], at / "counts")
         return afltool.info(total)["digest"], afltool.info(head)["digest"]

@@ -158,8 +158,9 @@ class Party(ABC):
         """Name the solved head, and write the summary of the session beside it."""
         folder, rounds = self.folder, _history(self.letters, self.session)
         with distinct_files():
-            head = folder.head(number)
-            if rounds[-1]["phase"] == SOLVED:
+            solved = [one["round"] for one in rounds if one["phase"] == SOLVED]
+            head = folder.head(solved[0] if solved else number)
+            if solved:
                 link_or_copy(head, folder.root / FINAL_HEAD, "head")
             totals = [folder.total(k) for k in range(1, number + 1) if folder.total(k).exists()]
             found = {

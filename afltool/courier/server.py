@@ -14,9 +14,20 @@ from pathlib import Path
 from .. import errors
 from ..errors import MismatchError
 from ..files.atomic import delete, link_or_copy
+from ..heads.array_names import COUNTS
 from ..heads.base import binding
 from ..options.privacy import ServeOptions
-from ..plans.sessions import GIVEN, HEAD, OFFERED, REVEALED, STATISTICS, TOTAL, Leg, Part
+from ..plans.sessions import (
+    GIVEN,
+    HEAD,
+    OFFERED,
+    REVEALED,
+    STATISTICS,
+    TOTAL,
+    Leg,
+    Part,
+    evaluating,
+)
 from ..privacy import messages as msg
 from ..privacy.identity import load
 from ..privacy.members import check_sent
@@ -70,12 +81,17 @@ class Server(party.Party):
         for leg in self.opening(part):
             if waits := self.carry(leg):
                 return waits
-        number = max(self.heads())
+        number, evaluated = max(self.heads()), self.session.evaluated
+        number -= evaluated and self.phase(number) == COUNTS  # the solved head may be lost there
         while True:
             phase = self.phase(number)
             self.post(HEAD, number, partial(head_parcels, self.folder.head(number)), phase)
             if phase == party.SOLVED:
-                return self.finish(number, number - 1)
+                if not evaluated:
+                    return self.finish(number, number - 1)
+                evaluating(self.folder, number).make()
+                number += 1
+                continue
             for leg in self.legs(number, part):
                 if waits := self.carry(leg):
                     return f"{waits} in round {number} ({phase})"

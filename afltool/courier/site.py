@@ -6,8 +6,10 @@ from pathlib import Path
 
 from ..errors import MismatchError, UsageError
 from ..files.atomic import write_bytes
+from ..files.heads import rows_of
+from ..heads.array_names import COUNTS
 from ..options.privacy import JoinOptions, MemberOptions
-from ..plans.sessions import FORGET, HEAD, OFFERS, TOTAL, Leg, Part
+from ..plans.sessions import FORGET, HEAD, OFFERS, TOTAL, Leg, Part, counting, evaluating
 from ..privacy import messages as msg
 from ..privacy import session as sessions
 from ..privacy.identity import load
@@ -49,7 +51,7 @@ class Site(party.Party):
         if not self.has_session and not self.take_session():
             return f"the session at {self.depot.url} (afltool session serve)"
         o = self.o
-        part = Part(o.key, o.passphrase_file, self.me.name, o.features, o.again)
+        part = Part(o.key, o.passphrase_file, self.me.name, o.features, o.again, o.test)
         if not self.letters.has(OFFERS, 0, self.server):
             for leg in self.opening(part):
                 if waits := self.carry(leg):
@@ -57,7 +59,10 @@ class Site(party.Party):
         while number := self.newest():
             phase = self.phase(number)
             if phase == party.SOLVED:
-                return self.finish(number, part)
+                if not self.session.evaluated:
+                    return self.finish(number, part)
+                evaluating(self.folder, number).make()
+                continue
             waits = next(filter(None, map(self.carry, self.legs(number, part))), "")
             if waits and self.newest() == number:
                 return f"{waits} in round {number} ({phase})"
@@ -86,8 +91,22 @@ class Site(party.Party):
             self.check_approved(sessions.load(draft).digest)
             write_bytes(data, place)
         self.session.agreed.check_key(self.me)
+        self.check_test()
         self.has_session = True
         return True
+
+    def check_test(self) -> None:
+        """Refuse a session with a round of evaluation and no rows for it, and the reverse."""
+        test, agreed = self.o.test, self.session.agreed
+        if self.session.evaluated != (test is not None):
+            raise UsageError(
+                f"the session at {self.depot.url} ends with an evaluation of its head: give your "
+                "rows of test, --test FILE"
+                if test is None
+                else f"the session at {self.depot.url} evaluates no head: leave --test out"
+            )
+        if test is not None:
+            agreed.terms.check_rows(test, self.folder.session, rows_of(test).as_dict())
 
     def check_approved(self, digest: str) -> None:
         said, url = self.o.approve, self.depot.url
@@ -104,10 +123,15 @@ class Site(party.Party):
             )
 
     def newest(self) -> int:
-        """The newest head that the server has published, 0 for none; it is fetched."""
+        """The newest head that the server has published, 0 for none; it is fetched.
+
+        No later one than the solved head: what is made of that, this site makes itself.
+        """
         have = number = max(self.heads(), default=0)
-        while (letter := self.letters.find(HEAD, number + 1, self.server)) is not None:
+        solved = bool(have) and self.phase(have) == party.SOLVED
+        while not solved and (letter := self.letters.find(HEAD, number + 1, self.server)):
             number, newest = number + 1, letter
+            solved = letter.body["text"] == party.SOLVED
         return number if number == have or self.take(newest, self.folder.head(number)) else have
 
     def carry(self, leg: Leg) -> str:
@@ -151,6 +175,11 @@ class Site(party.Party):
         if self.masked:
             with quiet():
                 FORGET.make({"roster": self.folder.session}, MemberOptions(**part.unlocks), None)
+        if self.phase(number) == COUNTS:
+            with quiet():
+                counting(self.folder, number, part).make()
+            own, pooled = self.folder.kept(self.me.name), self.folder.total(number)
+            log.info("session: what was counted (afltool info): all %s, your own %s", pooled, own)
         self.end(number)
         return ""
 

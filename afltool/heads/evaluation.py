@@ -24,7 +24,7 @@ from ..math.metrics import counting
 from ..options import option
 from ..options.statistics import LEAST
 from ..values.arrays import I64, Array
-from ..values.bins import PROBABILITIES, SCORES, Bins, parse_bins
+from ..values.bins import Bins, parse_bins, usual_bins
 from ..values.digest import canonical_json
 from ..values.phases import Phase
 from .array_names import COUNTS
@@ -123,12 +123,11 @@ class Evaluation(HoldingHead):
         cls, heads: Sequence[Head], bins: str | None, groups: Sequence[str], min_group: int
     ) -> Self:
         """That of solved heads; ``bins`` None: those that suit a head's scores."""
-        usual = {True: str(PROBABILITIES), False: str(SCORES)}
         named = [
             {
                 **description(one),
                 "probabilities": one.log_probabilities,
-                "bins": bins or usual[one.log_probabilities],
+                "bins": bins or usual_bins(one.log_probabilities),
             }
             for one in heads
         ]

@@ -125,6 +125,8 @@ class SessionOptions(RosterOptions):
         MASKED, "how every member's statistics leave it", choices=(PLAIN, *MODES)
     )
     min_rows: int = option(0, "least rows that a member may have", at_least=0)
+    _evaluate = "a last round, in which sites count what the solved head gets right on rows of test"
+    evaluate: bool = option(False, _evaluate)
 
     def check(self) -> None:
         super().check()
@@ -247,6 +249,8 @@ class JoinOptions(CourierOptions):
     """What a site takes part with."""
 
     features: Path = option(help="feature file: all its rows are this site's")
+    _test = "feature file that the solved head is evaluated on, if the session says so"
+    test: Path | None = option(None, _test)
     _approve = "digest of the session, which you have compared with the others; at least 16 digits"
     approve: str | None = option(None, _approve)
     again: bool = option(False, "mask rows that were masked in another session, too")

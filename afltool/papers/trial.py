@@ -24,6 +24,7 @@ from ..files.evaluations import figure_label, figure_text
 from ..files.hdf5 import read_header
 from ..files.headers import mismatch, size
 from ..files.schema import SUMMARY
+from ..files.session_folder import SessionFolder
 from ..heads.array_names import COUNTS
 from ..inputs import distinct_files, read_json
 from ..show.classes import plot_confusion
@@ -87,6 +88,11 @@ class Trial:
         if self.summary:
             return sum(one["sent"].get(name, 0) for one in self.summary["rounds"])
         return sum(path.stat().st_size for path in self.sent.get(name, []))
+
+    def left(self, paths: Iterable[Path]) -> list[Path]:
+        """The files without those that a site has for itself."""
+        kept = SessionFolder(self.root).kept("x").parent
+        return [path for path in paths if path.parent != kept]
 
     def own(self, who: ClientId, total: Counts) -> Counts | None:
         """A member's own counts, where its file is here and can be read."""
@@ -226,7 +232,7 @@ def _pictures(one: Found, head: str) -> Iterator[str]:
 def _protection(found: Trial) -> Iterator[str]:
     lines = []
     for name, paths in sorted(found.sent.items()):
-        for path in paths:
+        for path in found.left(paths):
             header = found.headers[path]
             lines.append(_line(name, header["phase"], _how(header), f"{path.stat().st_size:,}"))
     names = ("member", "what was summed", "how it left", "bytes")
@@ -242,7 +248,7 @@ def _protection(found: Trial) -> Iterator[str]:
     reveals = (  # what a receiver can read from the members' files, in words
         f"{name}, {found.headers[path]['phase']}: {said}"
         for name, paths in sorted(found.sent.items())
-        for path in paths
+        for path in found.left(paths)
         if (said := info(path).get("reveals"))
     )
     yield from (f"<p>{text(one)}</p>" for one in dict.fromkeys(reveals))

@@ -16,7 +16,7 @@ from ..files.session_folder import SessionFolder
 from ..options import Options
 from ..options.privacy import MemberOptions, RevealOptions
 from ..options.solving import SolveOptions
-from ..options.statistics import AggregateOptions, LocalStatsOptions
+from ..options.statistics import AggregateOptions, LocalStatsOptions, RoundOptions
 from ..stages.stage import STAGES, Place, Stage
 from .steps import Step
 
@@ -30,6 +30,8 @@ OFFER, REVEAL, FORGET = (
     )
 )
 GIVEN = Stage("offers", Options, {}, "", Place.SERVER)  # nothing is made: what came is given to all
+_COUNTS = "afltool.stages.counts:evaluation"
+EVALUATION = Stage("evaluation", RoundOptions, {"heads": ""}, "", Place.SERVER, code=_COUNTS)
 # What travels.
 OFFERED, OFFERS, STATISTICS, HEAD = "offer", "offers", "statistics", "head"
 REQUEST, REVEALED, TOTAL = "request", "reveal", "total"
@@ -54,13 +56,17 @@ class Leg:
 
 @dataclass(frozen=True)
 class Part:
-    """What a reader of the plan knows of itself: its key, and at a site its name and features."""
+    """What a reader of the plan knows of itself: its key, and at a site its name and features.
+
+    ``test``: features of the round of evaluation, by default the same.
+    """
 
     key: Path
     passphrase_file: Path | None = None
     name: str = ""
     features: Path = Path()
     again: bool = False
+    test: Path | None = None
 
     @property
     def unlocks(self) -> dict[str, Any]:
@@ -87,7 +93,7 @@ def legs_of(
     signing: dict[str, Any] = {"sign": me.key, "passphrase_file": me.passphrase_file}
     masking: dict[str, Any] = {"mask": offers, "again": me.again} if masked else {}
     gathering = LocalStatsOptions(client=me.name, roster=session, **signing, **masking)
-    rows = {"features": me.features, "head": head}
+    rows = {"features": me.features if solved else me.test or me.features, "head": head}
     gather = Step(STAGES["local-stats"], gathering, rows, sent)
     yield Leg(gather, STATISTICS, number, partial(folder.statistics, number))
     adding: dict[str, Any] = {**me.unlocks, "roster": session, "offers": offers}
@@ -106,3 +112,16 @@ def legs_of(
     after = folder.head(number + 1)
     solve = Step(STAGES["solve"], SolveOptions(), {"total": total, "head": head}, after)
     yield Leg(solve, HEAD, number + 1, lambda _: after)
+
+
+def evaluating(folder: SessionFolder, number: int) -> Step:
+    """The round of evaluation of the solved head ``number``: everybody makes the same."""
+    solved, after = folder.head(number), folder.head(number + 1)
+    return Step(EVALUATION, RoundOptions(), {"heads": (solved,)}, after)
+
+
+def counting(folder: SessionFolder, number: int, me: Part) -> Step:
+    """A site's own counts in the round of evaluation ``number``, which stay there."""
+    rows = {"features": me.test or me.features, "head": folder.head(number)}
+    kept = folder.kept(me.name)
+    return Step(STAGES["local-stats"], LocalStatsOptions(client=me.name), rows, kept.parent)

@@ -14,7 +14,11 @@ from typing import Any
 
 from ..errors import MismatchError
 from ..files import headers
+from ..heads import head_class
+from ..heads.array_names import COUNTS
+from ..inputs import parsed_json
 from ..options.privacy import MODES, PLAIN
+from ..values.bins import usual_bins
 from ..values.differences import difference
 from . import messages as msg
 from . import roster, terms
@@ -31,6 +35,14 @@ PATTERN = {
     "head": {**roster.HEAD, "options": headers.Open({})},
     "phases": [str],
     "min_rows": headers.whole,
+}
+
+EVALUATED = {
+    "name": str,
+    "options": headers.Open({}),
+    "digest": msg.SHA256,
+    "probabilities": bool,
+    "bins": str,
 }
 
 
@@ -78,6 +90,11 @@ class Session:
         """Everybody who signs, by name."""
         return {one.name: one for one in (*self.agreed.members, self.server)}
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether the head, once it is solved, is evaluated by counts: the last phase."""
+        return self.phases[-1] == COUNTS != self.agreed.head["phase"]
+
     def number(self, phase: str) -> int:
         """Which round a phase is, from 1; `MismatchError` for one that was not agreed on."""
         if phase not in self.phases:
@@ -93,9 +110,12 @@ class Session:
         Raises `MismatchError` for another head than the session's: name, options, and of the first
         round the digest.
         """
-        path, number = self.agreed.path, self.number(head["phase"])
+        path, number, said = self.agreed.path, self.number(head["phase"]), head
         ours: dict[str, Any] = {"name": self.agreed.head["name"], "options": self.options}
-        found = {key: msg.without_reals(head.get(key, ours[key])) for key in ours}
+        if self.evaluated and head["phase"] == COUNTS:
+            usual = usual_bins(head_class(ours["name"]).log_probabilities)
+            ours, said = {**ours, "bins": usual, "groups": []}, _evaluated(head)
+        found = {key: msg.without_reals(said.get(key, ours[key])) for key in ours}
         if number == 1:
             ours["digest"], found["digest"] = self.agreed.head["digest"], head["digest"]
         if wrong := difference(ours, found, f"in {path}", "here"):
@@ -107,6 +127,19 @@ class Session:
         """Refuse sums of any phase that might not fit into int64."""
         for phase in self.phases:
             terms.check_rows(len(self.agreed.members), self.agreed.max_rows, phase)
+
+
+def _evaluated(head: Mapping[str, Any]) -> dict[str, Any]:
+    """What a round of evaluation says of its solved head, groups and bins; of a request nothing."""
+    if "options" not in head:
+        return {}
+    where, options = "a round of evaluation", head["options"]
+    heads = parsed_json(str(options.get("heads")), where)
+    if (wrong := headers.mismatch(heads, [EVALUATED])) or len(heads) != 1:
+        raise MismatchError(f"{where} in a session is of its one head: {wrong or len(heads)}")
+    (one,) = heads
+    own = {name: value for name, value in one["options"].items() if name != "gamma"}
+    return {**one, "options": own, "groups": options.get("groups")}
 
 
 def load(path: Path) -> Session:
@@ -134,4 +167,4 @@ def roster_of(path: Path, head: Mapping[str, Any] | None = None) -> Roster:
     if not is_session(path):
         return roster.load(path)
     session = load(path)
-    return session.round({**session.agreed.head, "options": session.options, **(head or {})})
+    return session.round({**session.agreed.head, **(head or {})})

@@ -12,6 +12,7 @@ from ..errors import AflError, MismatchError, OutputExistsError, UsageError
 from ..files.atomic import link_or_copy
 from ..files.heads import head_from, rows_of
 from ..files.session_folder import SessionFolder
+from ..heads.array_names import COUNTS
 from ..heads.base import Head, binding
 from ..options.features import SpaceOptions
 from ..options.privacy import (
@@ -105,7 +106,10 @@ def session_new(
     o, folder = options, SessionFolder(out)
     head, header = head_from(o.head, head_options)
     agreed = _agreed([*public, *o.members], head, header, o)
-    new = Session.new(agreed, binding(head)["options"], head.phases(), o.min_rows)
+    if o.evaluate and not head.of_sums:
+        raise UsageError(f"--evaluate is for a head that will be solved; {o.head} is a round alone")
+    phases = (*head.phases(), *((COUNTS,) if o.evaluate else ()))
+    new = Session.new(agreed, binding(head)["options"], phases, o.min_rows)
     new.check()
     path = folder.session
     if path.exists() and not overwrite:
@@ -173,7 +177,7 @@ def _tell(roster: Roster) -> None:
     )
     log.info(f"{what}: statistics leave their members {terms.mode}{noise}; {rows}")
     if roster.series is not None:
-        log.info("session: the head takes %d rounds at most", roster.series.rounds)
+        log.info("session: it takes %d rounds at most", roster.series.rounds)
     if not terms.masked:
         return
     log.info(

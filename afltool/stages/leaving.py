@@ -64,9 +64,9 @@ def session_leave(
     o, agreed = options, load_session(session)
     if agreed.agreed.terms.masked:
         raise UsageError(f"{session} is under masks: {NO_LEAVING}")
-    if len(agreed.phases) > 1:
+    if (rounds := len(agreed.phases) - agreed.evaluated) > 1:
         raise UsageError(
-            f"the head of {session} has {len(agreed.phases)} rounds, and the later ones depend on "
+            f"the head of {session} has {rounds} rounds, and the later ones depend on "
             "the member that leaves: make a new session without it (afltool session new)"
         )
     server = key_of(o.key, agreed.server.name, passphrase(o.passphrase_file))

@@ -56,3 +56,8 @@ def parse_bins(text: str) -> Bins:
 
 
 PROBABILITIES, SCORES = parse_bins("0:1:240"), parse_bins("-0.5:1.5:240")
+
+
+def usual_bins(probabilities: bool) -> str:
+    """The bins of a head's scores, unless others were agreed on."""
+    return str(PROBABILITIES if probabilities else SCORES)

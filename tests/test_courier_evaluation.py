@@ -1,0 +1,128 @@
+"""Sessions that end with an evaluation: what the solved head gets right at all sites together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sites_apart import NAMES, Apart, rows
+
+import afltool
+from afltool.courier.party import status
+from afltool.errors import MismatchError, UsageError
+from afltool.files.counts import read_counts
+
+ALL = {"protection": "masked", "threshold": "all"}
+DEEPAFL = {"head": "deepafl", "layers": 2, "width": 8, "compute": "fixed"}
+SOFTMAX = {"head": "softmax", "rounds": 4}
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    return rows(tmp_path_factory.mktemp("rows"), np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def test(tmp_path_factory):
+    return rows(tmp_path_factory.mktemp("test"), np.random.default_rng(1))
+
+
+def check_end(apart: Apart, found: dict) -> None:
+    """The total is that of the pooled rows, and each site has it beside its own counts alone."""
+    total, head = apart.pooled()
+    assert (found["totals"][-1], found["head"]) == (total, head)
+    for name in ("server", *NAMES):
+        at = apart.at / name
+        assert afltool.info(at / "head-final.h5")["digest"] == head
+        assert json.loads((at / "summary.json").read_text())["rounds"] == found["rounds"]
+        [pooled] = [p for p in at.glob("round-*/total.h5") if afltool.info(p)["digest"] == total]
+        assert afltool.info(pooled)["evaluations"][0]["head"]["digest"] == head
+    for name in NAMES:
+        at = apart.at / name
+        own = [p for p in at.rglob("*.h5") if counts_one(p)]
+        assert {one for p in own for one in afltool.info(p)["client_names"]} == {name}
+        [kept] = [p for p in own if p.parent.name == "kept"]
+        alone = afltool.counts(at / "head-final.h5", apart.test[name], at / "again", client=name)
+        assert afltool.info(kept)["digest"] == afltool.info(alone)["digest"]
+
+
+def counts_one(path: Path) -> bool:
+    """Whether a file has the counts of one site, hidden or not."""
+    found = afltool.info(path)
+    return found.get("phase") == "counts" and len(found.get("client_names", "")) == 1
+
+
+def test_a_session_ends_with_the_counts_of_the_pooled_rows(tmp_path, features, test):
+    apart = Apart(tmp_path, features, test=test, **ALL)
+    found = apart.play()
+    assert [one["phase"] for one in found["rounds"]] == ["gram", "solved", "counts"]
+    assert status(apart.url)["state"] == "solved"
+    check_end(apart, found)
+
+
+@pytest.mark.slow
+def test_the_page_of_a_site_has_its_own_accuracy_beside_that_of_all(tmp_path, features, test):
+    apart = Apart(tmp_path, features, test=test, **ALL)
+    apart.play()
+    page = afltool.report(tmp_path / "north", tmp_path / "page.html").read_text()
+    for path in ("kept/client-north.h5", "round-3/total.h5"):
+        counted = read_counts(tmp_path / "north" / path).heads[0]
+        assert f"{counted.right / counted.confusion.sum():.4f} (" in page
+    assert "readable, not signed" not in page, "what was kept has not left"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "agreed",
+    [{}, {"protection": "signed"}, {"protection": "masked"}, {**DEEPAFL, **ALL}, SOFTMAX],
+    ids=["plain", "signed", "threshold", "deepafl under masks", "softmax"],
+)
+def test_heads_of_many_rounds_are_evaluated_too(tmp_path, features, test, agreed):
+    apart = Apart(tmp_path, features, test=test, **agreed)
+    check_end(apart, apart.play())
+
+
+def test_a_site_says_at_the_beginning_what_it_lacks(tmp_path, features, test):
+    """Before anything is computed or sent."""
+    (tmp_path / "other").mkdir()
+    other = rows(tmp_path / "other", np.random.default_rng(2), backbone="other")
+    apart = Apart(tmp_path / "a", features, test=test)
+    apart.serve()
+    with pytest.raises(UsageError, match="--test FILE"):
+        apart.join("north", test=None)
+    with pytest.raises(MismatchError, match="backbone"):
+        apart.join("north", test=other["north"])
+    assert not list((tmp_path / "a" / "north").rglob("*.h5"))
+    assert "north" not in str(list(Path(apart.url).rglob("*")))
+    without = Apart(tmp_path / "b", features)
+    without.serve()
+    with pytest.raises(UsageError, match="leave --test out"):
+        without.join("north", test=test["north"])
+
+
+def test_the_digest_covers_the_evaluation(tmp_path, features, test):
+    """Without it the session says nothing of it, as before there was one."""
+    plain = json.loads(Apart(tmp_path / "a", features).session.read_text())["body"]
+    ends = json.loads(Apart(tmp_path / "b", features, test=test).session.read_text())["body"]
+    assert plain.keys() == ends.keys()
+    assert (plain["phases"], ends["phases"]) == (["gram"], ["gram", "counts"])
+
+
+@pytest.mark.slow
+def test_only_the_usual_round_of_the_solved_head_is_counted(tmp_path, features, test):
+    """Whoever gives a site another round by hand is refused by the site's own command."""
+    apart = Apart(tmp_path, features, test=test, protection="signed")
+    apart.play()
+    key, head = apart.keys / "north.key", tmp_path / "north" / "head-final.h5"
+    total = tmp_path / "server" / "round-1" / "total.h5"
+    other = afltool.solve(total, tmp_path / "other.h5", ridge=9.0)
+    for number, (heads, how, says) in enumerate([
+        ([head], {"bins": "0:1:30"}, "bins"), ([head, other], {}, "one head: 2"),
+        ([other], {}, "ridge"),
+    ]):  # fmt: skip
+        made = afltool.evaluation(heads, tmp_path / f"{number}.h5", **how)
+        with pytest.raises(MismatchError, match=says):
+            afltool.local_stats(test["north"], made, tmp_path / "o", client="north", sign=key,
+                                roster=apart.session)  # fmt: skip
