@@ -1,4 +1,4 @@
-"""Progress of long work, what is told of it, and requests to stop it.
+"""Progress of long work, what is told of it, its events, and requests to stop it.
 
 A stage opens ``task(...)`` and advances it. The command line shows the task as a bar or as plain
 lines; in a library nothing is shown. A stage calls ``stop_point()`` where it can end without losing
@@ -8,9 +8,12 @@ work; the call raises `StoppedError` when a signal has come.
 from __future__ import annotations
 
 import logging
+import os
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
 from .errors import StoppedError
 
@@ -52,6 +55,40 @@ def task(title: str, total: int, unit: str, done: int = 0) -> Iterator[Task]:
         yield current
     finally:
         current.finish()
+
+
+Event = dict[str, Any]  # what happened when, and where: docs/format.md has the fields
+Listener = Callable[[Event], None]
+_listeners: list[Listener] = []
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """In this block ``listener`` is told every event of this process."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def heard() -> bool:
+    """Whether somebody listens: only then what an event says is looked up."""
+    return bool(_listeners)
+
+
+def event(name: str, **facts: Any) -> None:
+    """Say that something happened, now and in this process. No result depends on who listens."""
+    if _listeners:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        where = f"{platform.node()}:{os.getpid()}"
+        tell_again({"event": name, "time": now, "process": where, **facts})
+
+
+def tell_again(one: Event) -> None:
+    """Pass an event on, perhaps one of another process."""
+    for listener in _listeners:
+        listener(one)
 
 
 def request_stop(reason: str) -> None:

@@ -132,6 +132,7 @@ def _around(error: UnicodeEncodeError) -> str:
 
 
 def _stop(message: str, code: int) -> None:
+    progress.event("error", text=message, exit_code=code)
     tell(f"error: {message}" if code not in (75, 130) else message)
     raise typer.Exit(code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,6 +48,13 @@ def afltool(
         bool,
         typer.Option("--summary", help="end with one line of JSON on stderr: seconds, memory …"),
     ] = False,
+    events: Annotated[
+        Path | None,
+        typer.Option(
+            "--events",
+            help="append what happens to this file, a line of JSON an event; - is stderr",
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
     ] = False,
@@ -54,3 +62,8 @@ def afltool(
     _console.set_up(quiet, verbose)
     if summary:
         _summary.begin(str(context.invoked_subcommand))
+    if events is not None:
+        from ._events import writing
+
+        lines = writing(events, str(context.invoked_subcommand))
+        _console.command(context.with_resource)(lines)

@@ -19,7 +19,7 @@ from pathlib import Path
 from .. import machine
 from ..errors import InputError, OutputExistsError
 from ..inputs import note
-from ..progress import log
+from ..progress import event, log
 from .outputs import STDOUT, check_output, kind_of_bytes, partial_path, writer_errors
 
 
@@ -82,6 +82,8 @@ def replacing(
             if durable:
                 note(found)
         _sync_folder(path.parent)
+        if durable:
+            event("file", path=path, kind=kind)
     except BaseException:
         if go_on is None or os.fstat(lock).st_size == 0:
             with suppress(OSError):
@@ -233,6 +235,7 @@ def link_or_copy(source: Path, path: Path, kind: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.link(source, partial)
         os.replace(partial, path)
+        event("file", path=path, kind=kind)
         return path
     except OSError:
         with (

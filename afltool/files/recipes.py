@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import inputs
 from ..errors import AflError, OutputExistsError
+from ..progress import event
 from ..values.differences import difference
 from ..values.digest import canonical_json
 from . import hdf5, schema
@@ -41,8 +42,10 @@ def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -
     if not os.path.lexists(path) or overwrite or path.is_dir():  # a folder is refused there
         check_output(path, schema.KIND_OF_STAGE.get(wanted["stage"]))
         return False
-    made_by = _filled(usable(path), wanted)
+    header = usable(path)
+    made_by = _filled(header, wanted)
     if canonical_json(made_by) == canonical_json(wanted):
+        event("file_kept", path=path, kind=header["kind"])
         return True
     raise OutputExistsError(
         f"{path} exists and was made differently: {_what_differs(made_by, wanted)}; "

@@ -20,7 +20,7 @@ from ..options.shards import Part
 from ..plans.checks import check_before, check_rows, holds_clients_out
 from ..plans.layout import RunFolder
 from ..plans.summary import last_round
-from ..progress import quiet
+from ..progress import event, quiet
 from ..stages.solve import solve
 from . import times
 from .cells import Cell, made_settings
@@ -70,12 +70,15 @@ def study(
     if options.prepare:
         work.prepare(cells)
         return folder.root
+    told = {"study": wanted.name, "cells": len(cells)}
+    event("run_begun", folder=folder.root, what="study", options=told)
     log.info(
         "study %s: %d cells, %d done, %d to do%s", wanted.name, len(cells),
         len(cells) - len(todo), len(todo), times.of_rest(folder, cells, todo, jobs),
     )  # fmt: skip
     failures = work.all(cells)
     times.note(work.took)
+    event("run_done", folder=folder.root, summary={**told, "failed": len(failures)})
     if check:
         check_heads(folder, cells)
     if failures:

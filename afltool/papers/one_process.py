@@ -26,10 +26,10 @@ from ..plans.here import run
 from ..plans.layout import RunFolder
 from ..plans.made import Made
 from ..plans.solve_options import EVALUATE, SOLVE, difference_of
-from ..plans.summary import remove_rounds
+from ..plans.summary import remove_rounds, tell_done
 from ..progress import quiet
 from . import times
-from .cells import Cell, baseline
+from .cells import BASELINE_HEAD, Cell, baseline
 from .layout import StudyFolder
 from .results import by_reason, finished, outdated
 
@@ -113,6 +113,7 @@ class OneProcess:
             own = RunFolder(self.folder.cell(cell.key))
             if cell.thinned and own.head(1).exists():  # left by a process that was killed
                 remove_rounds(own, len(found["bytes_per_client"]))
+            tell_done(own.root, RunFolder.FINAL if cell.method is None else BASELINE_HEAD)
             return None
         progress.stop_point()
         name, begun = self.names[cell.key], time.perf_counter()

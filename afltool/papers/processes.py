@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -51,7 +52,7 @@ def work(pipe: Connection, root: Path, total: int, jobs: int, level: int) -> Non
     line.tell("ready", None)
     study = _Cells(root, total, jobs, line)
     try:
-        with cores.using(1):
+        with cores.using(1), progress.listening(partial(line.tell, "event")):
             while (batch := line.told()) is not None:
                 study.carry_out(batch)
     except (StoppedError, KeyboardInterrupt):
@@ -279,6 +280,8 @@ class Processes(OneProcess):
                 one.ready = True
             case "says", (name, level, text):
                 logging.getLogger(name).log(level, "%s", text)
+            case "event", one_event:
+                progress.tell_again(one_event)
             case "asks", name:
                 self.asked(one, name)
             case "made", (name, value):

@@ -189,6 +189,12 @@ class RunConfig:
                 found[name] = getattr(part, f.name)
         return {**found, **self.head_options}
 
+    def meaning(self) -> dict[str, Any]:
+        """Of `given` what the result depends on."""
+        known = self.fields()
+        every = self.given().items()
+        return {k: v for k, v in every if k not in known or known[k].metadata["in_result"]}
+
     def part(self, name: str) -> Options | None:
         """The options of a part of `PARTS`; None for a stage that is left out."""
         found: Options | None = self.outside.get(name) or getattr(self, name)

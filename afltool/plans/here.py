@@ -28,8 +28,8 @@ from ..files.tables import write_confusion, write_json, write_records
 from ..inputs import distinct_files
 from ..options import flag
 from ..options.used_with import refuse_unused
-from ..progress import log
-from ..stages._rounds import last_separability, told
+from ..progress import event, heard, log
+from ..stages._rounds import last_separability, rounds_of, told
 from ..values.phases import Phase
 from .checks import check_before, check_own_files
 from .config import KEEP_LAST, RunConfig, is_of_run
@@ -38,7 +38,7 @@ from .made import Alone, Made
 from .plan import next_steps
 from .solve_options import at_solve, serves
 from .steps import Step
-from .summary import costs, digests, finished_round, remove_rounds, resolved
+from .summary import costs, digests, finished_round, remove_rounds, resolved, tell_done
 
 
 def run(
@@ -56,12 +56,15 @@ def run(
     check_own_files(config, folder, overwrite)
     make_folder(folder.root)
     made = made or Alone()
+    event("run_begun", folder=folder.root, what="run", options=config.meaning())
     with (
         cores.using(config.here.threads),
         closing(Scratch(folder.root)) as scratch,
         Cache(config.here.room(made.processes), scratch.of, made.sums) as cache,
     ):
-        return _Run(config, folder, overwrite, made, cache).all()
+        _Run(config, folder, overwrite, made, cache).all()
+    tell_done(folder.root)
+    return folder.root
 
 
 class _Run:
@@ -78,7 +81,7 @@ class _Run:
         self.uploads: list[dict[str, Any]] = []  # of each round
         self.late: dict[str, Any] = {}  # options of the head that are others than in its file
 
-    def all(self) -> Path:
+    def all(self) -> None:
         if self.overwrite or not self.folder.options.exists():
             self.keep_options()
         plan = next_steps(self.config, self.folder, self.phase, lambda: self.late)
@@ -97,7 +100,6 @@ class _Run:
         self.keep_options()
         if number is None and self.config.here.keep_rounds == KEEP_LAST:
             self.remove_rounds(last)
-        return self.folder.root
 
     def phase(self, head: Path) -> Phase | None:
         return load_head(head, self.cache).head.phase()
@@ -138,11 +140,14 @@ class _Run:
         """Make what the steps make, and note what each took."""
         ways = {"head": self.first_head, "solve": self.solved, "evaluate": self.measured}
         for step in steps:
+            where = {"folder": self.folder.root, "step": step.name}
+            event("step_begun", **where)
             begun, worked = time.perf_counter(), time.process_time()
             path = ways.get(step.stage.name, self.once)(step)
             seconds, worked = time.perf_counter() - begun, time.process_time() - worked
             took = {"seconds": round(seconds, 3), "processor_seconds": round(worked, 4)}
             self.stages.append({"stage": step.name, **took, "file": path.name})
+            event("step_done", **where, path=path, kind=step.stage.writes, **took)
             log.info("%s: %s (%.1f s)", step.name, path, seconds)
 
     def once(self, step: Step) -> Path:
@@ -166,6 +171,9 @@ class _Run:
         for path in files.values():
             assert isinstance(path, Path)
             self.cache.forget(path)
+        if heard():
+            [figures] = rounds_of(load_head(self.heads[-1], self.cache).rounds[-1:], {}) or [{}]
+            event("round", folder=self.folder.root, round=len(self.heads), figures=figures)
         return self.heads[-1]
 
     def upload(self, number: int) -> dict[str, Any]:

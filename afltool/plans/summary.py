@@ -14,7 +14,7 @@ from ..files.outputs import writer_errors
 from ..files.recipes import usable
 from ..inputs import distinct_files, read_json
 from ..options import flag
-from ..progress import log
+from ..progress import event, heard, log
 from ..values.parsed import text_form
 from .config import FIELDS, KEEP_LAST, PARTS, RunConfig
 from .layout import RunFolder
@@ -107,6 +107,14 @@ def last_round(folder: RunFolder, first_head: Path) -> int | None:
     except (AflError, OSError, KeyError, TypeError, AttributeError):
         return None
     return number if intact else None
+
+
+def tell_done(folder: Path, head: str = RunFolder.FINAL) -> None:
+    """The event that the run or baseline in this folder is done, with its summary."""
+    if heard():
+        with distinct_files():
+            found = read_json(folder / RunFolder.SUMMARY, "a summary")
+        event("run_done", folder=folder, head=folder / head, summary=found)
 
 
 def finished_round(folder: RunFolder, config: RunConfig, first_head: Path) -> int | None:

@@ -36,7 +36,8 @@ from ..inputs import distinct_files
 from ..installed import need_torch
 from ..math.fixedpoint import rows_as
 from ..options.files import Files, of_options, refuse_inside
-from ..progress import log
+from ..plans.summary import tell_done
+from ..progress import event, log
 from ..values.differences import difference
 from ..values.digest import canonical_json
 from ..values.statistics import Context
@@ -74,14 +75,15 @@ def baseline(
     with open_features(features) as rows, open_features(o.test) as test:
         check_alike(rows.path, test.path)
         job = _Job(method, wanted, o, out, rows, test)
-        if up_to_date(out / HEAD, job.recipe(), overwrite):
-            return out
-        check_own(out, OWN, overwrite)
-        check_output(out / CHECKPOINT, "checkpoint")
-        up_to_date(out / HELD_OUT_HEAD, job.recipe(), overwrite)  # refuses another one
-        if overwrite:
-            (out / CHECKPOINT).unlink(missing_ok=True)
-        job.run()
+        if not up_to_date(out / HEAD, job.recipe(), overwrite):
+            check_own(out, OWN, overwrite)
+            check_output(out / CHECKPOINT, "checkpoint")
+            up_to_date(out / HELD_OUT_HEAD, job.recipe(), overwrite)  # refuses another one
+            if overwrite:
+                (out / CHECKPOINT).unlink(missing_ok=True)
+            event("run_begun", folder=out, what="baseline", options=job.recipe())
+            job.run()
+    tell_done(out, HEAD)
     return out
 
 
@@ -192,6 +194,7 @@ class _Job:
                     kept = time.monotonic()
                 progress.stop_point()
                 run.advance()
+                event("round", folder=self.out, round=run.round, figures=run.state.rounds[-1])
                 task.advance()
 
     def write(self, run: Run, facts: dict[str, Any]) -> None:

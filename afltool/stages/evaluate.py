@@ -31,7 +31,7 @@ from ..math.metrics.intervals import mcnemar
 from ..math.metrics.separability import Separability
 from ..options.solving import EvaluateOptions
 from ..options.threads import on_cores
-from ..progress import log
+from ..progress import event, log
 from ..values.arrays import I64
 from ._rounds import accuracies, after_each_round, rounds_of, separabilities, with_training
 
@@ -101,6 +101,8 @@ def evaluate(
         wrong = [] if o.errors is None else _wrong(scored[0], rows)
     if o.errors is not None:
         write_records(wrong, o.errors, overwrite, o.formulas, WRONG)
+    figures = {k: found[k] for k in ("top1", "top5", "n") if k in found}
+    event("metrics", head=head, features=features, figures=figures)
     return found
 
 
