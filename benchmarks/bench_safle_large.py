@@ -34,7 +34,7 @@ from synthetic import feature_file
 from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.safle.head import SafleHead
-from afltool.math.cholesky import Cholesky
+from afltool.math.blas import Cholesky
 from afltool.math.counts import fill_lower, with_margins
 from afltool.values.statistics import Context, Statistics
 

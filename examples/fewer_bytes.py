@@ -36,8 +36,8 @@ from afltool.heads.array_names import CROSS, GRAM
 from afltool.heads.checks import with_options
 from afltool.heads.least_squares import Problem, chosen_ridge
 from afltool.math.fixedpoint import LARGEST, FixedPoint, encode, real
+from afltool.math.gram import pack
 from afltool.math.ridge import gram_matrix
-from afltool.math.triangle import pack
 from afltool.values.ridge import Auto
 from afltool.values.statistics import Statistics
 

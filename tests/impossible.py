@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from afltool.math.triangle import length
+from afltool.math.gram import length
 from afltool.values.statistics import Statistics
 
 Case = tuple[str, Statistics]

@@ -18,7 +18,7 @@ import afltool
 from afltool import cores
 from afltool.errors import InvalidDataError
 from afltool.heads import make_head
-from afltool.math.cholesky import cholesky_in_place
+from afltool.math.blas import cholesky_in_place
 from afltool.math.fixedpoint import FixedPoint
 from afltool.values.statistics import Context
 

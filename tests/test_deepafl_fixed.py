@@ -22,8 +22,8 @@ from afltool.heads.deepafl.options import DeepAFLOptions
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import FINER, activate, projection, table
 from afltool.math.fixedpoint import FixedPoint, encode
+from afltool.math.gram import unpack
 from afltool.math.sandwich import LowRank
-from afltool.math.triangle import unpack
 from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics
 

@@ -14,7 +14,8 @@ from problems import known_problem, row_sets
 from threadpoolctl import threadpool_limits
 
 from afltool.errors import InvalidDataError, NumericalError
-from afltool.math import fixedpoint, pairwise, ridge, triangle
+from afltool.math import fixedpoint, pairwise, ridge
+from afltool.math import gram as triangle
 from afltool.math.fixedpoint import FixedPoint
 from afltool.math.gram import Products, add_product, gram_and_cross, product, real_cross, real_gram
 from afltool.math.ridge_choice import SpectralSystem, choose

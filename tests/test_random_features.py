@@ -14,7 +14,7 @@ from afltool.errors import NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.projections import projection
 from afltool.math.fixedpoint import FixedPoint, encode
-from afltool.math.triangle import unpack
+from afltool.math.gram import unpack
 from afltool.values.statistics import Context
 
 C, D, WIDTH = 3, 5, 20

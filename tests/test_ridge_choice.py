@@ -7,10 +7,10 @@ import pytest
 from problems import known_problem
 
 from afltool.errors import NumericalError
-from afltool.math import cholesky
+from afltool.math import blas
 from afltool.math import ridge_choice as rc
-from afltool.math.group_ridges import choose_each
 from afltool.math.ridge import Spectral, centred, cholesky_solve
+from afltool.math.ridge_choice import choose_each
 
 RIDGES = np.geomspace(1e-3, 1e3, 13)
 
@@ -29,14 +29,14 @@ def spectral(p, rows=200, outside=0.0):
     return rc.SpectralSystem(Spectral.of(p.G, p.H), target(p), rows, outside)
 
 
-@pytest.mark.parametrize("side", [20, cholesky.BLOCK, cholesky.BLOCK + 7])
+@pytest.mark.parametrize("side", [20, blas.BLOCK, blas.BLOCK + 7])
 def test_the_factor_in_place_is_lapacks(side):
     X = np.random.default_rng(0).normal(size=(side + 30, side))
     G = X.T @ X
     A = np.tril(G)
-    cholesky.cholesky_in_place(A)
+    blas.cholesky_in_place(A)
     assert np.allclose(np.tril(A), np.linalg.cholesky(G), rtol=1e-10, atol=1e-12)
-    assert not np.triu(A[:-1, 1:], cholesky.BLOCK).any()
+    assert not np.triu(A[:-1, 1:], blas.BLOCK).any()
 
 
 def test_one_ridge_is_the_solution_with_its_error_and_degrees_of_freedom():

@@ -20,8 +20,8 @@ from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
 from afltool.math import softmax as sm
-from afltool.math.designs import Coded, Dense
 from afltool.math.fixedpoint import LARGEST, FixedPoint, real
+from afltool.math.softmax import Coded, Dense
 from afltool.values.clients import Client, ClientId
 from afltool.values.statistics import Context
 

@@ -25,7 +25,7 @@ from afltool.files.partitions import load_partition, save_partition
 from afltool.files.recipes import verify
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import make_head
-from afltool.math.triangle import pack
+from afltool.math.gram import pack
 from afltool.partitions.rows import Partition
 from afltool.values.clients import Client, ClientId
 from afltool.values.phases import Phase

@@ -25,10 +25,8 @@ from ..cache import memory
 from ..cache.cache import NOTHING, Carried
 from ..errors import InvalidDataError, NumericalError, Remedy, UsageError
 from ..math.fixedpoint import FixedPoint, Rows, dim, real
-from ..math.gram import Products, real_cross, row_product
-from ..math.moments import FARTHEST, Moments
-from ..math.ridge import cross_matrix, definite_solve, gram_matrix
-from ..math.triangle import length, pack, unpack
+from ..math.gram import Products, length, pack, real_cross, row_product, unpack
+from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_matrix
 from ..values.arrays import F64, Array
 from ..values.phases import Phase
 from ..values.statistics import Statistics

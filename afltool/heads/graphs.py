@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..math.fixedpoint import LARGEST
-from ..math.triangle import unpack
+from ..math.gram import unpack
 from ..values.arrays import F64
 from . import KNOWN
 from .base import Head

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from ..cache import memory
 from ..errors import InvalidDataError, NumericalError, UsageError
 from ..math import ridge as rr
-from ..math.group_ridges import choose_each
-from ..math.moments import Moments
-from ..math.ridge_choice import Choice, SpectralSystem, choose, tried
+from ..math.ridge import Moments
+from ..math.ridge_choice import Choice, SpectralSystem, choose, choose_each, tried
 from ..values.arrays import F64, Array
 from ..values.ridge import Auto, Fixed, OneRidge, PerSlice
 from ..values.statistics import Statistics

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..math.triangle import length
+from ..math.gram import length
 from ..values.arrays import F64
 from ..values.statistics import Statistics
 from .array_names import CROSS, GRAM

@@ -19,7 +19,7 @@ from ..cache.cache import NOTHING, Carried, Kept
 from ..errors import UsageError
 from ..math import gram
 from ..math.fixedpoint import FixedPoint, Rows, real, rows_as
-from ..math.triangle import length
+from ..math.gram import length
 from ..values.arrays import F64, Array
 from ..values.phases import Phase
 from ..values.statistics import Statistics

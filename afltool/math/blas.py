@@ -1,4 +1,4 @@
-"""Products by the BLAS that SciPy brings, which let other threads of Python work meanwhile.
+"""Products and Cholesky factors by SciPy's BLAS, which let other threads of Python work meanwhile.
 
 SciPy's own wrappers hold the interpreter's lock: while one thread is in ``scipy.linalg.blas.dsyrk``
 the others stand still. These call the same functions, to which SciPy leads Cython programs, so the
@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
+import scipy
 
-from ..values.arrays import Array
+from .. import cores
+from ..values.arrays import F64, Array
 
 Argument = ctypes.c_void_p | ctypes.c_char_p | Any
+BLOCK = 1024  # columns that are factored together, and rows that one thread works on
 _python = ctypes.pythonapi
 _python.PyCapsule_GetName.restype = ctypes.c_char_p
 _python.PyCapsule_GetName.argtypes = [ctypes.py_object]
@@ -119,3 +122,50 @@ def _called(name: str) -> Callable[..., None]:
     arguments = named.count(b",") + 1
     kinds = [ctypes.c_void_p] * arguments
     return ctypes.CFUNCTYPE(None, *kinds)(_python.PyCapsule_GetPointer(capsule, named))
+
+
+def cholesky_in_place(A: F64) -> None:
+    """The lower triangle of A (D, D) ← L with A = L Lᵀ; the upper triangle is not touched. D³/3.
+
+    As ``scipy.linalg.cholesky(A, lower=True)`` up to rounding, block column by block column, in
+    tiles that each one thread makes: the bits do not depend on the number of threads. LAPACK's own
+    dpotrf in OpenBLAS 0.3.30 crashes with two threads of its own from a side of about 16,000 on
+    (measured). Raises ``LinAlgError`` when A is not positive definite to working precision.
+    """
+    side = len(A)
+    for a in range(0, side, BLOCK):
+        b = min(a + BLOCK, side)
+        _subtract(A, a, b, a)
+        A[a:b, a:b] = scipy.linalg.cholesky(A[a:b, a:b], lower=True, check_finite=False)
+        for _ in cores.each(partial(_fill, A, a, b), range(b, side, BLOCK)):
+            pass
+
+
+def _fill(A: F64, a: int, b: int, row: int) -> None:
+    """The tile of L in columns a … b−1 and some rows."""
+    _subtract(A, a, b, row)
+    divide(A[row : row + BLOCK, a:b], A[a:b, a:b])
+
+
+def _subtract(A: F64, a: int, b: int, row: int) -> None:
+    """What the columns before a give to columns a … b−1 of some rows."""
+    rows = slice(row, row + BLOCK)
+    product_into(A[rows, a:b], A[rows, :a], A[a:b, :a].T, factor=-1.0, keep=1.0)
+
+
+class Cholesky:
+    """A = L Lᵀ in the memory of A (D, D), C-ordered, of which only the lower triangle is read."""
+
+    def __init__(self, A: F64) -> None:
+        cholesky_in_place(A)
+        self._upper = A.T  # Lᵀ, Fortran-ordered
+
+    def solve(self, B: F64) -> F64:
+        """A⁻¹B (D, C)."""
+        found: F64 = scipy.linalg.cho_solve((self._upper, False), B, check_finite=False)
+        return found
+
+    def half(self, B: F64) -> F64:
+        """L⁻¹B (D, C), whose squares add up to tr(BᵀA⁻¹B)."""
+        found: F64 = scipy.linalg.solve_triangular(self._upper, B, trans="T", check_finite=False)
+        return found

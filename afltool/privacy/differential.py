@@ -23,7 +23,7 @@ from ..errors import UsageError
 from ..heads.array_names import COUNTS as COUNTED
 from ..heads.evaluation import changes_of_counts
 from ..math.fixedpoint import FixedPoint, Rows
-from ..math.triangle import side, unpack
+from ..math.gram import side, unpack
 from ..values.arrays import F64, I64
 from ..values.statistics import Statistics
 from . import accountant

@@ -13,8 +13,7 @@ from scipy import linalg
 
 from .. import progress
 from ..errors import NumericalError, UsageError
-from ..math.gram import real_gram
-from ..math.triangle import length, unpack
+from ..math.gram import length, real_gram, unpack
 from ..values.phases import Phase
 from . import method_class
 from .base import FLOAT32, Method, first_weights

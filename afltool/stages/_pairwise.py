@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..errors import InvalidDataError, UsageError
+from ..math.gram import length, pack
 from ..math.pairwise import Party, fold, party, without_gamma
 from ..math.ridge import cross_matrix, gram_matrix
-from ..math.triangle import length, pack
 from ..values.statistics import Statistics, Sum
 
 

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidDataError, MismatchError, UsageError
-from ...math.gram import product
+from ...math.gram import length, pack, product, unpack
 from ...math.sandwich import LowRank
-from ...math.triangle import length, pack, unpack
 from ...values.arrays import F64, Array
 from ...values.phases import Phase
 from ...values.statistics import Statistics

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...math.fixedpoint import Rows, dim, rows_as
-from ...math.gram import add_product, product, real_cross, real_gram
-from ...math.triangle import length
+from ...math.gram import add_product, length, product, real_cross, real_gram
 from ...values.arrays import F64, Array
 from ...values.digest import Digest
 from ...values.frozen import Once

@@ -21,11 +21,10 @@ import numpy as np
 
 from ...cache import memory
 from ...math import ridge as rr
-from ...math.gram import product
+from ...math.gram import pack, product, unpack
 from ...math.ridge import cholesky_solve
 from ...math.ridge_choice import Choice
 from ...math.sandwich import LowRank, bytes_needed, low_rank, reconstructing
-from ...math.triangle import pack, unpack
 from ...values.arrays import F64
 from ...values.phases import Phase
 from ...values.ridge import Fixed

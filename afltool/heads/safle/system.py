@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import InvalidDataError, NumericalError
 from ...math import ridge as rr
 from ...math.counts import fill_lower, quadratic
-from ...math.moments import Moments
+from ...math.ridge import Moments
 from ...math.ridge_choice import FactoredSystem, choose, tried
 from ...values.arrays import F64
 from ...values.ridge import Fixed, OneRidge

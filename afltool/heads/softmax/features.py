@@ -15,8 +15,8 @@ import numpy as np
 
 from ...math import codes as cd
 from ...math import ridge as rr
-from ...math.designs import Buffers, Coded, Dense, Design
 from ...math.fixedpoint import FixedPoint, Rows, real
+from ...math.softmax import Buffers, Coded, Dense, Design
 from ...values.arrays import F64, Array
 from ...values.digest import Digest
 from ...values.phases import Phase
@@ -108,7 +108,7 @@ class SoftmaxFeatures:
         return X, {}
 
     def design(self, rows: Lifted, buffers: Buffers) -> Design:
-        """Φ of a few lifted rows; see `math.designs.Buffers`."""
+        """Φ of a few lifted rows; see `math.softmax.Buffers`."""
         return Dense(rows, buffers)
 
     def expanded(self, X: Rows) -> F64:

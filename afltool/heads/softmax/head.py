@@ -27,8 +27,8 @@ from ...cache.cache import NOTHING, Carried
 from ...errors import InvalidDataError, UsageError
 from ...math import ridge as rr
 from ...math import softmax as sm
-from ...math.designs import Buffers, Design
 from ...math.fixedpoint import Rows
+from ...math.softmax import Buffers, Design
 from ...values.arrays import F64, Array
 from ...values.phases import Phase
 from ...values.statistics import Statistics

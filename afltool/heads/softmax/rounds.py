@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidDataError, MismatchError, UsageError
+from ...math.gram import length
 from ...math.softmax import Bound
-from ...math.triangle import length
 from ...values.arrays import F64, Array
 from ...values.clients import ClientId
 from ...values.frozen import freeze
