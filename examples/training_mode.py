@@ -45,7 +45,7 @@ PARTITIONS = {
 }
 PFL = {
     "dirichlet-pfl 0.1": ["--scheme", "dirichlet-pfl", "--alpha", "0.1"],
-    "dirichlet-pfl 0.01": ["--scheme", "dirichlet-pfl", "--alpha", "0.01"],
+    "dirichlet-pfl 0.01": ["--scheme", "dirichlet-pfl", "--alpha", "0.01", "--top-up"],
 }
 TESTS = ("pretrained", "even", "own")
 
