@@ -186,6 +186,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    every = PARTITIONS | PFL
+    parser.add_argument("--partitions", nargs="+", default=list(every), choices=list(every))
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     train = read(args.data / "train", args.train_per_class, args.image_size)
@@ -203,9 +205,9 @@ def main() -> None:
         plain[name] = path
     results.afl("ordinary features", plain["train"], plain["test"])
     short = ["--rounds", args.rounds]
-    for name, words in (PARTITIONS | PFL).items():
+    for name in args.partitions:
         partition = args.out / f"{name.replace(' ', '-')}-{args.seed}.h5"
-        words = [*words, "--seed", str(args.seed)]
+        words = [*every[name], "--seed", str(args.seed)]
         owners = dealt(words, args.clients, plain["train"], partition)
         pair = (plain["train"], plain["test"], partition)
         results.fedavg(f"ordinary features, {name}", *pair, *short)

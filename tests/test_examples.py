@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers_images import md5_lines, write_cifar100
+from PIL import Image
 
 from afltool import head, info, local_stats, partition, solve
 
@@ -222,3 +223,22 @@ def test_the_notebook_holds_no_outputs():
     cells = json.loads((ROOT / "examples" / "estimator.ipynb").read_text())["cells"]
     assert not any(cell.get("outputs") for cell in cells)
     assert sum(cell["cell_type"] == "code" for cell in cells) >= 5
+
+
+@pytest.mark.slow
+def test_features_of_training_mode_on_a_few_images(tmp_path):
+    draw = np.random.default_rng(0)
+    for split, many in {"train": 8, "test": 3}.items():
+        for name in ("cat", "dog"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for i in range(many):
+                pixels = draw.integers(0, 256, (32, 32, 3), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / split / name / f"{i}.png")
+    asked = ["--clients", 2, "--rounds", 2, "--image-size", 64, "--partitions", "iid"]
+    script = ROOT / "examples" / "training_mode.py"
+    said = run(sys.executable, script, tmp_path, "-o", tmp_path / "out", *asked)
+    assert "largest difference of features 0.0" in said
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    kinds = {"pretrained", "even", "own"}
+    assert {name.split("test ")[1] for name in found if name.startswith("AFL, training")} == kinds
+    assert all(0 <= one["last"] <= one["best"] <= 100 for one in found.values())
