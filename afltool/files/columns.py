@@ -6,8 +6,8 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -187,23 +187,36 @@ def _read_csv(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
     return header, columns
 
 
-def _read_parquet(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+@contextmanager
+def opened_parquet(path: Path) -> Iterator[Any]:
+    """A pyarrow.parquet.ParquetFile; `CorruptFileError`: its bytes are damaged."""
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
         raise UsageError("reading parquet needs pyarrow: pip install 'afltool[import]'") from error
     try:
-        with open_regular(table) as source, parquet.ParquetFile(source) as file:
-            header = list(file.schema_arrow.names)
-            at = _known(table, header, names)
-            content = file.read(columns=list(at))
-        return header, {name: _arrow_texts(table, name, content[name]) for name in at}
+        with (
+            open_regular(path) as source,
+            parquet.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
+            yield file
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: there is no such file, {meant(path)}") from error
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise CorruptFileError(f"{table} cannot be read as parquet: {error}") from error
+        raise CorruptFileError(f"{path} cannot be read as parquet: {error}") from error
 
 
-def _arrow_texts(table: Path, name: str, column: Any) -> Column:
+def _read_parquet(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+    with opened_parquet(table) as file:
+        header = list(file.schema_arrow.names)
+        at = _known(table, header, names)
+        content = file.read(columns=list(at))
+        return header, {name: arrow_texts(table, name, content[name]) for name in at}
+
+
+def arrow_texts(table: Path, name: str, column: Any) -> Column:
+    """The cells of a pyarrow column as texts, as `read_columns` has them."""
     import pyarrow
 
     kind = column.type

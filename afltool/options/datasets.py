@@ -6,8 +6,10 @@ The module lies in `afltool.sources.images` and has ``open_rows(DatasetRequest) 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 
 from ..doors import Registry
@@ -23,7 +25,7 @@ class DatasetName:
         name: the word before the colon, if there is one.
         module: where `open_rows` is; one that begins with a dot is of `afltool.sources.images`.
         help: what it is, for people.
-        takes: what stands behind the colon: PATH or FILE; that path becomes absolute in run.toml.
+        takes: what stands behind the colon: PATH, FILE or PATTERN; it is absolute in run.toml.
         checksums: whether ``--checksums`` is for it.
     """
 
@@ -49,6 +51,8 @@ _OWN = (
     DatasetName("tiny-imagenet", ".tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
     DatasetName("imagefolder", ".folders", "images in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
     DatasetName("table", ".path_tables", "CSV or parquet with columns path, label, split", "FILE"),
+    DatasetName("webdataset", ".webdataset", "tar files of samples: their folder", "PATTERN"),
+    DatasetName("parquet", ".parquet_images", "parquet with the bytes of images", "PATTERN"),
     DatasetName("dicom", ".folders", ".dcm files in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
 )
 #: Another package names a `DatasetName` whose module is its own.
@@ -57,6 +61,8 @@ DATASETS: Registry[DatasetName] = Registry(
     {one.name: one for one in _OWN},
     lambda text, found: DatasetName(**vars(found)),
 )
+#: Those that know ``--path-column`` and ``--label-column``.
+COLUMNS = {"path": ("table", "parquet"), "label": ("table", "webdataset", "parquet")}
 
 
 class _Shown:
@@ -91,9 +97,40 @@ def check_dataset_name(spec: str) -> None:
         UsageError: unknown name.
         InputError: there is nothing at the path.
     """
-    _, path = named(spec)
-    if path and not Path(path).exists():
+    found, path = named(spec)
+    if found.takes == "PATTERN":
+        matching(path)
+    elif path and not Path(path).exists():
         raise InputError(f"{spec}: there is nothing at {path}; {meant(path, 'check the path.')}")
+
+
+def matching(pattern: str) -> list[Path]:
+    """The files and folders that a pattern names: ``*``, ``?``, ``[…]``, ``{000..127}``, ``{a,b}``.
+
+    Raises:
+        InputError: there is nothing for it, or for one of the names that the braces stand for.
+    """
+    if Path(pattern).exists():
+        return [Path(pattern)]
+    found: set[str] = set()
+    for one in _without_braces(pattern):
+        there = glob(one)
+        if not there:
+            raise InputError(f"there is nothing at {one}; {meant(one, 'check the path.')}")
+        found.update(there)
+    return sorted(map(Path, found))
+
+
+def _without_braces(pattern: str) -> list[str]:
+    match = re.search(r"{([^{}]*)}", pattern)
+    if match is None:
+        return [pattern]
+    first, dots, last = match[1].partition("..")
+    words = match[1].split(",")
+    if dots and first.isdecimal() and last.isdecimal():
+        words = [f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1)]
+    before, after = pattern[: match.start()], pattern[match.end() :]
+    return [name for word in words for name in _without_braces(before + word + after)]
 
 
 def absolute_dataset(spec: str) -> str:

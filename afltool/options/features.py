@@ -246,10 +246,10 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
         None, _data_root, unset="$AFLTOOL_DATA, else ./afl-data", in_result=False
     )
     path_column: str | None = option(
-        None, "column of a table whose values are the images' paths", unset="path"
+        None, "column of the images: of a table their paths, of parquet their bytes", unset="path"
     )
     label_column: str | None = option(
-        None, "column of a table whose values are the labels", unset="label"
+        None, "column of the labels; of WebDataset their key in JSON", unset="label"
     )
     checksums: Path | None = option(
         None, "file of md5sum lines, used instead of the published checksums", in_result=False

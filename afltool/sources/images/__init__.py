@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ... import inputs
 from ...errors import InvalidDataError, UsageError
-from ...options.datasets import DATASETS, named
+from ...options.datasets import COLUMNS, DATASETS, named
 from ...values.digest import file_state
 from .base import SPLITS, DatasetRequest, ImageDataset
 
@@ -35,7 +35,7 @@ def open_dataset(
     """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
     Args:
-        spec: a name, ``imagefolder:PATH`` or ``table:FILE``.
+        spec: a name, ``imagefolder:PATH``, ``table:FILE`` or ``webdataset:PATTERN``.
         split: ``train`` or ``test``.
         data_root: where downloaded data lie and go to; default `default_data_root`. For a table,
             what its paths are relative to; default its own folder.
@@ -45,7 +45,8 @@ def open_dataset(
         checksums: ``{file name: MD5}`` that the caller vouches for, in place of the published
             ones, for other data in the same format (see `read_checksums`).
         unlabelled: without labels, which folders and tables need not have then.
-        path_column, label_column: of a table; default ``path`` and ``label``.
+        path_column, label_column: of a table; default ``path`` and ``label``. Of parquet the column
+            of the images, by default the only one, and of WebDataset's JSON the key of the label.
 
     Raises `UsageError`: unknown names, or options that the data set does not know; `InputError`:
     missing files; the message names them and where to put them; `CorruptFileError`: a file with
@@ -59,8 +60,9 @@ def open_dataset(
         those = ", ".join(one.name for one in DATASETS.values() if one.checksums)
         raise UsageError(f"--checksums is for {those}; {spec} does not use it.")
     for option, column in (("path", path_column), ("label", label_column)):
-        if column is not None and found.name != "table":
-            raise UsageError(f"--{option}-column is for table:FILE; {spec} does not use it.")
+        if column is not None and found.name not in COLUMNS[option]:
+            those = ", ".join(DATASETS[name].shown for name in COLUMNS[option])
+            raise UsageError(f"--{option}-column is for {those}; {spec} does not use it.")
     known = None if classes is None else _checked_classes(classes)
     columns = path_column or "path", label_column or "label"
     asked = DatasetRequest(spec, path, split, data_root, known, checksums, unlabelled, *columns)

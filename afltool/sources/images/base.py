@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -197,6 +198,23 @@ def make_dataset(
     sha = digest(split, "\n".join(classes), source, numbers.astype("<i8").tobytes())
     places = np.arange(len(numbers), dtype=np.int64)
     return ImageDataset(name, split, tuple(classes), row_ids, numbers, sha, pictures, places)
+
+
+def make_unlabelled(
+    asked: DatasetRequest, row_ids: NDArray[np.bytes_], source: str, pictures: Pictures
+) -> ImageDataset:
+    """As `make_dataset`, of rows without labels."""
+    names.check_text("data set", asked.spec)
+    places, sha = np.arange(len(row_ids), dtype=np.int64), digest("unlabelled", asked.split, source)
+    return ImageDataset(asked.spec, asked.split, (), row_ids, None, sha, pictures, places)
+
+
+def class_names(labels: Iterable[str]) -> list[str]:
+    """The classes of such labels: as numbers if all are whole numbers, else by their bytes."""
+    found = set(labels)
+    if all(re.fullmatch(r"0|-?[1-9][0-9]*", label, re.ASCII) for label in found):
+        return sorted(found, key=int)
+    return sorted(found, key=lambda label: label.encode())
 
 
 def rank_within_class(labels: NDArray[np.integer[Any]]) -> Labels:

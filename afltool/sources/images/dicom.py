@@ -15,7 +15,6 @@ from ...values.arrays import U8
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_GREY = ("MONOCHROME1", "MONOCHROME2")
 _DEFLATED = b"1.2.840.10008.1.2.1.99"  # the file is packed: a small one may fill the memory
 
 
@@ -37,6 +36,7 @@ def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[No
     """
     try:
         import pydicom
+        from pydicom.pixels.decoders.base import get_decoder
     except ImportError as error:
         raise UsageError("DICOM images need pydicom: pip install 'afltool[dicom]'") from error
     from PIL import Image
@@ -44,58 +44,41 @@ def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[No
     if _DEFLATED in data[:2048]:
         raise ValueError("the file is deflated as a whole; save it as Explicit VR Little Endian")
     file = pydicom.dcmread(io.BytesIO(data))
-    frames = int(file.get("NumberOfFrames") or 1)
-    if frames > 1:
+    if (frames := int(file.get("NumberOfFrames") or 1)) > 1:
         raise ValueError(f"it has {frames} frames, expected one; save each as a file of its own")
-    _check_decoder(file.file_meta.TransferSyntaxUID)
-    with room(file.Columns, file.Rows):
-        pixels = file.pixel_array
-        if file.PhotometricInterpretation in _GREY:
-            pixels = _grey(file, pixels)
-        elif pixels.ndim != 3 or pixels.dtype != np.uint8:
-            raise ValueError(
-                f"{file.PhotometricInterpretation} with {file.BitsStored} bits; expected grey "
-                "(MONOCHROME1, MONOCHROME2), or RGB or YBR with 8 bits"
-            )
-        return Image.fromarray(pixels).convert("RGB")
-
-
-def _check_decoder(syntax: Any) -> None:
-    from pydicom.pixels.decoders.base import get_decoder
-
-    if not get_decoder(syntax).is_available:
+    if not get_decoder(syntax := file.file_meta.TransferSyntaxUID).is_available:
         raise ValueError(
             f"no decoder for its compression, {syntax.name}, is installed: pip install "
             "'pylibjpeg[all]', or save the file uncompressed"
         )
+    with room(file.Columns, file.Rows):
+        pixels = file.pixel_array
+        grey = file.PhotometricInterpretation in ("MONOCHROME1", "MONOCHROME2")
+        if pixels.ndim != (2 if grey else 3) or pixels.dtype.itemsize > 1 + grey:
+            raise ValueError(
+                f"{file.PhotometricInterpretation} with {file.BitsStored} bits; expected grey "
+                "(MONOCHROME1, MONOCHROME2) with up to 16, or RGB or YBR with 8"
+            )
+        return Image.fromarray(_grey(file, pixels) if grey else pixels).convert("RGB")
 
 
 def _grey(file: Any, pixels: Any) -> U8:
     """By a table of all values that the pixels can have, which is smaller than a picture."""
-    if pixels.dtype.kind not in "ui" or pixels.dtype.itemsize > 2:
-        raise ValueError(f"pixels of {8 * pixels.dtype.itemsize} bits; expected 8 or 16")
-    info = np.iinfo(pixels.dtype)
-    shown, low, high = _shown(file, np.arange(info.min, info.max + 1))
-    if not low < high:
-        raise ValueError(f"its values go from {low} to {high}; is its rescale slope above 0?")
-    grey = np.rint(np.clip((shown - low) / (high - low), 0, 1) * 255).astype(np.uint8)
-    if file.PhotometricInterpretation == "MONOCHROME1":
-        grey = 255 - grey
-    found: U8 = grey[pixels.astype(np.int32) - info.min]
-    return found
-
-
-def _shown(file: Any, values: Any) -> tuple[Any, float, float]:
-    """The values as they are to be shown, the darkest and the lightest of them."""
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
     if file.get("ModalityLUTSequence"):
         raise ValueError("a table of modality values is not applied; expected slope and intercept")
-    bits, signed = file.BitsStored, file.PixelRepresentation
+    bits, signed, info = file.BitsStored, file.PixelRepresentation, np.iinfo(pixels.dtype)
     ends = np.array([-signed << (bits - 1), (1 << (bits - signed)) - 1])
     low, high = apply_modality_lut(ends, file).tolist()
-    shown = apply_modality_lut(values, file)
+    shown = apply_modality_lut(np.arange(info.min, info.max + 1), file)
     if file.get("VOILUTSequence") and file.get("WindowCenter") is None:
         low, high = 0, (1 << file.VOILUTSequence[0].LUTDescriptor[2]) - 1
         shown = np.rint(shown).astype(np.int64)  # places in that table
-    return apply_voi_lut(shown, file, prefer_lut=False).astype(np.float64), low, high
+    if not low < high:
+        raise ValueError(f"its values go from {low} to {high}; is its rescale slope above 0?")
+    part = (apply_voi_lut(shown, file, prefer_lut=False) - low) / (high - low)
+    grey = np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8)
+    inverted = file.PhotometricInterpretation == "MONOCHROME1"
+    found: U8 = (255 - grey if inverted else grey)[pixels.astype(np.int32) - info.min]
+    return found

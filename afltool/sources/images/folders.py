@@ -10,8 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import InputError, InvalidDataError
-from ...values.names import check_text
-from .base import SPLITS, DatasetRequest, ImageDataset, digest, make_dataset, shorten
+from .base import (
+    SPLITS,
+    DatasetRequest,
+    ImageDataset,
+    make_dataset,
+    make_unlabelled,
+    shorten,
+)
 from .pixels import FilePictures
 
 #: What counts as an image file, whatever the case of its letters.
@@ -161,10 +167,8 @@ def from_files(asked: DatasetRequest, files: list[Listed], root: Path) -> ImageD
         raise InvalidDataError(
             f"{asked.spec}: expected images, found none. Images end in {' '.join(_endings(asked))}."
         )
-    check_text("data set", asked.spec)
     source, pictures = _pictures(sorted(files), root)
-    places, sha = np.arange(len(files), dtype=np.int64), digest("unlabelled", asked.split, source)
-    return ImageDataset(asked.spec, asked.split, (), pictures.paths, None, sha, pictures, places)
+    return make_unlabelled(asked, pictures.paths, source, pictures)
 
 
 def _pictures(files: list[Listed], root: Path) -> tuple[str, FilePictures]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from ...errors import InputError, InvalidDataError
 from ...files.columns import Columns, read_columns
-from .base import DatasetRequest, ImageDataset, shorten
+from .base import DatasetRequest, ImageDataset, class_names, shorten
 from .folders import Listed, from_files, from_listings
 
 
@@ -40,7 +39,7 @@ def open_rows(asked: DatasetRequest) -> ImageDataset:
         files = [_stat(base, paths[i], table) for i in chosen]
         return from_files(asked, files, base)
     labels = _filled(table, label, columns[label])
-    classes = _class_names(labels)
+    classes = class_names(labels)
     number = {label: i for i, label in enumerate(classes)}
     listings: list[list[Listed]] = [[] for _ in classes]
     for i in chosen:
@@ -73,13 +72,6 @@ def _rows_of_split(table: Path, columns: Columns, split: str) -> list[int]:
             f"{table}: no row has {split!r} in its column split; found {shorten(counts)}."
         )
     return chosen
-
-
-def _class_names(labels: Sequence[str]) -> list[str]:
-    names = set(labels)
-    if all(re.fullmatch(r"0|-?[1-9][0-9]*", label, re.ASCII) for label in names):
-        return sorted(names, key=int)
-    return sorted(names, key=lambda label: label.encode())
 
 
 def _check_paths(table: Path, paths: Sequence[str]) -> None:

@@ -1,0 +1,102 @@
+"""Parquet files with the bytes of images, in the layout of Hugging Face data sets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import CorruptFileError, InvalidDataError
+from ...files.columns import arrow_texts, opened_parquet
+from ...inputs import parsed_json
+from .base import DatasetRequest, ImageDataset, shorten
+from .packed import Row, from_files, packed_files
+
+MOST_GROUP = 4_000_000_000  # bytes of a row group, two of which are in memory
+
+
+def open_rows(asked: DatasetRequest) -> ImageDataset:
+    """The rows of .parquet files in their order; the labels alone are read.
+
+    Images are the one column of bytes, or of records with ``bytes``, or that of --path-column.
+    Labels are texts or numbers, or indices into the names that the schema has of them (Hugging
+    Face's ``ClassLabel``). Row ids are FILE/ROW, from 0. A row group is read whole; two are kept.
+
+    Raises `CorruptFileError`: a damaged file; `InvalidDataError`: columns or names that are absent
+    or differ between files, a row without label, a row group too large for the memory.
+    """
+    files, lock = packed_files(asked, ".parquet"), threading.Lock()
+    alike = {_schema(path, asked) for path in files}
+    if len(alike) > 1:
+        raise InvalidDataError(
+            f"{asked.spec}: the {len(files)} files differ in the column of their images, or in the "
+            "names of their classes; name files that are alike with a pattern"
+        )
+    ((column, names),) = alike
+
+    @lru_cache(maxsize=2)
+    def group(path: Path, number: int) -> Any:
+        with opened_parquet(path) as file:
+            return file.read_row_group(number, columns=[column]).column(0)
+
+    def read(path: Path, number: int, row: int) -> bytes:
+        with lock:  # else each thread would read the group
+            cells = group(path, number)
+        cell = cells[row].as_py()
+        data: bytes | None = cell["bytes"] if isinstance(cell, dict) else cell
+        if data is None:
+            raise CorruptFileError("it has no bytes; a path alone is not followed")
+        return data
+
+    return from_files(asked, files, lambda path: _rows(path, asked, names), read, names)
+
+
+def _schema(path: Path, asked: DatasetRequest) -> tuple[str, tuple[str, ...]]:
+    """The column of the images' bytes; the names of all classes, in their order, or none."""
+    with opened_parquet(path) as file:
+        schema = file.schema_arrow
+    found = {}
+    for one in schema:
+        if str(one.type).startswith("struct<") and one.type.get_field_index("bytes") >= 0:
+            found[one.name] = f"{one.name}.bytes"
+        elif str(one.type) in ("binary", "large_binary"):
+            found[one.name] = one.name
+    chosen = [asked.path_column] if asked.path_column in found else [*found]
+    given = asked.path_column in ("path", *chosen)
+    labelled = asked.unlabelled or asked.label_column in schema.names
+    if len(chosen) != 1 or not given or not labelled:
+        raise InvalidDataError(
+            f"{path}: expected a column {asked.label_column} and one of images, or those of "
+            f"--label-column and --path-column; found the columns {shorten(schema.names)}, of "
+            f"images {shorten([*found]) or 'none'}"
+        )
+    text = (schema.metadata or {}).get(b"huggingface", b"{}")
+    names = parsed_json(text, f"the schema of {path}", "JSON")
+    for key in ("info", "features", asked.label_column, "names"):
+        names = names.get(key) if isinstance(names, dict) else None
+    classes = tuple(map(str, names)) if isinstance(names, list) else ()
+    if len({*classes}) < len(classes):
+        raise InvalidDataError(f"{path}: its schema names a class twice: {shorten(classes)}")
+    return found[chosen[0]], classes
+
+
+def _rows(path: Path, asked: DatasetRequest, names: tuple[str, ...]) -> Iterator[Row]:
+    label = asked.label_column
+    with opened_parquet(path) as file:
+        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+        if (most := max((one.total_byte_size for one in groups), default=0)) > MOST_GROUP:
+            raise InvalidDataError(
+                f"{path}: a row group has {most / 1e6:,.0f} MB, expected at most "
+                f"{MOST_GROUP / 1e6:,.0f}; write it with smaller row groups"
+            )
+        cells = [] if asked.unlabelled else arrow_texts(path, label, file.read([label])[label])
+    places = [(g, row) for g, group in enumerate(groups) for row in range(group.num_rows)]
+    known = {} if asked.unlabelled else {str(i): name for i, name in enumerate(names)}
+    for i, (place, cell) in enumerate(zip(places, cells or [""] * len(places), strict=True)):
+        name = known.get(cell or "") if known else cell
+        if name is None:
+            wanted = f"0 to {len(names) - 1}, of {len(names)} names" if names else "one"
+            raise InvalidDataError(f"{path}: row {i} has the label {cell}, expected {wanted}")
+        yield f"{i:0{len(str(len(places)))}d}", name, *place
