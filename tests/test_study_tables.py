@@ -24,8 +24,8 @@ from afltool.papers.description import find, read, shipped_names
 from afltool.papers.layout import StudyFolder
 from afltool.papers.options import names_of, numbers_of
 from afltool.papers.published import TABLE, beside, names, published
-from afltool.papers.records import figures
-from afltool.papers.results import finished
+from afltool.papers.records import figures, records
+from afltool.papers.results import finished, results_of
 
 TEXT = """
 train-features = "{train}"
@@ -183,6 +183,20 @@ def test_rounds_are_counted_up_to_the_layer(done):
     assert by_row == {"AFL": 1, "Deep | 100%, layers = 0": 1, "Deep | 100%, layers = 1": 3}
 
 
+def test_the_best_round_is_beside_the_last(done):
+    """Of a rival on the test rows, as papers have it; of a deep head up to the layer."""
+    of = results_of(done)
+    deep = [one for one in records(of, (0, 1)) if one.axes.get("layers") in (0, 1)]
+    assert len(deep) == 12
+    for first, last in zip(deep[::2], deep[1::2], strict=True):
+        assert first.figures["best"] == first.figures["top1"]
+        assert last.figures["best"] == max(first.figures["top1"], last.figures["top1"])
+    assert "best round" in str(table(done, value="top1,best"))
+    rounds = [{"phase": "round-1", "top1": 0.7}, {"phase": "round-2", "top1": 0.6, "top1_max": 0.9}]
+    found = figures({"top1": 0.6, "rounds": rounds, "seconds": 1.0})
+    assert (found["top1"], found["best"], found["top1_max"]) == (0.6, 0.7, 0.9)
+
+
 def test_who_trains_alone_has_no_rounds_of_communication():
     alone = {"phase": "round-1", "upload_bytes": 0, "download_bytes": 0}
     summary = {"seconds": 1.0, "stages": [], "rounds": [alone, alone]}
@@ -276,9 +290,9 @@ def test_seconds_of_shared_work_are_explained(done):
 
 
 def test_every_published_table_can_be_read():
-    assert sum(len(published(name)) for name in names()) == 1777
+    assert sum(len(published(name)) for name in names()) == 1897
     frame = pd.read_csv(TABLE)
-    assert len(frame) == 1777
+    assert len(frame) == 1897
     first = published("afl-1")[0]
     assert (first.axes, first.figures) == (
         {"data": "cifar10", "alpha": 0.1, "scheme": "dirichlet", "head": "FedAvg"},

@@ -47,6 +47,8 @@ MEASURED = {
 #: All figures of a cell.
 VALUES = {
     **MEASURED,
+    "best": Figure("best round's top-1, %", 100, 2, "fraction"),
+    "top1_max": Figure("best client's top-1, %", 100, 2, "fraction"),
     "seconds": Figure("seconds", digits=1, unit="seconds"),
     "upload_bytes": Figure("MB sent by a client, at most", 1e-6, -3, "bytes"),
     "download_bytes": Figure("MB sent to a client", 1e-6, -3, "bytes"),

@@ -48,11 +48,20 @@ def source_of(found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def figures(found: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of a summary that tables show; seconds without those of the features."""
-    own = {k: found[k] for k in VALUES if isinstance(found.get(k), (int, float))}
+    """The figures of a summary that tables show; seconds without those of the features.
+
+    ``best``: of all rounds on the test rows, as the papers count their rivals.
+    """
+    rounds = [found, *found["rounds"]]
+    whole = {"best": _best(rounds), "top1_max": rounds[-1].get("top1_max"), **found}
+    own = {k: whole[k] for k in VALUES if isinstance(whole.get(k), (int, float))}
     sent = [one for one in found["rounds"] if one.get("upload_bytes") or one.get("download_bytes")]
     own["exchanges"] = len(found.get("bytes_per_client") or sent)
     return {**own, "seconds": own_seconds(found)}
+
+
+def _best(rounds: Sequence[Mapping[str, Any]]) -> float | None:
+    return max((one["top1"] for one in rounds if one.get("top1") is not None), default=None)
 
 
 def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
@@ -62,14 +71,16 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
     """
     sums = dict.fromkeys(("seconds", "upload_bytes", "download_bytes"), 0.0)
     after: dict[int, dict[str, float]] = {}
-    for exchanges, one in enumerate(found.get("rounds", []), 1):
+    rounds = found.get("rounds", [])
+    for exchanges, one in enumerate(rounds, 1):
         sums["seconds"] += (one.get("gather_seconds") or 0) + (one.get("solve_seconds") or 0)
         for name in ("upload_bytes", "download_bytes"):
             sums[name] += one.get(name) or 0
         phase = Phase(one["phase"])
         if phase.kind == "weights" and phase.number is not None and one.get("top1") is not None:
             own = {k: one[k] for k in MEASURED if one.get(k) is not None}
-            after[phase.number] = {**own, **sums, "exchanges": exchanges, "n": found["n"]}
+            own |= {"best": _best(rounds[:exchanges]), "exchanges": exchanges, "n": found["n"]}
+            after[phase.number] = own | sums
     return after
 
 

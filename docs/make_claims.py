@@ -1,0 +1,90 @@
+"""Writes docs/results/claims.md, the papers' claims and what is known of them, from claims.toml.
+
+python docs/make_claims.py
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parent / "results" / "claims.toml"
+PAGE = DATA.with_suffix(".md")
+PAPERS = {
+    "afl": "AFL (CVPR 2025)",
+    "afl-v1": "AFL, first version (arXiv 2405.16240 v1)",
+    "deepafl": "DeepAFL (ICLR 2026)",
+    "safle": "SAFLe (CVPR 2026)",
+    "ours": "No paper's",
+}
+VERDICTS = {
+    "holds": "measured or proved here as the paper has it, on other features",
+    "holds in order": "the direction is the paper's; the size of it is another, or not known",
+    "does not hold": "measured here, and it is otherwise; backbone or data set may be why",
+    "cannot be tested here": "its data set, weights or hours are not at hand",
+}
+HEAD = """\
+# The papers' claims, one by one
+
+    python docs/make_claims.py                # makes this page of claims.toml
+
+Every table, figure and theorem of the three papers, and what is known of it here. *Published* are
+the papers' figures: top-1 in % on ResNet-18 where no unit stands. *Here* are figures of the pages
+named beside, on EfficientNet-Lite0 ([the set-up](README.md)); there the commands are. So levels
+cannot be compared, orders and distances can. A claim that does not hold here may hold on the
+authors' features: nothing on this page says that a published figure was measured wrongly.
+
+"""
+COLUMNS = ("place", "claim", "checked by", "published", "here", "verdict")
+DEVIATIONS = """
+## What is done otherwise here
+
+What our presets, defaults or pages do that the papers do not, or do not say, and what it changes.
+
+| paper | here | what it changes | known from |
+| --- | --- | --- | --- |
+"""
+
+
+def page(told: dict[str, Any]) -> str:
+    """The page, as Markdown."""
+    claims = [one for one in told["claim"] if one["paper"] != "ours"]
+    counts = Counter(one["verdict"] for one in claims)
+    text = HEAD + f"| verdict | of {len(claims)} | meaning |\n| --- | ---: | --- |\n"
+    text += "".join(f"| {name} | {counts[name]} | {why} |\n" for name, why in VERDICTS.items())
+    for paper, title in PAPERS.items():
+        text += f"\n## {title}\n\n" + _row(*COLUMNS) + _row(*["---"] * len(COLUMNS))
+        text += "".join(_claim(one) for one in told["claim"] if one["paper"] == paper)
+    return text + DEVIATIONS + "".join(_deviation(one) for one in told["deviation"])
+
+
+def _claim(one: dict[str, Any]) -> str:
+    checked = [_checked(by) for by in dict.fromkeys([*one["by"], *one.get("from", [])])]
+    cells = (", ".join(one["place"]), one["says"], ", ".join(checked), one.get("published", "–"))
+    return _row(*cells, one["ours"], f"**{one['verdict']}**")
+
+
+def _deviation(one: dict[str, Any]) -> str:
+    sources = ", ".join(map(_checked, [*one.get("from", []), *one.get("by", [])])) or "–"
+    return _row(one["of"], one["what"], one["changes"], sources)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _checked(by: str) -> str:
+    """A study, a test or a page, as a link where the site has it."""
+    if by.startswith("docs/"):
+        return f"[{Path(by).name}]({'../' * (not by.startswith('docs/results/'))}{_within(by)})"
+    return f"`{by.removeprefix('tests/')}`"
+
+
+def _within(page: str) -> str:
+    return page.removeprefix("docs/results/").removeprefix("docs/")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(tomllib.loads(DATA.read_text("utf-8"))), "utf-8")

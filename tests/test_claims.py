@@ -1,0 +1,120 @@
+"""The page of the papers' claims: complete, its figures stand where it says, its tests exist."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from afltool.papers.description import find, shipped_names
+from afltool.papers.published import names, published
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+from make_claims import DATA, PAGE, PAPERS, VERDICTS, page  # noqa: E402  (docs is no package)
+
+TOLD = tomllib.loads(DATA.read_text("utf-8"))
+CLAIMS = TOLD["claim"]
+#: Tables, figures, theorems and lemmas of each paper, by its text.
+CONTENTS = {
+    "afl": [*(f"table {n}" for n in (1, 2, 3, 4, "A.1", "A.2", "A.3")), "figure 1", "figure 2",
+            "figure 3", "lemma 1", "theorem 1", "theorem 2"],
+    "afl-v1": ["table 1", "table 2", "table 3", "table 4", "figure 1", "figure 2"],
+    "deepafl": [*(f"table {n}" for n in range(1, 32)), *(f"figure {n}" for n in range(1, 17)),
+                "lemma 1", "lemma 2", "theorem 1", "theorem 2", "theorem 3"],
+    "safle": ["table 1", "table 2", "table 3", *(f"figure {n}" for n in range(1, 7)), "lemma 1",
+              "theorem 1"],
+}  # fmt: skip
+NUMBER = re.compile(r"(?<![\w.^⁻-])\d[\d,.]*\d|(?<![\w.^⁻-])\d")
+
+
+def places(paper):
+    return {place for one in CLAIMS if one["paper"] == paper for place in one["place"]}
+
+
+def test_the_page_is_up_to_date():
+    assert PAGE.read_text("utf-8") == page(TOLD), "python docs/make_claims.py makes it"
+
+
+@pytest.mark.parametrize("paper", CONTENTS)
+def test_every_table_figure_and_theorem_has_a_claim(paper):
+    assert not set(CONTENTS[paper]) - places(paper)
+
+
+def test_every_published_table_and_every_shipped_study_has_a_claim():
+    for name in names():
+        paper, _, table = name.rpartition("-")
+        assert f"table {table}" in places(paper), name
+    named = {by for one in CLAIMS for by in one["by"]}
+    assert not set(shipped_names()) - named
+    assert {one["paper"] for one in CLAIMS} == set(PAPERS)
+    assert {one["verdict"] for one in CLAIMS} == set(VERDICTS)
+
+
+def test_what_checks_a_claim_exists():
+    known = set(shipped_names())
+    for by in (by for one in (*CLAIMS, *TOLD["deviation"]) for by in one.get("by", [])):
+        file, _, name = by.partition("::")
+        if name:
+            assert f"\ndef {name}(" in (ROOT / file).read_text("utf-8"), by
+        else:
+            assert by in known or (ROOT / by).is_file(), by
+
+
+def told():
+    for one in CLAIMS:
+        yield one["ours"], one.get("from", [])
+    for one in TOLD["deviation"]:
+        yield one["changes"], one.get("from", [])
+
+
+def test_our_figures_stand_in_the_files_that_are_named():
+    """A figure with a point is a measured one; it stands in a named file as it is written."""
+    missing = []
+    for text, files in told():
+        there = {n for file in files for n in NUMBER.findall((ROOT / file).read_text("utf-8"))}
+        figures = {n for n in NUMBER.findall(text) if "." in n}
+        missing += [(n, text) for n in sorted(figures - there)]
+    assert not missing
+
+
+def test_published_figures_are_the_papers():
+    """Every figure of a claim about tables with two digits behind the point is in the paper's."""
+    of = {paper: {f"{v * f:.2f}" for name in names() if name.startswith(paper.split("-")[0])
+                  for r in published(name) for v in r.figures.values() for f in (100, 1)}
+          for paper in PAPERS}  # fmt: skip
+    wrong = []
+    for one in CLAIMS:
+        tables = {f"{one['paper']}-{place.removeprefix('table ')}" for place in one["place"]}
+        if tables & set(names()):
+            plain = re.sub(r"\S+e-?\d+|α = \S+|\(0\.\d+\)|± \S+", "", one.get("published", ""))
+            found = {n for n in NUMBER.findall(plain) if re.fullmatch(r"\d+\.\d\d", n)}
+            wrong += [(n, one["says"]) for n in sorted(found - of[one["paper"]])]
+    assert not wrong
+
+
+def test_the_two_versions_of_afl_differ_in_fourteen_cells():
+    """The seven rivals at α = 0.1 on CIFAR-100 and Tiny-ImageNet; each ± is the same in both."""
+    first, later = (
+        {tuple(sorted(r.axes.items())): (r.figures["top1"], r.spread) for r in published(name)}
+        for name in ("afl-v1-2", "afl-1")
+    )
+    assert first.keys() == later.keys()
+    assert len(first) == 96
+    changed = [dict(key) for key in first if first[key][0] != later[key][0]]
+    assert all(first[key][1] == later[key][1] for key in first)
+    assert len(changed) == 14
+    assert {(one["data"], one["alpha"]) for one in changed} == {
+        ("cifar100", 0.1), ("tiny-imagenet", 0.1),
+    }  # fmt: skip
+    assert "AFL" not in {one["head"] for one in changed}
+
+
+@pytest.mark.parametrize("number", range(9, 24))
+def test_tables_9_to_23_have_the_ridges_of_their_printed_figures(number):
+    study = find(f"deepafl-table{number}")
+    options = [c.config.head_options for c in study.cells if "layers" in c.config.head_options]
+    assert {(one["ridge"], one["block_ridge"]) for one in options} == {(1, 0.1)}
