@@ -240,14 +240,17 @@ def test_an_sftp_server_that_is_restarted(tmp_path, features, sftp, monkeypatch)
 
 ALL = {"protection": "masked", "threshold": "all"}
 DEEPAFL = {"head": "deepafl", "layers": 5, "width": 16, "compute": "fixed"}
-SOFTMAX = {"head": "softmax", "rounds": 20}  # its later sums are real numbers: no masks
+SOFTMAX = {"head": "softmax", "rounds": 20}
 
 
 @pytest.mark.parametrize(
     "agreed",
-    [{**DEEPAFL, "protection": "signed"}, {**DEEPAFL, **ALL}, {**SOFTMAX, "protection": "signed"}],
-    ids=["deepafl", "deepafl under masks", "softmax"],
-)
+    [{**DEEPAFL, "protection": "signed"}, {**DEEPAFL, **ALL}, {**SOFTMAX, "protection": "signed"},
+     {**DEEPAFL, "layers": 2, "protection": "masked", "threshold": 2}, SOFTMAX,
+     {**SOFTMAX, "rounds": 3, "protection": "masked"}],
+    ids=["deepafl", "deepafl under masks", "softmax", "deepafl, two must stay", "softmax plain",
+         "softmax under masks"],
+)  # fmt: skip
 def test_heads_of_many_rounds(tmp_path, features, agreed):
     """The same digests as in one place."""
     apart = Apart(tmp_path, features, **agreed)
