@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sites_apart import NAMES, Apart, rows
+from test_courier import mischief
 
 import afltool
 from afltool.courier.party import status
 from afltool.errors import MismatchError, UsageError
 from afltool.files.counts import read_counts
+from afltool.stages.inspect import check_all
 
 ALL = {"protection": "masked", "threshold": "all"}
 DEEPAFL = {"head": "deepafl", "layers": 2, "width": 8, "compute": "fixed"}
@@ -36,7 +39,6 @@ def check_end(apart: Apart, found: dict) -> None:
     for name in ("server", *NAMES):
         at = apart.at / name
         assert afltool.info(at / "head-final.h5")["digest"] == head
-        assert json.loads((at / "summary.json").read_text())["rounds"] == found["rounds"]
         [pooled] = [p for p in at.glob("round-*/total.h5") if afltool.info(p)["digest"] == total]
         assert afltool.info(pooled)["evaluations"][0]["head"]["digest"] == head
     for name in NAMES:
@@ -59,6 +61,8 @@ def test_a_session_ends_with_the_counts_of_the_pooled_rows(tmp_path, features, t
     found = apart.play()
     assert [one["phase"] for one in found["rounds"]] == ["gram", "solved", "counts"]
     assert status(apart.url)["state"] == "solved"
+    told = json.loads((tmp_path / "west" / "summary.json").read_text())
+    assert (told["rounds"], told["head"]) == (found["rounds"], found["head"])
     check_end(apart, found)
 
 
@@ -126,3 +130,54 @@ def test_only_the_usual_round_of_the_solved_head_is_counted(tmp_path, features, 
         with pytest.raises(MismatchError, match=says):
             afltool.local_stats(test["north"], made, tmp_path / "o", client="north", sign=key,
                                 roster=apart.session)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_hostile_place_changes_nothing(tmp_path, features, test):
+    """Also the letter of the solved head may be lost when its evaluation has begun."""
+    draw, kept = random.Random(4), tmp_path / "kept"
+    kept.mkdir()
+    apart = Apart(tmp_path / "all", features, test=test, **ALL)
+    solved = Path(apart.url) / "letters" / "002-head-server.json"
+
+    def harm(turn: int) -> None:
+        if turn < 20:
+            mischief(Path(apart.url), draw, kept)
+            solved.unlink(missing_ok=True)
+
+    check_end(apart, apart.play(harm))
+
+
+@pytest.mark.slow
+def test_a_site_that_was_late_gets_the_head_and_what_was_counted(tmp_path, features, test):
+    apart = Apart(tmp_path, features, test=test, protection="masked", threshold=2)
+    apart.serve()
+    for name in NAMES:
+        apart.join(name)
+    for _ in range(12):
+        apart.serve(deadline=1.0)
+        apart.clock.time += 3601
+        apart.join("north")
+        apart.join("south")
+    apart.join("west")
+    summary = json.loads((tmp_path / "server" / "summary.json").read_text())
+    assert summary["rounds"][2]["members"] == ["north", "south"]
+    for path, digest in (("head-final.h5", summary["head"]),
+                         ("round-3/total.h5", summary["totals"][-1])):  # fmt: skip
+        assert afltool.info(tmp_path / "west" / path)["digest"] == digest
+    assert afltool.info(tmp_path / "west" / "kept" / "client-west.h5")["rows"] == 52
+
+
+@pytest.mark.slow
+def test_a_member_leaves_the_sums_of_training(tmp_path, features, test):
+    """The evaluation is no round that the head depends on."""
+    apart = Apart(tmp_path, features, test=test, protection="signed")
+    apart.play()
+    at = tmp_path / "server"
+    given = {"total": at / "round-1" / "total.h5", "head": at / "head-final.h5"}
+    sent = at / "round-1" / "statistics" / "client-west.h5"
+    paper = afltool.session_leave(
+        apart.session, tmp_path / "out", statistics=sent, key=apart.keys / "server.key", **given
+    )
+    after = [tmp_path / "out" / name for name in ("total.h5", "head.h5")]
+    assert check_all([paper, apart.session, *given.values(), *after])[-1]["intact"]

@@ -135,6 +135,11 @@ class Party(ABC):
         found = (path.stem.removeprefix("head-") for path in self.folder.root.glob("head-*.h5"))
         return [int(number) for number in found if number.isdecimal()]
 
+    def closed(self, what: str, number: int) -> list[str]:
+        """Who is in a step that is closed."""
+        letter = self.letters.find(CLOSED + what, number, self.session.server.name)
+        return [] if letter is None else list(json.loads(letter.body["text"]))
+
     def send(self, leg: Leg, parcels: Callable[[], list[Parcel]]) -> msg.Message:
         """Carry out a step whose result travels, and send that; what was sent stays as it is."""
         begun, new = self.clock.now(), not self.letters.has(leg.what, leg.round, self.me.name)
@@ -157,9 +162,9 @@ class Party(ABC):
     def end(self, number: int) -> None:
         """Name the solved head, and write the summary of the session beside it."""
         folder, rounds = self.folder, _history(self.letters, self.session)
+        last = number - self.session.evaluated
+        head, solved = folder.head(last), self.phase(last) == SOLVED
         with distinct_files():
-            solved = [one["round"] for one in rounds if one["phase"] == SOLVED]
-            head = folder.head(solved[0] if solved else number)
             if solved:
                 link_or_copy(head, folder.root / FINAL_HEAD, "head")
             totals = [folder.total(k) for k in range(1, number + 1) if folder.total(k).exists()]

@@ -6,7 +6,6 @@ letter that closes it names who is in. What comes later is left aside.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -149,11 +148,6 @@ class Server(party.Party):
         if leg.what == STATISTICS and self.masked:
             return self.closed(OFFERED, 0)
         return self.session.agreed.names()
-
-    def closed(self, what: str, number: int) -> list[str]:
-        """Who is in a step that is closed."""
-        letter = self.letters.find(party.CLOSED + what, number, self.me.name)
-        return [] if letter is None else list(json.loads(letter.body["text"]))
 
     def is_over(self) -> bool:
         """Whether the deadline of this step is over."""

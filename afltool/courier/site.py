@@ -9,7 +9,17 @@ from ..files.atomic import write_bytes
 from ..files.heads import rows_of
 from ..heads.array_names import COUNTS
 from ..options.privacy import JoinOptions, MemberOptions
-from ..plans.sessions import FORGET, HEAD, OFFERS, TOTAL, Leg, Part, counting, evaluating
+from ..plans.sessions import (
+    FORGET,
+    HEAD,
+    OFFERS,
+    STATISTICS,
+    TOTAL,
+    Leg,
+    Part,
+    counting,
+    evaluating,
+)
 from ..privacy import messages as msg
 from ..privacy import session as sessions
 from ..privacy.identity import load
@@ -137,6 +147,9 @@ class Site(party.Party):
     def carry(self, leg: Leg) -> str:
         """Do a step of this site, or take what the server made; returns what it waits for."""
         if leg.place is Place.SITE:
+            within = self.closed(STATISTICS, leg.round)
+            if within and self.me.name not in within:  # too late: the round goes on without it
+                return ""
             letter = self.send(leg, lambda: [Parcel.of_file(leg.file(self.me.name))])
             self.check_refused(leg, letter)
         elif leg.what:

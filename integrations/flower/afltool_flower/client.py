@@ -2,7 +2,7 @@
 
 --node-config of its SuperNode has: key, features, approve (the digest that was compared), and
 folder (of this site; its part of the place lies in folder/place). Optional: afltool (the
-executable), passphrase-file.
+executable), passphrase-file, test (rows for a session that evaluates its head).
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def turn(message: Message, context: Context) -> Message:
     folder = Path(site["folder"]).absolute()
     place = folder / "place"
     unpacked(message.content, place)
-    words = {name: site.get(name) for name in ("key", "features", "approve", "passphrase-file")}
+    words = {
+        name: site.get(name) for name in ("key", "features", "test", "approve", "passphrase-file")
+    }
     code, said = session(
         site.get("afltool", "afltool"), "join", place, {**words, "out": folder / "session"}
     )
