@@ -114,6 +114,22 @@ def test_the_summary_holds_every_option_and_where_all_comes_from(features, tmp_p
     assert found["versions"]["afltool"] == afltool.__version__
 
 
+@pytest.mark.parametrize(("clients", "weighed"), [(4, 1), (30, 3)])
+def test_a_run_that_keeps_sums_tells_the_bytes_of_the_files(features, tmp_path, clients, weighed):
+    run = afltool.run(config(features, clients=clients), tmp_path / "run")
+    found = json.loads((run / "summary.json").read_text())
+    (sent,) = found["bytes_per_client"]
+    assert sent["files"] == weighed
+    given = {"partition": run / "02-clients.h5"}
+    files = afltool.local_stats(features[0], run / "03-head0.h5", tmp_path / "each", **given)
+    by_rows = sorted(files.iterdir(), key=lambda one: afltool.info(one)["rows"])
+    sizes = [one.stat().st_size for one in by_rows]
+    middles = [sizes[(2 * i + 1) * clients // (2 * weighed)] for i in range(weighed)]
+    assert found["file_bytes"] == sent["mean_file"] == round(sum(middles) / weighed)
+    (only,) = found["rounds"] or [{"file_bytes": sent["mean_file"]}]
+    assert only["file_bytes"] == sent["mean_file"]
+
+
 def test_the_papers_preset_is_in_the_log_and_in_the_summary(features, tmp_path, caplog):
     caplog.set_level("INFO", "afltool")
     more = {"head": "deepafl", "preset": "paper", "layers": 0, "width": 8}

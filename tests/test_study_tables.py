@@ -272,13 +272,31 @@ def test_csv_says_the_units_that_its_numbers_have(done):
     }  # fmt: skip
 
 
-def test_a_figure_that_no_cell_has_is_named_with_what_would_measure_it(done, cli):
-    made = cli("table", done, "--value", "file_bytes")
+def test_a_figure_that_no_cell_has_is_named_with_what_would_measure_it(done, tmp_path, cli):
+    """File sizes of runs before they were always measured; such a page shows the bound."""
+    old = shutil.copytree(done, tmp_path / "old")
+    for place in old.glob("cells/*/summary.json"):
+        found = json.loads(place.read_text())
+        del found["file_bytes"]
+        place.write_text(json.dumps(found))
+    made = cli("table", old, "--value", "file_bytes")
     assert made.exit_code == 2
-    assert "no cell has the figure file_bytes; keep-clients = true" in made.stderr
-    beside = cli("table", done, "--value", "top1,file_bytes")
+    assert "no cell has the figure file_bytes; runs of earlier versions" in made.stderr
+    beside = cli("table", old, "--value", "top1,file_bytes")
     assert beside.exit_code == 0
-    assert "No cell has the figure file_bytes; keep-clients = true" in beside.stdout
+    assert "No cell has the figure file_bytes; runs of earlier versions" in beside.stdout
+    for folder, label in (
+        (old, "MB sent by a client, at most"),
+        (done, "sent by a client, as files"),
+    ):
+        page = tmp_path / "page.html"
+        assert cli("report", folder, "-o", page, "--overwrite").exit_code == 0
+        assert label in page.read_text()
+
+
+def test_a_rivals_client_sends_its_float32_numbers():
+    rival = {"seconds": 1.0, "stages": [], "rounds": [], "upload_bytes": 80, "download_bytes": 80}
+    assert figures(rival)["file_bytes"] == 80
 
 
 def test_seconds_of_shared_work_are_explained(done):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,20 @@ def save_statistics(
     made_by: Mapping[str, Any],
     head_file: str | None = None,
     seconds: float | None = None,
+    weighed: Sequence[int] = (),
     seal: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     cache: Cache = NO_CACHE,
 ) -> Path:
     """Write the statistics of one client or of many; integers in their narrowest type.
 
     ``head_file``: the name of the head file that they were gathered for, a hint for `solve`;
-    ``seconds``: what gathering them took; ``seal``: adds a client's signature to the header;
+    ``seconds``: what gathering them took; ``weighed``: bytes of files that some of its clients
+    would have; ``seal``: adds a client's signature to the header;
     ``cache`` keeps them in memory, too.
     """
     header = statistics_header(s, made_by, s.digest())
     header["provenance"] = versions(head_file=head_file, seconds=seconds)
+    header["provenance"] |= {"client_files": list(weighed)} if weighed else {}
     header = header if seal is None else seal(header)
     arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
     hdf5.write_file(path, "statistics", header, {**arrays, schema.CLASS_COUNTS: s.class_counts})

@@ -52,7 +52,7 @@ VALUES = {
     "seconds": Figure("seconds", digits=1, unit="seconds"),
     "upload_bytes": Figure("MB sent by a client, at most", 1e-6, -3, "bytes"),
     "download_bytes": Figure("MB sent to a client", 1e-6, -3, "bytes"),
-    "file_bytes": Figure("MB in a client's files", 1e-6, -3, "bytes"),
+    "file_bytes": Figure("MB sent by a client, as files", 1e-6, -3, "bytes"),
     "exchanges": Figure("rounds of communication", unit="rounds"),
     "density": Figure("entries of the sums that are not 0, %", 100, 2, "fraction"),
     "n": Figure("test rows", unit="rows"),

@@ -76,12 +76,18 @@ def _tables(results: Results, given: TableOptions, shown: TableOptions) -> Itera
     first = of_results(results, given)
     first.title = "Results"
     yield first
-    if not {"seconds", "upload_bytes"} & set(names_of(shown.value)):
-        value = parse_figures("seconds,upload_bytes")
+    sent = _sent(found_by.records(results))
+    if not {"seconds", "file_bytes", "upload_bytes"} & set(names_of(shown.value)):
+        value = parse_figures(f"seconds,{sent}")
         costs = replace(given, value=value, stat="mean", published="none", test=None, also=())
         second = of_results(results, costs)
         second.title, second.notes = "Costs", [SHARED]
         yield second
+
+
+def _sent(found: Iterable[Record]) -> str:
+    """The figure of the bytes that a client sends; older runs know only a bound of them."""
+    return "file_bytes" if any("file_bytes" in one.figures for one in found) else "upload_bytes"
 
 
 def _crosstab(made: Crosstab) -> str:
@@ -131,7 +137,7 @@ def _pictures(results: Results, shown: TableOptions) -> list[str]:
     found = found_by.chosen(found_by.records(results, numbers_of(shown.layers)), shown.where)
     names = [*names_of(shown.columns), *names_of(shown.rows), *found_by.varied(results.study)]
     drawn = []
-    for x in [*(one for one in dict.fromkeys(names) if one != "head"), "upload_bytes"]:
+    for x in [*(one for one in dict.fromkeys(names) if one != "head"), _sent(found)]:
         if x not in FIGURES and len(_numbers(found, x)) < 2:
             continue
         there = [one for one in found if x in FIGURES or one.axes.get(x) is not None]

@@ -57,6 +57,8 @@ def figures(found: Mapping[str, Any]) -> dict[str, float]:
     own = {k: whole[k] for k in VALUES if isinstance(whole.get(k), (int, float))}
     sent = [one for one in found["rounds"] if one.get("upload_bytes") or one.get("download_bytes")]
     own["exchanges"] = len(found.get("bytes_per_client") or sent)
+    if "upload_bytes" in own and "bytes_per_client" not in found:  # a rival's float32 arrays
+        own["file_bytes"] = own["upload_bytes"]
     return {**own, "seconds": own_seconds(found)}
 
 
@@ -69,12 +71,13 @@ def after_layers(found: Mapping[str, Any]) -> dict[int, dict[str, float]]:
 
     Seconds and bytes are those up to that layer.
     """
-    sums = dict.fromkeys(("seconds", "upload_bytes", "download_bytes"), 0.0)
+    sent = ["upload_bytes", "download_bytes", *(["file_bytes"] if "file_bytes" in found else [])]
+    sums = dict.fromkeys(("seconds", *sent), 0.0)
     after: dict[int, dict[str, float]] = {}
     rounds = found.get("rounds", [])
     for exchanges, one in enumerate(rounds, 1):
         sums["seconds"] += (one.get("gather_seconds") or 0) + (one.get("solve_seconds") or 0)
-        for name in ("upload_bytes", "download_bytes"):
+        for name in sent:
             sums[name] += one.get(name) or 0
         phase = Phase(one["phase"])
         if phase.kind == "weights" and phase.number is not None and one.get("top1") is not None:

@@ -28,8 +28,12 @@ SHARED = (
     "equal rows, equal heads) counts in the cell that came first: the sum over all cells is right, "
     "and one cell run alone may take longer."
 )
+AS_FILES = (
+    "MB as files: the mean over clients, or over up to three of them where only sums were kept; of "
+    "a rival the float32 numbers that its client sends."
+)
 _NEEDED = {
-    "file_bytes": "keep-clients = true keeps the clients' files and measures them",
+    "file_bytes": "runs of earlier versions measured it only with keep-clients = true",
     "density": "heads of codes (safle) have it",
     **dict.fromkeys(
         (*MEASURES, *(f"train_{one}" for one in MEASURES)), "separability = true measures it"
@@ -78,6 +82,7 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     found = crosstab([*ours, *others, *papers], rows, columns, values, stat, SEEDS, study.title)
     found.notes += [f"No cell has the figure {_whence(lacking)}."] if lacking else []
     found.notes += [SHARED] if "seconds" in values else []
+    found.notes += [AS_FILES] if "file_bytes" in values else []
     found.notes += notes(results, o, papers)
     if o.test is not None:
         found.notes += tests(found, o.test, heads_of(results))

@@ -177,7 +177,7 @@ class _Run:
         return self.heads[-1]
 
     def upload(self, number: int) -> dict[str, Any]:
-        """Bytes that one client sends in this round: measured files, or the total's arrays."""
+        """Bytes that one client sends in this round: its files, all or a few, and a bound."""
         path = self.folder.total(number)
         header = read_header(path, "statistics", self.cache)
         total = load_statistics(path, cache=self.cache)
@@ -185,7 +185,10 @@ class _Run:
         entry["gather_seconds"] = header["provenance"].get("seconds")
         if self.config.own.keep_clients:
             sizes = [p.stat().st_size for p in self.folder.stats(number).glob("*.h5")]
-            entry["mean_file"] = round(sum(sizes) / len(sizes))
+        else:
+            sizes = header["provenance"].get("client_files", [])
+        if sizes:
+            entry |= {"mean_file": round(sum(sizes) / len(sizes)), "files": len(sizes)}
         return entry
 
     @contextmanager

@@ -68,11 +68,11 @@ def digests(folder: RunFolder, first_head: Path, last: int) -> dict[str, str]:
 def costs(uploads: list[dict[str, Any]], stages: list[dict[str, Any]]) -> dict[str, Any]:
     """Bytes that a client sends and gets, over all rounds, and seconds of all stages.
 
-    ``file_bytes``: mean size of a client's files, where each client has some.
+    ``file_bytes``: mean size of a client's files, where every round has measured some.
     """
     files = [one["mean_file"] for one in uploads if "mean_file" in one]
     return {
-        **({"file_bytes": sum(files)} if files else {}),
+        **({"file_bytes": sum(files)} if len(files) == len(uploads) else {}),
         "upload_bytes": sum(one["arrays_at_most"] for one in uploads),
         "download_bytes": sum(one.get("download") or 0 for one in uploads),
         "seconds": round(sum(one["seconds"] for one in stages), 3),

@@ -204,7 +204,7 @@ def plot_compared(
 ) -> Path:
     """Draw a line for each name: the mean of its runs, and a pale band from least to most.
 
-    A last round without ``top1`` gets the final accuracy. ``upload_bytes`` of a round are those of
+    A last round without ``top1`` gets the final accuracy. Bytes of a round are those of
     one client; runs that send nothing have no line in the second panel. A line has the rounds that
     all its runs tell.
     """
@@ -231,9 +231,14 @@ def _points(alike: Sequence[Run]) -> tuple[Any, Any, Any]:
     known = [_accuracies(rounds, end) for rounds, end in alike]
     numbers = sorted(set.intersection(*map(set, known)))
     tops = np.array([[100 * one[n] for n in numbers] for one in known])
-    sent = [np.cumsum([one.get("upload_bytes") or 0 for one in rounds]) for rounds, _ in alike]
+    sent = [np.cumsum([_sent(one) or 0 for one in rounds]) for rounds, _ in alike]
     at = np.array(numbers, np.int64) - 1
     return at + 1, tops, np.mean([one[at] for one in sent], axis=0) / 1e6
+
+
+def _sent(one: Round) -> Any:
+    """Bytes of a client's file, where they were measured, else of its arrays."""
+    return one.get("file_bytes", one.get("upload_bytes"))
 
 
 def _accuracies(rounds: Rounds, end: float) -> dict[int, float]:
@@ -334,11 +339,12 @@ def _times(axes: Axes, rounds: Rounds) -> None:
 
 def _bytes(axes: Axes, rounds: Rounds) -> None:
     at = np.arange(len(rounds))
-    for name, label, colour, shift in (
-        ("upload_bytes", "sent", BLUE, -0.2),
-        ("download_bytes", "received", ORANGE, 0.2),
+    measured = any("file_bytes" in one for one in rounds)
+    for found, label, colour, shift in (
+        (map(_sent, rounds), "sent" if measured else "sent, at most", BLUE, -0.2),
+        ((one.get("download_bytes") for one in rounds), "received", ORANGE, 0.2),
     ):
-        size = [(one.get(name) or 0) / 1e6 for one in rounds]
+        size = [(one or 0) / 1e6 for one in found]
         axes.bar(at + shift, size, width=0.4, color=colour, label=label)
     _legend(axes)
     axes.set_ylabel("MB of\none client")

@@ -237,7 +237,7 @@ def print_session(found: dict[str, Any]) -> None:
 def describe_upload(sent: dict[str, Any]) -> str:
     """Bytes that a client sends in one round, in words."""
     if "mean_file" in sent:
-        return f"{byte_text(sent['mean_file'])} (mean file)"
+        return f"{byte_text(sent['mean_file'])} (mean of {sent['files']} files)"
     return f"at most {byte_text(sent['arrays_at_most'])}"
 
 
@@ -277,11 +277,12 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "dm": ("DM", _number),
     "gather_seconds": ("gather\ns", _seconds),
     "solve_seconds": ("solve\ns", _seconds),
+    "file_bytes": ("up\nMB", _megabytes),
     "upload_bytes": ("up\nMB", _megabytes),
     "download_bytes": ("down\nMB", _megabytes),
 }
 CONSTANT = ("rows", "clients", "ridge")  # shown only where they change
-SUMS = ("gather_seconds", "solve_seconds", "upload_bytes", "download_bytes")
+SUMS = ("gather_seconds", "solve_seconds", "file_bytes", "upload_bytes", "download_bytes")
 
 
 def rounds_table(rounds: Sequence[Round]) -> Table:
@@ -289,6 +290,8 @@ def rounds_table(rounds: Sequence[Round]) -> Table:
     title = "rounds (error: squared error per row; bytes: of one client)"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, show_footer=len(rounds) > 1)
     columns = [name for name in COLUMNS if _worth_a_column(name, rounds)]
+    if "file_bytes" in columns:  # what was measured, not its bound
+        columns.remove("upload_bytes")
     shown = _spread(rounds)
     for name in columns:
         side: Literal["left", "right"] = "left" if name == "phase" else "right"

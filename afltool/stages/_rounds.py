@@ -91,6 +91,7 @@ def told(
     more = _known(evaluated)
     for one in uploads:
         measured = {"gather_seconds": one["gather_seconds"], "upload_bytes": one["arrays_at_most"]}
+        measured |= {"file_bytes": one["mean_file"]} if "mean_file" in one else {}
         more[one["phase"]] = {**measured, **more.get(one["phase"], {})}
     rounds = rounds_of(recorded, more)
     download = {one["phase"]: one["download_bytes"] for one in rounds}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -42,6 +43,8 @@ from ._participation import check_participation, drawn_clients
 from ._protection import protection_of
 
 log = logging.getLogger("afltool")
+
+WEIGHED_BYTES = 512 << 20  # larger arrays are not written to see what a client's file has
 
 
 @on_cores
@@ -233,14 +236,33 @@ class _Job:
         for clients, path, made_by, done in jobs:
             content = self.content(clients)
             if not done:
+                weighed = [] if clients is held else list(self.weighed(clients))
                 begun = time.perf_counter()
                 found = self.taken(content, clients)
                 found = self.sum_of(clients) if found is None else found
                 took = round(time.perf_counter() - begun, 3) if self.partition else None
-                save_statistics(path, found, made_by, self.head_file, took, cache=self.cache)
+                save_statistics(
+                    path, found, made_by, self.head_file, took, weighed, cache=self.cache
+                )
             if self.cache.sums is not None and self._of(content)[0] is None:
                 self.cache.sums[content] = path, self._digest(path)
         return out
+
+    def weighed(self, clients: Sequence[int]) -> Iterator[int]:
+        """Bytes of the files that up to three clients would have, evenly spaced by their rows."""
+        size = sum(8 * prod(shape) for shape, _ in self.head.shapes(self.rows.bits).values())
+        if not (clients and self.partition) or size > WEIGHED_BYTES:
+            return
+        by_rows = sorted(clients, key=self.clients.sizes.__getitem__)
+        n = min(3, max(1, len(by_rows) // 10))
+        middles = [(2 * i + 1) * len(by_rows) // (2 * n) for i in range(n)]
+        with tempfile.TemporaryDirectory() as folder:
+            for k, blocks in self.clients.each(sorted(by_rows[i] for i in middles)):
+                found, path = (
+                    self.gathered(blocks, [k], self.dealt.names[k]),
+                    Path(folder, f"{k}.h5"),
+                )
+                yield save_statistics(path, found, self.recipe([k]), self.head_file).stat().st_size
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
         names = sorted(self.dealt.names[k] for k in clients)

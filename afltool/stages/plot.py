@@ -253,7 +253,8 @@ def _run(path: Path) -> curves.Run:
         )
     found = _with_rounds(path)
     # The report of a head of one round has none; what it sent is a run's entry of uploads.
-    sent = (found.get("bytes_per_client") or [{}])[0].get("arrays_at_most", 0)
+    uploads = (found.get("bytes_per_client") or [{}])[0]
+    sent = uploads.get("mean_file", uploads.get("arrays_at_most", 0))
     return found["rounds"] or [{"phase": "last", "upload_bytes": sent}], float(found["top1"])
 
 
