@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 _DEFLATED = b"1.2.840.10008.1.2.1.99"  # the file is packed: a small one may fill the memory
 
 
-def is_dicom(data: bytes) -> bool:
-    """Whether these are the bytes of a DICOM file."""
-    return data[128:132] == b"DICM"
-
-
 def read_dicom(data: bytes, room: Callable[[int, int], AbstractContextManager[None]]) -> Image:
     """The picture of a DICOM file with one frame; ``room(width, height)`` is there to decode in.
 

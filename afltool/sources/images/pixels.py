@@ -24,7 +24,7 @@ from ... import inputs
 from ...errors import InputError, UsageError
 from ...values.arrays import Array
 from .base import CorruptImageError, DatasetRequest, ImageDataset, make_dataset
-from .dicom import is_dicom, read_dicom
+from .dicom import read_dicom
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -121,10 +121,11 @@ def decode(data: bytes, where: str) -> Image:
     # a format yet.
     Image.init()
     try:
-        if is_dicom(data):
+        if data[128:132] == b"DICM":
             return read_dicom(data, partial(_room, where))
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            _refuse_pages(image)
+            if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
+                raise ValueError(f"it has {pages} pages, expected one; save each as a file")
             with _room(where, *image.size):
                 image.load()
                 return to_rgb(image)
@@ -139,12 +140,6 @@ def decode(data: bytes, where: str) -> Image:
     # Pillow's readers raise nearly every built-in exception on damaged bytes.
     except Exception as error:
         raise CorruptImageError(where, f"{error or type(error).__name__}") from error
-
-
-def _refuse_pages(image: Image) -> None:
-    pages = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
-    if pages > 1:
-        raise ValueError(f"it has {pages} pages, expected one; save each as a file of its own")
 
 
 @contextmanager
@@ -165,25 +160,16 @@ def to_rgb(image: Image) -> Image:
 
     Raises `ValueError`: pixels of unknown scale (floats, integers above 65535).
     """
-    from PIL import ImageOps
-
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I"):
-        grey = _from_16_bits(image)
-        return ImageOps.invert(grey) if _white_is_zero(image) else grey
+        return _from_16_bits(image)
     if image.mode == "F":
         raise ValueError("floating-point pixels have no known scale; save it with 8 or 16 bits")
     if image.mode == "P" and "transparency" in image.info:
         # Straight to RGB, Pillow warns; the colours are the same.
         return image.convert("RGBA").convert("RGB")
     return image.convert("RGB")
-
-
-def _white_is_zero(image: Image) -> bool:
-    """Of a TIFF; Pillow inverts such pictures of 8 bits, and leaves 16 bits to the caller."""
-    tags: Any = getattr(image, "tag_v2", {})
-    return bool(tags.get(262) == 0)
 
 
 def _from_16_bits(image: Image) -> Image:
@@ -199,4 +185,6 @@ def _from_16_bits(image: Image) -> Image:
     grey = np.empty(values.shape, dtype=np.uint8)
     for row, numbers in zip(grey, values, strict=True):  # row by row: a tenth of the memory
         row[:] = (numbers.astype(np.int64) + 128) // 257
+    if getattr(image, "tag_v2", {}).get(262) == 0:  # a TIFF whose white is zero
+        np.subtract(255, grey, out=grey)  # Pillow inverts 8 bits of it, and 16 it does not
     return pil.fromarray(grey).convert("RGB")
