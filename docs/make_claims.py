@@ -23,7 +23,7 @@ VERDICTS = {
     "holds": "measured or proved here as the paper has it, on other features",
     "holds in order": "the direction is the paper's; the size of it is another, or not known",
     "does not hold": "measured here, and it is otherwise; backbone or data set may be why",
-    "cannot be tested here": "its data set, weights or hours are not at hand",
+    "cannot be tested here": "its data set, weights, size or hours are not at hand",
 }
 HEAD = """\
 # The papers' claims, one by one

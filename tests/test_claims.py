@@ -113,8 +113,21 @@ def test_the_two_versions_of_afl_differ_in_fourteen_cells():
     assert "AFL" not in {one["head"] for one in changed}
 
 
-@pytest.mark.parametrize("number", range(9, 24))
-def test_tables_9_to_23_have_the_ridges_of_their_printed_figures(number):
-    study = find(f"deepafl-table{number}")
-    options = [c.config.head_options for c in study.cells if "layers" in c.config.head_options]
-    assert {(one["ridge"], one["block_ridge"]) for one in options} == {(1, 0.1)}
+def settings(name, *of):
+    """The values of these options in the cells of a study, each combination once."""
+    return {tuple(cell.setting.get(one) for one in of) for cell in find(name).cells}
+
+
+@pytest.mark.parametrize("number", [*range(9, 24), 30])
+def test_tables_9_to_23_and_30_have_the_ridges_of_their_printed_figures(number):
+    deep = settings(f"deepafl-table{number}", "head", "ridge", "block_ridge")
+    assert deep - {("linear", None, None)} == {("deepafl", 1, 0.1)}
+
+
+def test_studies_have_what_their_tables_have():
+    table_30 = settings("deepafl-table30", "label", "layers", "from_phi0")
+    assert ("DeepAFL, modified (89)", 30, True) in table_30
+    assert settings("deepafl-table8", "width") == {(2**n,) for n in range(7, 14)}
+    assert ("cifar100", "DeepAFL", 0.01) in settings("deepafl-table24", "data", "label", "alpha")
+    assert {rounds for _, rounds in settings("afl-v1-table2", "label", "rounds")} == {None, 200}
+    assert len(settings("afl-figure3", "label", "alpha")) == 8
