@@ -53,6 +53,7 @@ def test_plain_commands_load_nothing_of_privacy(road, tmp_path):
         ["run", *features, "--clients", 3, "-o", tmp_path / "run"],
     )
     assert [name for name, modules in after.items() if of_privacy(modules)] == []
+    assert "mlflow" not in after["run"]  # which --track loads
     assert len(after) == 8
 
 

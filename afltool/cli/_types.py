@@ -16,6 +16,7 @@ from ..options import Options
 from ..options.files import Files
 from ..options.used_with import ABSENT, OnlyWith
 from ._console import is_quiet
+from ._help import RARE
 from ._options import KEYWORD_ONLY, add, starting_with
 from ._streams import print_json as print_json
 from ._streams import say as say
@@ -28,6 +29,14 @@ JsonOfAll = Annotated[Json, OnlyWith({"field": ABSENT})]
 FieldName = Annotated[
     str | None,
     typer.Option("--field", help="print only this field, such as digest or report.ridge"),
+]
+Track = Annotated[
+    str | None,
+    typer.Option(
+        "--track",
+        help="also log it to MLflow: mlflow:URI, such as mlflow:sqlite:///runs.db",
+        rich_help_panel=f"Run{RARE}",
+    ),
 ]
 HeadSpec = Annotated[
     str,

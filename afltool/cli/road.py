@@ -28,7 +28,17 @@ from ..options.used_with import ABSENT, GIVEN, OnlyWith
 from ._later import made_later
 from ._options import add, of_heads, of_run, parameters, used_with
 from ._streams import say
-from ._types import HeadSpec, Json, Out, Overwrite, passing, print_json, show, show_folder
+from ._types import (
+    HeadSpec,
+    Json,
+    Out,
+    Overwrite,
+    Track,
+    passing,
+    print_json,
+    show,
+    show_folder,
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -254,6 +264,7 @@ def run(
     config: Annotated[
         Path | None, typer.Argument(help="TOML with these options; options given here win")
     ] = None,
+    track: Track = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -261,10 +272,12 @@ def run(
     from ..plans.config import RunConfig, read_config
     from ..plans.here import run as stage
     from ..plans.layout import RunFolder
+    from ..plans.tracking import tracked
     from ..show.tables import print_summary
 
     given = {**({} if config is None else read_config(config)), **options}
-    folder = stage(RunConfig(**given), out, overwrite=overwrite)
+    with tracked(track):
+        folder = stage(RunConfig(**given), out, overwrite=overwrite)
     show_folder(folder, RunFolder.SUMMARY, as_json, print_summary)
 
 

@@ -12,7 +12,7 @@ import typer
 
 from ..cli._options import add, of_run, parameters, used_with
 from ..cli._streams import say, say_lines
-from ..cli._types import Json, Overwrite, print_json
+from ..cli._types import Json, Overwrite, Track, print_json
 from ..cli.batch import check_submit, show_scripts, submitted
 from ..cli.look import Picture
 from ..errors import UsageError
@@ -105,6 +105,7 @@ def study(
         typer.Option("--site", help="TOML of the site's defaults ($AFLTOOL_SITE)"),
         OnlyWith({"slurm": GIVEN}),
     ] = None,
+    track: Annotated[Track, OnlyWith({"list": ABSENT, "print": ABSENT, "slurm": ABSENT})] = None,
     as_json: Json = False,
 ) -> None:
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
@@ -115,6 +116,7 @@ def study(
         found = listed(options, how.seeds)
         print_json(found) if as_json else say_lines(_list(found))
         return
+    from ..plans.tracking import tracked
     from .cells import words
     from .execution import check_cells, part_of
     from .execution import study as stage
@@ -133,7 +135,8 @@ def study(
         check_cells(wanted, place, cells, here=False)
         say_lines(script(cells, place, again))
         return
-    folder = stage(wanted, out, replace(how, seeds=None), check=check)
+    with tracked(track):
+        folder = stage(wanted, out, replace(how, seeds=None), check=check)
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
 
 

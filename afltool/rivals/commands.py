@@ -10,7 +10,7 @@ import typer
 
 from ..cli._later import made_later
 from ..cli._options import add, parameters
-from ..cli._types import Json, Overwrite, show_folder
+from ..cli._types import Json, Overwrite, Track, show_folder
 from ..values.escaping import byte_text
 from . import METHODS, method_class
 from .settings import BaselineFolder, BaselineOptions
@@ -40,12 +40,15 @@ def _baseline_command(name: str) -> Any:
         out: Annotated[Path, typer.Option("--out", "-o", help="run folder")],
         options: BaselineOptions,
         settings: dict[str, Any],
+        track: Track = None,
         overwrite: Overwrite = False,
         as_json: Json = False,
     ) -> None:
+        from ..plans.tracking import tracked
         from .stage import baseline as stage
 
-        folder = stage(name, features, out, options, settings=settings, overwrite=overwrite)
+        with tracked(track):
+            folder = stage(name, features, out, options, settings=settings, overwrite=overwrite)
         show_folder(folder, BaselineFolder.SUMMARY, as_json, _print)
 
     baseline.__doc__ = _says(name)

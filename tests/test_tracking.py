@@ -1,0 +1,175 @@
+"""`--track mlflow:URI`: what a store has of runs, baselines and studies, read by MLflow itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import installed
+
+from afltool.files.hdf5 import read_header
+
+mlflow = pytest.mark.slow  # its import alone takes a second
+READ = """
+import json, os, sys
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+from mlflow import MlflowClient
+client = MlflowClient(tracking_uri=sys.argv[1])
+experiment = client.get_experiment_by_name("afltool")
+found = {}
+for run in client.search_runs([experiment.experiment_id]):
+    number, data = run.info.run_id, run.data
+    assert run.info.run_name not in found, "one run of MLflow for a folder"
+    points = {k: [[m.step, m.value] for m in client.get_metric_history(number, k)]
+              for k in data.metrics}
+    files = [one.path for one in client.list_artifacts(number)]
+    found[run.info.run_name] = dict(id=number, status=run.info.status, params=data.params,
+                                    tags=data.tags, points=points, files=files)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture
+def store(tmp_path):
+    pytest.importorskip("alembic")
+    return f"sqlite:///{tmp_path}/runs.db"
+
+
+def read(store):
+    """Every run in the store by its name, as a process of its own sees it."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", READ, store],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def given(road):
+    return ["--train-features", road.train, "--test-features", road.test, "--clients", 3]
+
+
+@pytest.mark.parametrize("text", ["runs.db", "wandb:x", "mlflow:"])
+def test_what_names_no_store_is_refused(road, tmp_path, cli, text):
+    done = cli("run", *given(road), "--track", text, "-o", tmp_path / "run")
+    assert done.exit_code == 2
+    assert "mlflow:URI" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@mlflow
+def test_a_store_has_options_rounds_figures_digests_and_files(road, tmp_path, store):
+    out = tmp_path / "run"
+    words = ["run", *given(road), "--track", f"mlflow:{store}", "-o", out]
+    words += ["--head", "deepafl", "--layers", 2, "--width", 8, "--each-round"]
+    assert installed(*words, cwd=tmp_path).returncode == 0
+    [(name, first)] = read(store).items()
+    summary = json.loads((out / "summary.json").read_text())
+    assert (name, first["status"]) == ("run", "FINISHED")
+    options = {k: str(v) for k, v in summary["options"].items() if v is not None}
+    assert options.items() <= first["params"].items()
+    digests = {f"digest.{k}": v for k, v in summary["digests"].items()}
+    assert digests.items() <= first["tags"].items()
+    for key in ("top1", "ridge", "solve_seconds", "upload_bytes"):
+        rounds = {n: one[key] for n, one in enumerate(summary["rounds"], 1) if key in one}
+        assert rounds.items() <= dict(first["points"][key]).items()
+    assert sorted(first["files"]) == ["head-final.h5", "summary.json"]
+    # Again, with a picture made since: the same run, with nothing twice.
+    (out / "rounds.svg").write_text("<svg/>")
+    assert installed(*words, cwd=tmp_path).returncode == 0
+    [again] = read(store).values()
+    assert again["files"] == ["head-final.h5", "rounds.svg", "summary.json"]
+    same = ("id", "status", "params", "points")
+    assert [again[k] for k in same] == [first[k] for k in same]
+    # The head is the one of a run that was not tracked.
+    plain = [one for one in words if "track" not in str(one) and "mlflow:" not in str(one)]
+    plain[plain.index(out)] = tmp_path / "plain"
+    assert installed(*plain).returncode == 0
+    assert digests["digest.head"] == read_header(tmp_path / "plain" / "head-final.h5")["digest"]
+
+
+@mlflow
+def test_a_study_is_a_run_with_its_cells_below(road, tmp_path, store):
+    text = f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 3\n'
+    text += '[[method]]\nhead = "linear"\nridge = [1, 2]\n'
+    text += '[[method]]\nbaseline = "fedavg"\nrounds = 3\n'
+    (tmp_path / "s.toml").write_text(text)
+    words = ["study", tmp_path / "s.toml", "-o", tmp_path / "S"]
+    assert installed(*words, cwd=tmp_path).returncode == 0  # first without it
+    tracked = [*words, "--track", f"mlflow:{store}"]
+    for more in ([], [], ["--jobs", 2]):
+        assert installed(*tracked, *more, cwd=tmp_path).returncode == 0
+    found = read(store)
+    study = found.pop("S")
+    assert dict(study["points"]["cells"]) == {0: 3}
+    assert {one["tags"]["mlflow.parentRunId"] for one in found.values()} == {study["id"]}
+    [baseline] = [one for name, one in found.items() if name.startswith("fedavg")]
+    assert [step for step, _ in sorted(baseline["points"]["top1"])] == [1, 2, 3]
+    assert len(found) == 3
+
+
+@mlflow
+def test_an_interrupted_baseline_goes_on_in_the_same_run(road, tmp_path, store):
+    out = tmp_path / "base"
+    words = ["baseline", "fedavg", road.train, "--test", road.test, "--partition", road.clients]
+    words += ["--rounds", 100, "--track", f"mlflow:{store}", "-o", out]
+    running = installed(*words, wait=False, cwd=tmp_path)
+    while running.poll() is None:
+        if (out / "mlflow.json").exists() and points_in(tmp_path / "runs.db") > 50:
+            running.send_signal(signal.SIGTERM)
+            break
+        time.sleep(0.02)
+    running.communicate(timeout=60)
+    assert running.returncode == 75
+    [before] = read(store).values()
+    assert before["status"] == "KILLED"
+    assert 0 < len(before["points"]["top1"]) < 100
+    assert installed(*words, cwd=tmp_path).returncode == 0
+    [after] = read(store).values()
+    assert (after["id"], after["status"]) == (before["id"], "FINISHED")
+    assert sorted(step for step, _ in after["points"]["top1"]) == list(range(1, 101))
+
+
+def points_in(database):
+    try:
+        with sqlite3.connect(database) as file:
+            return file.execute("select count(*) from metrics").fetchone()[0]
+    except sqlite3.Error:
+        return 0
+
+
+@mlflow
+def test_a_store_that_does_not_serve_ends_the_command_before_the_work(road, tmp_path, store):
+    (tmp_path / "no.db").write_text("this is no database, and long enough to be read as one" * 9)
+    for uri in (f"sqlite:///{tmp_path}/no.db", f"sqlite:///{tmp_path}", "http://127.0.0.1:9"):
+        done = installed("run", *given(road), "--track", f"mlflow:{uri}", "-o", tmp_path / "run")
+        assert done.returncode == 3, done.stderr
+        assert uri in done.stderr
+        assert not (tmp_path / "run").exists()
+
+
+@mlflow
+def test_a_store_that_fails_later_is_a_warning_and_nothing_is_lost(road, tmp_path, store):
+    out, events = tmp_path / "run", tmp_path / "events.jsonl"
+    words = ["run", *given(road), "--track", f"mlflow:{store}", "-o", out]
+    out.mkdir()
+    (out / "mlflow.json").write_text('{"whose": "somebody\'s"}')  # which nothing replaces
+    done = installed("--events", events, *words, cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.count("warning: --track") == 1
+    told = [json.loads(line) for line in events.read_text().splitlines()]
+    assert [one["event"] for one in told].count("warning") == 1
+    assert (out / "mlflow.json").read_text() == '{"whose": "somebody\'s"}'
+    (out / "mlflow.json").unlink()
+    assert installed(*words, cwd=tmp_path).returncode == 0
+    assert "FINISHED" in {one["status"] for one in read_all(tmp_path / "runs.db")}
+
+
+def read_all(database):
+    with sqlite3.connect(database) as file:
+        return [{"status": row[0]} for row in file.execute("select status from runs")]
