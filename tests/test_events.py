@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from conftest import installed
@@ -42,8 +43,10 @@ def test_a_run_says_its_steps_files_rounds_and_figures(road, tmp_path, cli):
     for one in of(found, "step_done")[:-1]:
         assert one["seconds"] >= 0
         assert one["digest"] == read_header(one["path"])["digest"]
-    written = {one["path"] for one in of(found, "file")}
-    assert written == {str(path) for path in out.iterdir()}
+    written = {one["path"] for one in of(found, "file")}  # some are only weighed, and removed
+    assert {path for path in written if Path(path).exists()} == {
+        str(path) for path in out.iterdir()
+    }
     summary = json.loads((out / "summary.json").read_text())
     [done], [metrics], [first] = of(found, "run_done"), of(found, "metrics"), of(found, "round")
     assert done["summary"] == summary
