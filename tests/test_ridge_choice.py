@@ -39,6 +39,25 @@ def test_the_factor_in_place_is_lapacks(side):
     assert not np.triu(A[:-1, 1:], blas.BLOCK).any()
 
 
+@pytest.mark.parametrize("side", [40, blas.BLOCK + 70])
+def test_columns_that_depend_on_earlier_ones_are_left_out_and_give_the_null_space(side):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(side, side))
+    dependent = np.array([5, side - 20, side - 1])
+    for i in dependent:
+        X[:, i] = X[:, i - 3] - X[:, i // 3]
+    G, B = X.T @ X, rng.normal(size=(side, 2))
+    A, floor = np.tril(G), side * np.finfo(float).eps * np.diag(G).max()
+    factor = blas.Cholesky(A, floor)
+    assert np.array_equal(factor.left_out, dependent)
+    W = factor.solve(G @ B)
+    assert not W[dependent].any()
+    assert np.allclose(X @ W, X @ B, atol=1e-8)
+    Z = factor.null_space(dependent)
+    assert np.allclose(X @ Z, 0.0, atol=1e-8)
+    assert np.array_equal(Z[dependent].diagonal(), np.ones(3))
+
+
 def test_one_ridge_is_the_solution_with_its_error_and_degrees_of_freedom():
     p = known_problem(50, 20, 3, 100.0, seed=1)
     found = factored(p, 50).fit(0.1)

@@ -153,17 +153,45 @@ def test_a_path_and_held_out_clients():
         assert report_of(found)["ridge_by"] == "held-out clients"
 
 
-def test_ridge_zero_is_the_minimum_norm_solution(monkeypatch):
+@pytest.mark.parametrize(("n", "experts"), [(300, 7), (40, 7), (300, 40)])
+def test_ridge_zero_is_the_minimum_norm_solution(monkeypatch, n, experts):
+    """By an eigendecomposition, and by a factor, also where columns of rare codes are dependent."""
+    X, y = rows(n)
+    for most in (4096, 50):
+        monkeypatch.setattr("afltool.heads.safle.system.MIN_NORM_SIDE", most)
+        head = solved(X, y, ridge=0, experts=experts)
+        phi, Y = explicit(head, X), np.eye(CLASSES)[y]
+        W = np.linalg.lstsq(phi, Y, rcond=1e-10)[0]
+        assert np.allclose(head.tables.reshape(-1, CLASSES), W, atol=1e-9)
+        assert report_of(head)["minimum_norm"]
+        assert report_of(head)["rank"] == np.linalg.matrix_rank(phi)
+    report = report_of(head)
+    unseen = int((phi.sum(axis=0) == 0).sum())
+    assert report["codes_unseen"] == unseen
+    assert report["rank"] + report["columns_dependent"] == len(W) - unseen - (experts - 1)
+    assert (report["columns_dependent"] == 0) == (n == 300 and experts == 7)
+    assert report["residual"] < 1e-13
+    total = gathered(head := made(ridge=0), X, y)
+    noisy = replace(total, context=replace(total.context, noise={"epsilon": 1.0}))
+    with pytest.raises(NumericalError, match=r"56 columns \(above 50\) needs exact counts"):
+        head.absorb(noisy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("linear_ridge", [None, 0.5])
+def test_ridge_zero_of_thousands_of_columns_is_the_minimum_norm_solution(linear_ridge):
     X, y = rows()
-    head = solved(X, y, ridge=0)
-    phi = explicit(head, X)
-    W = np.linalg.lstsq(phi, np.eye(CLASSES)[y], rcond=1e-10)[0]
-    assert np.allclose(head.tables.reshape(-1, CLASSES), W, atol=1e-9)
-    assert report_of(head)["minimum_norm"]
-    assert report_of(head)["rank"] == np.linalg.matrix_rank(phi)
-    monkeypatch.setattr("afltool.heads.safle.system.MIN_NORM_SIDE", 50)
-    with pytest.raises(NumericalError, match="up to 50 columns; this head has 56"):
-        solved(X, y, ridge=0)
+    raw = {} if linear_ridge is None else {"with_linear": True, "linear_ridge": linear_ridge}
+    head = solved(X, y, ridge=0, experts=9, group_size=9, **raw)
+    phi, Y = explicit(head, X), np.eye(CLASSES)[y]
+    assert phi.shape[1] > 4096
+    more = np.sqrt(linear_ridge or 0.0) * np.eye(DIM, phi.shape[1])
+    both, zeros = np.vstack([phi, more]), np.zeros((DIM, CLASSES))
+    W, _, rank, _ = np.linalg.lstsq(both, np.vstack([Y, zeros]), rcond=1e-10)
+    assert np.allclose(head.scores(X), phi @ W, atol=1e-8)
+    fresh, _ = rows(seed=9)
+    assert np.allclose(head.scores(fresh), explicit(head, fresh) @ W, atol=1e-8)
+    assert report_of(head)["rank"] == rank
 
 
 @pytest.mark.parametrize("linear_ridge", [0.0, 0.5])

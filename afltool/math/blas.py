@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from .. import cores
-from ..values.arrays import F64, Array
+from ..values.arrays import F64, I64, Array
 
 Argument = ctypes.c_void_p | ctypes.c_char_p | Any
 BLOCK = 1024  # columns that are factored together, and rows that one thread works on
@@ -124,21 +124,32 @@ def _called(name: str) -> Callable[..., None]:
     return ctypes.CFUNCTYPE(None, *kinds)(_python.PyCapsule_GetPointer(capsule, named))
 
 
-def cholesky_in_place(A: F64) -> None:
+def cholesky_in_place(A: F64, floor: float | None = None) -> None:
     """The lower triangle of A (D, D) ← L with A = L Lᵀ; the upper triangle is not touched. D³/3.
 
     As ``scipy.linalg.cholesky(A, lower=True)`` up to rounding, block column by block column, in
     tiles that each one thread makes: the bits do not depend on the number of threads. LAPACK's own
     dpotrf in OpenBLAS 0.3.30 crashes with two threads of its own from a side of about 16,000 on
-    (measured). Raises ``LinAlgError`` when A is not positive definite to working precision.
+    (measured). Raises ``LinAlgError`` when A is not positive definite to working precision. With
+    a ``floor`` A may be singular: a pivot L_ii² not above it becomes infinite, so i is left out.
     """
     side = len(A)
     for a in range(0, side, BLOCK):
         b = min(a + BLOCK, side)
         _subtract(A, a, b, a)
-        A[a:b, a:b] = scipy.linalg.cholesky(A[a:b, a:b], lower=True, check_finite=False)
+        if floor is None:
+            A[a:b, a:b] = scipy.linalg.cholesky(A[a:b, a:b], lower=True, check_finite=False)
+        else:
+            _factor_corner(A[a:b, a:b], floor)
         for _ in cores.each(partial(_fill, A, a, b), range(b, side, BLOCK)):
             pass
+
+
+def _factor_corner(A: F64, floor: float) -> None:
+    for i, row in enumerate(A):
+        A[i:, i] -= A[i:, :i] @ row[:i]
+        row[i] = np.sqrt(row[i]) if row[i] > floor else np.inf
+        A[i + 1 :, i] /= row[i]
 
 
 def _fill(A: F64, a: int, b: int, row: int) -> None:
@@ -156,8 +167,9 @@ def _subtract(A: F64, a: int, b: int, row: int) -> None:
 class Cholesky:
     """A = L Lᵀ in the memory of A (D, D), C-ordered, of which only the lower triangle is read."""
 
-    def __init__(self, A: F64) -> None:
-        cholesky_in_place(A)
+    def __init__(self, A: F64, floor: float | None = None) -> None:
+        cholesky_in_place(A, floor)
+        self.left_out = np.flatnonzero(np.isinf(A.diagonal()))  # for these `solve` finds 0
         self._upper = A.T  # Lᵀ, Fortran-ordered
 
     def solve(self, B: F64) -> F64:
@@ -169,3 +181,11 @@ class Cholesky:
         """L⁻¹B (D, C), whose squares add up to tr(BᵀA⁻¹B)."""
         found: F64 = scipy.linalg.solve_triangular(self._upper, B, trans="T", check_finite=False)
         return found
+
+    def null_space(self, columns: I64) -> F64:
+        """Z (D, k) with AZ = 0: e_i less what of the columns before i equals it, L⁻ᵀ row_i(L)."""
+        rows = np.arange(len(self._upper))[:, None]
+        Z: F64 = np.where(rows < columns, self._upper[:, columns], 0.0)
+        Z = scipy.linalg.solve_triangular(self._upper, -Z, overwrite_b=True, check_finite=False)
+        Z[columns, np.arange(len(columns))] = 1.0
+        return Z

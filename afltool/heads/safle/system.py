@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy
 
+from ...cache import memory
 from ...errors import InvalidDataError, NumericalError
 from ...math import ridge as rr
+from ...math.blas import Cholesky
 from ...math.counts import fill_lower, quadratic
 from ...math.ridge import Moments
 from ...math.ridge_choice import FactoredSystem, choose, tried
@@ -97,27 +100,67 @@ class CountedSystem:
     def _minimum_norm(
         self, linear_ridge: float, held: Callable[[F64], float] | None
     ) -> tuple[F64, dict[str, Any]]:
-        """The limit λ → 0, by an eigendecomposition that shows the rank.
-
-        A hybrid's ridge on its raw features determines their part, so the minimum norm is that of
-        the codes.
-        """
+        """The limit λ → 0; a hybrid's ridge on its raw features determines their part."""
+        penalty = self._penalty(0.0, linear_ridge)
         if self.side > MIN_NORM_SIDE:
-            raise NumericalError(
-                f"--ridge 0 means the minimum-norm solution, by an eigendecomposition for up to "
-                f"{MIN_NORM_SIDE} columns; this head has {self.side} (counts of codes are always "
-                "rank-deficient): give a --ridge > 0, or --ridge auto"
-            )
-        A = self.matrix()
-        A.flat[:: self.side + 1] += self._penalty(0.0, linear_ridge)
-        spectral = rr.Spectral.of(A, self.H)  # reads the lower triangle
-        found = spectral.conditioning
-        report = {
-            "ridge": 0.0, "ridge_by": "given", "minimum_norm": not found.full,
-            "rank": found.rank, "features": self.side, "condition": None,
-            "degrees_of_freedom": float(found.rank), **self._of_raw(linear_ridge),
+            W, known = self._factored(penalty)
+        else:
+            spectral = rr.Spectral.of(self._penalised(penalty), self.H)  # reads the lower triangle
+            W, known = spectral.weights(0.0), {"rank": spectral.conditioning.rank}
+        return W, {
+            "ridge": 0.0, "ridge_by": "given", **known, "minimum_norm": known["rank"] < self.side,
+            "features": self.side, "condition": None,
+            "degrees_of_freedom": float(known["rank"]), **self._of_raw(linear_ridge),
+            "training_mse": self.mean_squared_error(W),
+            **({} if held is None else {"validation_mse": held(W)}),
         }  # fmt: skip
-        W = spectral.weights(0.0)
-        errors = {"training_mse": self.mean_squared_error(W)}
-        errors |= {} if held is None else {"validation_mse": held(W)}
-        return W, {**report, **errors}
+
+    def _penalised(self, penalty: F64) -> F64:
+        A = self.matrix()
+        A.flat[:: self.side + 1] += penalty
+        return A
+
+    def _factored(self, penalty: F64) -> tuple[F64, dict[str, Any]]:
+        """By a Cholesky factor, D³/3, of columns that determine the others.
+
+        Codes never seen and, but for the first table, each table's most frequent code are left out;
+        by their pivots (LAPACK's tolerance) columns that depend on earlier ones. The null space,
+        which is then known, is taken out of the weights.
+        """
+        if not self.clean:
+            raise NumericalError(
+                f"--ridge 0 for {self.side} columns (above {MIN_NORM_SIDE}) needs exact counts: "
+                "give a --ridge > 0, or --ridge auto"
+            )
+        rows = self.arrays["labels"].sum(axis=2)
+        known = rows == 0
+        known[np.arange(1, len(rows)), rows[1:].argmax(axis=1)] = True
+        dropped = self.raw + np.flatnonzero(known)
+        A = self._penalised(penalty)
+        floor = self.side * np.finfo(float).eps * float(A.diagonal().max())
+        A.flat[dropped * (self.side + 1)] = np.inf
+        factor = Cholesky(A, floor)
+        W = self._centred(factor.solve(self.H))
+        dependent = np.setdiff1d(factor.left_out, dropped)
+        if len(dependent):
+            what = f"the least norm where {len(dependent)} of {self.side} columns depend on others"
+            memory.need(24 * self.side * len(dependent), what, "give a --ridge > 0")
+            Z = self._centred(factor.null_space(dependent))
+            Q = scipy.linalg.qr(Z, mode="economic", overwrite_a=True, check_finite=False)[0]
+            W -= Q @ (Q.T @ W)
+        del A, factor  # the residual needs as much memory
+        left = scipy.linalg.blas.dsymm(1.0, self._penalised(penalty).T, W) - self.H
+        return W, {
+            "rank": self.side - len(dropped) - len(dependent),
+            "codes_unseen": int((rows == 0).sum()), "columns_dependent": len(dependent),
+            "residual": float(np.linalg.norm(left) / np.linalg.norm(self.H)),
+        }  # fmt: skip
+
+    def _centred(self, W: F64) -> F64:
+        """Add t_j = (μ − S_j)/n_j to the n_j seen codes of table j: Σ_j t_j = 0, the least norm."""
+        seen = self.arrays["labels"].sum(axis=2) > 0
+        n = seen.sum(axis=1)[:, None]
+        S = W[self.raw :].reshape(*seen.shape, -1).sum(axis=1)
+        t = ((S / n).sum(axis=0) / (1 / n).sum() - S) / n  # μ = Σ(S_j/n_j) / Σ(1/n_j)
+        W[self.raw :] += (seen[:, :, None] * t[:, None]).reshape(-1, W.shape[1])
+        return W
