@@ -12,7 +12,7 @@ rows gets means of 0; its score is −∞.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -25,7 +25,7 @@ from ..cache import memory
 from ..cache.cache import NOTHING, Carried
 from ..errors import InvalidDataError, NumericalError, Remedy, UsageError
 from ..math.fixedpoint import FixedPoint, Rows, dim, real
-from ..math.gram import Products, length, pack, real_cross, row_product, unpack
+from ..math.gram import Products, length, pack, pieces, real_cross, row_product, unpack
 from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_matrix
 from ..values.arrays import F64, Array
 from ..values.phases import Phase
@@ -37,7 +37,7 @@ from .options import DiscriminantOptions
 from .rounds import Found
 
 CLASS_SUMS, SQUARES, GRAMS = Phase("class-sums"), "squares", "grams"
-AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53
+AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53, and copies are small
 VARIANCE_FLOOR = 1e-9  # times the largest pooled variance: scikit-learn's var_smoothing
 
 
@@ -76,7 +76,7 @@ class DiscriminantHead(Head):
         if self.options.rule in ("lda", "fedcgs", "fed3r"):
             G, H = Products.over(blocks, classes)
             return {GRAM: G, CROSS: H}, NOTHING
-        return add_up(cores.each(self._part, _pieces(blocks), size, what)), NOTHING
+        return add_up(cores.each(self._part, pieces(blocks, AT_ONCE), size, what)), NOTHING
 
     def _part(self, block: Block) -> dict[str, Array]:
         """The class sums of a few rows; exact integers of fixed-point rows."""
@@ -195,13 +195,6 @@ class DiscriminantHead(Head):
         }
         weights = {"weights": (dim + 1, classes)}
         return {"counts": (classes,), **beside.get(self.options.rule, weights)}
-
-
-def _pieces(blocks: Iterable[Block]) -> Iterator[Block]:
-    """A few rows at a time, so that their class sums are exact and their copies small."""
-    for X, y in blocks:
-        for at in range(0, max(len(y), 1), AT_ONCE):
-            yield X[at : at + AT_ONCE], y[at : at + AT_ONCE]
 
 
 def _gram(X: Rows, mine: NDArray[np.bool_]) -> Array:

@@ -65,11 +65,7 @@ class Problem:
         cls, total: Statistics, intercept: bool = False, standardise: bool = False,
         ridges: F64 | None = None,
     ) -> Problem:  # fmt: skip
-        """The problem in a total's `GRAM` and `CROSS`; `InvalidDataError` when it has no rows."""
-        if total.rows == 0:
-            raise InvalidDataError(
-                f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
-            )
+        """The problem in the `GRAM` and `CROSS` of a total, which has rows."""
         bits = fraction_bits(total)
         G = rr.gram_matrix(total.arrays[GRAM], bits)
         H = rr.cross_matrix(total.arrays[CROSS], bits)

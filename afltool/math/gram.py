@@ -92,9 +92,9 @@ class Products:
                 part.add(lift(piece[0]), piece[1])
                 return None if exact else part.taken()
 
-        pieces = _pieces(blocks, max(PIECE, BUFFER_BYTES // (8 * side)))
+        cut = pieces(blocks, max(PIECE, BUFFER_BYTES // (8 * side)))
         size = 12 * side * side + BUFFER_BYTES
-        for found in cores.each(work, pieces, size, f"sums of {side} features"):
+        for found in cores.each(work, cut, size, f"sums of {side} features"):
             if found is not None:
                 yield found
         if exact:
@@ -108,7 +108,7 @@ class Products:
         if self.bits is not None:
             check_int64(self.rows, LARGEST_ENTRY)
         step = min(self._largest_step(), exact_rows(LARGEST_ENTRY))
-        for part, labels in _pieces([(X, y)], step):
+        for part, labels in pieces([(X, y)], step):
             self._add(part.values if isinstance(part, FixedPoint) else part, labels)
         return self
 
@@ -224,7 +224,7 @@ def _class_sums(X: Array, y: I64, classes: int) -> Array:
     return np.asarray(one_hot @ X)
 
 
-def _pieces(blocks: Iterable[tuple[Rows, I64]], most: int) -> Iterator[tuple[Rows, I64]]:
+def pieces(blocks: Iterable[tuple[Rows, I64]], most: int) -> Iterator[tuple[Rows, I64]]:
     """The rows of blocks, at most so many together."""
     for X, y in blocks:
         for at in range(0, max(len(y), 1), most):

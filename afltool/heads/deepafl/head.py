@@ -180,7 +180,7 @@ class DeepAFLHead(Head):
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         """The head of a file; `InvalidDataError` when its arrays are not those of its phase."""
-        return replace(self, learned=Learned.of(phase, arrays, self.options))
+        return replace(self, learned=Learned.of(phase, arrays, self.options))._checked(phase)
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
         return (

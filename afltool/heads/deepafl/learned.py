@@ -247,7 +247,7 @@ class Learned:
 
     @classmethod
     def of(cls, phase: Phase | None, arrays: Mapping[str, Array], o: DeepAFLOptions) -> Learned:
-        """The inverse of `arrays`; `InvalidDataError` when they are not those of the phase."""
+        """The inverse of `arrays`; `InvalidDataError` when they do not fit the options."""
         named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
         left = enumerate(numbered(named, "block-{}-left", 1), start=1)
         blocks = tuple(LowRank(Z, named.get(f"block-{t}-right")) for t, Z in left)
@@ -262,10 +262,6 @@ class Learned:
             finished=phase is None and all_there,
         )
         found._check_shapes(o)
-        if found.phase(o) != phase:
-            raise InvalidDataError(
-                f"a head of phase {phase!r} holds the arrays of phase {found.phase(o)!r}"
-            )
         return found
 
     @property
