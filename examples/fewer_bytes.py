@@ -38,7 +38,7 @@ from afltool.heads.least_squares import Problem, chosen_ridge
 from afltool.math.fixedpoint import LARGEST, FixedPoint, encode, real
 from afltool.math.gram import pack
 from afltool.math.ridge import gram_matrix
-from afltool.values.ridge import Auto
+from afltool.values.parsed import Auto
 from afltool.values.statistics import Statistics
 
 F64 = NDArray[np.float64]

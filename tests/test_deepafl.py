@@ -21,7 +21,7 @@ from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
-from afltool.values.ridge import Fixed
+from afltool.values.parsed import Fixed
 from afltool.values.statistics import Sum
 
 C, D = 4, 6

@@ -12,7 +12,7 @@ from problems import row_sets, same, statistics_of, total
 
 from afltool.errors import MismatchError, NumericalError
 from afltool.values.clients import Client, ClientId
-from afltool.values.differences import difference
+from afltool.values.json_text import difference
 from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics, Sum
 

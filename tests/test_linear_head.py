@@ -20,7 +20,7 @@ from afltool.heads.checks import with_options
 from afltool.math.fixedpoint import FixedPoint, real
 from afltool.options.remedies import advised
 from afltool.values.clients import Client, ClientId
-from afltool.values.ridge import parse_ridge, parse_ridges
+from afltool.values.parsed import parse_ridge, parse_ridges
 from afltool.values.statistics import Context
 
 

@@ -15,7 +15,7 @@ from ..heads.array_names import COUNTS
 from ..heads.evaluation import GROUPS, PAIRS, EvaluationOptions, of_head, shapes_of
 from ..math.metrics import counting
 from ..values.arrays import F64, I64
-from ..values.differences import difference
+from ..values.json_text import difference
 from ..values.statistics import Statistics
 from .hdf5 import read_header
 from .outputs import kind_of_file

@@ -19,8 +19,8 @@ from ..cache.cache import NO_CACHE, Cache, Identity, identity_of
 from ..errors import CorruptFileError, MismatchError, UsageError
 from ..math.fixedpoint import FixedPoint, Rows
 from ..partitions.rows import rows_digest
-from ..values.differences import difference
 from ..values.digest import Digest
+from ..values.json_text import difference
 from . import schema
 from .arrays import damage_as_error, get_array
 from .hdf5 import Header, check_digest, read_header, reading

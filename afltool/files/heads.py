@@ -18,10 +18,9 @@ from ..heads.base import Head, Source
 from ..heads.rounds import LAST
 from ..inputs import nearest
 from ..options.used_with import refuse_unused
-from ..values.arrays import Array
-from ..values.differences import difference
+from ..values.arrays import Array, Once, freeze
 from ..values.digest import canonical_json
-from ..values.frozen import Once, freeze
+from ..values.json_text import difference
 from ..values.phases import Phase
 from ..values.statistics import Context
 from . import hdf5, schema

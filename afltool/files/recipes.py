@@ -12,8 +12,8 @@ from typing import Any
 from .. import inputs
 from ..errors import AflError, OutputExistsError
 from ..progress import event
-from ..values.differences import difference
 from ..values.digest import canonical_json
+from ..values.json_text import difference
 from . import hdf5, schema
 from .outputs import check_output
 

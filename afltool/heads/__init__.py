@@ -82,7 +82,6 @@ def _module(name: str, part: str) -> Any:
 
 
 def _options(name: str) -> type[HeadOptions]:
-    """The class of a head's options."""
     found: type[HeadOptions] = OF_MODULES.get(name) or _module(name, "options").OPTIONS
     return found
 

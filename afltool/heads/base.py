@@ -240,7 +240,6 @@ class Head(ABC):
         return self._with(**known)._checked(phase)
 
     def _with(self, **values: Any) -> Self:
-        """This head with other fields."""
         return replace(self, **values)
 
     def _checked(self, phase: Phase | None) -> Self:

@@ -198,7 +198,6 @@ class DiscriminantHead(Head):
 
 
 def _gram(X: Rows, mine: NDArray[np.bool_]) -> Array:
-    """The gram of some rows, a packed triangle."""
     rows = X[np.flatnonzero(mine)]
     if not len(rows):
         return np.zeros(length(dim(X)), np.int64 if isinstance(X, FixedPoint) else np.float64)

@@ -15,7 +15,7 @@ from ..math import ridge as rr
 from ..math.ridge import Moments
 from ..math.ridge_choice import Choice, SpectralSystem, choose, choose_each, tried
 from ..values.arrays import F64, Array
-from ..values.ridge import Auto, Fixed, OneRidge, PerSlice
+from ..values.parsed import Auto, Fixed, OneRidge, PerSlice
 from ..values.statistics import Statistics
 from .array_names import CROSS, GRAM
 from .options import LeastSquaresOptions

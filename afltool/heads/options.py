@@ -13,9 +13,7 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..options import Options, option
-from ..values.parsed import text_form
-from ..values.phases import Phase
-from ..values.ridge import (
+from ..values.parsed import (
     EACH_SLICE,
     Auto,
     Fixed,
@@ -24,7 +22,9 @@ from ..values.ridge import (
     Ridge,
     parse_ridge,
     parse_ridges,
+    text_form,
 )
+from ..values.phases import Phase
 
 ACTIVATIONS = ("none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid")
 PROJECTIONS = ("linear-uniform", "gaussian")
@@ -124,7 +124,6 @@ class HeadOptions(Options):
         return {}
 
     def _set(self, **values: Any) -> None:
-        """Set fields of this frozen object while it is made."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

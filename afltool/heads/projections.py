@@ -163,7 +163,6 @@ def activate(name: str, X: Array, bias: NDArray[np.float32] | None = None) -> Ar
 
 
 def _hardswish(x: Array) -> None:
-    """x min(max(x + 3, 0), 6) / 6."""
     x *= np.clip(x + 3, 0, 6)
     x /= 6
 
@@ -207,7 +206,6 @@ def _gelu(x: Array) -> None:
 
 
 def _sigmoid(x: Array) -> None:
-    """1 / (1 + exp(−x))."""
     x[:] = scipy.special.expit(x)
 
 

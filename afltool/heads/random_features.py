@@ -115,7 +115,6 @@ class RandomFeaturesHead(Head):
         return {GRAM: ((length(side),), kind), CROSS: ((side, classes), kind)}
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """As the linear head does."""
         W, report = fit(total, self.options, validation)
         return replace(self, weights=W), Found(head=report)
 

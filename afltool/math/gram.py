@@ -292,7 +292,6 @@ def unpack_transposed(t: Array, dtype: Any = None) -> Array:
 
 
 def _mirror_upper(G: Array) -> None:
-    """Copy the upper triangle of G onto its lower one, block by block."""
     d = G.shape[0]
     for a in range(0, d, MIRRORED):
         b = min(a + MIRRORED, d)

@@ -26,7 +26,7 @@ import scipy
 
 from ..errors import NumericalError, Remedy
 from ..values.arrays import F64
-from ..values.ridge import Fixed, OneRidge, Path
+from ..values.parsed import Fixed, OneRidge, Path
 from .blas import Cholesky
 from .ridge import Spectral, auto_grid, cholesky_solve, conditioning, not_definite
 
@@ -226,7 +226,6 @@ System = SpectralSystem | FactoredSystem
 
 
 def _factor(A: F64, penalty: F64, ridge: float) -> Cholesky:
-    """A + P factored in place."""
     A.flat[:: len(A) + 1] += penalty
     try:
         return Cholesky(A)

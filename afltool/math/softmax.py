@@ -18,8 +18,7 @@ import numpy as np
 import scipy
 
 from ..errors import NumericalError, Remedy
-from ..values.arrays import F64, I64, Array
-from ..values.frozen import Once
+from ..values.arrays import F64, I64, Array, Once
 from . import blas
 from .codes import Codes
 from .fixedpoint import EXACT_FLOAT64, LARGEST, FixedPoint, Rows

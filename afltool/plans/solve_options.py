@@ -15,7 +15,7 @@ from ..cache.cache import NO_CACHE, Cache
 from ..files.heads import load_head, new_head
 from ..heads.base import Head
 from ..heads.checks import with_options
-from ..values.differences import difference
+from ..values.json_text import difference
 from ..values.parsed import text_form
 from .config import RunConfig, named_fields
 

@@ -18,7 +18,7 @@ from ..heads import conditions
 from ..options.privacy import SummingOptions
 from ..options.statistics import AggregateOptions
 from ..progress import log
-from ..values.differences import difference
+from ..values.json_text import difference
 from ..values.phases import Phase
 from ..values.statistics import Statistics
 from . import identity, masking, messages, totals

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from ..errors import CorruptFileError, MismatchError
 from ..files import headers
 from ..files.atomic import write_once
-from ..values.differences import difference
 from ..values.digest import canonical_json
+from ..values.json_text import difference
 from . import messages as msg
 from . import shamir
 from .identity import Identity, agree, decrypt, encrypt, public_of

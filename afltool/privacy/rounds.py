@@ -18,8 +18,8 @@ from typing import Any
 
 from ..errors import CorruptFileError, MismatchError
 from ..files.atomic import close_to_others, delete, write_once
-from ..values.differences import difference
 from ..values.digest import canonical_json
+from ..values.json_text import difference
 from ..values.names import ROUNDS, file_stem
 from . import messages as msg
 from .identity import Identity, derive

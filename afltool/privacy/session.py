@@ -19,7 +19,7 @@ from ..heads.array_names import COUNTS
 from ..inputs import parsed_json
 from ..options.privacy import MODES, PLAIN
 from ..values.bins import usual_bins
-from ..values.differences import difference
+from ..values.json_text import difference
 from . import messages as msg
 from . import roster, terms
 from .identity import Member

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import MismatchError, NumericalError, UsageError
 from ..files import headers
 from ..options.privacy import MASKED, MODES, NoiseOptions
-from ..values.differences import difference
+from ..values.json_text import difference
 from ..values.phases import Phase
 from . import messages as msg
 from .identity import Member

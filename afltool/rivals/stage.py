@@ -38,8 +38,8 @@ from ..math.fixedpoint import rows_as
 from ..options.files import Files, of_options, refuse_inside
 from ..plans.summary import tell_done
 from ..progress import event, log
-from ..values.differences import difference
 from ..values.digest import canonical_json
+from ..values.json_text import difference
 from ..values.statistics import Context
 from . import METHODS, make_settings
 from .clients import Clients, dealt, tensor

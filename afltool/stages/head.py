@@ -12,7 +12,7 @@ from ..files.heads import new_head, rows_of, save_head
 from ..files.recipes import recipe, up_to_date
 from ..heads import HEADS
 from ..options.features import SpaceOptions
-from ..values.differences import difference
+from ..values.json_text import difference
 from ..values.statistics import Context
 
 

@@ -22,8 +22,8 @@ from ..options.threads import on_cores
 from ..progress import log
 from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..sources.embeddings.readers import read_labels
-from ..values.differences import difference
 from ..values.digest import file_sha256
+from ..values.json_text import difference
 from ..values.names import places_of_numbers
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class

@@ -35,7 +35,7 @@ from ..privacy.session import load as load_session
 from ..privacy.session import save as save_session
 from ..privacy.terms import Budget, Terms
 from ..progress import log
-from ..values.differences import difference
+from ..values.json_text import difference
 from ..values.names import KEY, PUBLIC, file_stem
 from .stage import STAGES
 

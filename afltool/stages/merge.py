@@ -17,7 +17,7 @@ from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header
 from ..files.listing import expand
 from ..files.recipes import up_to_date
 from ..options.shards import parse_part
-from ..values.differences import difference
+from ..values.json_text import difference
 
 
 def merge(shards: Sequence[Path], out: Path, *, overwrite: bool = False) -> Path:

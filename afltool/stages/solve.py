@@ -23,8 +23,8 @@ from ..options.solving import SolveOptions
 from ..options.threads import on_cores
 from ..progress import log
 from ..values.clients import same_source, sources_of
-from ..values.differences import difference
 from ..values.digest import Digest
+from ..values.json_text import difference
 from ..values.statistics import Statistics
 from ._protection import ridge_of_noise
 

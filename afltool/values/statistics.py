@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, NumericalError, Remedy
-from .arrays import Array
+from .arrays import Array, freeze
 from .clients import Client, ClientId, same_source, sources_of
-from .differences import difference
 from .digest import Digest, array_kind, narrowest
-from .frozen import freeze
+from .json_text import difference
 from .phases import Phase
 
 MOST_ROWS = 2**53  # of all statistics together: float64 counts them, and int64 holds their sums

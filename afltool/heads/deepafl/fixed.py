@@ -101,7 +101,6 @@ class FixedLayers(Layers):
         return [*chain, self.random(t + 1, classes, phi, self.bits)]
 
     def _held(self, values: F64, what: str) -> Array:
-        """Whole numbers as int16; refused where one does not fit."""
         largest = np.abs(values).max(initial=0.0)
         if largest > LARGEST:
             raise InvalidDataError(
@@ -225,7 +224,6 @@ class FixedSums(Sums):
 
 
 def _within(found: F64, what: str) -> F64:
-    """The residuals; refused where one is beyond `LARGEST_RESIDUAL`."""
     largest = np.abs(found).max(initial=0.0)
     if largest > LARGEST_RESIDUAL:
         raise InvalidDataError(

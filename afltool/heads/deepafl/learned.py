@@ -270,7 +270,6 @@ class Learned:
         return int(self.weights[0].shape[-1])
 
     def _check_shapes(self, o: DeepAFLOptions) -> None:
-        """Refuse arrays of a file whose widths are not those of the options."""
         for name, array, shape in self._named(*o.widths):
             expect_shape(name, array, shape)
         if o.incremental and self.weights and not self.finished:

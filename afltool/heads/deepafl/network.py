@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from ...math.fixedpoint import Rows, dim, rows_as
 from ...math.gram import add_product, length, product, real_cross, real_gram
-from ...values.arrays import F64, Array
+from ...values.arrays import F64, Array, Once
 from ...values.digest import Digest
-from ...values.frozen import Once
 from ...values.phases import Phase
 from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM
@@ -52,7 +51,6 @@ class Layers:
         self._random = Projections(options.projection, options.seed)
 
     def _first(self, X: Rows) -> Array:
-        """Φ_0 of rows X (n, d)."""
         o = self.options
         A = self._random(0, dim(X), o.widths[0])
         return A(rows_as(X, o.compute), str(o.phi0_activation))

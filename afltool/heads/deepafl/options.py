@@ -8,8 +8,8 @@ from typing import Any
 
 from ...errors import UsageError
 from ...options import option
+from ...values.parsed import Fixed, OneRidge
 from ...values.phases import Phase
-from ...values.ridge import Fixed, OneRidge
 from ..options import (
     ACTIVATIONS,
     COMPUTE,

@@ -26,8 +26,8 @@ from ...math.ridge import cholesky_solve
 from ...math.ridge_choice import Choice
 from ...math.sandwich import LowRank, bytes_needed, low_rank, reconstructing
 from ...values.arrays import F64
+from ...values.parsed import Fixed
 from ...values.phases import Phase
-from ...values.ridge import Fixed
 from ...values.statistics import Statistics
 from ..array_names import CROSS, GRAM
 from ..least_squares import Problem, chosen_ridge, held_out, solve

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...options import option
-from ...values.ridge import Auto, OneRidge
+from ...values.parsed import Auto, OneRidge
 from ..options import HeadOptions, gamma_option, ridge_option, seed_option
 from .cuts import FEDERATED, Cuts, InFile, parse_cuts
 

@@ -226,7 +226,6 @@ class SoftmaxHead(Head):
         return gradient * 2.0 ** -(bits + sm.BITS), loss * 2.0**-sm.BITS
 
     def _held_out_loss(self, validation: Statistics) -> float:
-        """Mean loss of the held-out clients at V."""
         if validation.rows == 0:
             raise InvalidDataError("the held-out clients have 0 rows: nothing to validate on")
         return self._real(validation)[1] / validation.rows

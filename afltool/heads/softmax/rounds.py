@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math.gram import length
 from ...math.softmax import Bound
-from ...values.arrays import F64, Array
+from ...values.arrays import F64, Array, freeze
 from ...values.clients import ClientId
-from ...values.frozen import freeze
 from ...values.statistics import Statistics
 from ..base import expect_shape, marks
 

@@ -25,8 +25,7 @@ from ...math.fixedpoint import FixedPoint, Rows, encode
 from ...options.features import NetworkOptions
 from ...options.solving import PredictOptions
 from ...values.arrays import F32, F64
-from ...values.differences import difference
-from ...values.json_text import json_text
+from ...values.json_text import difference, json_text
 from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
 from .engines import load_network
