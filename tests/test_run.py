@@ -114,7 +114,7 @@ def test_the_summary_holds_every_option_and_where_all_comes_from(features, tmp_p
     assert found["versions"]["afltool"] == afltool.__version__
 
 
-@pytest.mark.parametrize(("clients", "weighed"), [(4, 1), (30, 3)])
+@pytest.mark.parametrize(("clients", "weighed"), [(20, 1), (60, 3)])
 def test_a_run_that_keeps_sums_tells_the_bytes_of_the_files(features, tmp_path, clients, weighed):
     run = afltool.run(config(features, clients=clients), tmp_path / "run")
     found = json.loads((run / "summary.json").read_text())

@@ -273,21 +273,20 @@ def test_csv_says_the_units_that_its_numbers_have(done):
 
 
 def test_a_figure_that_no_cell_has_is_named_with_what_would_measure_it(done, tmp_path, cli):
-    """File sizes of runs before they were always measured; such a page shows the bound."""
-    old = shutil.copytree(done, tmp_path / "old")
-    for place in old.glob("cells/*/summary.json"):
-        found = json.loads(place.read_text())
-        del found["file_bytes"]
-        place.write_text(json.dumps(found))
-    made = cli("table", old, "--value", "file_bytes")
+    """Of few clients no file is weighed; a page then shows the bound."""
+    made = cli("table", done, "--value", "file_bytes")
     assert made.exit_code == 2
-    assert "no cell has the figure file_bytes; runs of earlier versions" in made.stderr
-    beside = cli("table", old, "--value", "top1,file_bytes")
+    assert "no cell has the figure file_bytes; fewer than 20 clients" in made.stderr
+    beside = cli("table", done, "--value", "top1,file_bytes")
     assert beside.exit_code == 0
-    assert "No cell has the figure file_bytes; runs of earlier versions" in beside.stdout
+    assert "No cell has the figure file_bytes; fewer than 20 clients" in beside.stdout
+    weighed = shutil.copytree(done, tmp_path / "weighed")
+    for place in weighed.glob("cells/*/summary.json"):
+        found = json.loads(place.read_text())
+        place.write_text(json.dumps({**found, "file_bytes": 1000}))
     for folder, label in (
-        (old, "MB sent by a client, at most"),
-        (done, "sent by a client, as files"),
+        (done, "MB sent by a client, at most"),
+        (weighed, "sent by a client, as files"),
     ):
         page = tmp_path / "page.html"
         assert cli("report", folder, "-o", page, "--overwrite").exit_code == 0

@@ -33,7 +33,8 @@ AS_FILES = (
     "a rival the float32 numbers that its client sends."
 )
 _NEEDED = {
-    "file_bytes": "runs of earlier versions measured it only with keep-clients = true",
+    "file_bytes": "fewer than 20 clients, and runs of earlier versions, are measured only with "
+    "keep-clients = true",
     "density": "heads of codes (safle) have it",
     **dict.fromkeys(
         (*MEASURES, *(f"train_{one}" for one in MEASURES)), "separability = true measures it"

@@ -45,6 +45,7 @@ from ._protection import protection_of
 log = logging.getLogger("afltool")
 
 WEIGHED_BYTES = 512 << 20  # larger arrays are not written to see what a client's file has
+OF_CLIENTS = 20  # of so many one is weighed, so that it costs a twentieth of the work
 
 
 @on_cores
@@ -249,20 +250,20 @@ class _Job:
         return out
 
     def weighed(self, clients: Sequence[int]) -> Iterator[int]:
-        """Bytes of the files that up to three clients would have, evenly spaced by their rows."""
-        size = sum(8 * prod(shape) for shape, _ in self.head.shapes(self.rows.bits).values())
-        if not (clients and self.partition) or size > WEIGHED_BYTES:
+        """Bytes of the files that one client in `OF_CLIENTS`, at most three, would have, evenly
+        spaced by their rows: so their rows are gathered twice."""
+        n = min(3, len(clients) // OF_CLIENTS)
+        if not (n and self.partition):
+            return
+        if sum(8 * prod(s) for s, _ in self.head.shapes(self.rows.bits).values()) > WEIGHED_BYTES:
             return
         by_rows = sorted(clients, key=self.clients.sizes.__getitem__)
-        n = min(3, max(1, len(by_rows) // 10))
         middles = [(2 * i + 1) * len(by_rows) // (2 * n) for i in range(n)]
         with tempfile.TemporaryDirectory() as folder:
             for k, blocks in self.clients.each(sorted(by_rows[i] for i in middles)):
-                found, path = (
-                    self.gathered(blocks, [k], self.dealt.names[k]),
-                    Path(folder, f"{k}.h5"),
-                )
-                yield save_statistics(path, found, self.recipe([k]), self.head_file).stat().st_size
+                found = self.gathered(blocks, [k], self.dealt.names[k])
+                place = Path(folder, f"{k}.h5")
+                yield save_statistics(place, found, self.recipe([k]), self.head_file).stat().st_size
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
         names = sorted(self.dealt.names[k] for k in clients)
