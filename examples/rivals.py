@@ -10,7 +10,8 @@ are those of the last round, of the round that held-out clients like best, and o
 the test rows, which is the papers' rule. Held-out clients also choose the analytic heads' ridge,
 layers and rounds. A seed is that of the partition and of all that is drawn.
 
-MB up: what one client sends, a head's as files (the mean of three clients'), a rival's as float32.
+MB up: what one client sends, a head's as files (the mean of up to three clients'; of fewer than 20
+clients a bound), a rival's as float32.
 
 Every cell is a run folder in OUT/runs, so the table can be stopped, gone on with, and made in
 pieces (--only TEXT; --table makes it from what is there). OUT/rivals.csv has every cell,
@@ -165,7 +166,8 @@ def analytic(plan: Plan, title: str, name: str, options: Options, seed: int) -> 
         head = afltool.solve(total, place.parent / f"head-{rounds}.h5", head=head, validate=held)
         solving += time.process_time() - between
         gathering += between - begun
-        weighed = afltool.info(total)["provenance"]["client_files"]
+        told = afltool.info(total)
+        weighed = told["provenance"].get("client_files", [told["payload_bytes"]])
         uploads += sum(weighed) / len(weighed)
         phases = afltool.info(head)["report"].get("phases", [{}])
         downloads += phases[-1].get("download_bytes", 0)

@@ -10,8 +10,8 @@ around them with a deviation of --noise, times a normal matrix to d columns, and
 dealt to the clients by a Dirichlet distribution, α = 0.1. AFL, DeepAFL and SAFLe are whole;
 softmax, FedAvg and FedDyn count up to the round that first has AFL's accuracy, or to their last.
 
-Sent: of a head the clients' files (the mean of one to three), of a rival float32 numbers. Seconds
-are processor seconds: of all clients together, and of the server.
+Sent: of a head the clients' files (the mean of ten clients' or of three), of a rival float32.
+Seconds are processor seconds: of all clients together, and of the server.
 """
 
 from __future__ import annotations
@@ -71,15 +71,17 @@ def of_head(folder: Path, files: list[Path], clients: int, head: str, given: Opt
     """The rounds of a head: accuracy where it was measured, bytes and processor seconds."""
     config = afltool.RunConfig(
         train_features=files[0], test_features=files[1], clients=clients, alpha=0.1, head=head,
-        keep_rounds="last", threads=1, **given,
+        keep_rounds="last", keep_clients=clients < 20, threads=1, **given,
     )  # fmt: skip
     if not (folder / "summary.json").exists():  # again, its seconds would be those of looking
         afltool.run(config, folder)
     found = read(folder)
     spent = {
         part: [s["processor_seconds"] for s in found["stages"] if s["stage"].startswith(part)]
-        for part in ("local-stats", "solve")
+        for part in ("local-stats", "solve", "aggregate")
     }
+    added = spent.pop("aggregate") or [0.0] * len(spent["solve"])  # where clients have files
+    spent["solve"] = [sum(both) for both in zip(spent["solve"], added, strict=True)]
     rounds = [
         {
             "top1": one.get("top1"), "sent": sent["mean_file"], "received": sent["download"] or 0,
