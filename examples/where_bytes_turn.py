@@ -5,10 +5,10 @@
 Writes OUT/bytes.csv, OUT/bytes.md (docs/decisions/bytes.md has that table) and OUT/bytes.png. Runs
 are kept in OUT, so it can be stopped and gone on with.
 
-Features are made: 100 classes of three groups each, whose centres are normal in 64 dimensions, rows
+Features are made: classes of three groups each, whose centres are normal in 64 dimensions, rows
 around them with a deviation of --noise, times a normal matrix to d columns, and max(0, ·). Rows are
-dealt to the clients by a Dirichlet distribution, α = 0.1. AFL, DeepAFL and SAFLe are whole;
-softmax, FedAvg and FedDyn count up to the round that first has AFL's accuracy, or to their last.
+dealt to --clients by a Dirichlet distribution, α = 0.1. AFL, DeepAFL and SAFLe are whole; softmax,
+FedAvg and FedDyn count up to the round that first has AFL's accuracy, or to their last.
 
 Sent: of a head the clients' files (the mean of ten clients' or of three), of a rival float32.
 Seconds are processor seconds: of all clients together, and of the server.
@@ -30,8 +30,8 @@ import pandas as pd
 import afltool
 
 matplotlib.use("agg")
-CLASSES, GROUPS, LATENT, TEST = 100, 3, 64, 2000
-DIMENSIONS, CLIENTS = (512, 1280), (10, 100, 1000)
+GROUPS, LATENT, TEST = 3, 64, 2000
+DIMENSIONS, CLASSES = (512, 1280), (10, 100, 1000)
 Options = dict[str, Any]
 DEEP: Options = {"layers": 5, "width": 512}
 HEADS: dict[str, tuple[str, Options]] = {
@@ -41,29 +41,32 @@ HEADS: dict[str, tuple[str, Options]] = {
     "SAFLe": ("safle", {"experts": 64, "with_linear": True}),
     "softmax": ("softmax", {"each_round": True}),
 }
-# Rates: the best after 20 rounds at d = 512 and 100 clients, among 0.05 (the papers'), 0.2 and 0.5.
+# Rates: the best after 20 rounds at d = 512 and 100 classes, among 0.05 (the papers'), 0.2 and 0.5.
 RIVALS: dict[str, tuple[str, Options]] = {
     "FedAvg": ("fedavg", {"lr": 0.2}),
     "FedDyn": ("feddyn", {"lr": 0.05}),
 }
 COLUMNS = {
-    "d": "d", "clients": "C", "method": "method", "top1": "top-1, %", "rounds": "rounds",
+    "d": "d", "classes": "classes", "method": "method", "top1": "top-1, %", "rounds": "rounds",
     "sent": "MB sent", "received": "MB received", "client_s": "clients, s", "server_s": "server, s",
 }  # fmt: skip
 
 
-def features(out: Path, dim: int, rows: int, noise: float) -> list[Path]:
+def features(out: Path, dim: int, classes: int, rows: int, noise: float) -> list[Path]:
     """Training and test features of one recipe; seed 0."""
     rng = np.random.default_rng(0)
-    centres = rng.standard_normal((CLASSES, GROUPS, LATENT))
+    centres = rng.standard_normal((classes, GROUPS, LATENT))
     projection = rng.standard_normal((LATENT, dim)) / np.sqrt(LATENT)
     found = []
     for part, n in (("train", rows), ("test", TEST)):
-        y, group = rng.integers(CLASSES, size=n), rng.integers(GROUPS, size=n)
+        y, group = rng.integers(classes, size=n), rng.integers(GROUPS, size=n)
         rows_of = centres[y, group] + noise * rng.standard_normal((n, LATENT))
         X = np.maximum(rows_of @ projection, 0).astype(np.float32)
-        np.savez(out / f"{part}-{dim}.npz", x=X, y=y)
-        found.append(afltool.import_embeddings(out / f"{part}-{dim}.npz", out / f"{part}-{dim}.h5"))
+        names = out / f"{classes}.txt"
+        names.write_text("".join(f"{number}\n" for number in range(classes)))
+        raw = out / f"{part}-{dim}-{classes}.npz"
+        np.savez(raw, x=X, y=y.astype(str))
+        found.append(afltool.import_embeddings(raw, raw.with_suffix(".h5"), classes=names))
     return found
 
 
@@ -128,20 +131,19 @@ def row(method: str, found: Options, goal: float | None) -> Options:
 
 def rows(a: argparse.Namespace) -> Iterator[Options]:
     for dim in DIMENSIONS:
-        files = features(a.out, dim, a.rows, a.noise)
-        for clients in CLIENTS:
-            goal = 0.0
+        for classes in CLASSES:
+            files, goal = features(a.out, dim, classes, a.rows, a.noise), 0.0
             for method, (head, given) in HEADS.items():
-                folder = a.out / f"{dim}-{clients}-{''.join(filter(str.isalnum, method))}"
-                found = of_head(folder, files, clients, head, given)
+                folder = a.out / f"{dim}-{classes}-{''.join(filter(str.isalnum, method))}"
+                found = of_head(folder, files, a.clients, head, given)
                 goal = found["top1"] if method == "AFL" else goal
                 cut = goal if method == "softmax" else None
-                yield {"d": dim, "clients": clients, **row(method, found, cut)}
+                yield {"d": dim, "classes": classes, **row(method, found, cut)}
                 partition = folder / "02-clients.h5"
             for method, (name, rate) in RIVALS.items():
                 given = {"rounds": a.rounds, **rate}
-                found = of_rival(a.out / f"{dim}-{clients}-{name}", files, partition, name, given)
-                yield {"d": dim, "clients": clients, **row(method, found, goal)}
+                found = of_rival(a.out / f"{dim}-{classes}-{name}", files, partition, name, given)
+                yield {"d": dim, "classes": classes, **row(method, found, goal)}
 
 
 def read(folder: Path) -> Options:
@@ -153,7 +155,7 @@ def markdown(table: pd.DataFrame) -> str:
     shown = table.assign(
         sent=table.sent / 1e6,
         received=table.received / 1e6,
-        clients=table.clients.map("{:,}".format),
+        classes=table.classes.map("{:,}".format),
     )
     digits = {"top1": "{:.1f}", **dict.fromkeys(("sent", "received"), "{:.3g}")}
     digits |= dict.fromkeys(("client_s", "server_s"), "{:.2f}")
@@ -164,34 +166,39 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def picture(table: pd.DataFrame, place: Path) -> None:
-    """MB of one client: by rounds of rivals; of heads as bands over the numbers of clients."""
+    """MB of one client by rounds of rivals, a panel for each width and number of classes."""
     from matplotlib import pyplot as plt
 
     plt.rcParams.update({"font.size": 9})
-    drawn, panels = plt.subplots(1, len(DIMENSIONS), figsize=(7.2, 3.6), sharey=True)
+    across = {"figsize": (7.2, 5.4), "sharex": True, "sharey": True}
+    drawn, panels = plt.subplots(len(DIMENSIONS), len(CLASSES), **across)
     x = np.array([1, 500])
-    for axes, (dim, part) in zip(panels, table.groupby("d"), strict=True):
-        total = (part.sent + part.received) / 1e6
+    for axes, ((dim, classes), part) in zip(
+        panels.flat, table.groupby(["d", "classes"]), strict=True
+    ):
+        total = (part.sent + part.received).set_axis(part.method) / 1e6
         for at, method in enumerate(HEADS):
-            own = total[part.method == method]
-            axes.fill_between(x, own.min(), own.max(), color=f"C{at}", alpha=0.25, linewidth=0)
-            axes.plot(x, [own.median()] * 2, f"C{at}", linestyle="-:"[at % 2], label=method)
+            axes.plot(x, [total[method]] * 2, f"C{at}", linestyle="-:"[at % 2], label=method)
         rounds = int(part.rounds[part.method == "FedAvg"].iloc[0].split()[-1])
-        each = total[part.method == "FedAvg"].iloc[0] / rounds
-        axes.plot(x, each * x, "k--", label="FedAvg, FedDyn")
-        axes.plot(rounds, each * rounds, "ko", markersize=4)
-        axes.set(xscale="log", yscale="log", title=f"d = {dim:,}", xlabel="rounds of FedAvg")
+        axes.plot(x, total["FedAvg"] / rounds * x, "k--", label="FedAvg, FedDyn")
+        axes.plot(rounds, total["FedAvg"], "ko", markersize=4)
+        axes.set(xscale="log", yscale="log", title=f"d = {dim:,}, {classes:,} classes")
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("MB of one client, sent and received")
-    drawn.legend(*panels[0].get_legend_handles_labels(), loc="lower center", ncols=3, frameon=False)
-    drawn.tight_layout(rect=(0, 0.13, 1, 1))
+    for axes in panels[-1]:
+        axes.set_xlabel("rounds of FedAvg")
+    drawn.supylabel("MB of one client, sent and received")
+    drawn.legend(
+        *panels.flat[0].get_legend_handles_labels(), loc="lower center", ncols=3, frameon=False
+    )
+    drawn.tight_layout(rect=(0, 0.09, 1, 1))
     drawn.savefig(place, dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--rows", type=int, default=5000, help="training rows")
+    parser.add_argument("--rows", type=int, default=10000, help="training rows")
+    parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--noise", type=float, default=1.3, help="deviation around a centre")
     parser.add_argument("--rounds", type=int, default=20, help="of FedAvg and FedDyn")
     a = parser.parse_args()
