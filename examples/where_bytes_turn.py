@@ -1,6 +1,6 @@
 """Where the order of bytes turns: what a client sends and receives until AFL's accuracy.
 
-    python examples/where_bytes_turn.py OUT            about three minutes of processor time
+    python examples/where_bytes_turn.py OUT            some minutes
 
 Writes OUT/bytes.csv, OUT/bytes.md (docs/decisions/bytes.md has that table) and OUT/bytes.png. Runs
 are kept in OUT, so it can be stopped and gone on with.
