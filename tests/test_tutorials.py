@@ -14,7 +14,7 @@ from tutorial_scripts import WINDOWS, script
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.md"))
 
 
-def follow(page, folder, kinds=("sh",), env=None, timeout=600):
+def follow(page, folder, kinds=("sh", "full"), env=None, timeout=600):
     done = subprocess.run(
         ["bash", "-c", script(page, kinds)],
         cwd=folder,
@@ -32,7 +32,7 @@ def test_every_block_is_of_a_kind_that_is_run():
     assert len(PAGES) == 3
     for page in PAGES:
         kinds = re.findall(r"^```(\w*)$", page.read_text(), re.M)
-        assert set(kinds) - {""} <= {"sh", "slurm", *WINDOWS}, page
+        assert set(kinds) - {""} <= {"sh", "full", "slurm", *WINDOWS}, page
         assert kinds.count("") == len(kinds) // 2, f"{page}: a block of no kind"
 
 

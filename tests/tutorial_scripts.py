@@ -18,7 +18,7 @@ for pid in "${{pids[@]}}"; do wait "$pid"; done
 
 
 def scripts(page: Path, kinds: Iterable[str] = ("sh",)) -> Iterator[str]:
-    """The blocks in order."""
+    """The blocks in order; those of kind ``full`` need the build with PyTorch."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
     told = [(kind, text) for kind, text in found if kind in (*kinds, *WINDOWS)]
     for apart, group in groupby(told, lambda one: one[0] in WINDOWS):
