@@ -19,8 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from . import machine
-from .cache import memory
+from . import machine, memory
 
 log = logging.getLogger("afltool")
 MOST = 1024

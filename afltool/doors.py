@@ -1,6 +1,8 @@
-"""Doors: what installed packages add to this one, by the entry points of a group.
+"""What is installed: packages that add to this one, by doors, and which build of it this is.
 
-The main part imports nothing that is behind a door; it opens the door when it needs what is there.
+Doors are the entry points of a group. The main part imports nothing that is behind a door; it opens
+the door when it needs what is there. The builds are `afltool`, and `afltool-light`, which leaves
+PyTorch out; both have the same modules, so an environment has one of them.
 """
 
 from __future__ import annotations
@@ -13,22 +15,34 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import AflError
+from .errors import AflError, UsageError
 from .progress import log
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 STAGES = "afltool.stages"  # the group of entry points by which stages come from outside
 USED: set[tuple[str, str]] = set()  # packages of plug-ins that made something, with their versions
 #: What a module of somebody else may raise when it is loaded.
 FAILS = (
-    ImportError, SyntaxError, AttributeError, TypeError, NameError, ValueError, LookupError,
-    RuntimeError, OSError, ArithmeticError, AssertionError, AflError,
-)  # fmt: skip
+    ImportError,
+    SyntaxError,
+    AttributeError,
+    TypeError,
+    NameError,
+    ValueError,
+    LookupError,
+    RuntimeError,
+    OSError,
+    ArithmeticError,
+    AssertionError,
+    AflError,
+)
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -55,14 +69,19 @@ def _groups() -> frozenset[str]:
     return frozenset(found)
 
 
-@cache
 def opened(group: str) -> dict[str, Any]:
     """What is behind the doors of a group, by name, without what cannot be loaded."""
-    found = {}
-    for name, door in doors(group).items():
-        with left_out(f"{name} ({door.value})"):
-            found[name] = door.load()
-    return found
+    every = ((name, behind(group, name)) for name in doors(group))
+    return {name: found for name, found in every if found is not None}
+
+
+@cache
+def behind(group: str, name: str) -> Any:
+    """What is behind one door; None for what cannot be loaded, which is said once."""
+    door = doors(group)[name]
+    with left_out(f"{name} ({door.value})"):
+        return door.load()
+    return None
 
 
 @contextmanager
@@ -131,3 +150,29 @@ def located(text: str, package: str | None = None) -> Any:
     """What MODULE:NAME stands for; a module that begins with a dot is of ``package``."""
     module, _, name = text.partition(":")
     return getattr(import_module(module, package), name)
+
+
+TORCH = ("torch", "torchvision")  # what the light build leaves out
+FULL = "pip uninstall afltool-light, then pip install afltool"
+
+
+def has_torch() -> bool:
+    """Whether PyTorch can be imported; asking takes no time."""
+    return find_spec("torch") is not None
+
+
+def need_torch(what: str) -> None:
+    """`UsageError` with what to install, where PyTorch is not there."""
+    if not has_torch():
+        raise UsageError(f"{what} needs PyTorch, which is not installed: {FULL}")
+
+
+def twice(package: Path) -> str:
+    """What to do where both builds lie beside each other, the files of one over the other's."""
+    found = [x.name for x in package.parent.glob("afltool*.dist-info")]
+    if {name.split("-")[0] for name in found} >= {"afltool", "afltool_light"}:
+        return (
+            "afltool and afltool-light are both installed, over each other: pip uninstall both, "
+            "then install one"
+        )
+    return ""

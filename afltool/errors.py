@@ -27,7 +27,7 @@ from enum import Enum, auto
 
 
 class Remedy(Enum):
-    """What helps, as far as a computation knows; `options.remedies` says by which option."""
+    """What helps, as far as a computation knows; `options.shared` says by which option."""
 
     FRACTION_BITS = auto()  # of the number that the error has
     REALS = auto()

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from .errors import AflError, MismatchError, UsageError
 from .files.arrays import damage_as_error
+from .files.hdf5 import recipe
 from .files.heads import load_head, save_head
-from .files.recipes import recipe
 from .heads import OPTIONS, make_head
 from .heads.base import Block, Head, binding
 from .heads.calibrated.head import CalibratedHead
-from .heads.checks import absorbed, probabilities
+from .heads.checks import probabilities
 from .math import softmax as sm
-from .math.fixedpoint import FixedPoint, Rows, check_float32, encode
+from .math.gram import FixedPoint, Rows, check_float32, encode
 from .math.metrics import counting
 from .options.features import NumberFormat
-from .options.remedies import advised
+from .options.shared import advised
 from .sources.embeddings import imported_space
 from .values.bins import PROBABILITIES, SCORES
 from .values.statistics import Context, Statistics
@@ -205,7 +205,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """The head one phase further and its report, of which ``before`` was that until then."""
         try:
             with advised():
-                after, done = absorbed(head, total)
+                after, done = head.absorb(total)
             return after, done.report(before)
         except AflError as error:
             raise ValueError(f"the head cannot be solved: {error}") from error

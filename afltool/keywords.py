@@ -16,9 +16,8 @@ from typing import Any
 
 from .heads import OPTIONS
 from .inputs import distinct_files, given_path
-from .options import Options, made
-from .options.fields import input_type
-from .options.files import of_options, of_parameter, refuse_shared
+from .options import Options, input_type, made
+from .options.shared import of_options, of_parameter, refuse_shared
 from .values.parsed import text_form
 
 TAKEN = "options"  # the parameter of a stage that is its options; outside, those of its head

@@ -20,8 +20,8 @@ from measure import machine
 
 from afltool.heads import make_head
 from afltool.heads.checks import with_options
-from afltool.math.fixedpoint import FixedPoint, real
-from afltool.math.gram import unpack
+from afltool.math.blas import unpack
+from afltool.math.gram import FixedPoint, real
 from afltool.privacy.differential import FAILURE, OFF, Noise, clip_rows, noise_bound
 from afltool.values.statistics import Statistics
 

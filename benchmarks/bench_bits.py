@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from measure import machine
 
-from afltool.math.fixedpoint import encode
+from afltool.math.gram import encode
 from afltool.sources.backbones.inference import infer, prepare_for_inference
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.backbones.preprocessing import paper_preprocessing

@@ -26,11 +26,10 @@ import torch
 from measure import machine
 from scipy.linalg.blas import sgemm, ssyrk
 
-from afltool.cache.cache import Remembered
-from afltool.cache.memory import keep_freed
 from afltool.heads import make_head
 from afltool.heads.base import Head
 from afltool.heads.projections import activate, projection
+from afltool.memory import Remembered, keep_freed
 
 WIDTH, DIM, BLOCK = 1024, 1280, 4096
 LAMBDA, GAMMA = 1.0, 0.1

@@ -53,8 +53,8 @@ def gather(folder: str, head: str, *more: str) -> str:
 def make_files(folder: Path, rows: int, width: int) -> None:
     """Random features of so many rows, and heads in the last two phases of each of `LAYERS`."""
     import afltool
+    from afltool.files.hdf5 import recipe
     from afltool.files.heads import save_head
-    from afltool.files.recipes import recipe
     from afltool.files.statistics import load_statistics
     from afltool.heads import make_head
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 from measure import machine
 
-from afltool.cache.cache import Carried, Remembered
 from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.base import binding
-from afltool.math.fixedpoint import FixedPoint, encode
+from afltool.math.gram import FixedPoint, encode
+from afltool.memory import Carried, Remembered
 from afltool.values.statistics import Context
 
 BLOCK = 4096

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from measure import alternately, command, machine
 
 import afltool
@@ -112,13 +110,10 @@ def measure(at: Path, train: Path, dealt: Path, site: Path, clients: int) -> Non
 
 
 def key_streams(count: int, members: int) -> float:
-    """Processor seconds of OpenSSL's ChaCha20 alone, for the streams of one member: the floor."""
+    """Processor seconds of OpenSSL's AES alone, for the streams of one member: the floor."""
     chunk = 8 * CHUNK
     zeros, out = bytes(chunk), bytearray(chunk)
-    ciphers = [
-        Cipher(ChaCha20(bytes([k % 256]) * 32, bytes(16)), mode=None).encryptor()
-        for k in range(members)
-    ]
+    ciphers = [masking.aes256(bytes([k % 256]) * 32, 0) for k in range(members)]
 
     def once() -> None:
         for _ in range(0, count, CHUNK):
@@ -143,18 +138,17 @@ def streams(at: Path, file: Path) -> None:
         f"({8 * count / seconds[0] / 1e9:.2f} GB/s); adding two such arrays {seconds[1] * 1e3:.1f}"
     )
     roster = load(at / "roster.json")
-    alone = key_streams(count, len(roster.members))
-    print(
-        f"ChaCha20 of {len(roster.members)} such streams, nothing else: {alone:.3f} s of processors"
-    )
+    near = len(roster.neighbours(roster.members[0].name))
+    alone = key_streams(count, near + 1)
+    print(f"AES-256 of {near + 1} such streams, nothing else: {alone:.3f} s of processors")
     me = keys_in(at / "keys" / "0.key")[0]
     offers = Offers.load(roster, [at / "offers"])
     secrets = RoundFolder.of(roster, me).secrets()
-    others = [n for n in offers.by_member if n != me.name]
+    others = sorted(roster.neighbours(me.name))
     agreed = timed(lambda: [masking.pair_key(offers, secrets.mask_key, me.name, n) for n in others])
     opened = timed(lambda: offers.check_all(me))
-    n = len(others)
-    print(f"{n} keys agreed on in {agreed:.3f} s, {n + 1} shares opened in {opened:.3f} s")
+    n = len(offers.by_member)
+    print(f"{near} keys agreed on in {agreed:.3f} s, {n} shares opened in {opened:.3f} s")
 
 
 def server(at: Path, keys: Path, both: dict, clients: int) -> None:

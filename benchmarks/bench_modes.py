@@ -17,8 +17,8 @@ from scipy.linalg.blas import dsyrk, ssyrk
 
 from afltool.files.features import open_features
 from afltool.heads import make_head
-from afltool.math.fixedpoint import FixedPoint, encode
-from afltool.math.gram import gram_and_cross, pack
+from afltool.math.blas import pack
+from afltool.math.gram import FixedPoint, encode, gram_and_cross
 from afltool.math.metrics.counting import score_metrics
 from afltool.values.statistics import Context
 

@@ -16,8 +16,8 @@ from measure import machine
 
 from afltool.errors import AflError
 from afltool.options.partition import PartitionOptions
+from afltool.partitions import summary
 from afltool.partitions.dealing import assign
-from afltool.partitions.rows import summary
 
 
 def _cases(clients: int, user: np.ndarray) -> list[dict[str, Any]]:

@@ -23,10 +23,9 @@ from measure import machine
 from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.checks import with_options
-from afltool.math.fixedpoint import FixedPoint, real
+from afltool.math.gram import FixedPoint, real
 from afltool.privacy.differential import Noise, clip_rows, ridge_of
-from afltool.values.clients import Client, ClientId
-from afltool.values.statistics import Context, Statistics
+from afltool.values.statistics import Client, ClientId, Context, Statistics
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
 CLIENTS = (1, 10, 100)

@@ -82,7 +82,7 @@ SMALL = ", in blocks of 64 rows"
 
 def products(kind: str, rows: int, classes: int) -> float:
     """Least processor seconds of three, of the products of one round."""
-    from afltool.cache.memory import keep_freed
+    from afltool.memory import keep_freed
 
     keep_freed()
     rng = np.random.default_rng(0)

@@ -25,7 +25,7 @@ from afltool.files.features import Features, open_features
 from afltool.heads import head_class, make_options
 from afltool.heads.base import Head, Source, binding
 from afltool.math.codes import levels
-from afltool.math.fixedpoint import real
+from afltool.math.gram import real
 from afltool.math.metrics.counting import score_metrics
 from afltool.values.statistics import Context
 

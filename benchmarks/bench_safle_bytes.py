@@ -36,7 +36,7 @@ from afltool.heads.safle.head import SafleHead
 from afltool.math.counts import with_margins
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
-from afltool.values.digest import narrowest
+from afltool.values.arrays import narrowest
 from afltool.values.statistics import Context, Statistics
 
 BLOCK = 1 << 20

@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_info
 
 from afltool.heads.safle.system import CountedSystem
 from afltool.math.counts import add_labels, add_pairs, pair_count, quadratic
+from afltool.values.names import Phase
 from afltool.values.parsed import Fixed
-from afltool.values.phases import Phase
 from afltool.values.statistics import Statistics
 
 SIZE, ROWS, CLASSES, RIDGE = 32, 20_000, 10, 100.0

@@ -30,18 +30,16 @@ from typing import Any
 import numpy as np
 from measure import machine
 
-from afltool.cache.cache import Carried, Remembered
 from afltool.files.features import open_features
 from afltool.files.statistics import save_statistics
 from afltool.heads import make_head
-from afltool.heads.base import Head, binding
-from afltool.heads.rounds import Round
+from afltool.heads.base import Head, Round, binding
 from afltool.math import softmax as sm
-from afltool.math.fixedpoint import FixedPoint, Rows
+from afltool.math.gram import FixedPoint, Rows
+from afltool.memory import Carried, Remembered
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
-from afltool.values.clients import Client, ClientId
-from afltool.values.statistics import Context, Statistics
+from afltool.values.statistics import Client, ClientId, Context, Statistics
 
 BLOCK, MOST = 4096, 100
 Array = np.ndarray
@@ -221,28 +219,36 @@ def accuracy(head: Head, data: Data) -> float:
 # ---------------------------------------------------------------- rounds to the optimum
 
 
-def rounds(train: str, test: str) -> None:
-    """Objective and test accuracy after each round, with momentum and without; μ = 1e-3."""
+STEPS: dict[str, dict[str, Any]] = {
+    "momentum": {"rounds": 300},
+    "L-BFGS": {"rounds": 170, "lbfgs": True},
+    "plain": {"rounds": 170, "no_momentum": True},
+}
+SHOWN = (0, 3, 5, 10, 20, 40, 80, 160)
+
+
+def rounds(train: str, test: str, penalty: str = "1e-3") -> None:
+    """Objective and test accuracy after each round, by momentum, by L-BFGS and by plain steps."""
     data, fresh = Data.read(train), Data.read(test)
     site, totals = Site(data), list[Statistics]()
     print(machine())
-    rounds = []
-    for number, (head, done) in enumerate(
-        fitting(started(data, {"rounds": 300}), site, None, totals)
-    ):
-        rounds.append(done)
-        if number in (0, 5, 10, 20, 40, 80, 160, 300):
-            print(f"{number} rounds: top-1 {100 * accuracy(head, fresh):.2f}", flush=True)
-    values = {"with": objectives(rounds)}
-    plain = started(data, {"rounds": 170, "no_momentum": True})
-    values["without"] = objectives([done for _, done in fitting(plain, site, None, totals)])
-    optimum = min(values["with"])
-    norm = rounds[-1].facts["gradient_norm"]
-    print(f"optimum {optimum:.6f}, gradient norm {norm:.1e} after 300 rounds with momentum")
-    for name, found in values.items():
-        within = next((i for i, v in enumerate(found) if v <= 1.01 * optimum), None)
-        above = (f"{i}: {100 * (found[i] / optimum - 1):.2f}" for i in (0, 5, 10, 20, 40, 80, 160))
-        print(f"{name} momentum: {within} rounds to within 1 %; per cent above:", *above)
+    values: dict[str, list[float]] = {}
+    for name, steps in STEPS.items():
+        first = started(data, {"penalty": float(penalty), **steps})
+        found, right = [], []
+        for number, (head, done) in enumerate(fitting(first, site, None, totals)):
+            found.append(done)
+            if number in SHOWN:
+                right.append(f"{number}: {100 * accuracy(head, fresh):.2f}")
+        values[name] = objectives(found)
+        norm = found[-1].facts["gradient_norm"]
+        print(f"{name}: gradient norm {norm:.1e} after {len(found) - 1} rounds; top-1", *right)
+    optimum = min(map(min, values.values()))
+    print(f"least objective {optimum:.6f}")
+    for name, each in values.items():
+        within = next((i for i, v in enumerate(each) if v <= 1.01 * optimum), None)
+        above = (f"{i}: {100 * (min(each[: i + 1]) / optimum - 1):.2f}" for i in SHOWN)
+        print(f"{name}: {within} rounds to within 1 %; per cent above the least:", *above)
 
 
 def objectives(rounds: list[Round]) -> list[float]:

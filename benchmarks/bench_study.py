@@ -32,9 +32,8 @@ from synthetic import feature_file
 
 import afltool
 from afltool.papers import one_process
-from afltool.papers.cells import Cell
+from afltool.papers.cells import Cell, StudyFolder
 from afltool.papers.description import read
-from afltool.papers.layout import StudyFolder
 from afltool.papers.listings import script
 
 MOST_MS = 20.0  # a cell

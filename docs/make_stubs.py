@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 import afltool
 from afltool.heads import OPTIONS
 from afltool.keywords import HEAD, MORE
-from afltool.options.fields import input_type
+from afltool.options import input_type
 
 STUB = Path(afltool.__file__).with_suffix(".pyi")
 HEADER = '''"""Made by `python docs/make_stubs.py` from the options of the stages; do not edit."""
@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 '''
 PATH, PATHS, TEXTS = "str | Path", "str | Path | Sequence[str | Path]", "str | Sequence[str]"
-GIVEN = {"Path": PATH, "tuple[Path, ...]": PATHS, "Sequence[Path]": PATHS, "tuple[str, ...]": TEXTS}
+GIVEN = {"Path": PATH, "tuple[Path, ...]": PATHS, "Sequence[Path]": PATHS, "tuple[str, ...]": TEXTS,
+         "tuple[int, ...]": "Sequence[int]"}  # fmt: skip
 
 
 def stub() -> str:

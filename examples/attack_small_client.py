@@ -22,7 +22,7 @@ import numpy as np
 
 import afltool
 from afltool.files.hdf5 import read_file, read_header
-from afltool.math.gram import unpack
+from afltool.math.blas import unpack
 
 
 def rows_of(gram: np.ndarray, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -32,12 +32,12 @@ from one_head import Data, Road, started, weigh
 from sweep import Sums, measured
 
 from afltool.files.features import open_features
-from afltool.heads.array_names import CROSS, GRAM
 from afltool.heads.checks import with_options
 from afltool.heads.least_squares import Problem, chosen_ridge
-from afltool.math.fixedpoint import LARGEST, FixedPoint, encode, real
-from afltool.math.gram import pack
+from afltool.math.blas import pack
+from afltool.math.gram import LARGEST, FixedPoint, encode, real
 from afltool.math.ridge import gram_matrix
+from afltool.values.names import CROSS, GRAM
 from afltool.values.parsed import Auto
 from afltool.values.statistics import Statistics
 

@@ -34,7 +34,7 @@ from one_head import Data, Options, choose, has_seed, test, weigh
 
 import afltool
 from afltool.files.features import open_features
-from afltool.values.digest import Digest
+from afltool.values.arrays import Digest
 
 
 def safle(experts: int, group_size: int, buckets: int = 8, hybrid: bool = False) -> tuple:

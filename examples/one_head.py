@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from afltool.cache.cache import Carried, Remembered
 from afltool.files.features import Features
-from afltool.files.statistics import save_statistics
+from afltool.files.statistics import weigh_statistics
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
-from afltool.math.fixedpoint import FixedPoint, Rows, encode, real
+from afltool.math.gram import FixedPoint, Rows, encode, real
+from afltool.memory import Carried, Remembered
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.values.statistics import Context, Statistics
@@ -112,16 +110,11 @@ def weigh(data: Data, name: str, options: Options, rounds: int) -> dict[str, Any
         for k in np.argsort(sizes, kind="stable")[places]
     ]
     head, found = started(data, name, options), []
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "client.h5"
-        for number in range(rounds):
-            parts, sent = [], []
-            for road in roads:
-                parts.append(road.statistics(head))
-                sent.append(save_statistics(path, parts[-1], {}).stat().st_size)
-            found.append(float(np.mean(sent)))
-            if number + 1 < rounds:
-                head, _ = head.absorb(reduce(add, parts))
+    for number in range(rounds):
+        parts = [road.statistics(head) for road in roads]
+        found.append(float(np.mean([weigh_statistics(one, {}) for one in parts])))
+        if number + 1 < rounds:
+            head, _ = head.absorb(reduce(add, parts))
     return {"bytes_by_round": found}
 
 

@@ -30,11 +30,11 @@ from one_head import Data, solved, started
 from sweep import Sums, measured
 
 from afltool.files.features import open_features
-from afltool.heads.array_names import CROSS, GRAM
 from afltool.heads.checks import with_options
 from afltool.heads.least_squares import Problem, fraction_bits
-from afltool.math.fixedpoint import FixedPoint, real
+from afltool.math.gram import FixedPoint, real
 from afltool.math.ridge import gram_matrix
+from afltool.values.names import CROSS, GRAM
 
 F64 = NDArray[np.float64]
 AFL = {"intercept": True, "ridge": "auto"}

@@ -49,10 +49,9 @@ from one_head import (
 )
 from sweep_rows import Rows, Source
 
-from afltool.heads.base import Head
+from afltool.heads.base import Head, Round
 from afltool.heads.checks import with_options
 from afltool.heads.least_squares import Problem, held_out
-from afltool.heads.rounds import Round
 from afltool.math.ridge_choice import FactoredSystem, choose
 from afltool.values.statistics import Statistics
 

@@ -10,7 +10,7 @@ import numpy as np
 from one_head import Data
 
 from afltool.files.features import open_features
-from afltool.math.fixedpoint import FixedPoint
+from afltool.math.gram import FixedPoint
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 

@@ -1,6 +1,6 @@
 """Where the order of bytes turns: what a client sends and receives until AFL's accuracy.
 
-    python examples/where_bytes_turn.py OUT            some minutes
+    python examples/where_bytes_turn.py OUT            half an hour
 
 Writes OUT/bytes.csv, OUT/bytes.md (docs/decisions/bytes.md has that table) and OUT/bytes.png. Runs
 are kept in OUT, so it can be stopped and gone on with.
@@ -31,7 +31,7 @@ import afltool
 
 matplotlib.use("agg")
 GROUPS, LATENT, TEST = 3, 64, 2000
-DIMENSIONS, CLASSES = (512, 1280), (10, 100, 1000)
+MOST_UPDATES = 100_000  # rounds times classes of a rival: 1,000 classes take half a second a round
 Options = dict[str, Any]
 DEEP: Options = {"layers": 5, "width": 512}
 HEADS: dict[str, tuple[str, Options]] = {
@@ -130,8 +130,8 @@ def row(method: str, found: Options, goal: float | None) -> Options:
 
 
 def rows(a: argparse.Namespace) -> Iterator[Options]:
-    for dim in DIMENSIONS:
-        for classes in CLASSES:
+    for dim in a.dimensions:
+        for classes in a.classes:
             files, goal = features(a.out, dim, classes, a.rows, a.noise), 0.0
             for method, (head, given) in HEADS.items():
                 folder = a.out / f"{dim}-{classes}-{''.join(filter(str.isalnum, method))}"
@@ -141,7 +141,7 @@ def rows(a: argparse.Namespace) -> Iterator[Options]:
                 yield {"d": dim, "classes": classes, **row(method, found, cut)}
                 partition = folder / "02-clients.h5"
             for method, (name, rate) in RIVALS.items():
-                given = {"rounds": a.rounds, **rate}
+                given = {"rounds": min(a.rounds, MOST_UPDATES // classes), **rate}
                 found = of_rival(a.out / f"{dim}-{classes}-{name}", files, partition, name, given)
                 yield {"d": dim, "classes": classes, **row(method, found, goal)}
 
@@ -170,8 +170,8 @@ def picture(table: pd.DataFrame, place: Path) -> None:
     from matplotlib import pyplot as plt
 
     plt.rcParams.update({"font.size": 9})
-    across = {"figsize": (7.2, 5.4), "sharex": True, "sharey": True}
-    drawn, panels = plt.subplots(len(DIMENSIONS), len(CLASSES), **across)
+    across = {"figsize": (7.2, 5.4), "sharex": True, "sharey": True, "squeeze": False}
+    drawn, panels = plt.subplots(table.d.nunique(), table.classes.nunique(), **across)
     x = np.array([1, 500])
     for axes, ((dim, classes), part) in zip(
         panels.flat, table.groupby(["d", "classes"]), strict=True
@@ -197,10 +197,12 @@ def picture(table: pd.DataFrame, place: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
+    parser.add_argument("--dimensions", type=int, nargs="+", default=[512, 1280])
+    parser.add_argument("--classes", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--rows", type=int, default=10000, help="training rows")
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--noise", type=float, default=1.3, help="deviation around a centre")
-    parser.add_argument("--rounds", type=int, default=20, help="of FedAvg and FedDyn")
+    parser.add_argument("--rounds", type=int, default=500, help="most rounds of FedAvg and FedDyn")
     a = parser.parse_args()
     a.out.mkdir(parents=True, exist_ok=True)
     made = []

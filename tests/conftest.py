@@ -228,7 +228,7 @@ def watched():
 @pytest.fixture
 def free_memory(monkeypatch):
     """``free_memory(n)``: from now on n bytes of memory are free, as far as afltool sees."""
-    return lambda size: monkeypatch.setattr("afltool.cache.memory.available", lambda: size)
+    return lambda size: monkeypatch.setattr("afltool.memory.available", lambda: size)
 
 
 @pytest.fixture

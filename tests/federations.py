@@ -12,7 +12,7 @@ from afltool.files.atomic import write_once
 from afltool.privacy import identity, masking, messages, offers, reveal, roster, rounds
 from afltool.privacy.reveal import Request
 from afltool.privacy.terms import Terms
-from afltool.values.phases import Phase
+from afltool.values.names import Phase
 from afltool.values.statistics import Statistics
 
 HEAD = {"name": "linear", "phase": "gram", "digest": "ab" * 32}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from afltool.math.gram import length
+from afltool.math.blas import length
 from afltool.values.statistics import Statistics
 
 Case = tuple[str, Statistics]

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
-from afltool.math.fixedpoint import FixedPoint, Rows
-from afltool.values.clients import Client, ClientId
-from afltool.values.statistics import Context, Statistics
+from afltool.math.gram import FixedPoint, Rows
+from afltool.values.statistics import Client, ClientId, Context, Statistics
 
 F64 = NDArray[np.float64]
 

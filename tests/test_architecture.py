@@ -20,10 +20,10 @@ ROOT = Path(afltool.__file__).parent
 # Several names in one layer may not import each other.
 LAYERS = (
     ("errors", "machine"),
-    ("inputs", "progress", "installed"),
+    ("inputs", "progress"),
     ("doors",),
     ("values",),
-    ("cache",),
+    ("memory",),
     ("cores",),
     ("options",),
     ("math",),
@@ -291,7 +291,7 @@ def test_no_global_random_generator():
 # Where files are written and given their names. An archive of a data set is unpacked as a folder.
 WRITES = {
     "json.dump": set(),
-    "json.dumps": {"values.json_text", "files.columns"},  # there only a cell in a message
+    "json.dumps": {"values.text", "files.columns"},  # there only a cell in a message
     "os.replace": {"files.atomic", "sources.images.tiny_imagenet"},
     "os.rename": set(),
     "os.link": {"files.atomic"},
@@ -381,3 +381,15 @@ def test_the_layers_are_the_ones_of_the_documentation():
     """errors below values below math below heads below files below stages below cli."""
     order = ("errors", "values", "math", "heads", "files", "show", "stages", "plans", "cli")
     assert all(HEIGHT[a] < HEIGHT[b] for a, b in pairwise(order))
+
+
+def test_the_flower_app_imports_itself_and_flower_alone():
+    """It lies outside the package and runs in an environment without afltool."""
+    folder = ROOT.parent / "integrations" / "flower" / "afltool_flower"
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                assert (node.level, (folder / f"{node.module}.py").exists()) == (1, True), path
+            elif isinstance(node, ast.ImportFrom | ast.Import):
+                found = [node.module] if isinstance(node, ast.ImportFrom) else node.names
+                assert "afltool" not in str([getattr(one, "name", one) for one in found]), path

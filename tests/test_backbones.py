@@ -19,7 +19,7 @@ from torchvision.models.feature_extraction import create_feature_extractor
 
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
 from afltool.options.features import ExtractOptions
-from afltool.options.nodes import Node
+from afltool.options.grammars import Node
 from afltool.sources.backbones import families, published
 from afltool.sources.backbones.families import preprocessing_for
 from afltool.sources.backbones.inference import (

@@ -19,8 +19,8 @@ from afltool.errors import NumericalError
 from afltool.files import atomic, outputs
 from afltool.files.features import features_digest, open_features
 from afltool.files.tables import write_json
-from afltool.values.digest import canonical_json
-from afltool.values.escaping import shown_json
+from afltool.values.arrays import canonical_json
+from afltool.values.text import shown_json
 
 KINDS = ("features", "partition", "statistics", "head")
 USAGE, INPUT, MISMATCH, NUMERICAL = 2, 3, 4, 5

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import afltool
 from afltool.errors import UsageError
 from afltool.heads import make_options
-from afltool.partitions.rows import draw_clients
-from afltool.values.phases import Phase
+from afltool.partitions import draw_clients
+from afltool.values.names import Phase
 
 
 def parts_of(road, head, at, count, **more):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from afltool.papers.crosstab import names, published
 from afltool.papers.description import find, shipped_names
-from afltool.papers.published import names, published
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))

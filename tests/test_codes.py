@@ -7,7 +7,7 @@ import pytest
 
 from afltool.errors import InvalidDataError
 from afltool.math import codes as cd
-from afltool.math.fixedpoint import FixedPoint, real
+from afltool.math.gram import FixedPoint, real
 
 
 def features(n=300, d=5, seed=0, scale=1.0):

@@ -17,11 +17,10 @@ from afltool.errors import AflError, InvalidDataError, NumericalError
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import conditions, make_head
 from afltool.heads.base import binding
-from afltool.math.fixedpoint import FixedPoint
+from afltool.math.gram import FixedPoint
 from afltool.stages._pairwise import pairwise_total
-from afltool.values.clients import Client, ClientId
-from afltool.values.phases import Phase
-from afltool.values.statistics import Context, Statistics, Sum
+from afltool.values.names import Phase
+from afltool.values.statistics import Client, ClientId, Context, Statistics, Sum
 
 MADE_BY = {"stage": "forged", "options": {}, "inputs": {}}
 MORE = {

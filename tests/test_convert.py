@@ -9,7 +9,7 @@ from conftest import embeddings, installed
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, OutputExistsError, UsageError
 from afltool.files.features import open_features
-from afltool.math.fixedpoint import real
+from afltool.math.gram import real
 
 
 def values(path):

@@ -19,7 +19,7 @@ from afltool import cores
 from afltool.errors import InvalidDataError
 from afltool.heads import make_head
 from afltool.math.blas import cholesky_in_place
-from afltool.math.fixedpoint import FixedPoint
+from afltool.math.gram import FixedPoint
 from afltool.values.statistics import Context
 
 THREADS = (1, 2, 3, 7)
@@ -31,6 +31,7 @@ HEADS = {
     "random features": ("random-features", {"width": 60, "ridge": 1, "with_linear": True}),
     "random features fixed": ("random-features", {"width": 60, "ridge": 1, "compute": "fixed"}),
     "softmax": ("softmax", {"rounds": 2}),
+    "softmax by L-BFGS": ("softmax", {"rounds": 4, "lbfgs": True}),
     "softmax of random features": ("softmax", {"rounds": 2, "features": "random", "width": 30}),
     "softmax of codes": ("softmax", {"rounds": 2, "features": "safle", "experts": 9}),
     "deepafl": ("deepafl", {"layers": 2, "width": 24}),

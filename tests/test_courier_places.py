@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -21,7 +22,7 @@ from sites_apart import NAMES, Apart, rows
 
 import afltool
 from afltool.errors import AflError, UnreachableError
-from afltool.values.digest import file_sha256
+from afltool.values.arrays import file_sha256
 
 pytestmark = pytest.mark.slow
 SFTP = Path("/usr/lib/openssh/sftp-server")
@@ -103,6 +104,41 @@ def s3(tmp_path):
         given = {"key": "a", "secret": "b", "endpoint_url": env["FSSPEC_S3_ENDPOINT_URL"]}
         s3fs.S3FileSystem(**given).mkdir("bucket")
         yield "s3://bucket/trial", env
+
+
+def test_credentials_for_one_prefix_are_enough(tmp_path, features, monkeypatch):
+    """What docs/sessions.md gives members instead of presigned URLs; moto checks the policy."""
+    botocore = pytest.importorskip("botocore.session")
+    pytest.importorskip("moto.server")
+    port, region = free_port(), "us-east-1"
+    where = {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": region}
+    for name, value in (
+        ("ACCESS_KEY_ID", "a"),
+        ("SECRET_ACCESS_KEY", "b"),
+        ("DEFAULT_REGION", region),
+    ):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    allowed = [(["GetObject", "PutObject", "DeleteObject"], "/trial/*"), (["ListBucket"], "")]
+    policy = {"Version": "2012-10-17", "Statement": [
+        {"Effect": "Allow", "Action": [f"s3:{one}" for one in actions],
+         "Resource": f"arn:aws:s3:::bucket{path}"} for actions, path in allowed]}  # fmt: skip
+    env = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": "4"}  # the four actions below
+    with running(sys.executable, "-m", "moto.server", "-p", str(port), port=port, env=env):
+        s3, iam = (botocore.Session().create_client(name, **where) for name in ("s3", "iam"))
+        s3.create_bucket(Bucket="bucket")
+        iam.create_user(UserName="north")
+        iam.put_user_policy(UserName="north", PolicyName="p", PolicyDocument=json.dumps(policy))
+        key = iam.create_access_key(UserName="north")["AccessKey"]
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+        monkeypatch.setenv("FSSPEC_S3_ENDPOINT_URL", where["endpoint_url"])
+        import fsspec.config
+
+        fsspec.config.set_conf_env(fsspec.config.conf)
+        apart = Apart(tmp_path / "in", features, "s3://bucket/trial")
+        assert apart.play()["head"] == apart.pooled()[1]
+        with pytest.raises(UnreachableError, match="Forbidden"):
+            Apart(tmp_path / "out", features, "s3://bucket/other").serve()
 
 
 @pytest.fixture
@@ -256,6 +292,42 @@ def test_heads_of_many_rounds(tmp_path, features, agreed):
     apart = Apart(tmp_path, features, **agreed)
     found = apart.play()
     assert (found["totals"][-1], found["head"]) == apart.pooled()
+
+
+@pytest.mark.parametrize(
+    "agreed",
+    [{**DEEPAFL, "layers": 1, "protection": "signed"}, {**SOFTMAX, "rounds": 2, **ALL}],
+    ids=["deepafl", "softmax under masks"],
+)
+def test_a_site_leaves_a_session_of_many_rounds(tmp_path, features, agreed):
+    """The others gather all phases again, and have the head of their own rows."""
+    apart = Apart(tmp_path / "all", features, **agreed)
+    before = apart.play()
+    for name in NAMES:
+        (apart.at / name).rename(apart.at / f"{name}-before")
+    (apart.at / "server").rename(apart.at / "trial")
+    again = agreed["protection"] == "masked"
+    apart.session = afltool.session_leave(
+        apart.at / "trial" / "session.json", apart.at / "server", without=["west"], again=again
+    )
+    apart.digest, apart.url = afltool.info(apart.session)["digest"], f"{apart.url}-next"
+    stay = [name for name in NAMES if name != "west"]
+    while not (apart.at / "server" / "summary.json").exists():
+        apart.serve()
+        for name in stay:
+            apart.join(name, again=again)
+    head, number = apart.at / "server" / "head-1.h5", 0
+    while afltool.info(head)["phase"] is not None:
+        number += 1
+        out = tmp_path / f"alone-{number}"
+        files = [afltool.local_stats(features[n], head, out, client=n) for n in stay]
+        total = afltool.aggregate(files, out / "total.h5")
+        head = afltool.solve(total, out / "head.h5", head=head)
+    for name in ("server", *stay):
+        found = afltool.info(apart.at / name / "head-final.h5")["digest"]
+        assert found == afltool.info(head)["digest"] != before["head"]
+    with pytest.raises(AflError, match="'west'"):
+        apart.join("west")
 
 
 def test_noise_of_all_sites_together(tmp_path, features):

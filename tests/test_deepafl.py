@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from problems import dense, sums
 from rounds_of_heads import absorb, report_of
 
-from afltool.cache import memory
-from afltool.cache.cache import Remembered
+from afltool import memory
 from afltool.errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.checks import with_options
 from afltool.heads.deepafl.options import PRESETS
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate, projection
+from afltool.memory import Remembered
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.values.parsed import Fixed

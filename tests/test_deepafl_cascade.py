@@ -11,13 +11,13 @@ from rounds_of_heads import absorb, report_of
 from test_deepafl import C, D, rows
 
 import afltool
-from afltool.cache.cache import NOTHING, Remembered
 from afltool.errors import UsageError
 from afltool.files.heads import load_head
 from afltool.heads import OPTIONS, make_head
 from afltool.heads.deepafl.network import OF_LABELS
 from afltool.heads.deepafl.options import OF_BLOCKS
 from afltool.heads.projections import activate, projection
+from afltool.memory import NOTHING, Remembered
 from afltool.values.statistics import Sum
 
 WIDTH, CODED = 12, 9

@@ -10,10 +10,10 @@ from problems import sums
 from rounds_of_heads import absorb, report_of
 from test_deepafl import C, D, fitted, rows
 
-from afltool.cache.cache import Remembered
 from afltool.errors import InvalidDataError, UsageError
 from afltool.heads import make_head
 from afltool.heads.projections import activate, projection
+from afltool.memory import Remembered
 from afltool.values.statistics import Sum
 
 

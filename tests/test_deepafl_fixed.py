@@ -12,7 +12,6 @@ from test_conditions import labelled
 from threadpoolctl import threadpool_limits
 
 import afltool
-from afltool.cache.cache import Remembered
 from afltool.errors import InvalidDataError, NumericalError, UsageError
 from afltool.heads import conditions, make_head
 from afltool.heads.base import binding
@@ -21,10 +20,11 @@ from afltool.heads.deepafl.learned import Learned
 from afltool.heads.deepafl.options import DeepAFLOptions
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import FINER, activate, projection, table
-from afltool.math.fixedpoint import FixedPoint, encode
-from afltool.math.gram import unpack
+from afltool.math.blas import unpack
+from afltool.math.gram import FixedPoint, encode
 from afltool.math.sandwich import LowRank
-from afltool.values.phases import Phase
+from afltool.memory import Remembered
+from afltool.values.names import Phase
 from afltool.values.statistics import Statistics
 
 C, D, BITS = 4, 6, 9

@@ -19,8 +19,7 @@ from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.heads import make_head
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
-from afltool.values.clients import Client, ClientId
-from afltool.values.statistics import Sum
+from afltool.values.statistics import Client, ClientId, Sum
 
 C, D = 4, 6
 

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 from rounds_of_heads import absorb
 from scipy.stats import multivariate_normal
-from sklearn.discriminant_analysis import (
-    LinearDiscriminantAnalysis,
-    QuadraticDiscriminantAnalysis,
-)
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import NearestCentroid
@@ -22,10 +19,9 @@ from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.discriminant import shrunk
 from afltool.heads.options import RULES
-from afltool.math.fixedpoint import FixedPoint, real
-from afltool.options.remedies import advised
-from afltool.values.clients import Client, ClientId
-from afltool.values.statistics import Context
+from afltool.math.gram import FixedPoint, real
+from afltool.options.shared import advised
+from afltool.values.statistics import Client, ClientId, Context
 
 BITS = 9
 

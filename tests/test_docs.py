@@ -107,7 +107,8 @@ def test_the_changelog_has_an_unreleased_part():
 
 def test_the_trees_of_the_format_are_those_that_readers_check():
     """Every member and every header field of every kind is drawn, with its mark."""
-    from afltool.files import headers, schema
+    from afltool.files import schema
+    from afltool.files.schema import ABSENT, BY_KIND, COMMON
 
     text = (ROOT / "docs" / "format.md").read_text()
     block = text.split("○ optional", 1)[1].split("```")[1]
@@ -125,15 +126,15 @@ def test_the_trees_of_the_format_are_those_that_readers_check():
     sometimes = {("head", "arrays"), ("features", "labels")}
     for kind in schema.KINDS:
         fields = {
-            (name, "○" if isinstance(p, tuple) and headers.ABSENT in p else "●")
-            for name, p in headers.BY_KIND[kind].items()
+            (name, "○" if isinstance(p, tuple) and ABSENT in p else "●")
+            for name, p in BY_KIND[kind].items()
         }
         members = {
             (f"/{name}", "○" if name in optional or (kind, name) in sometimes else "●")
             for name in (*schema.MEMBERS[kind], schema.HEADER)
         }
         assert drawn[kind] - {("NAME", "●"), ("NAME", "○")} == fields | members, kind
-    assert {(name, "●") for name in headers.COMMON} <= drawn["every kind"]
+    assert {(name, "●") for name in COMMON} <= drawn["every kind"]
 
 
 # Words of the field in help texts; each is explained. A plain word of English needs no entry.

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import afltool
 from afltool import AnalyticClassifier
 from afltool.errors import InvalidDataError, MismatchError, UsageError
-from afltool.math.fixedpoint import encode
+from afltool.math.gram import encode
 
 
 @pytest.fixture(scope="module")

@@ -9,20 +9,14 @@ import numpy as np
 import pytest
 import scipy.special
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import (
-    balanced_accuracy_score,
-    f1_score,
-    log_loss,
-    recall_score,
-    roc_auc_score,
-)
+from sklearn.metrics import balanced_accuracy_score, f1_score, log_loss, recall_score, roc_auc_score
 
 import afltool
 from afltool.errors import CorruptFileError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.heads.checks import probabilities
-from afltool.math.fixedpoint import real
+from afltool.math.gram import real
 from afltool.math.metrics.counting import score_metrics
 from afltool.math.metrics.figures import Scored
 from afltool.show.curves import plot_roc

@@ -24,20 +24,34 @@ from afltool.cli.app import app
 from afltool.errors import AflError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.heads import OPTIONS, make_head
-from afltool.options import Options, checked, flag
-from afltool.options import used_with as only_options
-from afltool.options.features import ConvertOptions, ExtractOptions, ImportOptions, SplitOptions
-from afltool.options.partition import PartitionOptions
-from afltool.options.shards import Part
-from afltool.options.solving import (
+from afltool.options import (
+    ABSENT,
+    ANY,
+    FACTS,
+    GIVEN,
+    Options,
+    _tell,
+    checked,
+    conditions,
+    flag,
+    refuse_unused,
+)
+from afltool.options.evaluation import (
     CalibrateOptions,
     EvaluateOptions,
     ExportOptions,
     PredictOptions,
-    SolveOptions,
 )
-from afltool.options.statistics import AggregateOptions, LocalStatsOptions, ScaleOptions
-from afltool.options.used_with import ABSENT, ANY, FACTS, GIVEN, conditions, refuse_unused
+from afltool.options.features import (
+    ConvertOptions,
+    ExtractOptions,
+    ImportOptions,
+    ScaleOptions,
+    SplitOptions,
+)
+from afltool.options.grammars import Part
+from afltool.options.partition import PartitionOptions
+from afltool.options.statistics import AggregateOptions, LocalStatsOptions, SolveOptions
 from afltool.plans.config import FIELDS, HERE, PARTS, OwnOptions, RunConfig, named_fields
 from afltool.plans.layout import RunFolder
 from afltool.plans.plan import first_steps, last_steps, round_steps
@@ -185,7 +199,7 @@ def test_an_option_that_is_not_used_beside_others_is_refused(cls, name, other, w
         refuse_unused(options, {other: True})
         said = rf"{_any_of(cls, name)} is used only with {FACTS[other]}"
         if known[name].metadata["of_axes"]:
-            only_options._tell.cache_clear()
+            _tell.cache_clear()
             with caplog.at_level(logging.INFO, "afltool"):
                 refuse_unused(options, {other: False})
             assert re.search(said, caplog.text)
@@ -201,7 +215,7 @@ def test_an_option_that_is_not_used_beside_others_is_refused(cls, name, other, w
         return cls(**{**given, **satisfied(cls, name), **more, **wrong})
 
     if known[name].metadata["of_axes"]:  # named, and not refused
-        only_options._tell.cache_clear()
+        _tell.cache_clear()
         with caplog.at_level(logging.INFO, "afltool"):
             made()
         said = caplog.text
@@ -230,7 +244,7 @@ def test_an_option_that_is_not_used_beside_others_is_refused(cls, name, other, w
 ])  # fmt: skip
 def test_a_head_names_what_its_layers_do_not_use(given, unused, tmp_path, caplog):
     """Of the options that were given: others are filled in, and files hold them all."""
-    only_options._tell.cache_clear()
+    _tell.cache_clear()
     with caplog.at_level(logging.INFO, "afltool"):
         made = afltool.head("deepafl", tmp_path / "h.h5", options=given)
         told = re.findall(r"(--[a-z-]+) is used only with", caplog.text)
@@ -307,7 +321,7 @@ def test_what_was_dropped_in_silence_is_refused(line, said, road, tmp_path, cli)
 
 def test_an_axis_that_some_cells_do_not_use_is_named(caplog):
     """So a study may have it for all of its cells."""
-    only_options._tell.cache_clear()
+    _tell.cache_clear()
     with caplog.at_level(logging.INFO, "afltool"):
         RunConfig(data="digits", backbone="resnet18", participation_kind="inconsistent")
     assert "--participation-kind is used only with --participation" in caplog.text

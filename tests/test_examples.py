@@ -242,3 +242,22 @@ def test_features_of_training_mode_on_a_few_images(tmp_path):
     kinds = {"pretrained", "even", "own"}
     assert {name.split("test ")[1] for name in found if name.startswith("AFL, training")} == kinds
     assert all(0 <= one["last"] <= one["best"] <= 100 for one in found.values())
+
+
+@pytest.mark.slow
+def test_the_order_of_bytes_on_few_rows(tmp_path):
+    """Bytes of a rival are its float32 weights; AFL sends its triangle and class sums once."""
+    few = ("--dimensions", "64", "--classes", "4", "40", "--rows", "800", "--clients", "4")
+    script = ROOT / "examples" / "where_bytes_turn.py"
+    run(sys.executable, script, tmp_path, *few, "--rounds", "3")
+    table = pd.read_csv(tmp_path / "bytes.csv").set_index(["classes", "method"])
+    assert len(table) == 2 * 7
+    for classes in (4, 40):
+        rival, head = table.loc[classes, "FedAvg"], table.loc[classes, "AFL"]
+        rounds = int(rival["rounds"].split()[-1])
+        assert rival.sent == rival.received == rounds * 65 * classes * 4
+        assert rounds == 3 or rival.top1 >= head.top1
+        assert (head["rounds"], head.received) == ("1", 64 * classes * 8)
+        assert 64 * 65 / 2 + 64 * classes < head.sent < 8 * (64 * 65 / 2 + 64 * classes) + 20_000
+    assert (tmp_path / "bytes.md").read_text().count("\n") == 2 + len(table)
+    assert (tmp_path / "bytes.png").stat().st_size > 10_000

@@ -18,7 +18,7 @@ from afltool.errors import UsageError
 from afltool.exporting import build, onnx_files, trial
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
-from afltool.math.fixedpoint import real
+from afltool.math.gram import real
 
 USAGE, INPUT, MISMATCH, NUMERICAL = 2, 3, 4, 5
 

@@ -16,9 +16,8 @@ from afltool.heads.base import binding
 from afltool.heads.graphs import GRAPHS, NOBODY, Classifier, activated, graph_of
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate
-from afltool.math.fixedpoint import FixedPoint, encode
-from afltool.values.clients import Client, ClientId
-from afltool.values.statistics import Context
+from afltool.math.gram import FixedPoint, encode
+from afltool.values.statistics import Client, ClientId, Context
 
 DIM, CLASSES, BITS = 10, 4, 9
 

@@ -15,11 +15,11 @@ from PIL import Image
 import afltool
 from afltool.errors import MismatchError
 from afltool.files.features import open_features
+from afltool.files.hdf5 import recipe
 from afltool.files.heads import load_head, save_head
-from afltool.files.recipes import recipe
 from afltool.heads import make_head
 from afltool.heads.base import binding
-from afltool.math.fixedpoint import real
+from afltool.math.gram import real
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.images import open_dataset
 from afltool.values.statistics import Context

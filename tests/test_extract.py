@@ -26,9 +26,9 @@ from afltool.errors import (
     UsageError,
 )
 from afltool.files.features import open_features
-from afltool.files.recipes import up_to_date
+from afltool.files.hdf5 import up_to_date
 from afltool.options.features import ExtractOptions
-from afltool.options.shards import Part, shard_of_job
+from afltool.options.grammars import Part, shard_of_job
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction import remembered as stores
 from afltool.sources.extraction.network import batches

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from afltool.math.fixedpoint import FixedPoint, encode, real
+from afltool.math.gram import FixedPoint, encode, real
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import fewer_bytes

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from afltool.cli._help import LONG, OF_HEADS
 from afltool.cli._options import parameters
-from afltool.cli.app import app
+from afltool.cli.app import MODULES, app
 from afltool.heads import OPTIONS
 from afltool.plans.config import FIELDS
 
@@ -35,7 +35,7 @@ def test_help_of_every_command_loads_nothing_heavy():
 import contextlib, io, json, sys
 import typer
 from afltool.cli._options import parameters
-from afltool.cli.app import app
+from afltool.cli.app import MODULES, app
 command = typer.main.get_command(app)
 for words in {chosen!r}:
     for ask in ("-h", "{LONG}"):
@@ -157,3 +157,11 @@ def test_the_installed_command_completes():
     env = {**os.environ, **asking("run --da")}
     done = subprocess.run([COMMAND], env=env, capture_output=True, text=True)
     assert done.stdout.split() == ["--data", "--data-root"]
+
+
+def test_the_table_of_commands_is_that_of_their_modules():
+    """A word loads the module that the table says, and this one has it."""
+    every = command_of(app)
+    words = [word for told in MODULES.values() for word in told.split()]
+    assert sorted(words) == sorted(every.known())
+    assert [word for word in words if word not in every.known(word)] == []

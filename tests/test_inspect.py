@@ -12,7 +12,7 @@ import afltool
 from afltool.errors import CorruptFileError, InvalidDataError
 from afltool.files import schema
 from afltool.files.statistics import load_statistics
-from afltool.math.gram import unpack
+from afltool.math.blas import unpack
 from afltool.show import brief
 from afltool.stages import inspect
 

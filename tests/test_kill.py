@@ -1,8 +1,9 @@
 """Killed at any moment, a stage leaves whole files or none, and the next run makes it good.
 
-A stage is killed with SIGKILL at 8 moments, a command of several seconds at fewer, drawn from a
+A stage is killed with SIGKILL at 5 moments, a command of several seconds at fewer, drawn from a
 fixed seed: half of them over its whole duration, half from the moment on at which its first
 unfinished file is there. `partition` and `aggregate` write one file at their end, as `solve` does.
+Extractions that are killed again and again are in test_extract_scale.py.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from conftest import embeddings, installed
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.values.digest import file_sha256
+from afltool.values.arrays import file_sha256
 
 pytestmark = pytest.mark.slow
 
-MOMENTS = 8
-FEWER = {"predict": 4, "extract": 6, "run": 6}  # of commands that take several seconds
+MOMENTS = 5
+FEWER = {"predict": 4, "extract": 4, "run": 3}  # of commands that take several seconds
 # The command with extraction committing more often than every 5 s, so that short runs do, too.
 EAGER = """
 import afltool.stages.extract as extract
@@ -182,27 +183,6 @@ def test_killed_at_random_moments(name, stages, tmp_path, cli):
         assert not unfinished(folder)
     assert killed > moments // 4, "the premise: many runs were interrupted"
     assert met > 0 or name not in WRITE_LONG, "the premise: some were interrupted while they wrote"
-
-
-def test_a_chain_of_kills_never_loses_what_was_counted(stages, tmp_path, cli):
-    """The same extraction, killed again and again, gets on and ends with the undisturbed digest."""
-    stage, folder = stages["extract"], tmp_path / "chain"
-    folder.mkdir()
-    partial, draw, sizes = folder / "f.h5.partial", random.Random(1), [0]
-    for _ in range(3):
-        process = stage.start(folder)
-        while process.poll() is None and not (
-            partial.exists() and partial.stat().st_size > sizes[-1] + 300_000  # a chunk of rows
-        ):
-            time.sleep(0.001)
-        if not kill_after(process, 0.1 * draw.random()) or not partial.exists():
-            break
-        sizes.append(partial.stat().st_size)
-        check_finished_files(folder)
-    assert len(sizes) > 1, "the premise: it was killed at work"
-    was_done = not partial.exists()
-    assert "going on from there" in stage.finish(folder, cli) or was_done
-    assert stage.digest(folder) == stage.undisturbed(folder, cli)
 
 
 @pytest.fixture

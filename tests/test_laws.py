@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from problems import row_sets, same, statistics_of, total
 
 from afltool.errors import MismatchError, NumericalError
-from afltool.values.clients import Client, ClientId
-from afltool.values.json_text import difference
-from afltool.values.phases import Phase
-from afltool.values.statistics import Statistics, Sum
+from afltool.values.names import Phase
+from afltool.values.statistics import Client, ClientId, Statistics, Sum
+from afltool.values.text import difference
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 

@@ -14,12 +14,23 @@ from problems import known_problem, row_sets
 from threadpoolctl import threadpool_limits
 
 from afltool.errors import InvalidDataError, NumericalError
-from afltool.math import fixedpoint, pairwise, ridge
-from afltool.math import gram as triangle
-from afltool.math.fixedpoint import FixedPoint
-from afltool.math.gram import Products, add_product, gram_and_cross, product, real_cross, real_gram
+from afltool.math import blas as triangle
+from afltool.math import pairwise, ridge
+from afltool.math.gram import (
+    FixedPoint,
+    Products,
+    add_product,
+    check_int64,
+    encode,
+    exact_rows,
+    gram_and_cross,
+    product,
+    real,
+    real_cross,
+    real_gram,
+)
 from afltool.math.ridge_choice import SpectralSystem, choose
-from afltool.options.remedies import advised
+from afltool.options.shared import advised
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -49,8 +60,8 @@ def test_a_length_that_is_no_triangle_is_refused():
 
 def test_encode_rounds_to_the_nearest_step():
     x = np.random.default_rng(0).uniform(-60, 60, size=(50, 7))
-    values = fixedpoint.encode(x, 9)
-    assert np.abs(fixedpoint.real(FixedPoint(values, 9)) - x).max() <= 2.0**-10
+    values = encode(x, 9)
+    assert np.abs(real(FixedPoint(values, 9)) - x).max() <= 2.0**-10
 
 
 @pytest.mark.parametrize(("value", "bits"), [(64.0, 8), (100.0, 8), (1e4, 1), (32767.0, 0)])
@@ -59,13 +70,13 @@ def test_a_value_beyond_the_range_names_row_value_and_the_bits_that_fit(value, b
     x[2, 1] = value
     said = rf"row 12, feature 1 .*--fraction-bits {bits} "
     with pytest.raises(InvalidDataError, match=said), advised():
-        fixedpoint.encode(x, 9, first_row=10)
-    assert fixedpoint.encode(x, bits)[2, 1] == round(value * 2**bits)
+        encode(x, 9, first_row=10)
+    assert encode(x, bits)[2, 1] == round(value * 2**bits)
 
 
 def test_a_value_beyond_every_range_is_told_so():
     with pytest.raises(InvalidDataError, match="no number of fraction bits holds it"):
-        fixedpoint.encode(np.array([[40000.0]]), 0)
+        encode(np.array([[40000.0]]), 0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -73,7 +84,7 @@ def test_what_is_not_finite_is_refused_with_its_place(value):
     x = np.zeros((3, 3))
     x[1, 2] = value
     with pytest.raises(InvalidDataError, match=r"row 6, feature 2"):
-        fixedpoint.encode(x, 9, first_row=5)
+        encode(x, 9, first_row=5)
 
 
 # ---------------------------------------------------------------- gram
@@ -165,10 +176,10 @@ def test_sums_of_real_rows_are_those_of_the_pooled_rows():
 
 
 def test_the_int64_bound_is_checked_from_the_data_before_the_product():
-    assert fixedpoint.exact_rows(2**15 - 1) >= 2**22
-    fixedpoint.check_int64(2**33, 2**15 - 1)
+    assert exact_rows(2**15 - 1) >= 2**22
+    check_int64(2**33, 2**15 - 1)
     with pytest.raises(NumericalError, match="beyond the int64 limit"):
-        fixedpoint.check_int64(2**34, 2**15 - 1)
+        check_int64(2**34, 2**15 - 1)
 
 
 def test_a_label_out_of_range_is_refused_with_its_row():

@@ -17,11 +17,10 @@ from afltool.errors import InvalidDataError, MismatchError, NumericalError, Usag
 from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
-from afltool.math.fixedpoint import FixedPoint, real
-from afltool.options.remedies import advised
-from afltool.values.clients import Client, ClientId
+from afltool.math.gram import FixedPoint, real
+from afltool.options.shared import advised
 from afltool.values.parsed import parse_ridge, parse_ridges
-from afltool.values.statistics import Context
+from afltool.values.statistics import Client, ClientId, Context
 
 
 def rows(n=300, d=16, classes=4, seed=0, rank=None):

@@ -16,8 +16,7 @@ from damage import forge
 from afltool.errors import CorruptFileError
 from afltool.files import hdf5, schema
 from afltool.files.arrays import put_array, writing
-from afltool.files.hdf5 import put_header, read_header
-from afltool.files.recipes import verify
+from afltool.files.hdf5 import put_header, read_header, verify
 from afltool.files.statistics import load_statistics
 
 INPUT = 3

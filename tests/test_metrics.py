@@ -14,16 +14,7 @@ from scipy.stats import binom, norm
 from sklearn.calibration import calibration_curve
 
 from afltool.errors import UsageError
-from afltool.math.metrics.figures import (
-    BINS,
-    FIGURES,
-    POINTS,
-    Scored,
-    areas,
-    ece,
-    reliability,
-    roc,
-)
+from afltool.math.metrics.figures import BINS, FIGURES, POINTS, Scored, areas, ece, reliability, roc
 from afltool.math.metrics.intervals import intervals, mcnemar, paired_bootstrap, resampled
 from afltool.stages.evaluate import figure_names
 

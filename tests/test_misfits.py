@@ -15,14 +15,13 @@ from rounds_of_heads import absorb
 from test_bad_input import INPUT, MISMATCH, refused
 
 import afltool
-from afltool.cache.cache import Cache
-from afltool.cache.memory import Room
 from afltool.errors import MismatchError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head, save_head
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import OPTIONS, make_head
-from afltool.math.fixedpoint import FixedPoint
+from afltool.math.gram import FixedPoint
+from afltool.memory import Cache, Room
 from afltool.options.statistics import LocalStatsOptions
 from afltool.stages.local_stats import local_stats
 from afltool.values.statistics import Context

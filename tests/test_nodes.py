@@ -17,7 +17,7 @@ import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
-from afltool.options.nodes import Node, parse_node, parse_nodes
+from afltool.options.grammars import Node, parse_node, parse_nodes
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.backbones.nodes import cut_at, cut_classifier, stage_nodes
 from afltool.sources.extraction.engines import load_network

@@ -23,7 +23,7 @@ from afltool.files.columns import read_columns
 from afltool.files.features import open_features
 from afltool.files.outputs import check_output, kind_of_file, partial_path
 from afltool.inputs import distinct_files
-from afltool.options.files import of_parameter
+from afltool.options.shared import of_parameter
 
 USAGE, INPUT = 2, 3
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from afltool import partitions
 from afltool.errors import InvalidDataError, NumericalError, UsageError
 from afltool.keywords import by_keywords
 from afltool.options.partition import SCHEMES
-from afltool.partitions import dealing, rows
+from afltool.partitions import dealing, mean_total_variation, summary
 from afltool.partitions.dealing import canonical_order
-from afltool.partitions.rows import mean_total_variation, summary
 
 assign = by_keywords(dealing.assign)
 
@@ -447,7 +447,7 @@ def test_total_variation_ends() -> None:
 
 
 def test_docstring_examples() -> None:
-    assert sum(doctest.testmod(m).failed for m in (dealing, rows)) == 0
+    assert sum(doctest.testmod(m).failed for m in (dealing, partitions)) == 0
 
 
 # -- oracles: the published splits, row by row, from their description -----------------------------

@@ -62,8 +62,8 @@ def test_the_check_of_what_is_loaded_would_notice(road, tmp_path):
     assert {"afltool.privacy.identity", "cryptography"} <= {*of_privacy(modules)}
 
 
-# Modules of afltool that a plain command loads, its own options and those of every head among them.
-MOST = {"local-stats": 110, "aggregate": 90, "solve": 114}
+# Modules of afltool that a plain command loads.
+MOST = {"local-stats": 45, "aggregate": 42, "solve": 52, "study": 90}
 
 
 @pytest.mark.parametrize("name", MOST)
@@ -72,10 +72,43 @@ def test_a_plain_command_loads_few_modules(road, tmp_path, name):
         "local-stats": [road.train, "--head", "linear", "--partition", road.clients],
         "aggregate": [road.stats],
         "solve": [road.total],
+        "study": [tmp_path / "s.toml"],
     }
+    given = f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 3\n'
+    (tmp_path / "s.toml").write_text(f'{given}[[method]]\nhead = "linear"\n')
     [modules] = loaded([name, *words[name], "-o", tmp_path / "out.h5"]).values()
     assert len([m for m in modules if m.split(".")[0] == "afltool"]) <= MOST[name]
-    assert not SLOW & {*modules}
+    assert name == "study" or not SLOW & {*modules}
+
+
+# A command whose modules are printed that are on the way when SciPy is asked for a factor.
+WAY = """
+import sys
+from afltool.cli import main
+
+def look(frame, event, what):
+    if event == "call" and frame.f_code.co_name == "cho_factor":
+        sys.setprofile(None)
+        names = []
+        while frame is not None:
+            names.append(frame.f_globals.get("__name__", ""))
+            frame = frame.f_back
+        own = dict.fromkeys(name for name in reversed(names) if name.startswith("afltool"))
+        print("way", *own)
+
+sys.setprofile(look)
+main()
+"""
+
+
+def test_a_ridge_passes_few_modules_from_the_command_line_to_the_factor(road, tmp_path):
+    words = ["solve", str(road.total), "--ridge", "1", "-o", str(tmp_path / "head.h5")]
+    done = subprocess.run(
+        [sys.executable, "-c", WAY, *words], capture_output=True, text=True, check=True
+    )
+    [way] = [line.split()[1:] for line in done.stdout.splitlines() if line[:4] == "way "]
+    assert (way[0], way[-1]) == ("afltool.cli", "afltool.math.ridge")
+    assert len(way) <= 7, way
 
 
 # What takes long to load: for converting words of a command line, finding packages, and by NumPy

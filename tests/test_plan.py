@@ -14,8 +14,7 @@ from afltool.files.heads import load_head
 from afltool.plans.config import RunConfig
 from afltool.plans.layout import RunFolder
 from afltool.plans.made import Made
-from afltool.plans.plan import features, next_steps, partition
-from afltool.plans.steps import LINK, Step
+from afltool.plans.plan import LINK, Step, features, next_steps, partition
 from afltool.stages.stage import STAGES, Place
 
 

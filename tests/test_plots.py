@@ -21,7 +21,7 @@ import afltool
 from afltool import study as carry_out
 from afltool.errors import InputError, InvalidDataError, OutputExistsError, UsageError
 from afltool.files.outputs import kind_of_bytes
-from afltool.options.plot import SizeOptions
+from afltool.options.evaluation import SizeOptions
 from afltool.papers.description import read
 from afltool.show.classes import Panel, plot_confusion, plot_partition, plot_partitions
 from afltool.show.curves import plot_compared, plot_ridge_path, plot_rounds

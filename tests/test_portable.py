@@ -14,7 +14,7 @@ from filelock import lock_descriptor
 from hidden import RUN, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_tutorials import PAGES, follow
+from test_tutorials import PAGES, check_figures, follow
 
 import afltool
 from afltool import machine
@@ -56,7 +56,8 @@ def test_the_consortium_tutorial_works_without_what_linux_has(tmp_path):
     command.chmod(0o755)
     page = next(page for page in PAGES if page.stem == "consortium")
     (tmp_path / "work").mkdir()
-    follow(page, tmp_path / "work", env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+    done = follow(page, tmp_path / "work", env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+    check_figures(page, done)
     assert (tmp_path / "work" / "server" / "head.onnx").is_file()
 
 

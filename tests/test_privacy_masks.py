@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from federations import LOW, SERVER, Federation, locked, new_roster, save, statistics_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,13 +33,13 @@ from afltool.errors import (
     OutputExistsError,
     UsageError,
 )
-from afltool.files import headers
 from afltool.files.atomic import write_once
+from afltool.files.schema import mismatch
 from afltool.privacy import identity, masking, messages, reveal, roster, shamir
-from afltool.privacy.masking import CHUNK, TOGETHER, add_streams
-from afltool.privacy.offers import PATTERN, Offers
+from afltool.privacy.masking import CHUNK, SEGMENT, TOGETHER, add_streams
+from afltool.privacy.offers import OF_ROUND, OF_ROUND_2, SEALED_BYTES, Offers
 from afltool.privacy.reveal import Request
-from afltool.values.phases import Phase
+from afltool.values.names import Phase
 from afltool.values.statistics import Statistics
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -272,7 +275,7 @@ def test_private_files_are_private_whatever_the_umask(tmp_path, umask, caplog):
 def test_a_roster_comes_back_and_two_rounds_differ(tmp_path):
     members = Federation(tmp_path, 4).roster.members
     a, b = (new_roster(members) for _ in range(2))
-    assert roster.load(roster.save(tmp_path / "r.json", a)) == a
+    assert roster.load(messages.write(tmp_path / "r.json", messages.Message(a.as_dict()))) == a
     assert a.digest != b.digest
     assert a.threshold == 3
 
@@ -310,7 +313,8 @@ def test_rows_that_could_overflow_are_refused_before_anybody_masks(tmp_path):
 
 def test_unknown_fields_of_a_roster_are_refused_at_every_depth(tmp_path):
     """They would change the file, and not the digest that members compare."""
-    path = roster.save(tmp_path / "r.json", Federation(tmp_path, 3).roster)
+    made = messages.Message(Federation(tmp_path, 3).roster.as_dict())
+    path = messages.write(tmp_path / "r.json", made)
     good = json.loads(path.read_text())
     for place in (good, good["body"], good["body"]["members"][1], good["body"]["head"]):
         place["note"] = "x"
@@ -343,11 +347,30 @@ def test_hexadecimal_has_one_form(tmp_path):
 # ---------------------------------------------------------------- streams
 
 
-def test_a_stream_is_chacha20():
-    """RFC 8439, appendix A.1, test vector 1: key, nonce and counter of zeros."""
+@pytest.mark.parametrize(
+    ("begun", "wanted"),
+    [
+        (masking.chacha20, "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1a"),
+        (masking.aes256, "cea7403d4d606b6e074ec5d3baf39d18"),
+    ],
+)
+def test_streams_are_those_of_the_standards(begun, wanted):
+    """RFC 8439, appendix A.1, vector 1; McGrew and Viega's GCM, test case 14: all of zeros."""
     array = np.zeros(8, "<u8")
-    add_streams([(bytes(32), False)], [array])
-    assert array.tobytes().hex().startswith("76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1a")
+    add_streams([(bytes(32), False)], [array], begun)
+    assert array.tobytes().hex().startswith(wanted)
+
+
+def test_a_stream_of_chacha20_is_one_over_all_segments():
+    """Files of rosters of version 1 have it; AES begins each segment with a nonce of its own."""
+    key, n = b"k" * 32, SEGMENT + 9
+    old, new = np.zeros(n, "<u8"), np.zeros(n, "<u8")
+    add_streams([(key, False)], [old], masking.chacha20)
+    add_streams([(key, False)], [new])
+    at_once = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * n))
+    assert old.tobytes() == at_once
+    second = AESGCM(key).encrypt((1).to_bytes(12), bytes(72), None)
+    assert new[SEGMENT:].tobytes() == second[:72]
 
 
 def test_streams_go_on_over_arrays_and_blocks_and_cancel():
@@ -381,10 +404,11 @@ def test_streams_together_are_those_one_after_the_other(threads, monkeypatch):
 
 def test_the_quick_look_at_shares_sees_what_the_slow_one_sees(tmp_path):
     federation = Federation(tmp_path, 3, 2)
+    federation.roster = replace(federation.roster, masks=1)
     good = federation.offers().by_member["site-0"].body["shares"]
-    quick = PATTERN["shares"]
+    quick = OF_ROUND["shares"]
     assert quick.test(good)
-    assert headers.mismatch(good, quick.pattern) == ""
+    assert mismatch(good, quick.pattern) == ""
     sealed = good[1]["sealed"]
     for share in (
         {**good[1], "sealed": sealed[:-1]}, {**good[1], "sealed": sealed[:-1] + "G"},
@@ -394,10 +418,17 @@ def test_the_quick_look_at_shares_sees_what_the_slow_one_sees(tmp_path):
         {**good[1], "mask": "٣" * 64}, {**good[1], "self": good[1]["self"][:-1] + "\n"},
     ):  # fmt: skip
         bad = [good[0], share, good[2]]
-        wrong = headers.mismatch(bad, quick.pattern, exact=True)
+        wrong = mismatch(bad, quick.pattern, exact=True)
         assert quick.test(bad) is (wrong == "")
-        assert headers.mismatch(bad, quick, exact=True) == wrong
+        assert mismatch(bad, quick, exact=True) == wrong
     assert not quick.test(None)
+    good = ["".join(share.values()) for share in good]
+    quick = OF_ROUND_2["shares"]
+    assert quick.test(good)
+    for text in (good[1][:-1], good[1][:-1] + "G", good[1].upper(), 1, None, "٣" * 292, ""):
+        bad = [good[0], text, good[2]]
+        assert not quick.test(bad)
+        assert mismatch(bad, quick)
 
 
 # ---------------------------------------------------------------- masks
@@ -580,13 +611,13 @@ def test_shares_that_do_not_open_are_refused_before_masking(tmp_path):
     offered = federation.offers()
     offered.check_all(federation.me["site-1"])
     body = offered.by_member["site-0"].body
-    shares = [dict(s) for s in body["shares"]]
-    shares[1]["sealed"] = shares[0]["sealed"]  # swapped: encrypted for another holder
+    shares, sealed = list(body["shares"]), 2 * SEALED_BYTES
+    shares[1] = shares[0][:sealed] + shares[1][sealed:]  # encrypted for another holder
     bad = dict(offered.by_member)
     bad["site-0"] = federation.me["site-0"].sign({**body, "shares": shares})
     with pytest.raises(CorruptFileError, match="offer of 'site-0'"):
         Offers(federation.roster, bad).check_all(federation.me["site-1"])
-    shares[1] = {**body["shares"][1], "mask": "00" * 32}  # committed to something else
+    shares[1] = body["shares"][1][:sealed] + "00" * 64  # committed to something else
     bad["site-0"] = federation.me["site-0"].sign({**body, "shares": shares})
     with pytest.raises(CorruptFileError, match="'site-0' gave a share"):
         Offers(federation.roster, bad).check_all(federation.me["site-1"])

@@ -13,7 +13,7 @@ from problems import total
 from scipy import integrate, stats
 
 from afltool.errors import CorruptFileError, NumericalError, UsageError
-from afltool.math.fixedpoint import FixedPoint
+from afltool.math.gram import FixedPoint
 from afltool.privacy import accountant, differential, noise
 from afltool.privacy.accountant import Block
 from afltool.privacy.differential import Noise, noise_of

@@ -15,7 +15,7 @@ from afltool.errors import CorruptFileError, MismatchError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.privacy import identity, messages
-from afltool.privacy.roster import load, save
+from afltool.privacy.roster import load
 from afltool.privacy.sealing import sealing
 from afltool.privacy.terms import Budget, Terms
 from afltool.stages.inspect import info
@@ -52,7 +52,7 @@ def test_every_field_comes_back_and_is_in_the_digest(tmp_path):
     space = {"backbone": "b", "dim": 3, "dtype": "int16", "fraction_bits": 9, "mean": ["0.5"]}
     full = Terms("masked", Budget(0.1, 1e-5, 3.0), space, ("a", "b"))
     made = new_roster(members(5), 4, terms=full)
-    assert load(save(tmp_path / "r.json", made)) == made
+    assert load(messages.write(tmp_path / "r.json", messages.Message(made.as_dict()))) == made
     other = identity.Identity.new("other").member
     changed = [
         {"server": other}, {"colluding": 1}, {"terms": replace(full, noise=None)},

@@ -13,8 +13,8 @@ from sklearn.linear_model import Ridge
 from afltool.errors import NumericalError, UsageError
 from afltool.heads import make_head
 from afltool.heads.projections import projection
-from afltool.math.fixedpoint import FixedPoint, encode
-from afltool.math.gram import unpack
+from afltool.math.blas import unpack
+from afltool.math.gram import FixedPoint, encode
 from afltool.values.statistics import Context
 
 C, D, WIDTH = 3, 5, 20

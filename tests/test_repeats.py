@@ -11,9 +11,8 @@ from test_bad_input import MISMATCH, refused
 
 import afltool
 from afltool.errors import MismatchError
-from afltool.values.clients import Client, ClientId
-from afltool.values.phases import Phase
-from afltool.values.statistics import Statistics, Sum
+from afltool.values.names import Phase
+from afltool.values.statistics import Client, ClientId, Statistics, Sum
 
 SOURCE, EQUAL = "rows of the same feature file", "hold the same sums, number by number"
 

@@ -11,7 +11,7 @@ import torch
 from helpers_images import patterns, scarce_memory
 from PIL import Image
 
-from afltool.math.fixedpoint import encode
+from afltool.math.gram import encode
 from afltool.sources.backbones.inference import infer, prepare_for_inference
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.backbones.preprocessing import paper_preprocessing

@@ -15,6 +15,7 @@ from helpers_images import write_imagefolder
 
 import afltool
 from afltool.errors import InputError, OutputExistsError, UsageError
+from afltool.files.statistics import load_statistics, weigh_statistics
 from afltool.plans.config import RunConfig, read_config
 from afltool.plans.slurm.states import status
 
@@ -128,6 +129,19 @@ def test_a_run_that_keeps_sums_tells_the_bytes_of_the_files(features, tmp_path, 
     assert found["file_bytes"] == sent["mean_file"] == round(sum(middles) / weighed)
     (only,) = found["rounds"] or [{"file_bytes": sent["mean_file"]}]
     assert only["file_bytes"] == sent["mean_file"]
+
+
+@pytest.mark.parametrize("head", ["linear", "safle", "softmax"])
+def test_a_file_that_is_only_weighed_has_the_size_of_the_one_that_is_written(
+    features, tmp_path, head
+):
+    deal = {"clients": 3, "scheme": "iid"}
+    given = {"partition": afltool.partition(features[0], tmp_path / "clients.h5", **deal)}
+    agreed = afltool.head(head, tmp_path / "head.h5")
+    files = afltool.local_stats(features[0], agreed, tmp_path / "each", **given)
+    for path in files.iterdir():
+        found, made_by = load_statistics(path), afltool.info(path)["recipe"]
+        assert weigh_statistics(found, made_by, agreed.name) == path.stat().st_size
 
 
 def test_the_papers_preset_is_in_the_log_and_in_the_summary(features, tmp_path, caplog):

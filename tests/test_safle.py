@@ -21,9 +21,8 @@ from afltool.heads.checks import check_total, with_options
 from afltool.heads.safle.counting import ROWS_AT_ONCE
 from afltool.heads.safle.options import DEFAULT_SIDE
 from afltool.math import ridge_choice
-from afltool.math.fixedpoint import FixedPoint, real
-from afltool.values.clients import ClientId
-from afltool.values.statistics import Context
+from afltool.math.gram import FixedPoint, real
+from afltool.values.statistics import ClientId, Context
 
 CLASSES, DIM = 3, 6
 PLAIN = {"thresholds": "range:-2:2", "buckets": 4, "experts": 7, "ridge": 3.0}

@@ -16,7 +16,7 @@ from afltool.files.heads import load_solved_head
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads.scaling import ScalingHead, ScalingOptions
 from afltool.math import scaling
-from afltool.math.fixedpoint import real
+from afltool.math.gram import real
 from afltool.stages.inspect import info
 from afltool.stages.solve import solve
 

@@ -15,8 +15,9 @@ import afltool
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.heads import OPTIONS, make_head
-from afltool.math.fixedpoint import real
-from afltool.math.metrics.separability import MEASURES, Separability
+from afltool.math.gram import real
+from afltool.math.metrics.separability import Separability
+from afltool.values.names import MEASURES
 
 
 def rows(n=120, m=5, classes=4, seed=0):

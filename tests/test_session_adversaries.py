@@ -16,6 +16,7 @@ from trials import Trial
 import afltool
 from afltool.errors import AflError, CorruptFileError, InputError, MismatchError
 from afltool.files.masked import load_masked
+from afltool.files.session_folder import SessionFolder
 from afltool.files.statistics import load_statistics
 from afltool.privacy import identity, masking, messages, reveal, rounds, totals
 from afltool.privacy.offers import Secrets
@@ -118,9 +119,9 @@ def test_shares_of_one_round_are_no_shares_of_another(played):
     found = [one.open("site-3", played.me(holder)) for one in offers for holder in played.sites]
     shares = [share for pair in found for share in pair.values()]
     assert len(set(shares)) == len(shares) == 2 * 2 * 4
-    one, other = (o.by_member["site-3"].body["shares"][0] for o in offers)
+    one, other = (o.share("site-3", "site-0") for o in offers)
     assert {*one.values()} & {*other.values()} == set()
-    swapped = {**offers[0].by_member["site-3"].body, "shares": [other] * 4}
+    swapped = {**offers[0].by_member["site-3"].body, "shares": ["".join(other.values())] * 4}
     forged = {**offers[0].by_member, "site-3": messages.Message(swapped)}
     with pytest.raises(CorruptFileError, match=r"offer of 'site-3'.*cannot be decrypted"):
         type(offers[0])(offers[0].roster, forged).open("site-3", played.me("site-0"))
@@ -391,6 +392,65 @@ def test_readable_sums_are_checked_too(tmp_path, how):
         checked(trial, "site-1", lying(trial, tmp_path, members=trial.sites[:2]))
     with pytest.raises(MismatchError, match=r"2 of 3 members.*Missing: 'site-2'"):
         checked(trial, "site-1", at.total(1), files=[at.statistics(1, n) for n in trial.sites[:2]])
+
+
+# ---------------------------------------------------------------- somebody leaves
+
+
+def numbers(path: Path) -> np.ndarray:
+    s = load_statistics(path)
+    found = {**s.arrays, masking.COUNTS: s.class_counts}
+    return np.concatenate([found[k].ravel() for k in sorted(found)])
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory):
+    """The totals of five sites and of sessions that follow, without one and without two of them."""
+    trial = Trial(tmp_path_factory.mktemp("followed"), 5)
+    at = trial.begin("s", threshold="all")
+    totals = []
+    for gone in ([], ["site-1"], ["site-1", "site-2"]):
+        if gone:
+            out = trial.folder / f"without-{len(gone)}"
+            afltool.session_leave(at.session, out, without=gone, again=len(gone) == 1)
+        now = SessionFolder(out) if gone else at
+        stay = [name for name in trial.sites if name not in gone]
+        trial.offer(now, stay)
+        totals.append(numbers(trial.whole(now, 1, stay)))
+    trial.at = at
+    return trial, totals
+
+
+def test_the_totals_with_and_without_one_tell_all_of_it(followed):
+    """Whoever has both, the server first; so `session leave` refuses it, unless with `again`."""
+    trial, (all_five, without_one, _) = followed
+    np.testing.assert_array_equal(all_five - without_one, truth(trial, 1, "site-1"))
+
+
+def test_two_who_leave_together_hide_each_other(followed):
+    """Their sum is known, and neither of them; unless a session without one is held, too."""
+    trial, (all_five, without_one, without_two) = followed
+    one, other = (truth(trial, 1, name) for name in ("site-1", "site-2"))
+    np.testing.assert_array_equal(all_five - without_two, one + other)
+    np.testing.assert_array_equal(without_one - without_two, other)
+
+
+def test_noise_stays_in_the_difference_of_two_totals(tmp_path):
+    """Each total has noise of its own: neither cancels, and ε of the first holds for who left."""
+    trial = Trial(tmp_path, 5, rows=40)
+    noise = {"dp_epsilon": 1.0, "dp_delta": 1e-5, "clip": 1.0}
+    at = trial.at = trial.begin("s", threshold=5, **noise)
+    after = SessionFolder(tmp_path / "next")
+    afltool.session_leave(at.session, after.root, without=["site-1"])
+    totals = []
+    for now, stay in ((at, trial.sites), (after, [n for n in trial.sites if n != "site-1"])):
+        trial.offer(now, stay)
+        totals.append(load_statistics(trial.whole(now, 1, stay)))
+    before, later = (t.arrays["gram"].astype(float) for t in totals)
+    path = afltool.local_stats(trial.rows("site-1"), at.head(1), tmp_path / "p", client="site-1")
+    left = load_statistics(path).arrays["gram"]
+    sigma = [t.context.noise["sigma"]["gram"] for t in totals]
+    assert np.std(before - later - left) > 0.2 * min(sigma), "the noise of both is still there"
 
 
 # ---------------------------------------------------------------- the end

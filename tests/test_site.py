@@ -119,7 +119,7 @@ def test_the_gallery_is_what_its_commands_draw(tmp_path):
 def test_the_picture_of_the_readme_is_drawn_by_its_commands(tmp_path):
     """Of few images, short rivals and narrow heads here."""
     lines = re.findall(r"^#   (afltool .*)$", (ROOT / "examples" / "bytes.toml").read_text(), re.M)
-    few = "--limit 300 --image-size 32 --clients 5 --seeds 1 --rounds 2 --width 32"
+    few = "--limit 300 --image-size 32 --clients 20 --seeds 1 --rounds 2 --width 32"
     few += " --layers 2 --experts 16"
     study, plot = (line.replace("examples/", f"{ROOT}/examples/") for line in lines)
     plot = plot.replace("docs/site/", "")

@@ -606,6 +606,21 @@ def test_jobs_make_the_files_of_a_run_and_only_what_is_missing_is_submitted(road
     assert f"--dependency=afterok:{before + 1} " in new[1]
 
 
+@pytest.mark.parametrize(("theirs", "again"), [(False, 0), (True, 4)])
+def test_a_job_in_the_queue_is_not_submitted_again_and_a_number_alone_is_no_job(
+    theirs, again, road, tmp_path
+):
+    """A controller that lost its last minutes gives the numbers of lost jobs to others."""
+    queue = StandIn(tmp_path / "queue")
+    script = slurm.prepare(run_of(road), Site(clients_per_task=3), tmp_path / "run")
+    queue.submit(script)
+    of_others = '[[ " $* " == *" -n "* ]] || ' if theirs else ""
+    (queue.at / "squeue").write_text(f"#!/bin/bash\n{of_others}echo 7\n")
+    before = len(queue.jobs())
+    queue.submit(script)
+    assert (before, len(queue.jobs()) - before) == (4, again)
+
+
 @pytest.mark.slow
 def test_jobs_evaluate_every_round_as_run_does(road, tmp_path):
     """A softmax head's file holds its own round alone: the earlier ones are asked, too."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from problems import sums, total
 from rounds_of_heads import absorb, report_of
 from scipy.special import logsumexp, softmax
+from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from afltool.errors import InvalidDataError, MismatchError, UsageError
@@ -20,10 +21,9 @@ from afltool.heads import make_head
 from afltool.heads.base import binding
 from afltool.heads.checks import with_options
 from afltool.math import softmax as sm
-from afltool.math.fixedpoint import LARGEST, FixedPoint, real
+from afltool.math.gram import LARGEST, FixedPoint, real
 from afltool.math.softmax import Coded, Dense
-from afltool.values.clients import Client, ClientId
-from afltool.values.statistics import Context
+from afltool.values.statistics import Client, ClientId, Context
 
 
 def rows(n=200, d=6, classes=4, seed=0):
@@ -35,13 +35,13 @@ def rows(n=200, d=6, classes=4, seed=0):
 
 def gathered(head, X, y, client="a"):
     """One client's statistics for the head's phase."""
-    context = Context({"fraction_bits": 9}, tuple("abcd"), binding(head))
+    context = Context({"fraction_bits": 9}, tuple("abcdefghij"[: head.classes]), binding(head))
     found = sums(head, X, y)
     return replace(found, context=context, clients={ClientId(client): Client(len(X))})
 
 
-def trained(X, y, check=None, **options):
-    head = make_head("softmax", options).bind(X.dim, 4)
+def trained(X, y, check=None, classes=4, **options):
+    head = make_head("softmax", options).bind(X.dim, classes)
     while head.phase() is not None:
         head = absorb(head, gathered(head, X, y))
         if check is not None:
@@ -149,6 +149,8 @@ def test_the_limit_is_scikit_learns(mu):
     fast = trained(X, y, rounds=60, penalty=mu)
     gaps = [objective(h.weights, X, y, mu) - best for h in (fast, slow)]
     assert -1e-6 < gaps[0] <= gaps[1] + 1e-7
+    curved = trained(X, y, rounds=80, penalty=mu, lbfgs=True)
+    assert np.isclose(objective(curved.weights, X, y, mu), best, rtol=1e-6)
 
 
 def test_the_gradient_is_the_same_integers_however_rows_are_cut():
@@ -203,7 +205,7 @@ def test_a_round_sums_over_whoever_is_there_and_says_so():
     part = X[np.arange(300) % 3 != 2]
     some = y[np.arange(300) % 3 != 2]
     gradient, _ = gradient_and_loss([(Dense(part), some)], V)
-    step = bound.step(V, gradient * 2.0 ** -(9 + sm.BITS) + 200 * 1e-3 * _bare(V))
+    step = V - bound.solve(gradient * 2.0 ** -(9 + sm.BITS) + 200 * 1e-3 * _bare(V))
     assert objective(step, part, some, 1e-3) <= objective(V, part, some, 1e-3)
 
 
@@ -281,14 +283,13 @@ def test_held_out_clients_judge_all_rounds_or_none():
     st.integers(0, 10**6),
     st.floats(1e-8, 1e3),
     st.integers(1, 40),
-    st.booleans(),
+    st.sampled_from([{}, {"no_momentum": True}, {"lbfgs": True}]),
     st.floats(0.0, 0.99),
 )
-def test_no_options_make_it_diverge(seed, penalty, n, no_momentum, smoothing):
+def test_no_options_make_it_diverge(seed, penalty, n, steps, smoothing):
     """What the rounds reach is never worse than where they start."""
     X, y = rows(n=n, seed=seed)
-    head = trained(X, y, rounds=8, penalty=penalty, no_momentum=no_momentum,
-                   label_smoothing=smoothing)  # fmt: skip
+    head = trained(X, y, rounds=8, penalty=penalty, label_smoothing=smoothing, **steps)
     F = np.hstack([real(X), np.ones((n, 1))])
     W = head.weights
     reached = mean_loss(W, F, y, smoothing) + 0.5 * penalty * (W[:-1] ** 2).sum()
@@ -303,6 +304,97 @@ def test_momentum_restarts_when_the_objective_rises():
     for i, r in enumerate(rounds[1:], start=1):
         assert r["restarted"] == (values[i] > values[i - 1])
     assert any(r["restarted"] for r in rounds), "it never restarts: a weak test"
+
+
+def learned(X, y, rounds, clients="a", **options):
+    """The heads before each of the first rounds, and their arrays; clients: one name a round."""
+    head = make_head("softmax", {"rounds": 99, "lbfgs": True, **options}).bind(X.dim, 4)
+    found = []
+    for i in range(rounds + 1):
+        head = absorb(head, gathered(head, X, y, clients[i % len(clients)]))
+        found.append(head.arrays())
+    return found
+
+
+def test_lbfgs_is_the_textbooks_with_one_pair():
+    """V − H g with H = (I − ρ s yᵀ) γB⁻¹ (I − ρ y sᵀ) + ρ s sᵀ (Nocedal and Wright, 2006, (7.16)),
+    from dense matrices and gradients of the rows themselves."""
+    X, y = rows()
+    mu, n, C = 1e-3, len(y), 4
+    F = np.hstack([real(X), np.ones((n, 1))])
+    D = F.shape[1]
+    penalty = np.diag([mu * n] * (D - 1) + [0.0])
+
+    def gradient(V):
+        return (F.T @ (softmax(F @ V, axis=1) - np.eye(C)[y]) + penalty @ V).ravel()
+
+    B = np.kron(np.linalg.inv(0.5 * F.T @ F + penalty), np.eye(C))
+    heads = learned(X, y, 6, penalty=mu)
+    start, second = heads[0]["point"], heads[1]["point"]
+    assert np.allclose(second.ravel(), start.ravel() - B @ gradient(start), atol=1e-5)
+    kept = 0
+    for before, now, after in zip(heads, heads[1:], heads[2:], strict=False):
+        if not np.array_equal(now["point"], after["step"]):
+            continue  # the step was shortened
+        s = (now["point"] - before["point"]).ravel()
+        g = gradient(now["point"])
+        d = g - gradient(before["point"])
+        rho, one = 1 / (s @ d), np.eye(len(s))
+        H = (s @ d) / (d @ B @ d) * (one - rho * np.outer(s, d)) @ B @ (one - rho * np.outer(d, s))
+        expected = now["point"].ravel() - (H + rho * np.outer(s, s)) @ g
+        assert np.allclose(after["point"].ravel(), expected, atol=1e-4)
+        kept += 1
+    assert kept >= 3
+
+
+def test_a_step_of_lbfgs_that_does_not_lower_the_objective_is_shortened():
+    shortened = 0
+    for seed in range(6):
+        X, y = rows(n=30, seed=seed)
+        heads = learned(X, y, 25, penalty=1e-4)
+        for before, after in itertools.pairwise(heads[1:]):
+            if np.array_equal(before["step"], after["step"]):  # V was not kept
+                tried, now = (a["point"] - a["step"] for a in (before, after))
+                share = (tried * now).sum() / (tried**2).sum()
+                assert 0.1 - 1e-9 <= share <= 0.5 + 1e-9
+                assert np.allclose(now, share * tried)
+                shortened += 1
+            else:
+                assert objective(after["step"], X, y, 1e-4) <= (
+                    objective(before["step"], X, y, 1e-4) + 1e-6
+                )
+    assert shortened, "no step was shortened: a weak test"
+
+
+def test_lbfgs_does_not_compare_gradients_of_other_clients():
+    """Rounds that other clients give are bound steps, as in the first round."""
+    X, y = rows()
+    head = make_head("softmax", {"rounds": 9, "lbfgs": True}).bind(6, 4)
+    both = [gathered(head, X, y, name) for name in "ab"]
+    head = absorb(head, total(both))
+    for name in "abab":
+        before = head.arrays()["point"]
+        found = gathered(head, X, y, name)
+        gradient = found.arrays["gradient"] * 2.0 ** -(9 + sm.BITS)
+        gradient[:-1] += 1e-3 * len(y) * before[:-1]
+        head = absorb(head, found)
+        expected = before - sm.Bound(head.arrays()["factor"]).solve(gradient)
+        assert np.allclose(head.arrays()["point"], expected, atol=1e-9)
+
+
+def test_lbfgs_needs_half_the_rounds_on_digits():
+    X, y = load_digits(return_X_y=True)
+    X = FixedPoint(np.rint(X * 32).astype(np.int16), 9)
+    few, many = (
+        min(r["objective"] for r in gradients(trained(X, y, classes=10, penalty=1e-4, **options)))
+        for options in ({"rounds": 8, "lbfgs": True}, {"rounds": 16})
+    )
+    assert few < many
+
+
+def test_lbfgs_and_no_momentum_exclude_each_other():
+    with pytest.raises(UsageError, match="--lbfgs has no momentum to leave out"):
+        make_head("softmax", {"lbfgs": True, "no_momentum": True})
 
 
 def test_a_small_gradient_ends_it_early():
@@ -346,11 +438,12 @@ def test_float_features_give_the_same_up_to_rounding():
     assert np.allclose(head.weights, exact.weights, atol=1e-5)
 
 
-def test_everything_that_later_rounds_need_is_in_the_arrays():
+@pytest.mark.parametrize("more", [{}, {"lbfgs": True}])
+def test_everything_that_later_rounds_need_is_in_the_arrays(more):
     """A head that is read from a file in every round, without its report, goes the same way."""
     X, y = rows()
     V, v = rows(seed=5)
-    options = {"rounds": 6, "patience": 0, "penalty": 1e-4}
+    options = {"rounds": 6, "patience": 0, "penalty": 1e-4, **more}
     kept = read = make_head("softmax", options).bind(6, 4)
     while kept.phase() is not None:
         found, held = gathered(kept, X, y), gathered(kept, V, v, "held")

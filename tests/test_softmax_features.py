@@ -26,13 +26,12 @@ from afltool.heads.options import ACTIVATIONS, RandomFeaturesOptions
 from afltool.heads.projections import activate, projection, table
 from afltool.heads.random_features import Lift, fixed_lift
 from afltool.math import codes as cd
-from afltool.math.fixedpoint import FixedPoint, real
+from afltool.math.gram import FixedPoint, real
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.dealing import assign
 from afltool.plans.config import RunConfig
-from afltool.values.clients import Client, ClientId
-from afltool.values.phases import Phase
-from afltool.values.statistics import Context
+from afltool.values.names import Phase
+from afltool.values.statistics import Client, ClientId, Context
 
 DIM, CLASSES = 6, 4
 KINDS = {

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, OutputExistsError, UsageError
 from afltool.files.features import features_digest, open_features
-from afltool.partitions.rows import groups_for_testing, rows_for_testing
+from afltool.partitions import groups_for_testing, rows_for_testing
 
 SHARES = st.floats(0.01, 0.99)
 

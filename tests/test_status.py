@@ -130,11 +130,18 @@ def test_rounds_are_shown_as_far_as_they_are(road, tmp_path):
     assert states(run)["04-total-2.h5"] == "done"
 
 
+LOCAL_STATS, AGGREGATE = "04-local-stats-1", "04-aggregate-1"
+HELD = "7|1|PENDING|launch failed requeued held|04-local-stats-1\n"
 QUEUES = {
-    "running": ("7|0|RUNNING|None\n7|1|PENDING|Resources\n", "running", None),
-    "pending": ("7|0|PENDING|Dependency\n", "pending", None),
-    "held": (
-        "7|1|PENDING|launch failed requeued held\n8|N/A|PENDING|Dependency\n",
+    "running": (
+        f"7|0|RUNNING|None|{LOCAL_STATS}\n7|1|PENDING|Resources|{LOCAL_STATS}\n",
+        "running",
+        None,
+    ),
+    "pending": (f"7|0|PENDING|Dependency|{LOCAL_STATS}\n", "pending", None),
+    "held": (HELD + f"8|N/A|PENDING|Dependency|{AGGREGATE}\n", "held", "scontrol release 7"),
+    "a lost job's number given again": (
+        HELD + f"3|0|PENDING|Dependency|{AGGREGATE}\n",
         "held",
         "scontrol release 7",
     ),
@@ -171,9 +178,7 @@ def test_a_held_job_is_released_by_its_own_number(road, tmp_path, monkeypatch):
     """A controller that came back from an older state knows the job before the last one."""
     stub, run = tmp_path / "bin", tmp_path / "run"
     stub.mkdir()
-    (stub / "squeue").write_text(
-        "#!/bin/bash\nprintf '3|1|PENDING|launch failed requeued held\\n'\n"
-    )
+    (stub / "squeue").write_text(f"#!/bin/bash\nprintf '{HELD.replace('7', '3')}'\n")
     (stub / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{stub}:{os.environ['PATH']}")
     slurm.prepare(config(road), Site(clients_per_task=2), run)
@@ -269,13 +274,13 @@ def test_held_out_sums_are_of_held_out_clients(jobs):
 
 
 SQUEUE = {
-    "garbage": "printf 'what?\\n\\n|||\\n7|0\\nx|y|PENDING|z\\n'",
+    "garbage": "printf 'what?\\n\\n|||\\n7|0\\nx|y|PENDING|z|a\\n'",
     "other bytes": r"printf '\377\376|\200\n'",
-    "few fields": "echo '7|0|RUNNING'",
-    "strange digits": "printf '²|0|RUNNING|None\\n'",
+    "few fields": "echo '7|0|RUNNING|None'",
+    "strange digits": "printf '²|0|RUNNING|None|a\\n'",
     "without end": "yes '7|0|garbage'",
     "never": "sleep 100",
-    "failing": "echo '7|0|RUNNING|None'; exit 1",
+    "failing": "echo '7|0|RUNNING|None|a'; exit 1",
 }
 
 
@@ -295,11 +300,11 @@ def test_a_queue_that_answers_strangely_is_unknown(answer, jobs, tmp_path, monke
 def test_of_a_queue_with_some_garbage_the_rest_is_read(jobs, tmp_path, monkeypatch):
     place = tmp_path / "bin"
     place.mkdir()
-    lines = "warning: slow\\n7|N/A|RUNNING|None\\n8|3|PENDING|job held\\n"
+    lines = "warning: slow\\n7|N/A|RUNNING|None|a\\n8|3|PENDING|job held|b|c\\n"
     (place / "squeue").write_text(f"#!/bin/bash\nprintf '{lines}'\n")
     (place / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
-    assert queue.ask().states == {(7, -1): "running", (8, 3): "held"}
+    assert queue.ask().states == {((7, "a"), -1): "running", ((8, "b|c"), 3): "held"}
 
 
 def test_the_end_of_a_huge_log_is_enough(jobs):

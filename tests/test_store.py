@@ -20,16 +20,15 @@ from afltool.files import hdf5, outputs, schema
 from afltool.files.arrays import put_array, writing
 from afltool.files.feature_writer import writing_features
 from afltool.files.features import open_features
+from afltool.files.hdf5 import verify
 from afltool.files.heads import load_head, save_head
 from afltool.files.partitions import load_partition, save_partition
-from afltool.files.recipes import verify
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import make_head
-from afltool.math.gram import pack
-from afltool.partitions.rows import Partition
-from afltool.values.clients import Client, ClientId
-from afltool.values.phases import Phase
-from afltool.values.statistics import Context, Statistics
+from afltool.math.blas import pack
+from afltool.partitions import Partition
+from afltool.values.names import Phase
+from afltool.values.statistics import Client, ClientId, Context, Statistics
 
 D = 5
 

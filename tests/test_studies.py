@@ -19,7 +19,6 @@ from conftest import calls, forget_stop, installed
 
 import afltool
 from afltool import progress, study
-from afltool.cache.cache import Cache
 from afltool.errors import (
     IncompleteError,
     InputError,
@@ -30,15 +29,24 @@ from afltool.errors import (
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.files.locks import marked
+from afltool.memory import Cache
 from afltool.options.partition import PartitionOptions
 from afltool.options.statistics import LocalStatsOptions
-from afltool.papers import execution, grid, times
-from afltool.papers.cells import own_names
+from afltool.papers import execution, grid
+from afltool.papers.cells import StudyFolder, own_names
 from afltool.papers.description import find, read, shipped_names
 from afltool.papers.execution import check_heads
-from afltool.papers.layout import StudyFolder
 from afltool.papers.listings import listed, script, status
-from afltool.papers.results import axes_of, by_reason, finished, names_of_cells
+from afltool.papers.results import (
+    FILE,
+    axes_of,
+    by_reason,
+    duration,
+    expected,
+    finished,
+    names_of_cells,
+    own_seconds,
+)
 from afltool.plans.config import RunConfig
 from afltool.plans.layout import RunFolder
 from afltool.rivals import METHODS, method_class
@@ -943,20 +951,20 @@ def test_what_cells_took_is_kept_in_the_store_and_expected_again(described, tmp_
     store = tmp_path / "store"
     monkeypatch.setenv("AFLTOOL_STORE", str(store))
     wanted = read(described(GRID.split("[[split]]")[0])).changed({"ridge": [1, 2]}, 1)
-    assert times.expected(wanted.cells) == (0, 0.0)
+    assert expected(wanted.cells) == (0, 0.0)
     store.mkdir()
     study(wanted, tmp_path / "S")
     sums = [finished(StudyFolder(tmp_path / "S"), cell) for cell in wanted.cells]
-    known = times.expected(wanted.cells)
-    assert known == (2, pytest.approx(sum(map(times.own_seconds, sums)), abs=0.002))
+    known = expected(wanted.cells)
+    assert known == (2, pytest.approx(sum(map(own_seconds, sums)), abs=0.002))
     more = wanted.changed({"alpha": [0.2, 7], "ridge": [1, 3]}, 2)
-    assert times.expected(more.cells)[0] == 4, "other seeds and clients cost the same, not ridges"
+    assert expected(more.cells)[0] == 4, "other seeds and clients cost the same, not ridges"
     many = wanted.changed({}, 6000)
-    hours = f"12,000 cells, about {times.duration(known[1] / 2 * 12000)}, as such cells took here"
+    hours = f"12,000 cells, about {duration(known[1] / 2 * 12000)}, as such cells took here"
     with pytest.raises(UsageError, match=re.escape(hours)):
         study(many, tmp_path / "many")
-    (store / times.FILE).write_text('{"a": [1]}')
-    assert times.expected(wanted.cells) == (0, 0.0)
+    (store / FILE).write_text('{"a": [1]}')
+    assert expected(wanted.cells) == (0, 0.0)
     with pytest.raises(UsageError, match=r"12,000 cells \(how long .*; --most 12000 starts it"):
         study(many, tmp_path / "many")
     with pytest.raises(UsageError, match=r"2,000,000 cells .*; 1,000,000 may start"):

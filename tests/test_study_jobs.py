@@ -15,9 +15,9 @@ from test_studies import GRID
 
 from afltool.errors import UsageError
 from afltool.papers import jobs
+from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
 from afltool.papers.execution import part_of
-from afltool.papers.layout import StudyFolder
 from afltool.papers.listings import status
 from afltool.papers.options import parse_cells
 from afltool.plans.layout import RunFolder
@@ -122,7 +122,7 @@ def test_what_is_missing_is_submitted_and_status_asks_the_queue(wanted, tmp_path
     assert {"--array=2,5", "--dependency=afterany:1", "02-cells.sh"} <= set(second)
     folder = StudyFolder(at)
     monkeypatch.setenv("PATH", stand_in.env["PATH"])
-    (stand_in.at / "squeue").write_text("#!/bin/bash\necho '2|2|RUNNING|None'\n")
+    (stand_in.at / "squeue").write_text("#!/bin/bash\necho '2|2|RUNNING|None|02-cells-1'\n")
     logs = at / RunFolder.LOGS
     logs.mkdir(exist_ok=True)
     (logs / f"{jobs.CELLS}-1-2_5.log").write_text("slurmstepd: error: exceeded memory limit\n")
@@ -138,7 +138,7 @@ def test_what_is_missing_is_submitted_and_status_asks_the_queue(wanted, tmp_path
 
 @pytest.mark.parametrize(
     ("squeue", "shown"),
-    [("echo '2|3|RUNNING|None'", "running"), ("exit 1", "failed"), ("true", "failed")],
+    [("echo '2|3|RUNNING|None|02-cells-1'", "running"), ("exit 1", "failed"), ("true", "failed")],
 )
 def test_a_cell_that_failed_is_so_unless_it_is_in_the_queue_again(
     wanted, tmp_path, monkeypatch, squeue, shown

@@ -13,8 +13,8 @@ import pytest
 
 from afltool import report, study, table
 from afltool.errors import UsageError
+from afltool.papers.cells import StudyFolder
 from afltool.papers.description import find, read
-from afltool.papers.layout import StudyFolder
 from afltool.papers.options import PictureOptions
 from afltool.papers.pages import text
 from afltool.papers.plots import lines_of, series_of, study_picture

@@ -18,8 +18,8 @@ import afltool
 from afltool import study
 from afltool.errors import IncompleteError
 from afltool.files.hdf5 import read_header
+from afltool.papers.cells import StudyFolder
 from afltool.papers.description import read
-from afltool.papers.layout import StudyFolder
 from afltool.papers.listings import status
 from afltool.plans.layout import RunFolder
 
@@ -167,15 +167,16 @@ def test_when_the_first_process_is_killed_the_others_end(described, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path):
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path, jobs):
     wanted = read(described(SHARING + BASELINE))
     bad = RunFolder(StudyFolder(tmp_path / "S").cell(wanted.cells[0].key))
     bad.total(1).mkdir(parents=True)  # no place for a file
     with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: linear, alpha 0.1, ridge 1"):
-        study(wanted, tmp_path / "S", jobs=2)
+        study(wanted, tmp_path / "S", jobs=jobs)
     assert status(tmp_path / "S")["counts"] == {"done": 7, "failed": 1}
     bad.total(1).rmdir()
-    study(wanted, tmp_path / "S", jobs=2)
+    study(wanted, tmp_path / "S", jobs=jobs)
     assert status(tmp_path / "S")["counts"] == {"done": 8}
 
 

@@ -19,11 +19,21 @@ from afltool.errors import InvalidDataError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.math.metrics.intervals import paired_bootstrap
-from afltool.papers.crosstab import FORMATS, Entry, Record, crosstab, shown_entry, statistic
+from afltool.papers.cells import StudyFolder
+from afltool.papers.crosstab import (
+    FORMATS,
+    TABLE,
+    Entry,
+    Record,
+    beside,
+    crosstab,
+    names,
+    published,
+    shown_entry,
+    statistic,
+)
 from afltool.papers.description import find, read, shipped_names
-from afltool.papers.layout import StudyFolder
 from afltool.papers.options import names_of, numbers_of
-from afltool.papers.published import TABLE, beside, names, published
 from afltool.papers.records import figures, records
 from afltool.papers.results import finished, results_of
 

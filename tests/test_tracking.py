@@ -146,10 +146,13 @@ def points_in(database):
 @mlflow
 def test_a_store_that_does_not_serve_ends_the_command_before_the_work(road, tmp_path, store):
     (tmp_path / "no.db").write_text("this is no database, and long enough to be read as one" * 9)
-    for uri in (f"sqlite:///{tmp_path}/no.db", f"sqlite:///{tmp_path}", "http://127.0.0.1:9"):
+    no_database = f"sqlite:///{tmp_path}/no.db", f"sqlite:///{tmp_path}"
+    for uri in (*no_database, "http://127.0.0.1:9", f"file://{tmp_path}/mlruns"):
         done = installed("run", *given(road), "--track", f"mlflow:{uri}", "-o", tmp_path / "run")
         assert done.returncode == 3, done.stderr
         assert uri in done.stderr
+        assert len(done.stderr) < 500
+        assert ("mlflow:sqlite:///runs.db" in done.stderr) == uri.startswith("file")
         assert not (tmp_path / "run").exists()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from afltool.errors import UsageError
 from afltool.heads import make_head
-from afltool.options.fields import typed
+from afltool.options import typed
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import afltool
 from afltool.errors import MismatchError, UsageError
 from afltool.files.features import open_features
 from afltool.options.features import ExtractOptions
-from afltool.options.views import Views, parse_views
+from afltool.options.grammars import Views, parse_views
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction.engines import load_network
 from afltool.sources.extraction.space import options_for, preprocessing_of, space_of

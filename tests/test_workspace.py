@@ -18,13 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import afltool
-from afltool.cache.cache import Cache, Remembered
-from afltool.cache.memory import Room, parse_size
 from afltool.errors import CorruptFileError, InputError, UsageError
 from afltool.files import features as feature_files
 from afltool.files.carried_rows import Scratch
 from afltool.files.features import open_features
-from afltool.options.solving import EvaluateOptions
+from afltool.memory import Cache, Remembered, Room, parse_size
+from afltool.options.evaluation import EvaluateOptions
 from afltool.options.statistics import LocalStatsOptions
 from afltool.plans.config import RunConfig
 from afltool.show.tables import print_summary

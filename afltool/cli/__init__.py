@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 
-from ._signals import ignore_signals, leave_on_signals
+from ..machine import ignore_signals, leave_on_signals
 
 
 def main() -> None:
     """Entry point of the installed command."""
     leave_on_signals()  # first, because loading the other modules takes most of a short command
-    from . import _streams
-
-    _streams.secure()
     use_given_cores()
-    from ..cache import memory
-    from . import _summary
+    from .. import memory
+    from ._console import end_summary, secure, settle
 
+    secure()
     memory.keep_freed()
     from .app import app
 
@@ -24,8 +22,8 @@ def main() -> None:
         app()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        _summary.end(code)
-        raise SystemExit(_streams.settle(code)) from None
+        end_summary(code)
+        raise SystemExit(settle(code)) from None
     finally:
         ignore_signals()
 

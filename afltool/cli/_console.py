@@ -1,31 +1,175 @@
-"""Output on the terminal: messages and progress on stderr, errors as one paragraph, exit codes."""
+"""The terminal: streams in any state, messages, progress, errors as one paragraph, exit codes."""
 
 from __future__ import annotations
 
+import io
 import logging
+import os
+import platform
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import IO, Any, TextIO
 
 import typer
 
-from .. import progress
+from .. import machine, progress
+from ..doors import FULL, TORCH, twice
 from ..errors import AflError
 from ..inputs import distinct_files
-from ..installed import FULL, TORCH, twice
-from ..machine import STOPS
-from ..values.escaping import shown
-from . import _help, _parts
-from ._later import postpone
-from ._signals import leave
-from ._streams import BROKEN_PIPE, say_lines, tell
+from ..machine import STOPS, leave
+from ..values.text import json_text, shown, shown_json, shown_lines
+
+BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
+
+
+class Output(io.TextIOWrapper):
+    """A stream that drops what it cannot print: no reader (``| head -1``), or a full disk.
+
+    The command goes on and writes its files whole; `settle` gives the shell the exit code.
+    """
+
+    failed: OSError | None = None
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            self._leave(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self._leave(error)
+
+    def _leave(self, error: OSError) -> None:
+        self.failed = error
+        discard(self)
+
+
+def discard(stream: IO[str]) -> None:
+    """Discard what is still to be written, because the interpreter flushes once more at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def secure() -> None:
+    """Make the three streams usable; to be called before any file is opened.
+
+    A closed stream becomes /dev/null; otherwise the next file would get its number, and messages
+    would be written into that file. Characters that a stream's encoding lacks are printed as
+    escapes; bytes on stdin that are not UTF-8 are kept, because names of files can have them.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free: this one
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115 - as long as the process
+    stdin: Any = sys.stdin  # to mypy it is a TextIO, which does not promise to reconfigure
+    stdin.reconfigure(errors="surrogateescape")
+    sys.stdout = _output(sys.stdout, 1)
+    sys.stderr = _output(sys.stderr, 2)
+
+
+def _output(stream: Any, number: int) -> Output:
+    encoding, lines = "utf-8", True
+    if stream is not None:
+        encoding, lines = stream.encoding, stream.line_buffering
+        stream.flush()
+    raw = open(number, "wb", closefd=False)  # noqa: SIM115 - as long as the process
+    return Output(raw, encoding, "backslashreplace", line_buffering=lines)
+
+
+def say(text: object) -> None:
+    """One line on stdout."""
+    print(shown(text))
+
+
+def say_lines(text: str) -> None:
+    """A text on stdout whose lines afltool itself has laid out."""
+    print(shown_lines(text), end="")
+
+
+def print_json(value: Any, indent: int | None = 2) -> None:
+    """One JSON document on stdout."""
+    print(shown_json(value, indent, ascii_only=not _is_utf8(sys.stdout)))
+
+
+def tell(text: object) -> None:
+    """One line on stderr."""
+    print(shown(text), file=sys.stderr, flush=True)
+
+
+def settle(code: int) -> int:
+    """Flush both streams at the end of a command; returns its final exit code."""
+    sys.stdout.flush()
+    error = sys.stdout.failed if isinstance(sys.stdout, Output) else None
+    if error is None or code:
+        return code
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE
+    tell(f"error: cannot write to stdout: {error.strerror or error}")
+    return 3
+
+
+def _is_utf8(stream: TextIO) -> bool:
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
+# Slurm's variables about a task, and their names in the line.
+SLURM = {
+    "SLURM_JOB_ID": "job",
+    "SLURM_ARRAY_JOB_ID": "array_job",
+    "SLURM_ARRAY_TASK_ID": "array_task",
+    "SLURM_RESTART_COUNT": "restarts",
+}
+
+
+_begun: tuple[str, float] | None = None  # a command, and when its options were read
+
+
+def begin_summary(command: str) -> None:
+    """`end_summary` will write the line of this command."""
+    global _begun
+    _begun = command, time.monotonic()
+
+
+def end_summary(exit_code: int) -> None:
+    """Write the line if it was asked for: what was done, how it ended, seconds and peak memory."""
+    if _begun is None:
+        return
+    command, begun = _begun
+    found = {
+        "command": command,
+        "exit_code": exit_code,
+        "seconds": round(time.monotonic() - begun, 3),
+        "cpu_seconds": round(time.process_time(), 3),
+        "peak_mb": round(machine.peak_memory() / 1e6, 1),
+        "host": platform.node(),
+        **{name: int(os.environ[key]) for key, name in SLURM.items() if _number(key)},
+    }
+    tell(json_text(found))
+
+
+def _number(key: str) -> bool:
+    value = os.environ.get(key, "")
+    return value.isascii() and value.isdigit() and len(value) < 20
+
 
 PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
+SHORT, LONG = ("-h", "--help"), "--help-all"
+RARE = ": more"  # ends the heading of options that only --help-all shows
+OF_HEADS = "Options of the head"  # heading of options that depend on --head
 
 
 def set_up(quiet: bool, verbose: bool) -> None:
@@ -59,72 +203,33 @@ class _Plain(logging.Formatter):
         return head + shown(record.getMessage())
 
 
-def command(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn the errors of a command into one paragraph on stderr and the documented exit code."""
-
-    @wraps(function)
-    def guarded(*args: Any, **options: Any) -> Any:
-        try:
-            if signal.getsignal(signal.SIGINT) is leave:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-            progress.stop_point()  # a signal may have come while modules were loaded
-            postpone("numpy.f2py", "numpy.testing")
-            with distinct_files():
-                return function(*args, **options)
-        except AflError as error:
-            _stop(f"{error}", error.exit_code)
-        except KeyboardInterrupt:
-            _stop("interrupted; a file that was being written is not under its final name", 130)
-        except BrokenPipeError:  # of a file that was asked for on stdout
-            raise typer.Exit(BROKEN_PIPE) from None
-        except ModuleNotFoundError as error:
-            if error.name not in TORCH:
-                raise
-            _stop(f"this needs PyTorch, which is not installed: {FULL}", 2)
-        except MemoryError as error:
-            _stop(f"out of memory ({error}); use smaller inputs or a larger machine", 5)
-        except UnicodeEncodeError as error:
-            _stop(f"a name holds bytes that are not UTF-8: {_around(error)!r}; rename it", 3)
-        except OSError as error:
-            where = f" ({error.filename})" if error.filename else ""
-            _stop(f"{error.strerror or error}{where}", 3)
-
-    return guarded
-
-
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
-
-
-class Commands(_parts.Commands):
-    """All commands; Typer's messages about a wrong command line are escaped like all others."""
-
-    def parse_args(self, context: Any, words: list[str]) -> list[str]:
-        """Typer's command, unless help is asked for, which needs no parsing."""
-        if context.resilient_parsing:  # the shell asks for words that begin so
-            return super().parse_args(context, words)
-        text = _help.asked_for(self, context.command_path, words)
-        if text is not None:
-            say_lines(text)
-            context.exit(0 if _help.is_asked(words) else 2)
-        return super().parse_args(context, words)
-
-    def make_context(self, *args: Any, **options: Any) -> Any:
-        with _usage_errors():
-            return super().make_context(*args, **options)
-
-    def invoke(self, context: Any) -> Any:
-        with _usage_errors():
-            return super().invoke(context)
-
-
 @contextmanager
-def _usage_errors() -> Iterator[None]:
+def command() -> Iterator[None]:
+    """Inside, an error becomes one paragraph on stderr and the documented exit code."""
     try:
-        yield
-    except _UsageError as error:
-        told: Any = error  # its class is typer's own, with a message
-        told.message = shown(told.message)
-        raise
+        if signal.getsignal(signal.SIGINT) is leave:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        progress.stop_point()  # a signal may have come while modules were loaded
+        postpone("numpy.f2py", "numpy.testing")
+        with distinct_files():
+            yield
+    except AflError as error:
+        _stop(f"{error}", error.exit_code)
+    except KeyboardInterrupt:
+        _stop("interrupted; a file that was being written is not under its final name", 130)
+    except BrokenPipeError:  # of a file that was asked for on stdout
+        raise typer.Exit(BROKEN_PIPE) from None
+    except ModuleNotFoundError as error:
+        if error.name not in TORCH:
+            raise
+        _stop(f"this needs PyTorch, which is not installed: {FULL}", 2)
+    except MemoryError as error:
+        _stop(f"out of memory ({error}); use smaller inputs or a larger machine", 5)
+    except UnicodeEncodeError as error:
+        _stop(f"a name holds bytes that are not UTF-8: {_around(error)!r}; rename it", 3)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        _stop(f"{error.strerror or error}{where}", 3)
 
 
 def _around(error: UnicodeEncodeError) -> str:
@@ -135,6 +240,27 @@ def _stop(message: str, code: int) -> None:
     progress.event("error", text=message, exit_code=code)
     tell(f"error: {message}" if code not in (75, 130) else message)
     raise typer.Exit(code)
+
+
+class _Postponed(ModuleType):
+    """Stands for a module until something in it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+def postpone(*names: str) -> None:
+    """Load these parts of packages when something in them is used.
+
+    SciPy's arrays import all of NumPy; what compiles Fortran and what tests take half of the time.
+    """
+    for name in names:
+        package, _, part = name.rpartition(".")
+        if name not in sys.modules:
+            sys.modules[name] = _Postponed(name)
+            setattr(import_module(package), part, sys.modules[name])
 
 
 class _Lines:

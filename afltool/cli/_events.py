@@ -20,8 +20,8 @@ from ..files.hdf5 import read_header
 from ..files.outputs import check_output, make_folder, why_not_written, writer_errors
 from ..files.schema import KINDS
 from ..inputs import distinct_files
-from ..values.json_text import json_text
-from ._streams import tell
+from ..values.text import json_text
+from ._console import tell
 
 SCHEMA = 1  # of the lines; another number where a field means something else
 STDERR = Path("-")

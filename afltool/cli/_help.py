@@ -8,47 +8,18 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ..heads import OPTIONS
 from ..options import flag, help_of
+from ._console import LONG, OF_HEADS, RARE
 
-SHORT, LONG = ("-h", "--help"), "--help-all"
-RARE = ": more"  # ends the heading of options that only --help-all shows
-OF_HEADS = "Options of the head"  # heading of options that depend on --head
 NAMES = 26  # columns for the name of an option
 
 Lines = list[tuple[str, str]]
-
-
-def asked_for(command: Any, path: str, words: Sequence[str]) -> str | None:
-    """The help that a command line asks for; None if it asks for none.
-
-    ``path``: how the command is called. A group of commands without a word behind it shows its
-    help, too.
-    """
-    last = ""
-    for word in words:
-        if word in (*SHORT, LONG):
-            return text_of(command, path, everything=word == LONG)
-        if word == "--":
-            return None
-        inner = None if word.startswith("-") else _command(command, word)
-        if inner is not None:
-            command, path = inner, f"{path} {word}"
-            last = word
-    nothing_more = list(words[-1:]) == [last] or not words
-    if nothing_more and getattr(command, "commands", {}):
-        return text_of(command, path, everything=False)
-    return None
-
-
-def _command(group: Any, name: str) -> Any:
-    """The command of this name in a group; None where there is none."""
-    return group.get_command(None, name) if hasattr(group, "get_command") else None
 
 
 def text_of(command: Any, path: str, everything: bool) -> str:
@@ -162,8 +133,3 @@ def _paragraphs(text: str) -> str:
 def _first_sentence(text: str | None) -> str:
     first = " ".join((text or "").split("\n\n")[0].split())
     return first if ". " not in first else first[: first.index(". ") + 1]
-
-
-def is_asked(words: Sequence[str]) -> bool:
-    """Whether help was asked for, rather than shown because a command is missing."""
-    return any(word in (*SHORT, LONG) for word in words)

@@ -1,4 +1,4 @@
-"""Command-line options made from option classes, where everything about them is declared.
+"""Options of commands: made from option classes, where everything about them is declared.
 
 A command is a function that takes its files by Typer's own declarations, and its options as an
 object of their class. Where it is a dict instead, it holds only the options that the user gave::
@@ -6,26 +6,42 @@ object of their class. Where it is a dict instead, it holds only the options tha
     def solve(total: …, out: Out, options: SolveOptions, head_options: dict[str, Any]) -> None: ...
 
     add(app, "solve", solve, head_options=partial(of_heads, at_solve=True))
+
+Below: what commands share besides the options of stages: outputs, their display, passing on.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import Field, fields
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 
+from ..doors import located
 from ..heads import OPTIONS
-from ..options import Options, flag, help_of, made
-from ..options.fields import input_type, kinds_of
-from ..options.files import Given, of_field, of_parameter, refuse_shared
-from ..options.used_with import Only, OnlyWith, refuse_unused_words
-from ._console import command
-from ._help import OF_HEADS, RARE
-from ._later import add_later
+from ..options import (
+    ABSENT,
+    Only,
+    OnlyWith,
+    Options,
+    flag,
+    help_of,
+    input_type,
+    kinds_of,
+    made,
+    refuse_unused_words,
+)
+from ..options.shared import Files, Given, of_field, of_parameter, refuse_shared
+from ._console import OF_HEADS, RARE, command, is_quiet
+from ._console import print_json as print_json
+from ._console import say as say
+from .app import add_later
 
 #: Headings of the options of `run` in its help, by stage.
 PANELS = {
@@ -98,31 +114,35 @@ def _from_shell(f: Field[Any]) -> Any:
     """The type that the shell gives: a number or 'auto' is text, several values are a list."""
     kinds = kinds_of(input_type(f))
     if kinds[0].startswith("tuple"):
-        return list[Path] if "Path" in kinds[0] else list[str]
+        return {"Path": list[Path], "int": list[int]}.get(kinds[0][6:-6], list[str])
     return str if "str" in kinds else next((t for t in _TYPES if t.__name__ in kinds), str)
 
 
 def add(app: typer.Typer, name: str, function: Callable[..., Any], **groups: Any) -> None:
     """Make ``function`` a command; a group is an option class, parameters, or what makes them.
 
+    What makes them gets names of heads as ``heads``, if it takes this.
+
     A parameter of the function whose type is an option class is a group, too.
     """
 
-    def make() -> Callable[..., Any]:
+    def make(heads: Iterable[str] = OPTIONS) -> Callable[..., Any]:
         own = inspect.signature(function, eval_str=True)
         every = {**_classes(own), **groups}
         ordered = {name: every[name] for name in own.parameters if name in every}
-        found = {name: _parameters(group) for name, group in ordered.items()}
-        return command(with_options(function, **found))
+        found = {name: _parameters(group, heads) for name, group in ordered.items()}
+        return with_options(function, **found)
 
     add_later(app, name, function.__doc__, make)
 
 
-def _parameters(group: Any) -> list[inspect.Parameter]:
+def _parameters(group: Any, heads: Iterable[str]) -> list[inspect.Parameter]:
     if isinstance(group, type):
         return parameters(group)
-    found: list[inspect.Parameter] = group() if callable(group) else group
-    return found
+    if not callable(group):
+        return [*group]
+    depends = "heads" in inspect.signature(group).parameters
+    return [*(group(heads=heads) if depends else group())]
 
 
 def _classes(own: inspect.Signature) -> dict[str, type[Options]]:
@@ -154,16 +174,17 @@ def with_options(
     if len(added) < sum(map(len, listed.values())):
         raise TypeError(f"{function.__name__}: two groups have an option of one name")
 
-    def wrapper(**values: Any) -> Any:
-        refuse_shared(_files(every, values))
-        refuse_unused_words(_given(every, values), only_with(every))
-        chosen: dict[str, Any] = {group: {} for group in groups}
-        for name, (group, p) in inner.items():
-            value = values.pop(name)
-            if value is not None and value != []:
-                chosen[group][p.name] = tuple(value) if isinstance(value, list) else value
-        chosen |= {group: made(cls, chosen[group]) for group, cls in classes.items()}
-        return function(**values, **chosen)
+    def wrapper(**values: Any) -> None:
+        with command():
+            refuse_shared(_files(every, values))
+            refuse_unused_words(_given(every, values), only_with(every))
+            chosen: dict[str, Any] = {group: {} for group in groups}
+            for name, (group, p) in inner.items():
+                value = values.pop(name)
+                if value is not None and value != []:
+                    chosen[group][p.name] = tuple(value) if isinstance(value, list) else value
+            chosen |= {group: made(cls, chosen[group]) for group, cls in classes.items()}
+            function(**values, **chosen)
 
     wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
     last = [p for p in kept if p.default is not p.empty]
@@ -228,17 +249,19 @@ def _seen(p: inspect.Parameter) -> str:
     return next(iter([*flags, *metavars]), p.name.upper())
 
 
-def of_heads(skip: Iterable[str] = (), at_solve: bool = False) -> list[inspect.Parameter]:
-    """One parameter for each option that some head has; the help shows them head by head.
+def of_heads(
+    heads: Iterable[str] = OPTIONS, skip: Iterable[str] = (), at_solve: bool = False
+) -> list[inspect.Parameter]:
+    """One parameter for each option that some of these heads have.
 
-    Those that are not common are shown by ``--help-all`` only.
+    The help shows them head by head; those that are not common are shown by ``--help-all`` only.
 
     ``at_solve``: only those that `solve` may still change.
     """
     found: dict[str, inspect.Parameter] = {}
-    for cls in OPTIONS.values():
+    for name in heads:
         for p in parameters(
-            cls,
+            OPTIONS[name],
             OF_HEADS,
             skip=skip,
             only=lambda f: not at_solve or bool(f.metadata["at_solve"]),
@@ -249,8 +272,8 @@ def of_heads(skip: Iterable[str] = (), at_solve: bool = False) -> list[inspect.P
     return list(found.values())
 
 
-def of_run(here: bool = True) -> list[inspect.Parameter]:
-    """Every option of `run`: those of its stages and of every head.
+def of_run(heads: Iterable[str] = OPTIONS, here: bool = True) -> list[inspect.Parameter]:
+    """Every option of `run`: those of its stages and of these heads.
 
     ``here``: also those of this machine, which jobs on a cluster do not have.
     """
@@ -269,4 +292,142 @@ def of_run(here: bool = True) -> list[inspect.Parameter]:
             text=lambda f: help_of(f, DEFAULTS.get(f.name)),
         )
     ]
-    return [*found, *of_heads(skip={"seed"})]
+    return [*found, *of_heads(heads, {"seed"})]
+
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="where the result goes")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace an existing output")]
+Folder = Annotated[Path, typer.Option("--out", "-o", help="folder for the result")]
+Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf file")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON instead of a path or a table")]
+JsonOfAll = Annotated[Json, OnlyWith({"field": ABSENT})]
+FieldName = Annotated[
+    str | None,
+    typer.Option("--field", help="print only this field, such as digest or report.ridge"),
+]
+Track = Annotated[
+    str | None,
+    typer.Option(
+        "--track",
+        help="also log it to MLflow: mlflow:URI, such as mlflow:sqlite:///runs.db",
+        rich_help_panel=f"Run{RARE}",
+    ),
+]
+HeadSpec = Annotated[
+    str,
+    typer.Option(
+        "--head",
+        help="a head file, or a head's name with its options",
+        autocompletion=starting_with(OPTIONS),
+    ),
+    Files(),
+]
+
+
+def show(made: Path | Sequence[Path], as_json: bool) -> None:
+    """The result of a stage, a file or several: a path a line, or what is in them as JSON."""
+    if not as_json:
+        for path in [made] if isinstance(made, Path) else made:
+            say(path)
+        return
+    from ..stages.inspect import info
+
+    if isinstance(made, Path) and not made.is_dir():
+        print_json(info(made))
+    else:
+        paths = sorted(made.glob("*.h5")) if isinstance(made, Path) else made
+        print_json([info(path) for path in paths])
+
+
+def passing(
+    app: typer.Typer,
+    name: str,
+    files: Mapping[str, Any],
+    says: str | None,
+    options: type[Options] = Options,
+    *,
+    stage: str = "",
+    more: Mapping[str, Any] | None = None,
+    first: tuple[str, ...] = (),
+    out: Any = Out,
+    head_options: Any = None,
+    overwrites: bool = True,
+    writes_json: bool = True,
+    tells: str = "",
+) -> None:
+    """Add a command that passes its files and options on to a stage, and shows what this makes.
+
+    ``files``: what each argument is, a path, or a type and what it is; ``stage``: MODULE:FUNCTION
+    below `afltool.stages`, unless both have the command's name; ``first``: what the stage takes
+    before the files; ``more``, ``out``: how other files and --out are declared; ``head_options``: a
+    group of options; ``tells``: MODULE:FUNCTION below `afltool.show`, which tells people more.
+    """
+
+    declared = {k: _argument(v) for k, v in files.items()} | {**(more or {}), "out": out}
+    declared = {k: kind for k, kind in declared.items() if kind}
+    asked = {**declared, "options": options, "head_options": head_options and Any}
+    asked |= {"overwrite": overwrites and Overwrite, "as_json": writes_json and Json}
+
+    def run(as_json: bool = False, **given: Any) -> None:
+        paths = [given.pop(k) for k in declared]
+        place = stage or f"{name}:{name}".replace("-", "_")
+        made = located(f"..stages.{place}", __package__)(*first, *paths, **given)
+        if tells and not as_json:
+            located(f"..show.{tells}", __package__)(made)
+        show(made, as_json)
+
+    function: Any = run  # to mypy a function has no signature to be set
+    function.__name__, function.__doc__ = name, says
+    function.__signature__ = Signature(
+        [_parameter(k, kind) for k, kind in asked.items() if kind and kind is not Options]
+    )
+    add(app, name, function, **({"head_options": head_options} if head_options else {}))
+
+
+def _parameter(name: str, kind: Any) -> Parameter:
+    default = False if kind in (Overwrite, Json) else Parameter.empty
+    return Parameter(name, KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _argument(kind: Any) -> Any:
+    kind, about = kind if isinstance(kind, tuple) else (Path, kind)
+    return Annotated[kind, typer.Argument(help=about)]
+
+
+def tracking(where: str | None) -> AbstractContextManager[None]:
+    """In this block runs, studies and baselines are logged; what logs is loaded only for that."""
+    if where is None:
+        return nullcontext()
+    from ..plans.tracking import tracked
+
+    return tracked(where)
+
+
+def show_folder(
+    folder: Path, summary: str, as_json: bool, print_summary: Callable[[dict[str, Any]], None]
+) -> None:
+    """The result of a command that fills a folder, and on stderr what its summary says."""
+    found = json.loads((folder / summary).read_text())
+    if as_json:
+        print_json({"path": str(folder), **found})
+        return
+    if not is_quiet():
+        print_summary(found)
+    say(folder)
+
+
+def show_found(
+    found: dict[str, Any],
+    field_name: str | None,
+    as_json: bool,
+    source: Path,
+    print_it: Callable[[dict[str, Any]], None],
+) -> None:
+    """What a command found: one field for a script (a text without quotes), JSON, or a table."""
+    if field_name is None:
+        print_json(found) if as_json else print_it(found)
+        return
+    from ..stages.inspect import field
+
+    value = field(found, field_name, source)
+    say(value) if isinstance(value, str) else print_json(value, indent=None)

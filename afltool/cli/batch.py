@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import UsageError
-from ._options import add, of_run, parameters
-from ._parts import ask
-from ._streams import say, say_lines, tell
-from ._types import FieldName, Json, JsonOfAll, print_json, show_found
+from ._console import say, say_lines, tell
+from ._options import FieldName, Json, JsonOfAll, add, of_run, parameters, print_json, show_found
+from .app import ask
 
 
 def add_to(app: typer.Typer) -> None:

@@ -9,21 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import UsageError
-from ..options import Options, made
-from ..options.csv_files import CsvOptions, check_formulas, is_csv
+from ..options import ABSENT, GIVEN, Only, OnlyWith, Options, made
 from ..options.features import (
     ConvertOptions,
     ExtractOptions,
     FreezeOptions,
     ImportOptions,
+    MethodOptions,
+    ScaleOptions,
     SplitOptions,
 )
-from ..options.files import WRITES
 from ..options.partition import PartitionOptions
-from ..options.statistics import MethodOptions, ScaleOptions
-from ..options.used_with import ABSENT, GIVEN, Only, OnlyWith
-from ._options import add, parameters, used_with
-from ._types import Json, Out, Overwrite, passing, print_json, show
+from ..options.shared import WRITES, CsvOptions, check_formulas, is_csv
+from ._options import Json, Out, Overwrite, add, parameters, passing, print_json, show, used_with
 
 #: Options of `extract` on which the nodes of its network depend, and what it has to be told.
 _OF_NETWORKS = ("backbone", "data", "image_size", "preprocess", "views", "weights", "node")
@@ -79,7 +77,12 @@ def extract(
     options: ExtractOptions,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="feature file; without it, the store"),
+        typer.Option(
+            "--out",
+            "-o",
+            help="feature file; of several --image-size, which decode each image once, one file "
+            "each: NAME-SIZE.h5; without it, the store",
+        ),
         OnlyWith({"list_nodes": ABSENT}),
     ] = None,
     list_nodes: Annotated[
@@ -90,9 +93,10 @@ def extract(
 ) -> None:
     """Run images through a frozen backbone and keep the features, so they are made only once."""
     if not list_nodes:
-        from ..stages.extract import extract as stage
+        from ..stages.extract import extract_sizes as stage
 
-        show(stage(options, out, overwrite=overwrite), as_json)
+        paths = stage(options, out, overwrite=overwrite)
+        show(paths[0] if len(paths) == 1 else paths, as_json)
         return
     from ..show.tables import print_nodes
     from ..sources.extraction.request import Asked

@@ -8,42 +8,56 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
-from ..options.plot import RocOptions, SizeOptions, TotalOptions
-from ..options.threads import ThreadOptions
-from ..options.used_with import ABSENT, OnlyWith
-from ._options import add
-from ._parts import Group, ask
-from ._streams import say, tell
-from ._types import FieldName, Json, JsonOfAll, Overwrite, passing, print_json, show_found
+from ..options import ABSENT, OnlyWith
+from ..options.evaluation import RocOptions, SizeOptions, TotalOptions
+from ..options.shared import ThreadOptions
+from ._console import say, tell
+from ._options import (
+    FieldName,
+    Json,
+    JsonOfAll,
+    Overwrite,
+    Picture,
+    add,
+    passing,
+    print_json,
+    show_found,
+)
+from .app import Group, ask
 
-Picture = Annotated[Path, typer.Option("--out", "-o", help="a .png, .svg or .pdf file")]
 # Pictures of one file, or of several: what they show, what the file is, their options.
 PICTURES: dict[str, tuple[str, Any, type[SizeOptions]]] = {
     "partition": (
         "Draw a partition: rows by client and class, client sizes, their cumulative share.",
-        (list[Path], "a partition file; several are drawn side by side"), SizeOptions,
+        (list[Path], "a partition file; several are drawn side by side"),
+        SizeOptions,
     ),
     "confusion": (
         "Draw the confusion matrix of an evaluation.",
-        "what evaluate wrote with -o (JSON), or a total of counts", TotalOptions,
+        "what evaluate wrote with -o (JSON), or a total of counts",
+        TotalOptions,
     ),
     "reliability": (
         "Draw the accuracy of a head by its confidence, and the number of rows by confidence.",
-        "what evaluate --metrics ece wrote with -o (JSON), or a total of counts", TotalOptions,
+        "what evaluate --metrics ece wrote with -o (JSON), or a total of counts",
+        TotalOptions,
     ),
     "roc": (
         "Draw ROC curves: of the positive class that evaluate names, else each against the rest.",
-        "what evaluate --metrics auc wrote with -o (JSON), or a total of counts", RocOptions,
+        "what evaluate --metrics auc wrote with -o (JSON), or a total of counts",
+        RocOptions,
     ),
     "coverage": (
         "Draw the accuracy of the rows that are answered, by their share: the least sure are not.",
-        "a total of counts: afltool evaluate --counts", SizeOptions,
+        "a total of counts: afltool evaluate --counts",
+        SizeOptions,
     ),
     "ridge-path": (
         "Draw the error estimates along a ridge path, and the ridge that was chosen.",
-        "a head solved with --ridge auto or a path", SizeOptions,
+        "a head solved with --ridge auto or a path",
+        SizeOptions,
     ),
-}  # fmt: skip
+}
 
 
 def add_to(app: typer.Typer) -> None:

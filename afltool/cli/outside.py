@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..doors import STAGES, doors
 from ..options import Options
-from ._options import KEYWORD_ONLY, add
-from ._streams import say
-from ._types import Out, Overwrite
+from ._console import say
+from ._options import KEYWORD_ONLY, Out, Overwrite, add
 
 if TYPE_CHECKING:
     from ..stages.stage import Stage
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the commands; nothing is loaded where no package has a stage."""
-    if not doors(STAGES):
-        return
+    """Add the commands, where a package has a stage."""
     from ..stages.stage import from_outside
 
     for stage in from_outside().values():

@@ -10,10 +10,9 @@ import typer
 
 from ..doors import FAILS, STAGES, doors, located
 from ..errors import IncompleteError, UsageError
-from ._options import add
-from ._parts import COMMANDS
-from ._streams import say
-from ._types import Json, print_json
+from ._console import say
+from ._options import Json, add, print_json
+from .app import COMMANDS
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

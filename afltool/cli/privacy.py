@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from ..options.privacy import KeysOptions, LockOptions, MemberOptions, RevealOptions, RosterOptions
-from ._types import Folder, passing
+from ._options import Folder, passing
 
 #: Of private steps there is nothing to be shown as JSON, and of some nothing to be replaced.
 quiet = partial(passing, out=Folder, writes_json=False)

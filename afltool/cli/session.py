@@ -14,9 +14,8 @@ from ..options.privacy import (
     ServeOptions,
     SessionOptions,
 )
-from ._options import add, of_heads
-from ._streams import say
-from ._types import FieldName, Folder, JsonOfAll, Out, Overwrite, show_found
+from ._console import say
+from ._options import FieldName, Folder, JsonOfAll, Out, Overwrite, add, of_heads, show_found
 from .privacy import quiet
 
 Url = Annotated[
@@ -37,7 +36,8 @@ def add_to(app: typer.Typer) -> None:
         session,
         "leave",
         {"session": "file of the session"},
-        "Take a member out of a total, solve the head again, and write a certificate of it.",
+        "Take a member out of a total, solve the head again, and write a certificate of it; or "
+        "begin another session without some members, and when that has ended certify it.",
         LeaveOptions,
         stage="leaving:session_leave",
     )

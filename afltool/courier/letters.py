@@ -20,17 +20,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import AflError, CorruptFileError, MismatchError
-from ..files import headers
 from ..files.arrays import damage_as_error
 from ..files.atomic import replacing
 from ..files.hdf5 import read_file, write_file
 from ..files.heads import load_head
+from ..files.schema import whole
 from ..inputs import parsed_json
 from ..privacy import messages as msg
 from ..privacy.identity import Identity, Member
 from ..progress import log
-from ..values.arrays import Array
-from ..values.digest import canonical_json, file_sha256
+from ..values.arrays import Array, canonical_json, file_sha256
 from ..values.names import file_stem
 from .depot import Depot
 
@@ -39,17 +38,17 @@ HEADER = "header"  # of a head, beside its arrays
 FILE = {
     "name": msg.name,
     "sha256": msg.SHA256,
-    "bytes": headers.whole,
+    "bytes": whole,
     "dtype": str,  # of an array of a head, with its shape; of a whole file ''
-    "shape": [headers.whole],
+    "shape": [whole],
 }
 PATTERN = {
     "session": msg.SHA256,
-    "round": headers.whole,
+    "round": whole,
     "what": str,
     "sender": msg.name,
     "about": str,
-    "time": headers.whole,
+    "time": whole,
     "text": str,
     "files": [FILE],
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,26 +14,14 @@ from typing import Any
 from ..errors import InputError, UnreachableError, UsageError
 from ..files.atomic import link_or_copy, write_bytes
 from ..files.hdf5 import read_header
-from ..files.headers import versions
 from ..files.heads import load_head
-from ..files.schema import FINAL_HEAD, SUMMARY
+from ..files.schema import FINAL_HEAD, SUMMARY, versions
 from ..files.session_folder import SessionFolder
 from ..files.tables import write_json
 from ..heads.base import Head
 from ..inputs import distinct_files
 from ..options.privacy import CourierOptions
-from ..plans.sessions import (
-    HEAD,
-    OFFERED,
-    REQUEST,
-    REVEALED,
-    STATISTICS,
-    TOTAL,
-    Leg,
-    Part,
-    legs_of,
-    opening,
-)
+from ..plans import sessions as plan
 from ..privacy import messages as msg
 from ..privacy.identity import Identity
 from ..privacy.session import Session
@@ -115,13 +103,13 @@ class Party(ABC):
                 return self.folder.root
             self.clock.sleep(self.o.poll)
 
-    def opening(self, me: Part) -> list[Leg]:
-        return opening(self.folder, me) if self.masked else []
+    def opening(self, me: plan.Part) -> list[plan.Leg]:
+        return plan.opening(self.folder, me) if self.masked else []
 
-    def legs(self, number: int, me: Part) -> Iterator[Leg]:
+    def legs(self, number: int, me: plan.Part) -> Iterator[plan.Leg]:
         asks = self.masked and not self.session.agreed.all
         solved = self.head(number).of_sums
-        return legs_of(self.folder, number, me, masked=self.masked, asks=asks, solved=solved)
+        return plan.legs_of(self.folder, number, me, masked=self.masked, asks=asks, solved=solved)
 
     def head(self, number: int) -> Head:
         return load_head(self.folder.head(number)).head
@@ -140,12 +128,13 @@ class Party(ABC):
         letter = self.letters.find(CLOSED + what, number, self.session.server.name)
         return [] if letter is None else list(json.loads(letter.body["text"]))
 
-    def send(self, leg: Leg, parcels: Callable[[], list[Parcel]]) -> msg.Message:
+    def send(self, leg: plan.Leg) -> msg.Message:
         """Carry out a step whose result travels, and send that; what was sent stays as it is."""
         begun, new = self.clock.now(), not self.letters.has(leg.what, leg.round, self.me.name)
         if new:
             self.make(leg)
-        letter = self.letters.post(leg.what, leg.round, parcels)
+        made = leg.file(self.me.name)
+        letter = self.letters.post(leg.what, leg.round, lambda: [Parcel.of_file(made)])
         if new:
             size = sum(one["bytes"] for one in letter.body["files"]) / 1e6
             took = self.clock.now() - begun
@@ -154,7 +143,7 @@ class Party(ABC):
             )
         return letter
 
-    def make(self, leg: Leg) -> None:
+    def make(self, leg: plan.Leg) -> None:
         """Carry out a step; what it has made of the same inputs is kept."""
         with distinct_files(), quiet():  # what a stage says comes next is what is done here
             leg.step.make()
@@ -232,12 +221,12 @@ def _history(letters: Letters, session: Session) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     seen: dict[str, int] = {}
     server, number = session.server.name, 1
-    while (head := letters.find(HEAD, number, server)) is not None:
+    while (head := letters.find(plan.HEAD, number, server)) is not None:
         since, before = head.body["time"], sum(seen.values())
         seen |= {one["sha256"]: one["bytes"] for one in head.body["files"]}
         if found:
             found[-1]["seconds"] = since - found[-1]["since"]
-        closed = letters.find(CLOSED + STATISTICS, number, server)
+        closed = letters.find(CLOSED + plan.STATISTICS, number, server)
         found.append(
             {
                 "round": number,
@@ -254,7 +243,11 @@ def _history(letters: Letters, session: Session) -> list[dict[str, Any]]:
 
 def _sent(letters: Letters, session: Session, number: int) -> dict[str, int]:
     """Bytes that each member has sent in a round; an offer counts in the first one."""
-    kinds = [(STATISTICS, number), (REVEALED, number), *([(OFFERED, 0)] if number == 1 else [])]
+    kinds = [
+        (plan.STATISTICS, number),
+        (plan.REVEALED, number),
+        *([(plan.OFFERED, 0)] if number == 1 else []),
+    ]
     found: dict[str, int] = {}
     for name in session.agreed.names():
         for what, of in kinds:
@@ -268,18 +261,18 @@ def _now(letters: Letters, session: Session, rounds: list[dict[str, Any]]) -> di
     """What is waited for, of whom, and since when."""
     server, everybody = session.server.name, session.agreed.names()
     if not rounds:
-        return _waiting(letters, "offers", OFFERED, 0, everybody, [server])
+        return _waiting(letters, "offers", plan.OFFERED, 0, everybody, [server])
     last, before = rounds[-1], [one["members"] for one in rounds[-2:-1]]
     number: int = last["round"]
-    if letters.find(TOTAL, number, server) is not None:
+    if letters.find(plan.TOTAL, number, server) is not None:
         found = _waiting(letters, SOLVED, DONE, number, last["members"], [])
     elif last["phase"] == SOLVED:
         found = _waiting(letters, SOLVED, DONE, number, before[0] if before else [], [])
     else:
-        what, who = STATISTICS, everybody
+        what, who = plan.STATISTICS, everybody
         if last["members"]:
-            asked = letters.find(REQUEST, number, server) is not None
-            what, who = (REVEALED, last["members"]) if asked else (HEAD, [])
+            asked = letters.find(plan.REQUEST, number, server) is not None
+            what, who = (plan.REVEALED, last["members"]) if asked else (plan.HEAD, [])
         found = _waiting(letters, f"round {number} ({last['phase']})", what, number, who, [server])
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last["since"]))
     return {**found, "since": since}
@@ -290,5 +283,5 @@ def _waiting(
 ) -> dict[str, Any]:
     """Of those ``who`` are to send something the ones who have not; ``otherwise`` if all have."""
     late = [name for name in who if letters.find(what, number, name) is None]
-    waits = {"what": what if late or not otherwise else HEAD, "who": late or otherwise}
+    waits = {"what": what if late or not otherwise else plan.HEAD, "who": late or otherwise}
     return {"state": state, "waiting_for": waits, "since": None}

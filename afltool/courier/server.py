@@ -13,20 +13,9 @@ from pathlib import Path
 from .. import errors
 from ..errors import MismatchError
 from ..files.atomic import delete, link_or_copy
-from ..heads.array_names import COUNTS
 from ..heads.base import binding
 from ..options.privacy import ServeOptions
-from ..plans.sessions import (
-    GIVEN,
-    HEAD,
-    OFFERED,
-    REVEALED,
-    STATISTICS,
-    TOTAL,
-    Leg,
-    Part,
-    evaluating,
-)
+from ..plans import sessions as plan
 from ..privacy import messages as msg
 from ..privacy.identity import load
 from ..privacy.members import check_sent
@@ -36,7 +25,8 @@ from ..privacy.reveal import Request, load_reveals
 from ..privacy.session import roster_of
 from ..progress import log
 from ..stages.stage import Place
-from ..values.json_text import json_text
+from ..values.names import COUNTS
+from ..values.text import json_text
 from . import party
 from .letters import Parcel, head_parcels
 
@@ -76,7 +66,7 @@ class Server(party.Party):
 
     def turn(self) -> str:
         self.publish()
-        part = Part(self.o.key, self.o.passphrase_file)
+        part = plan.Part(self.o.key, self.o.passphrase_file)
         for leg in self.opening(part):
             if waits := self.carry(leg):
                 return waits
@@ -84,17 +74,17 @@ class Server(party.Party):
         number -= evaluated and self.phase(number) == COUNTS  # the solved head may be lost there
         while True:
             phase = self.phase(number)
-            self.post(HEAD, number, partial(head_parcels, self.folder.head(number)), phase)
+            self.post(plan.HEAD, number, partial(head_parcels, self.folder.head(number)), phase)
             if phase == party.SOLVED:
                 if not evaluated:
                     return self.finish(number, number - 1)
-                evaluating(self.folder, number).make()
+                plan.evaluating(self.folder, number).make()
                 number += 1
                 continue
             for leg in self.legs(number, part):
                 if waits := self.carry(leg):
                     return f"{waits} in round {number} ({phase})"
-            if leg.what == TOTAL:
+            if leg.what == plan.TOTAL:
                 return self.finish(number, number)
             number += 1
 
@@ -110,23 +100,22 @@ class Server(party.Party):
             self.depot.send(self.folder.session, party.SESSION)
         self.post("session", 0)
 
-    def carry(self, leg: Leg) -> str:
+    def carry(self, leg: plan.Leg) -> str:
         """Collect what sites make, or do a step of the server; returns what it waits for."""
         if leg.place is Place.SITE:
             return self.collect(leg)
-        if leg.step.stage is GIVEN:
-            offers = [leg.file(name) for name in self.closed(OFFERED, 0)]
+        if leg.step.stage is plan.GIVEN:
+            offers = [leg.file(name) for name in self.closed(plan.OFFERED, 0)]
             self.post(leg.what, 0, lambda: list(map(Parcel.of_file, offers)))
-        elif leg.what and leg.what != HEAD:
-            letter = self.send(leg, lambda: [Parcel.of_file(leg.file(self.me.name))])
-            self.since = letter.body["time"]
+        elif leg.what and leg.what != plan.HEAD:
+            self.since = self.send(leg).body["time"]
         else:
             self.make(leg)
         return ""
 
     # ------------------------------------------------------------ what sites send
 
-    def collect(self, leg: Leg) -> str:
+    def collect(self, leg: plan.Leg) -> str:
         """Accept what has come of a step of the sites; returns for whom is still waited."""
         if self.letters.has(party.CLOSED + leg.what, leg.round, self.me.name):
             return ""
@@ -141,12 +130,12 @@ class Server(party.Party):
         log.info("session: round %d: %s of %d%s", leg.round, leg.what, len(got), without)
         return ""
 
-    def senders(self, leg: Leg) -> list[str]:
+    def senders(self, leg: plan.Leg) -> list[str]:
         """Who is to send something: members that took part in the step before."""
-        if leg.what == REVEALED:
-            return self.closed(STATISTICS, leg.round)
-        if leg.what == STATISTICS and self.masked:
-            return self.closed(OFFERED, 0)
+        if leg.what == plan.REVEALED:
+            return self.closed(plan.STATISTICS, leg.round)
+        if leg.what == plan.STATISTICS and self.masked:
+            return self.closed(plan.OFFERED, 0)
         return self.session.agreed.names()
 
     def is_over(self) -> bool:
@@ -154,7 +143,7 @@ class Server(party.Party):
         hours = self.o.deadline
         return hours is not None and self.clock.now() >= self.since + hours * HOUR
 
-    def accepted(self, leg: Leg, name: str) -> bool:
+    def accepted(self, leg: plan.Leg, name: str) -> bool:
         """Whether a member's file has come, is whole and fits; one that does not is refused."""
         letter = self.letters.arrived(leg.what, leg.round, name)
         if self.letters.has(leg.what, leg.round, name):
@@ -182,13 +171,13 @@ class Server(party.Party):
         log.info("session: round %d: %s of %r has come", leg.round, leg.what, name)
         return self.letters.keep(letter)
 
-    def check_arrival(self, leg: Leg, name: str, path: Path) -> None:
+    def check_arrival(self, leg: plan.Leg, name: str, path: Path) -> None:
         """Refuse a file that is not what the member ``name`` sends in this step."""
-        if leg.what == OFFERED:
+        if leg.what == plan.OFFERED:
             found = [*collected(roster_of(self.folder.session), [path])]
         else:
             roster = self.session.round(binding(self.head(leg.round)))
-            if leg.what == STATISTICS:
+            if leg.what == plan.STATISTICS:
                 found = [check_sent(roster, path)]
             else:
                 offers = Offers.load(roster, [self.folder.offers])
@@ -197,7 +186,7 @@ class Server(party.Party):
         if found != [name]:
             raise MismatchError(f"it is of {found[0]!r}, not of {name!r}")
 
-    def refuse(self, leg: Leg, letter: msg.Message, why: str) -> None:
+    def refuse(self, leg: plan.Leg, letter: msg.Message, why: str) -> None:
         """Tell a member, once, that its letter is not in, and why."""
         name = letter.body["sender"]
         self.letters.say_once(f"round {leg.round}: {leg.what} of {name!r} refused: {why}")
@@ -215,7 +204,7 @@ class Server(party.Party):
     def finish(self, number: int, last: int) -> str:
         """Wait until all that were in the ``last`` sum have the result; then write the summary."""
         waited = []
-        for name in self.closed(STATISTICS, last):
+        for name in self.closed(plan.STATISTICS, last):
             if (letter := self.letters.find(party.DONE, number, name)) is not None:
                 self.letters.keep(letter)
             else:

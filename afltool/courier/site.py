@@ -7,28 +7,16 @@ from pathlib import Path
 from ..errors import MismatchError, UsageError
 from ..files.atomic import write_bytes
 from ..files.heads import rows_of
-from ..heads.array_names import COUNTS
 from ..options.privacy import JoinOptions, MemberOptions
-from ..plans.sessions import (
-    FORGET,
-    HEAD,
-    OFFERS,
-    STATISTICS,
-    TOTAL,
-    Leg,
-    Part,
-    counting,
-    evaluating,
-)
+from ..plans import sessions as plan
 from ..privacy import messages as msg
 from ..privacy import session as sessions
 from ..privacy.identity import load
 from ..privacy.protection import passphrase
 from ..progress import log, quiet
 from ..stages.stage import Place
-from ..values.names import file_stem
+from ..values.names import COUNTS, file_stem
 from . import party
-from .letters import Parcel
 
 SHORTEST = 16  # digits of a digest that somebody compared
 
@@ -61,8 +49,8 @@ class Site(party.Party):
         if not self.has_session and not self.take_session():
             return f"the session at {self.depot.url} (afltool session serve)"
         o = self.o
-        part = Part(o.key, o.passphrase_file, self.me.name, o.features, o.again, o.test)
-        if not self.letters.has(OFFERS, 0, self.server):
+        part = plan.Part(o.key, o.passphrase_file, self.me.name, o.features, o.again, o.test)
+        if not self.letters.has(plan.OFFERS, 0, self.server):
             for leg in self.opening(part):
                 if waits := self.carry(leg):
                     return waits
@@ -71,12 +59,12 @@ class Site(party.Party):
             if phase == party.SOLVED:
                 if not self.session.evaluated:
                     return self.finish(number, part)
-                evaluating(self.folder, number).make()
+                plan.evaluating(self.folder, number).make()
                 continue
             waits = next(filter(None, map(self.carry, self.legs(number, part))), "")
             if waits and self.newest() == number:
                 return f"{waits} in round {number} ({phase})"
-            if self.letters.has(TOTAL, number, self.server):
+            if self.letters.has(plan.TOTAL, number, self.server):
                 return self.finish(number, part)
         return f"the first head of {self.server!r}"
 
@@ -139,19 +127,18 @@ class Site(party.Party):
         """
         have = number = max(self.heads(), default=0)
         solved = bool(have) and self.phase(have) == party.SOLVED
-        while not solved and (letter := self.letters.find(HEAD, number + 1, self.server)):
+        while not solved and (letter := self.letters.find(plan.HEAD, number + 1, self.server)):
             number, newest = number + 1, letter
             solved = letter.body["text"] == party.SOLVED
         return number if number == have or self.take(newest, self.folder.head(number)) else have
 
-    def carry(self, leg: Leg) -> str:
+    def carry(self, leg: plan.Leg) -> str:
         """Do a step of this site, or take what the server made; returns what it waits for."""
         if leg.place is Place.SITE:
-            within = self.closed(STATISTICS, leg.round)
+            within = self.closed(plan.STATISTICS, leg.round)
             if within and self.me.name not in within:  # too late: the round goes on without it
                 return ""
-            letter = self.send(leg, lambda: [Parcel.of_file(leg.file(self.me.name))])
-            self.check_refused(leg, letter)
+            self.check_refused(leg, self.send(leg))
         elif leg.what:
             found = self.letters.find(leg.what, leg.round, self.server)
             if found is None or not self.take(found, leg.file(self.server)):
@@ -161,7 +148,7 @@ class Site(party.Party):
     def take(self, letter: msg.Message, path: Path) -> bool:
         """Fetch the files of a letter of the server; False where one is not whole yet."""
         b = letter.body
-        if b["what"] == HEAD:
+        if b["what"] == plan.HEAD:
             earlier = max((k for k in self.heads() if k < b["round"]), default=0)
             known = self.folder.head(earlier) if earlier else None
             whole = path.exists() or self.letters.fetch_head(b["files"], path, self.server, known)
@@ -173,7 +160,7 @@ class Site(party.Party):
             log.info("session: round %d: %s of %r", b["round"], b["what"], self.server)
         return whole
 
-    def check_refused(self, leg: Leg, letter: msg.Message) -> None:
+    def check_refused(self, leg: plan.Leg, letter: msg.Message) -> None:
         """Stop where the server has refused this very letter."""
         about = party.refusal(self.me.name, letter)
         found = self.letters.arrived(party.REFUSED + leg.what, leg.round, self.server, about)
@@ -183,14 +170,15 @@ class Site(party.Party):
                 f"{leg.round}: {found.body['text']}; put it right and join again, with another -o"
             )
 
-    def finish(self, number: int, part: Part) -> str:
+    def finish(self, number: int, part: plan.Part) -> str:
         self.letters.post(party.DONE, number)
-        if self.masked:
-            with quiet():
-                FORGET.make({"roster": self.folder.session}, MemberOptions(**part.unlocks), None)
-        if self.phase(number) == COUNTS:
-            with quiet():
-                counting(self.folder, number, part).make()
+        counted, session = self.phase(number) == COUNTS, self.folder.session
+        with quiet():
+            if self.masked:
+                plan.FORGET.make({"roster": session}, MemberOptions(**part.unlocks), None)
+            if counted:
+                plan.counting(self.folder, number, part).make()
+        if counted:
             own, pooled = self.folder.kept(self.me.name), self.folder.total(number)
             log.info("session: what was counted (afltool info): all %s, your own %s", pooled, own)
         self.end(number)

@@ -22,7 +22,7 @@ from ..sources.backbones.slices import whole_passes
 from ..sources.extraction.scoring import network_of
 from ..sources.extraction.torch_network import TorchNetwork
 from ..values.arrays import Array
-from ..values.json_text import json_text
+from ..values.text import json_text
 
 #: The entry of a file's metadata that holds all of it as JSON.
 KEY = "afltool"

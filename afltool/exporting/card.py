@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..files.evaluations import figure_label
-from ..values.escaping import in_markdown
+from ..files.own_files import figure_label
+from ..values.text import in_markdown
 
 TO_FILL_IN = (
     ("Intended use", "For which decisions, by whom, on which pictures or features?"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import UsageError
 from ..sources.backbones.freezing import exported
 from ..values.arrays import Array
-from ..values.json_text import json_text
+from ..values.text import json_text
 from .build import KEY, Model
 
 MOST = 2**31 - 2**20  # bytes that one protobuf message holds, with some room for the graph

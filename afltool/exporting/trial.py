@@ -16,7 +16,7 @@ import torch
 from ..errors import InvalidDataError, NumericalError
 from ..heads.base import Head
 from ..heads.graphs import NOBODY
-from ..math.fixedpoint import LARGEST, FixedPoint, Rows, encode
+from ..math.gram import LARGEST, FixedPoint, Rows, encode
 from ..sources.backbones.graph import as_extracted
 from ..sources.backbones.inference import infer
 from ..sources.extraction.torch_network import TorchNetwork

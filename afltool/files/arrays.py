@@ -32,7 +32,7 @@ from ..errors import AflError, CorruptFileError
 from ..values.arrays import Array
 from . import packing, schema
 from .atomic import replacing
-from .members import Plain, checked, may_be_packed
+from .packing import Plain, checked, may_be_packed
 
 # What h5py raises when the bytes of a file make no sense to the HDF5 library.
 _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, MemoryError)

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..values.arrays import F32, U8
-from ..values.digest import Digest
+from ..values.arrays import F32, U8, Digest
 from . import hdf5, schema
 from .hdf5 import Header
-from .headers import provenance
+from .schema import provenance
 
 
 def save_frozen(

@@ -25,11 +25,11 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
-from ..cache.cache import Carried
 from ..errors import InputError
+from ..memory import Carried
 from ..progress import log
 from ..values.arrays import Array
-from ..values.json_text import json_text
+from ..values.text import json_text
 from .atomic import replacing
 from .outputs import why_not_written, writer_errors
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..values.arrays import Array
-from ..values.digest import Digest
+from ..values.arrays import Array, Digest
 from . import hdf5, schema
-from .headers import provenance
+from .schema import provenance
 
 
 def save_checkpoint(

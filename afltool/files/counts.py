@@ -11,12 +11,12 @@ import numpy as np
 
 from ..errors import CorruptFileError, UsageError
 from ..heads import make_options
-from ..heads.array_names import COUNTS
 from ..heads.evaluation import GROUPS, PAIRS, EvaluationOptions, of_head, shapes_of
 from ..math.metrics import counting
 from ..values.arrays import F64, I64
-from ..values.json_text import difference
+from ..values.names import COUNTS
 from ..values.statistics import Statistics
+from ..values.text import difference
 from .hdf5 import read_header
 from .outputs import kind_of_file
 from .statistics import load_statistics
@@ -111,6 +111,13 @@ def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCoun
     named = (counting.CONFUSION, counting.TOP, counting.SCORES, counting.CONFIDENCE)
     confusion, ranks, scores, confidence = (s.arrays[of_head(name, number)] for name in named)
     return HeadCounts(
-        told["name"], told["digest"], told["probabilities"], np.array(bins.edges),
-        confusion, ranks, scores, confidence, s.arrays.get(of_head(GROUPS, number)),
-    )  # fmt: skip
+        told["name"],
+        told["digest"],
+        told["probabilities"],
+        np.array(bins.edges),
+        confusion,
+        ranks,
+        scores,
+        confidence,
+        s.arrays.get(of_head(GROUPS, number)),
+    )

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from .. import progress
 from ..errors import CorruptFileError, InvalidDataError
-from ..math.fixedpoint import check_float32, encode
-from ..values.digest import canonical_json
+from ..math.gram import check_float32, encode
+from ..values.arrays import canonical_json
 from . import schema
 from .arrays import damage_as_error, put_array, put_attribute, writing
 from .features import Labels, features_digest
 from .hdf5 import Header, put_header
-from .members import checked_dataset, own_objects_only
 from .outputs import get_attribute
+from .packing import checked_dataset, own_objects_only
 
 
 class FeatureWriter:

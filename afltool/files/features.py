@@ -15,17 +15,17 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache.cache import NO_CACHE, Cache, Identity, identity_of
 from ..errors import CorruptFileError, MismatchError, UsageError
-from ..math.fixedpoint import FixedPoint, Rows
-from ..partitions.rows import rows_digest
-from ..values.digest import Digest
-from ..values.json_text import difference
+from ..math.gram import FixedPoint, Rows
+from ..memory import NO_CACHE, Cache, Identity, identity_of
+from ..partitions import rows_digest
+from ..values.arrays import Digest
+from ..values.text import difference
 from . import schema
 from .arrays import damage_as_error, get_array
 from .hdf5 import Header, check_digest, read_header, reading
-from .headers import provenance
-from .members import checked_dataset
+from .packing import checked_dataset
+from .schema import provenance
 
 Labels = NDArray[np.int64]
 BLOCK_BYTES = 32 << 20  # of float64 rows: a block and its copies stay in the tens of megabytes
@@ -95,7 +95,7 @@ class Features:
         return np.argsort(self.row_ids, kind="stable")
 
     def rows_digest(self) -> str:
-        """Which rows these are, as a partition says it; see `partitions.rows.rows_digest`."""
+        """Which rows these are, as a partition says it; see `partitions.rows_digest`."""
         return rows_digest(self.row_ids[self.by_id], self.labels[self.by_id])
 
     @property

@@ -1,16 +1,20 @@
 """Files of every kind: a header, checked against its checksum and its schema, and named arrays.
 
 A read-only open without a lock works on network file systems (measured with HDF5 2.0).
+
+Recipes say what made a file; by them an existing file is known to be up to date.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,13 +22,22 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..cache.cache import NO_CACHE, Cache
-from ..cache.memory import check_backed
-from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
+from .. import inputs
+from ..errors import (
+    AflError,
+    CorruptFileError,
+    InputError,
+    InvalidDataError,
+    MismatchError,
+    OutputExistsError,
+    UsageError,
+)
 from ..inputs import HDF5, meant, no_number, null, open_regular, parsed_json
-from ..values.arrays import Array
-from ..values.digest import canonical_json
-from . import headers, schema
+from ..memory import NO_CACHE, Cache, check_backed
+from ..progress import event
+from ..values.arrays import Array, canonical_json
+from ..values.text import difference
+from . import hdf5, schema
 from .arrays import (
     Additive,
     add_array,
@@ -37,8 +50,9 @@ from .arrays import (
     undisturbed,
     writing,
 )
-from .members import own_objects_only
-from .outputs import get_attribute, open_to_read
+from .outputs import check_output, get_attribute, open_to_read
+from .packing import own_objects_only
+from .schema import check
 
 Header = dict[str, Any]
 REPORTING = ("head", "checkpoint")  # kinds whose headers report figures, once with NaN
@@ -68,11 +82,31 @@ def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array
     packed = {name: pays(name, value) for name, value in arrays.items()}
     # At the least: what is compressed may become next to nothing.
     size = LEAST_BYTES + sum(a.nbytes for n, a in arrays.items() if not packed[n])
-    with writing(path, kind, size) as file, undisturbed():
-        for name, value in arrays.items():
-            add_array(file, name, value, packed[name])
-        put_header(file, kind, header, new=True)
+    with writing(path, kind, size) as file:
+        _fill(file, kind, header, arrays, packed)
     return path
+
+
+def weigh_file(kind: str, header: Header, arrays: Mapping[str, Array]) -> int:
+    """Bytes of the file that `write_file` would write; it is made in memory and forgotten."""
+    place = io.BytesIO()
+    with h5py.File(place, "w", libver=schema.LIBVER) as file:
+        _fill(file, kind, header, arrays, {})
+        put_attribute(file, schema.COMPLETE, 1)
+    return place.seek(0, os.SEEK_END)
+
+
+@undisturbed()
+def _fill(
+    file: h5py.File,
+    kind: str,
+    header: Header,
+    arrays: Mapping[str, Array],
+    packed: Mapping[str, bool],
+) -> None:
+    for name, value in arrays.items():
+        add_array(file, name, value, packed.get(name))
+    put_header(file, kind, header, new=True)
 
 
 # ---------------------------------------------------------------- reading
@@ -146,7 +180,7 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
     if hashlib.sha256(data).hexdigest() != get_attribute(file, schema.HEADER_SHA256):
         raise CorruptFileError(f"{path} is damaged: its header does not match its checksum")
     header = _parsed(path, data, str(found))
-    headers.check(path, str(found), header)
+    check(path, str(found), header)
     return {"kind": found, **header}
 
 
@@ -235,3 +269,87 @@ class _Header:
 
     kind: str
     text: str
+
+
+# Who reads a file of each kind as a whole; loaded when one is checked, with SciPy some of them.
+READERS = {
+    "features": ("features", "verify_features"),
+    "partition": ("partitions", "load_partition"),
+    "statistics": ("statistics", "load_statistics"),
+    "masked": ("masked", "load_masked"),
+    "head": ("heads", "load_head"),
+    "checkpoint": ("checkpoints", "load_checkpoint"),
+    "backbone": ("backbones", "load_frozen"),
+}
+
+
+def recipe(stage: str, options: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a file: equal recipes make equal files. Inputs are given by digest."""
+    return {"stage": stage, "options": dict(options), "inputs": dict(inputs)}
+
+
+def up_to_date(path: Path, wanted: Mapping[str, Any], overwrite: bool = False) -> bool:
+    """Whether ``path`` exists, is intact and was made by an equal recipe.
+
+    Raises `OutputExistsError` for any other existing file, unless ``overwrite``.
+    """
+    if not os.path.lexists(path) or overwrite or path.is_dir():  # a folder is refused there
+        check_output(path, schema.KIND_OF_STAGE.get(wanted["stage"]))
+        return False
+    header = usable(path)
+    made_by = _filled(header, wanted)
+    if canonical_json(made_by) == canonical_json(wanted):
+        event("file_kept", path=path, kind=header["kind"])
+        return True
+    raise OutputExistsError(
+        f"{path} exists and was made differently: {_what_differs(made_by, wanted)}; "
+        "choose another -o, or use --overwrite"
+    )
+
+
+def _filled(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of a file; what older versions left out of it is read from its other fields.
+
+    They did not name the space and the classes of the features among the inputs. The header has
+    those of the file itself, which are the same; of a converted file it has the number format that
+    was converted. Nor did they name the clients that a head remembers: those are taken for equal.
+    """
+    made_by = header["recipe"]
+    own = header.get("context", header)
+    before = header["source"]["converted_from"] if made_by["stage"] == "convert" else {}
+    space = {k: before.get(k, v) for k, v in (own.get("space") or {}).items()}
+    clients = wanted["inputs"].get("clients")
+    known = {"space": space, "classes": own.get("classes"), "clients": clients}
+    absent = {k: v for k, v in known.items() if k in wanted["inputs"] and v is not None}
+    return {**made_by, "inputs": {**absent, **made_by["inputs"]}}
+
+
+def verify(path: Path) -> dict[str, Any]:
+    """Read everything in a file and compare its digest; the header.
+
+    Raises `CorruptFileError` when anything does not hold.
+    """
+    header = hdf5.read_header(path)
+    module, reader = READERS[header["kind"]]
+    getattr(import_module(f".{module}", __package__), reader)(path)
+    hdf5.check_unchanged(path, hdf5.read_header(path), hdf5.fingerprint(header))
+    return header
+
+
+def usable(path: Path) -> Mapping[str, Any]:
+    """The header of an output that exists, after every byte of it was checked.
+
+    Raises `OutputExistsError` for a file that is damaged or none of ours.
+    """
+    try:
+        with inputs.distinct_files():  # looking at an output is not reading it
+            return verify(path)
+    except (AflError, OSError) as error:
+        raise OutputExistsError(
+            f"{path} exists and is not usable ({error}); remove it or use --overwrite"
+        ) from None
+
+
+def _what_differs(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    then, now = (json.loads(canonical_json(one)) for one in (theirs, ours))
+    return difference(then, now, "in the file", "now")

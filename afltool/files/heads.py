@@ -11,22 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..cache.cache import NO_CACHE, Cache
 from ..errors import AflError, CorruptFileError, InvalidDataError, MismatchError, UsageError
 from ..heads import OPTIONS, head_class, make_head, make_options
-from ..heads.base import Head, Source
-from ..heads.rounds import LAST
+from ..heads.base import LAST, Head, Source
 from ..inputs import nearest
-from ..options.used_with import refuse_unused
-from ..values.arrays import Array, Once, freeze
-from ..values.digest import canonical_json
-from ..values.json_text import difference
-from ..values.phases import Phase
+from ..memory import NO_CACHE, Cache
+from ..options import refuse_unused
+from ..values.arrays import Array, Once, canonical_json, freeze
+from ..values.names import Phase
 from ..values.statistics import Context
+from ..values.text import difference
 from . import hdf5, schema
 from .arrays import damage_as_error
 from .features import Features, open_features
-from .headers import provenance
+from .schema import provenance
 
 NOTHING_FOUND: Mapping[str, Any] = {}
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptFileError
-from ..values.arrays import Array
-from ..values.digest import Digest
+from ..values.arrays import Array, Digest
 from . import hdf5, schema
 
 

@@ -17,18 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import progress
-from ..cache.cache import NO_CACHE, Cache
 from ..errors import CorruptFileError, InputError, InvalidDataError, MismatchError, UsageError
-from ..partitions.rows import Assignment, Partition
+from ..memory import NO_CACHE, Cache
+from ..partitions import Assignment, Partition
 from ..progress import log
-from ..values.digest import Digest, canonical_json
-from ..values.escaping import byte_text
+from ..values.arrays import Digest, canonical_json
 from ..values.names import check_name
+from ..values.text import byte_text
 from . import hdf5, schema
 from .arrays import damage_as_error
 from .atomic import free_space, need_space
 from .features import Features
-from .headers import provenance
+from .schema import provenance
 
 if TYPE_CHECKING:
     from ..heads.base import Block, Shape

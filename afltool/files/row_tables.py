@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import OutputExistsError, UsageError
-from ..options.csv_files import KEEP
-from ..values.digest import canonical_json
-from ..values.escaping import shown
-from ..values.json_text import json_text
+from ..options.shared import KEEP
+from ..values.arrays import canonical_json
+from ..values.text import json_text, shown
 from .atomic import replacing
 from .outputs import STDOUT, check_output, partial_path
 from .tables import csv_lines

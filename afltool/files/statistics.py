@@ -1,26 +1,23 @@
-"""Writes and reads statistics files: of one client, of several, of all."""
+"""Writes and reads statistics files: of one client, of several, of all; plain unless protected."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache.cache import NO_CACHE, Cache
 from ..errors import CorruptFileError, InvalidDataError, naming
-from ..heads import conditions
-from ..values.arrays import Array
-from ..values.clients import Client, ClientId
-from ..values.digest import canonical_json, narrowest
-from ..values.phases import Phase
-from ..values.statistics import MOST_ROWS, Context, Statistics
+from ..memory import NO_CACHE, Cache
+from ..values.arrays import Array, canonical_json, narrowest
+from ..values.names import Phase
+from ..values.statistics import MOST_ROWS, Client, ClientId, Context, Statistics
 from . import hdf5, schema
 from .arrays import damage_as_error
-from .headers import versions
+from .schema import versions
 
 
 def save_statistics(
@@ -40,12 +37,10 @@ def save_statistics(
     would have; ``seal``: adds a client's signature to the header;
     ``cache`` keeps them in memory, too.
     """
-    header = statistics_header(s, made_by, s.digest())
-    header["provenance"] = versions(head_file=head_file, seconds=seconds)
+    header, arrays = _contents(s, made_by, head_file, seconds)
     header["provenance"] |= {"client_files": list(weighed)} if weighed else {}
     header = header if seal is None else seal(header)
-    arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
-    hdf5.write_file(path, "statistics", header, {**arrays, schema.CLASS_COUNTS: s.class_counts})
+    hdf5.write_file(path, "statistics", header, arrays)
     if cache.keeps:
         named = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
         text = canonical_json({"kind": "statistics", **header})
@@ -53,6 +48,25 @@ def save_statistics(
         cache.keep(path, written, sum(a.nbytes for a in named.values()), written=True)
         hdf5.keep_header(path, "statistics", text, cache)
     return path
+
+
+def weigh_statistics(
+    s: Statistics, made_by: Mapping[str, Any], head_file: str | None = None
+) -> int:
+    """Bytes of the file that `save_statistics` would write."""
+    return hdf5.weigh_file("statistics", *_contents(s, made_by, head_file))
+
+
+def _contents(
+    s: Statistics,
+    made_by: Mapping[str, Any],
+    head_file: str | None,
+    seconds: float | None = None,
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    header = statistics_header(s, made_by, s.digest())
+    header["provenance"] = versions(head_file=head_file, seconds=seconds)
+    arrays = {f"{schema.ARRAYS}/{name}": a.astype(narrowest(a)) for name, a in s.arrays.items()}
+    return header, {**arrays, schema.CLASS_COUNTS: s.class_counts}
 
 
 def statistics_header(s: Statistics, made_by: Mapping[str, Any], digest: str) -> dict[str, Any]:
@@ -76,6 +90,8 @@ def load_statistics(path: Path, seen: str | None = None, cache: Cache = NO_CACHE
         s = _read(path, seen)
     elif seen is not None:
         hdf5.check_unchanged(path, hdf5.read_header(path), seen)
+    from ..heads import conditions  # of every head; who only writes needs none
+
     _check_counts(path, s)
     with naming(path):
         conditions.check(s)
@@ -170,3 +186,56 @@ def _clients_table(clients: Mapping[ClientId, Client]) -> dict[str, Any]:
 def _wide(a: Array) -> Array:
     kind = np.int64 if np.issubdtype(a.dtype, np.integer) else np.float64
     return a.astype(kind, copy=False)
+
+
+class Protection:
+    """Statistics leave as they are; `afltool.privacy.protection` has the one that protects them.
+
+    ``in_any_thread``: whether several clients' statistics may be saved at the same time. ``masks``:
+    whether the numbers are hidden; ``hides``: hidden or noisy, so that the header tells less, too.
+    ``least_rows``: the least rows of a client that the agreement allows.
+    """
+
+    in_any_thread = True
+
+    @property
+    def masks(self) -> bool:
+        return False
+
+    @property
+    def hides(self) -> bool:
+        return False
+
+    @property
+    def least_rows(self) -> int:
+        return 0
+
+    def blocks(self, blocks: Iterable[Any]) -> Iterable[Any]:
+        """Blocks of rows (X, y) as they are gathered."""
+        return blocks
+
+    def recipe(self, made_by: Mapping[str, Any]) -> dict[str, Any]:
+        """The recipe of a client's file."""
+        return dict(made_by)
+
+    def check_new(self, name: str, content: str) -> None:
+        """Refuse, before they are computed, statistics of a client that must not leave it again.
+
+        ``content``: a digest of which rows they are of, and for which round of a head; '' unless
+        they are masked.
+        """
+
+    def save(
+        self,
+        path: Path,
+        statistics: Statistics,
+        made_by: Mapping[str, Any],
+        head_file: str | None,
+        content: str,
+    ) -> Path:
+        """Write one client's statistics; ``made_by`` is the recipe without protection, ``content``
+        as in `check_new`."""
+        return save_statistics(path, statistics, made_by, head_file)
+
+    def say_next(self, written: Sequence[Path]) -> None:
+        """What is to be done with the files."""

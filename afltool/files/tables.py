@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..options.csv_files import KEEP
-from ..values.json_text import json_text
+from ..options.shared import KEEP
+from ..values.text import json_text
 from .atomic import write_bytes, write_text
 from .outputs import STDOUT, check_output
 

@@ -1,6 +1,6 @@
 """The heads by name. Importing this package costs nothing; a head's module loads when it is used.
 
-To add a head: a folder here with ``options.py`` (``OPTIONS``, a class derived from
+To add a head: a folder here with ``options/__init__.py`` (``OPTIONS``, a class derived from
 `options.HeadOptions`) and ``head.py`` (``HEAD``, a class derived from `base.Head`), or one module
 with both; and its line in `HEADS`. Options of a module that is heavy to load are named in
 `options.OF_MODULES`. What `export` writes of a head is in `graphs`, or in its own ``graph.py``
@@ -10,7 +10,8 @@ with both; and its line in `HEADS`. Options of a module that is heavy to load ar
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,31 @@ class _OptionClasses(Mapping[str, type[HeadOptions]]):
 
 
 OPTIONS: Mapping[str, type[HeadOptions]] = _OptionClasses()
+
+
+class Names(Collection[str]):
+    """Names in several places, of which one is looked at for a name that is in none before it."""
+
+    def __init__(self, places: Callable[[], Iterator[Collection[str]]]) -> None:
+        self._places = places
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in place for place in self._places())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({name for place in self._places() for name in place})
+
+    def __len__(self) -> int:
+        return len(set(self))
+
+
+def _names() -> Iterator[set[str]]:
+    for name in (*OF_MODULES, *OPTIONS):  # what is light first
+        yield {f.name for f in fields(_options(name))} - {"seed"}
+
+
+#: The options of all heads; those of a head are loaded for a name that no lighter one has.
+HEAD_NAMES = Names(_names)
 
 
 def _module(name: str, part: str) -> Any:

@@ -14,8 +14,9 @@ are seen it has only its options; `bind` gives it the numbers, `absorb` makes th
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain, count, takewhile
@@ -24,17 +25,79 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache.cache import NOTHING, Carried
-from ..errors import InvalidDataError, MismatchError, UsageError
-from ..math.fixedpoint import FixedPoint, Rows, real
-from ..math.gram import check_labels
-from ..values.arrays import Array
-from ..values.clients import Client, ClientId, mark
-from ..values.digest import Digest, array_kind
-from ..values.phases import Phase
-from ..values.statistics import Statistics, Sum
+from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
+from ..math.gram import FixedPoint, Rows, check_labels, real
+from ..memory import NOTHING, Carried
+from ..values.arrays import Array, Digest, array_kind
+from ..values.names import Phase
+from ..values.statistics import Client, ClientId, Statistics, Sum, mark
 from .options import HeadOptions
-from .rounds import LAST, Found, Round
+
+Facts = Mapping[str, Any]
+LAST = Phase("last")  # the round that a head was solved in; the list of rounds has its phase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a solve found: figures of the ``head`` as it is now, and of this ``round`` alone.
+
+    ``sent``: what each client gets; None means all that is new in the head's arrays. ``replayed``:
+    rounds that the server has computed from this round's sums.
+    """
+
+    head: Facts = field(default_factory=dict)
+    round: Facts = field(default_factory=dict)
+    sent: Sequence[Array] | None = None
+    replayed: Sequence[Round] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """A round of a head.
+
+    ``upload_bytes`` is an upper bound for one client: the size of the total's arrays, whose numbers
+    are larger. ``download_bytes``: the size of what each client gets. ``solve_seconds``: time of
+    the server's solve, where somebody has taken it. ``facts``: further figures of this round.
+    ``head``: figures of the head after it. ``replayed``: see `Found`; for these nothing was sent.
+    """
+
+    phase: Phase
+    rows: int
+    clients: int
+    upload_bytes: int = 0
+    download_bytes: int = 0
+    solve_seconds: float | None = None
+    ridge: float | None = None
+    training_mse: float | None = None
+    facts: Facts = field(default_factory=dict)
+    head: Facts = field(default_factory=dict)
+    replayed: Sequence[Round] = ()
+
+    @classmethod
+    def of(cls, total: Statistics, found: Found, upload: int = 0, download: int = 0) -> Round:
+        """The round that solved ``total``; a replayed one has neither upload nor download."""
+        facts = dict(found.round)
+        own = {name: facts.pop(name, found.head.get(name)) for name in ("ridge", "training_mse")}
+        return cls(
+            phase=total.phase, rows=total.rows, clients=len(total.clients), **own, facts=facts,
+            upload_bytes=upload, download_bytes=download, head=found.head, replayed=found.replayed,
+        )  # fmt: skip
+
+    def taking(self, seconds: float) -> Round:
+        """The same with the time of the solve."""
+        return replace(self, solve_seconds=round(seconds, 4))
+
+    def entry(self) -> dict[str, Any]:
+        """The round as a head's file has it."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        rest = {name: own.pop(name) for name in ("facts", "head", "replayed")}
+        return {**{k: v for k, v in own.items() if v is not None}, **rest["facts"]}
+
+    def report(self, before: Facts) -> dict[str, Any]:
+        """What the head's file says after this round; ``before``: what it said until then."""
+        new = [one.entry() for one in (self, *self.replayed)]
+        return {**self.head, "phases": [*before.get("phases", []), *new]}
+
 
 Block = tuple[Rows, NDArray[np.int64]]
 Shape = tuple[tuple[int, ...], str]  # of an additive array, with 'i' for integers, 'f' for reals
@@ -137,8 +200,9 @@ class Head(ABC):
         """The head one phase further, from the sum over clients, and what is recorded of the round.
 
         ``validation``: the sum over held-out clients, for heads that choose something by it. Raises
-        `MismatchError` for a total of another phase, `InvalidDataError` for one of no rows, and
-        `NumericalError` when the numbers do not determine an answer.
+        `MismatchError` for a total of another phase, `InvalidDataError` for one of no rows or with
+        a sum that is not finite, and `NumericalError` when the numbers do not determine an answer,
+        or NumPy or SciPy warns: nothing that overflowed, and no 0/0, gets into a head.
         """
         if total.phase != self.phase():
             raise MismatchError(
@@ -149,7 +213,18 @@ class Head(ABC):
                 f"the total of {len(total.clients)} clients has 0 rows: there is nothing to solve"
             )
         self._bound()
-        after, found = self._solve(total, validation)
+        for sums in (total, validation):
+            if sums is not None:
+                sums.check_finite()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", RuntimeWarning)  # LinAlgWarning is one
+                after, found = self._solve(total, validation)
+        except (RuntimeWarning, np.linalg.LinAlgError) as error:
+            raise NumericalError(
+                f"the {self.name} head cannot be solved in float64: {str(error).rstrip('.')}; look "
+                "at the features: are they very large, or very different in size?"
+            ) from error
         known = self.arrays()
         new = [a for name, a in after.arrays().items() if a is not known.get(name)]
         download = sum(a.nbytes for a in (new if found.sent is None else found.sent))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
-from ..math import softmax as sm
+from ..errors import InvalidDataError, MismatchError, UsageError
 from ..options import flag
 from ..values.statistics import Statistics
 from .base import Head, Shape, number_kind
-from .rounds import Round
 
 H = TypeVar("H", bound=Head)
 
@@ -60,33 +57,17 @@ def check_total(head: Head, total: Statistics) -> None:
             )
 
 
-def absorbed(head: H, total: Statistics, validation: Statistics | None = None) -> tuple[H, Round]:
-    """`Head.absorb`; what NumPy and SciPy warn of, or give up, is a `NumericalError`.
-
-    So nothing that overflowed, and no 0/0, gets into a head. `InvalidDataError` where a sum is not
-    finite.
-    """
-    for sums in (total, validation):
-        if sums is not None:
-            sums.check_finite()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", RuntimeWarning)  # LinAlgWarning is one
-            return head.absorb(total, validation)
-    except (RuntimeWarning, np.linalg.LinAlgError) as error:
-        raise NumericalError(
-            f"the {head.name} head cannot be solved in float64: {str(error).rstrip('.')}; look at "
-            "the features: are they very large, or very different in size?"
-        ) from error
-
-
 def probabilities(head: Head, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """softmax of scores (n, C), row by row; None for a head whose scores are not log-probabilities.
 
     Least-squares scores estimate the one-hot labels: only their order counts. They can lie outside
     0 to 1, and their sum need not be 1.
     """
-    return sm.softmax_in_place(scores.copy())[0] if head.log_probabilities else None
+    if not head.log_probabilities:
+        return None
+    from ..math.softmax import softmax_in_place
+
+    return softmax_in_place(scores.copy())[0]
 
 
 def _said(found: Shape | None) -> str:

@@ -25,9 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
-from ..math.scaling import LIMIT, squares
+from ..values.names import CROSS
 from ..values.statistics import Statistics
-from .array_names import CROSS
 from .product_conditions import (
     REACH,
     class_sums,
@@ -58,6 +57,8 @@ def histogram(s: Statistics) -> Iterator[str]:
 
 def scaled(s: Statistics) -> Iterator[str]:
     """Values of some rows have such sums, sums of squares, extremes and histograms."""
+    from ..math.scaling import LIMIT, squares  # of one head alone
+
     side = s.arrays.get("counts", np.empty(0)).shape
     wanted = dict.fromkeys(("counts", "sums", "minimum", "maximum"), side) | {"squares": (3, *side)}
     if len(side) != 1 or any(s.arrays[k].shape != v for k, v in wanted.items() if k in s.arrays):

@@ -20,21 +20,18 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from .. import cores
-from ..cache import memory
-from ..cache.cache import NOTHING, Carried
+from .. import cores, memory
 from ..errors import InvalidDataError, NumericalError, Remedy, UsageError
-from ..math.fixedpoint import FixedPoint, Rows, dim, real
-from ..math.gram import Products, length, pack, pieces, real_cross, row_product, unpack
+from ..math.blas import length, pack, unpack
+from ..math.gram import FixedPoint, Products, Rows, dim, pieces, real, real_cross, row_product
 from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_matrix
+from ..memory import NOTHING, Carried
 from ..values.arrays import F64, Array
-from ..values.phases import Phase
+from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import Statistics
-from .array_names import CROSS, GRAM
-from .base import Block, Gathered, Head, add_up, state
+from .base import Block, Found, Gathered, Head, add_up, state
 from .least_squares import fraction_bits
 from .options import DiscriminantOptions
-from .rounds import Found
 
 CLASS_SUMS, SQUARES, GRAMS = Phase("class-sums"), "squares", "grams"
 AT_ONCE = 4096  # rows: their squares of int16 add up below 2^53, and copies are small

@@ -17,17 +17,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache.cache import NOTHING, Carried
 from ..errors import InvalidDataError, UsageError
-from ..math.fixedpoint import Rows
+from ..math.gram import Rows
 from ..math.metrics import counting
+from ..memory import NOTHING, Carried
 from ..options import option
-from ..options.statistics import LEAST
-from ..values.arrays import I64, Array
+from ..options.evaluation import LEAST
+from ..values.arrays import I64, Array, canonical_json
 from ..values.bins import Bins, parse_bins, usual_bins
-from ..values.digest import canonical_json
-from ..values.phases import Phase
-from .array_names import COUNTS
+from ..values.names import COUNTS, Phase
 from .base import Block, Gathered, Head, Shape
 from .checks import probabilities
 from .holding import HoldingHead, description

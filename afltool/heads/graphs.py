@@ -23,8 +23,8 @@ from scipy import linalg
 from torch import Tensor, nn
 
 from ..errors import UsageError
-from ..math.fixedpoint import LARGEST
-from ..math.gram import unpack
+from ..math.blas import unpack
+from ..math.gram import LARGEST
 from ..values.arrays import F64
 from . import KNOWN
 from .base import Head

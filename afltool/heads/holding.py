@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from ..cache.cache import NOTHING, Carried
 from ..errors import InvalidDataError, UsageError
+from ..memory import NOTHING, Carried
 from ..values.arrays import Array
-from ..values.phases import Phase
+from ..values.names import Phase
 from ..values.statistics import Statistics
 from . import make_head
-from .base import Block, Gathered, Head, Source
-from .rounds import Found
+from .base import Block, Found, Gathered, Head, Source
 
 
 def description(head: Head) -> dict[str, Any]:

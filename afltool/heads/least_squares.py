@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache import memory
+from .. import memory
 from ..errors import InvalidDataError, NumericalError, UsageError
 from ..math import ridge as rr
 from ..math.ridge import Moments
 from ..math.ridge_choice import Choice, SpectralSystem, choose, choose_each, tried
 from ..values.arrays import F64, Array
+from ..values.names import CROSS, GRAM
 from ..values.parsed import Auto, Fixed, OneRidge, PerSlice
 from ..values.statistics import Statistics
-from .array_names import CROSS, GRAM
 from .options import LeastSquaresOptions
 
 _SHUT = 1e4  # times the largest eigenvalue: such a ridge shuts a slice out

@@ -12,19 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from ..cache import memory
-from ..cache.cache import NOTHING, Carried
+from .. import memory
 from ..errors import UsageError
-from ..math.fixedpoint import Rows
-from ..math.gram import Products, row_product
+from ..math.gram import Products, Rows, row_product
+from ..memory import NOTHING, Carried
 from ..values.arrays import F64
-from ..values.phases import Phase
+from ..values.names import CROSS, GRAM, PHASE, Phase
 from ..values.statistics import Statistics
-from .array_names import CROSS, GRAM, PHASE
-from .base import Block, Gathered, Head, state
-from .least_squares import fit
+from .base import Block, Found, Gathered, Head, state
 from .options import LinearOptions
-from .rounds import Found
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +47,8 @@ class LinearHead(Head):
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """(G + λI) W = H; raises `NumericalError` when G does not determine W."""
+        from .least_squares import fit  # loads SciPy, which summing does not need
+
         W, report = fit(total, self.options, validation)
         return replace(self, weights=W), Found(head=report)
 

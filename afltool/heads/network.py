@@ -13,14 +13,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache.cache import Carried
 from ..errors import UsageError
-from ..math.fixedpoint import Rows, real
+from ..math.gram import Rows, real
+from ..memory import Carried
 from ..values.arrays import Array
-from ..values.phases import Phase
+from ..values.names import Phase
 from ..values.statistics import Statistics
-from .base import Block, Gathered, Head, numbered
-from .rounds import Found
+from .base import Block, Found, Gathered, Head, numbered
 
 NOT_SUMS = "a network is trained by gradients (afltool baseline … --hidden), not solved from sums"
 

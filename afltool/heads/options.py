@@ -1,7 +1,7 @@
 """What the options of the heads have in common; light enough for the command line to read.
 
 Each head's options are a frozen dataclass in its folder, one field an option, as
-`afltool.options.fields` describes. ``at_solve`` marks those that the statistics do not depend on:
+`afltool.options` describes. ``at_solve`` marks those that the statistics do not depend on:
 `solve` may still change them.
 """
 
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..options import Options, option
+from ..values.names import Phase
 from ..values.parsed import (
     EACH_SLICE,
     Auto,
@@ -24,7 +25,6 @@ from ..values.parsed import (
     parse_ridges,
     text_form,
 )
-from ..values.phases import Phase
 
 ACTIVATIONS = ("none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink", "sigmoid")
 PROJECTIONS = ("linear-uniform", "gaussian")
@@ -64,7 +64,7 @@ class HeadOptions(Options):
         return {f.name for f in fields(self) if f.metadata.get("at_solve")}
 
     def facts(self) -> dict[str, bool]:
-        """What is known of the head once its defaults are in; see `options.used_with.FACTS`."""
+        """What is known of the head once its defaults are in; see `options.FACTS`."""
         return {}
 
     def row_groups(self) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ class RandomFeaturesOptions(LeastSquaresOptions):
 
     def check_room(self, dim: int) -> None:
         """Refuse a gram that does not fit: 16 bytes a pair, of a square and of two triangles."""
-        from ..cache import memory
+        from .. import memory
 
         side = self.width + self.with_linear * dim + self.intercept
         memory.need(16 * side * side, f"the gram of {side} features", "use a smaller --width")

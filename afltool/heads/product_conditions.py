@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..math.gram import length
+from ..math.blas import length
 from ..values.arrays import F64
+from ..values.names import CROSS, GRAM
 from ..values.statistics import Statistics
-from .array_names import CROSS, GRAM
 
 REACH = 2.0**15  # of |x̂|: int16 features, and the constant feature of an intercept
 ROUNDING = 2.0**-24  # of float32, relative

@@ -29,12 +29,11 @@ import scipy
 from numpy.typing import NDArray
 
 from .. import cores
-from ..cache.cache import Kept
+from ..doors import has_torch
 from ..errors import InvalidDataError, UsageError
-from ..installed import has_torch
-from ..math.fixedpoint import LARGEST, FixedPoint, Rows
-from ..math.gram import product
+from ..math.gram import LARGEST, FixedPoint, Rows, product
 from ..math.softmax import exact_weights
+from ..memory import Kept
 from ..values.arrays import F64, Array
 
 AT_ONCE = 256  # rows whose bias and σ are taken together, while the cache holds them

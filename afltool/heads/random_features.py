@@ -15,20 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import cores
-from ..cache.cache import NOTHING, Carried, Kept
 from ..errors import UsageError
 from ..math import gram
-from ..math.fixedpoint import FixedPoint, Rows, real, rows_as
-from ..math.gram import length
+from ..math.blas import length
+from ..math.gram import FixedPoint, Rows, real, rows_as
+from ..memory import NOTHING, Carried, Kept
 from ..values.arrays import F64, Array
-from ..values.phases import Phase
+from ..values.names import CROSS, GRAM, PHASE, Phase
 from ..values.statistics import Statistics
-from .array_names import CROSS, GRAM, PHASE
-from .base import Block, Gathered, Head, Shape, add_up, state
+from .base import LAST, Block, Found, Gathered, Head, Shape, add_up, state
 from .least_squares import fit
 from .options import FIXED, RandomFeaturesOptions
 from .projections import Projections, Tabled, in_fixed_point, projection
-from .rounds import LAST, Found
 
 
 def fixed_lift(options: RandomFeaturesOptions, dim: int, bits: int) -> Tabled:

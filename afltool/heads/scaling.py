@@ -9,17 +9,16 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache.cache import NOTHING, Carried
 from ..errors import InvalidDataError, UsageError
 from ..math import scaling
-from ..math.fixedpoint import Rows, real
-from ..options.statistics import MethodOptions, UnitsOptions
+from ..math.gram import Rows, real
+from ..memory import NOTHING, Carried
+from ..options.features import MethodOptions, UnitsOptions
 from ..values.arrays import F64, I64
-from ..values.phases import Phase
+from ..values.names import Phase
 from ..values.statistics import Statistics
-from .base import Block, Gathered, Head, add_up, state
+from .base import Block, Found, Gathered, Head, add_up, state
 from .options import HeadOptions
-from .rounds import Found
 
 
 @dataclass(frozen=True, kw_only=True)

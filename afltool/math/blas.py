@@ -1,9 +1,12 @@
-"""Products and Cholesky factors by SciPy's BLAS, which let other threads of Python work meanwhile.
+"""Triangles of matrices, and products and Cholesky factors by SciPy's BLAS.
 
-SciPy's own wrappers hold the interpreter's lock: while one thread is in ``scipy.linalg.blas.dsyrk``
-the others stand still. These call the same functions, to which SciPy leads Cython programs, so the
-bits are the same. Matrices are C-ordered (n, d), parts of such ones, or transposes of them; others
-are copied. All are float64, or all float32.
+Other threads of Python work meanwhile. SciPy's own wrappers hold the interpreter's lock: while one
+thread is in ``scipy.linalg.blas.dsyrk`` the others stand still. These call the same functions, to
+which SciPy leads Cython programs, so the bits are the same. Matrices are C-ordered (n, d), parts of
+such ones, or transposes of them; others are copied. All are float64, or all float32.
+
+Symmetric matrices are stored, sent and added as one triangle, the lower one row by row: entry
+(i, j) with j ≤ i lies at i(i+1)/2 + j. As LAPACK's packed storage this is 'U' packed by columns.
 """
 
 from __future__ import annotations
@@ -11,16 +14,19 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache, partial
+from math import isqrt
 from typing import Any
 
 import numpy as np
 import scipy
 
 from .. import cores
+from ..errors import InvalidDataError
 from ..values.arrays import F64, I64, Array
 
 Argument = ctypes.c_void_p | ctypes.c_char_p | Any
 BLOCK = 1024  # columns that are factored together, and rows that one thread works on
+MIRRORED = 256  # columns that are mirrored together: they stay in the cache
 _python = ctypes.pythonapi
 _python.PyCapsule_GetName.restype = ctypes.c_char_p
 _python.PyCapsule_GetName.argtypes = [ctypes.py_object]
@@ -189,3 +195,64 @@ class Cholesky:
         Z = scipy.linalg.solve_triangular(self._upper, -Z, overwrite_b=True, check_finite=False)
         Z[columns, np.arange(len(columns))] = 1.0
         return Z
+
+
+def length(side: int) -> int:
+    """Numbers in the triangle of a ``side`` × ``side`` matrix: side(side+1)/2."""
+    return side * (side + 1) // 2
+
+
+def side(length_: int) -> int:
+    """Side of the matrix whose triangle has ``length_`` numbers.
+
+    >>> side(6)
+    3
+    """
+    d = (isqrt(8 * length_ + 1) - 1) // 2
+    if length(d) != length_:
+        raise InvalidDataError(
+            f"a triangle of a symmetric matrix has d(d+1)/2 numbers; {length_} is no such number"
+        )
+    return d
+
+
+def pack(G: Array) -> Array:
+    """Lower triangle of G (d, d), row by row, as (d(d+1)/2,); the upper one is not looked at."""
+    d = G.shape[0]
+    out = np.empty(length(d), dtype=G.dtype)
+    at = 0
+    for i in range(d):  # slices: index arrays would take 16 bytes per entry
+        out[at : at + i + 1] = G[i, : i + 1]
+        at += i + 1
+    return out
+
+
+def unpack(t: Array, dtype: Any = None) -> Array:
+    """The symmetric matrix (d, d) whose lower triangle is ``t``; Fortran order, like LAPACK's."""
+    G = unpack_transposed(t, dtype)
+    _mirror_upper(G)
+    return G
+
+
+def unpack_transposed(t: Array, dtype: Any = None) -> Array:
+    """The upper triangle of a new (d, d), the transpose of ``t``'s; below it are any numbers.
+
+    For LAPACK, which reads one triangle: a third of the time of `unpack`.
+    """
+    d = side(t.shape[0])
+    G = np.empty((d, d), dtype=dtype or t.dtype, order="F")
+    at = 0
+    for i in range(d):
+        G[: i + 1, i] = t[at : at + i + 1]
+        at += i + 1
+    return G
+
+
+def _mirror_upper(G: Array) -> None:
+    d = G.shape[0]
+    for a in range(0, d, MIRRORED):
+        b = min(a + MIRRORED, d)
+        G[b:, a:b] = G[a:b, b:].T
+        corner = G[a:b, a:b]
+        lower = np.tril_indices(b - a, -1)
+        corner[lower] = corner.T[lower]

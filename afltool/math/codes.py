@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
 from ..values.arrays import F64, I64
-from .fixedpoint import LARGEST, FixedPoint, Rows, check_finite, real
+from .gram import LARGEST, FixedPoint, Rows, check_finite, real
 
 Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 

@@ -23,7 +23,7 @@ import scipy
 from numpy.typing import NDArray
 
 from .. import cores
-from ..installed import has_torch
+from ..doors import has_torch
 from ..values.arrays import F64, I64, Array
 
 Codes = NDArray[np.unsignedinteger[Any]]  # (E, n)

@@ -20,7 +20,7 @@ import scipy
 
 from ..errors import NumericalError, Remedy, RidgeNeededError
 from ..values.arrays import F64, Array
-from .gram import unpack
+from .blas import unpack
 
 FARTHEST = 1e6  # |x̄| / deviation: rounding then is below 1 % of Σ(x − x̄)², and 10 % at three times
 CONSTANT = 1e4  # roundings: class sums of a constant feature differ by less (measured: one)

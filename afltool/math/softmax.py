@@ -20,9 +20,9 @@ import scipy
 from ..errors import NumericalError, Remedy
 from ..values.arrays import F64, I64, Array, Once
 from . import blas
+from .blas import pack, unpack_transposed
 from .codes import Codes
-from .fixedpoint import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
-from .gram import pack, unpack_transposed
+from .gram import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
 
 BITS = 24  # of probabilities and losses: an error of 6e-8 each
 LARGEST_SHIFT = 1000  # of weights: 2^1024 is no float64
@@ -281,14 +281,10 @@ class Bound:
         return cls(pack(G))
 
     def solve(self, H: F64) -> F64:
-        """B⁻¹ H (D, C); 2 D² C operations."""
+        """B⁻¹ H (D, C); 2 D² C operations. V − B⁻¹ gradient never has a larger penalised loss."""
         upper = (_upper_once if len(H) <= KEPT_SIDE else unpack_transposed)(self.factor)
         W: F64 = scipy.linalg.cho_solve((upper, False), H, check_finite=False)
         return W
-
-    def step(self, V: F64, gradient: F64) -> F64:
-        """V − B⁻¹(gradient): never increases the penalised loss (majorise–minimise)."""
-        return V - self.solve(gradient)
 
 
 def penalty_of(

@@ -1,27 +1,36 @@
-"""Options of the stages that make feature files: extract, import, convert."""
+"""Options of the stages that make feature files: extract, import, convert, split, and of scale."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from ..errors import UsageError
 from ..values.names import ROW_IDS
+from . import GIVEN, Options, option
 from .datasets import SHOWN, absolute_dataset
-from .fields import Options, option
-from .files import data_in, frozen_in, table_in
-from .nodes import PENULTIMATE, STAGES, Node, one_plain_place, parse_nodes
-from .shards import WHOLE, OfJob, Part, parse_shard
-from .threads import ThreadOptions
-from .used_with import GIVEN
-from .views import Views, parse_views
+from .grammars import (
+    PENULTIMATE,
+    STAGES,
+    WHOLE,
+    Node,
+    OfJob,
+    Part,
+    Views,
+    one_plain_place,
+    parse_nodes,
+    parse_shard,
+    parse_views,
+)
+from .shared import SEED, ThreadOptions, data_in, frozen_in, table_in
+from .statistics import ProtectionOptions
 
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
 MISSING = ("refuse", "mean", "indicator")
 AUTO, TORCH = "auto", "torch"  # engines; the others are `sources.extraction.engines.ENGINES`
 GRAPH_ENGINES = ("onnxruntime", "openvino")
-SEED = 2**63 - 1  # the largest seed that every generator takes
 
 
 def absolute_backbone(text: str) -> str:
@@ -42,17 +51,6 @@ class NumberFormat(Options):
     def bits(self) -> int | None:
         """Fraction bits; None for float32."""
         return self.fraction_bits if self.dtype == "int16" else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpaceOptions(Options):
-    """Which features a federation has."""
-
-    _space = (
-        "feature file: every site has features of its space, and its classes; others are "
-        "refused before they compute"
-    )
-    space: Path | None = option(None, _space)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +139,7 @@ class SeenOptions(WeightsOptions):
     _preprocess = "paper: resize, mean 0.5, std 0.5; weights: as the weights were trained"
     preprocess: str = option("paper", _preprocess, choices=("paper", "weights"))
     _image_size = "side of the images that the network sees"
-    image_size: int | None = option(
+    image_size: tuple[int, ...] | int | None = option(
         None,
         _image_size,
         at_least=1,
@@ -155,6 +153,13 @@ class SeenOptions(WeightsOptions):
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that ``node`` names; none for what enters the classifier."""
         return () if self.node == (Node(PENULTIMATE),) else self.node
+
+    @property
+    def side(self) -> int | None:
+        """The image size. Raises `UsageError`: there are several."""
+        if isinstance(self.image_size, tuple):
+            raise UsageError(f"several --image-size {self.image_size} are for extract: give one")
+        return self.image_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,3 +286,54 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
     def seen(self) -> Views:
         """The views that ``views`` names; without it, the whole picture."""
         return self.views or Views()
+
+
+METHODS = ("standard", "robust", "minmax", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitsOptions(Options):
+    """How features are summed before they are scaled; all sites do it alike."""
+
+    _bits = "values are summed as multiples of 2^-N, exactly; with 24 the range is ±8,388,608"
+    unit_bits: int = option(24, _bits, at_least=0, at_most=40)
+    _bins = "bins of the histograms in an octave, a power of 2; 0: no histograms, and no robust"
+    bins: int = option(32, _bins, at_least=0, at_most=1024)
+
+    def check(self) -> None:
+        if self.bins & (self.bins - 1):
+            raise UsageError(f"--bins is a power of 2, or 0; found {self.bins}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOptions(Options):
+    """How features are scaled."""
+
+    _method = (
+        "by mean and standard deviation, by median and quartiles, by the least and the largest "
+        "value; none: only the means that stand for missing values"
+    )
+    method: str = option("standard", _method, choices=METHODS, at_solve=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleOptions(ThreadOptions, UnitsOptions, EmbeddingsOptions, ProtectionOptions):
+    """Options of `scale`: whose rows are summed, and what protects the sums."""
+
+    client: str | None = option(None, "name of this site", unset="that of the file")
+    min_rows: int = option(0, "refuse sums of fewer rows", at_least=0, in_result=False)
+
+    def check(self) -> None:
+        super().check()
+        self.check_protection()
+        if self.dp_epsilon is not None:
+            raise UsageError("scale adds no noise: leave --dp-epsilon out, or use --mask")
+
+
+def store_folder(options: ExtractOptions) -> Path:
+    """The store that these options mean: the given one, $AFLTOOL_STORE, or ./afl-store."""
+    return options.store or default_store()
+
+
+def default_store() -> Path:
+    return Path(os.environ.get("AFLTOOL_STORE") or "afl-store")

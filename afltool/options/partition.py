@@ -7,9 +7,8 @@ from pathlib import Path
 
 from ..doors import Registry
 from ..errors import UsageError
-from .features import SEED
-from .fields import Options, option
-from .used_with import flag
+from . import Options, flag, option
+from .shared import SEED
 
 #: Scheme → the options that it needs, and those that it may have.
 SCHEMES: Registry[tuple[frozenset[str], frozenset[str]]] = Registry(

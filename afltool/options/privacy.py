@@ -1,4 +1,4 @@
-"""Options of keys, rosters and masks, and of what protects statistics and sums."""
+"""Options of keys, rosters, sessions and leaving."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..values.parsed import Parsed
-from .features import SpaceOptions
-from .fields import Options, option
-from .used_with import GIVEN
+from . import ABSENT, GIVEN, Options, option
+from .shared import SpaceOptions
+from .statistics import PASSPHRASE, NoiseOptions
 
 PLAIN, SIGNED, MASKED = "plain", "signed", "masked"
 MODES = (SIGNED, MASKED)  # how statistics leave the members of a roster
 ALL = "all"  # of --threshold
-NO_LEAVING = (
-    "nobody can leave a sum under masks: the masks cancel only in the whole sum. Make a new round "
-    "without the member that leaves, with a new roster; and mind that whoever knows both totals "
-    "knows the statistics of that one, so change two members or more at a time, or add noise "
-    "(docs/privacy.md)"
-)
-_PASSPHRASE = "file whose first line is the passphrase of the private key"
+_TAKING_OUT = {"without": ABSENT}
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,7 @@ def parse_threshold(given: int | str) -> Threshold:
 class KeysOptions(Options):
     """How a private key is kept."""
 
-    passphrase_file: Path | None = option(None, _PASSPHRASE)
+    passphrase_file: Path | None = option(None, PASSPHRASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,26 +53,6 @@ class LockOptions(KeysOptions):
     """How a private key was kept, and how it is kept from now on."""
 
     new_passphrase_file: Path = option(help="file whose first line is the new passphrase")
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseOptions(Options):
-    """Differential privacy of a client's statistics."""
-
-    dp_epsilon: float | None = option(
-        None, "differential privacy: add noise for this ε to the statistics", above=0, in_run=False
-    )
-    dp_delta: float | None = option(
-        None, "differential privacy: its δ", above=0, below=1, in_run=False
-    )
-    _clip = "differential privacy: the largest norm of a row; longer rows are scaled down"
-    clip: float | None = option(None, _clip, above=0, in_run=False)
-
-    def check_noise(self) -> None:
-        """Refuse one of the three without the others."""
-        budget = [self.dp_epsilon, self.dp_delta, self.clip]
-        if any(x is not None for x in budget) and None in budget:
-            raise UsageError("differential privacy takes --dp-epsilon, --dp-delta and --clip")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +119,20 @@ class MemberOptions(KeysOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaveOptions(MemberOptions):
-    """Who leaves which total; ``key`` is the server's."""
+class LeaveOptions(KeysOptions):
+    """Who leaves which total; or ``without`` whom another session begins."""
 
-    total: Path = option(help="the total that the member leaves")
-    statistics: Path = option(help="the file that the member has sent")
-    head: Path = option(help="the head that was solved from the total")
+    key: Path | None = option(None, "private key NAME.key of the server, which signs")
+    total: Path | None = option(None, "the total that the member leaves", only=_TAKING_OUT)
+    statistics: Path | None = option(None, "the file that the member has sent", only=_TAKING_OUT)
+    head: Path | None = option(None, "the head that was solved from the total", only=_TAKING_OUT)
+    _without = (
+        "begin another session, of the other members, in which all phases are gathered again; may "
+        "be repeated; with --key, once that has ended: certify it"
+    )
+    without: tuple[str, ...] = option((), _without)
+    _again = "also where two sums tell the statistics of a member that leaves masks"
+    again: bool = option(False, _again, only={"without": GIVEN})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,70 +148,6 @@ class RevealOptions(MemberOptions):
 
     roster: Path = option(help="roster of the round, or session")
     offers: tuple[Path, ...] = option((), "offers of the round, a folder or files; may be repeated")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProtectionOptions(NoiseOptions):
-    """Signatures, masks and noise on statistics before they leave a client."""
-
-    sign: Path | None = option(
-        None, "sign with this private key NAME.key, or with those of a folder", in_run=False
-    )
-    roster: Path | None = option(
-        None, "roster of the round, or session", in_run=False, only={"sign": GIVEN}
-    )
-    _mask = "hide the numbers under masks made with these offers (a folder); may be repeated"
-    mask: tuple[Path, ...] = option((), _mask, in_run=False)
-    _again = (
-        "mask rows that were masked in another round, too: whoever learns two sums "
-        "whose members differ by one knows the statistics of that one"
-    )
-    again: bool = option(False, _again, in_run=False, in_result=False, only={"mask": GIVEN})
-    passphrase_file: Path | None = option(
-        None, _PASSPHRASE, in_run=False, in_result=False, only={"sign": GIVEN}
-    )
-
-    def check_protection(self) -> None:
-        """Refuse options that need others."""
-        self.check_noise()
-        if self.dp_epsilon is not None and self.sign is None:
-            raise UsageError(
-                "--dp-epsilon needs --sign KEY: the noise is kept beside the key, so that the same "
-                "step again gives the same noise, not a second release that costs ε again"
-            )
-        if self.mask and (self.sign is None or self.roster is None):
-            raise UsageError("--mask OFFERS needs --sign KEY and --roster FILE")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummingOptions(Options):
-    """Whose statistics may be in a sum."""
-
-    roster: Path | None = option(
-        None,
-        "accept only files that members of this roster, or session, signed for this round",
-        in_run=False,
-    )
-    _offers = "for masked files: the round's offers (a folder); may be repeated"
-    offers: tuple[Path, ...] = option((), _offers, in_run=False, only={"roster": GIVEN})
-    _key = (
-        "private key NAME.key of the roster's server, which signs requests and totals; with "
-        "--check that of a member"
-    )
-    key: Path | None = option(None, _key, in_run=False, only={"roster": GIVEN})
-    passphrase_file: Path | None = option(
-        None, _PASSPHRASE, in_run=False, in_result=False, only={"key": GIVEN}
-    )
-    _reveal = "for masked files: the answers of the members that stayed (a folder); may be repeated"
-    reveal: tuple[Path, ...] = option((), _reveal, in_run=False, only={"offers": GIVEN})
-
-    def check_summing(self) -> None:
-        """Refuse options that need others."""
-        if self.offers and self.key is None:
-            raise UsageError(
-                "--offers needs --key SERVER.key, the private key of the roster's server: it signs "
-                "what members are asked, and opens their answers"
-            )
 
 
 # ---------------------------------------------------------------- sites that are apart

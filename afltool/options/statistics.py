@@ -1,4 +1,4 @@
-"""Options of the stages that gather statistics, count rows and add both up."""
+"""Options of local-stats, aggregate and solve, and of what protects statistics and sums."""
 
 from __future__ import annotations
 
@@ -6,17 +6,102 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from ..values.bins import Bins, parse_bins
-from .features import SEED, EmbeddingsOptions
-from .fields import Options, option
-from .files import table_in
-from .privacy import NO_LEAVING, ProtectionOptions, SummingOptions
-from .shards import Numbers, Part, parse_clients
-from .threads import ThreadOptions
-from .used_with import ABSENT, GIVEN
+from . import ABSENT, GIVEN, Options, option
+from .grammars import Numbers, Part, parse_clients
+from .shared import SEED, ThreadOptions, table_in
 
-LEAST = 10  # rows of a group, unless said otherwise
-METHODS = ("standard", "robust", "minmax", "none")
+NO_LEAVING = (
+    "nobody can leave a sum under masks: the masks cancel only in the whole sum. Make a new round "
+    "without the member that leaves, with a new roster; and mind that whoever knows both totals "
+    "knows the statistics of that one, so change two members or more at a time, or add noise "
+    "(docs/privacy.md)"
+)
+
+PASSPHRASE = "file whose first line is the passphrase of the private key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOptions(Options):
+    """Differential privacy of a client's statistics."""
+
+    dp_epsilon: float | None = option(
+        None, "differential privacy: add noise for this ε to the statistics", above=0, in_run=False
+    )
+    dp_delta: float | None = option(
+        None, "differential privacy: its δ", above=0, below=1, in_run=False
+    )
+    _clip = "differential privacy: the largest norm of a row; longer rows are scaled down"
+    clip: float | None = option(None, _clip, above=0, in_run=False)
+
+    def check_noise(self) -> None:
+        """Refuse one of the three without the others."""
+        budget = [self.dp_epsilon, self.dp_delta, self.clip]
+        if any(x is not None for x in budget) and None in budget:
+            raise UsageError("differential privacy takes --dp-epsilon, --dp-delta and --clip")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectionOptions(NoiseOptions):
+    """Signatures, masks and noise on statistics before they leave a client."""
+
+    sign: Path | None = option(
+        None, "sign with this private key NAME.key, or with those of a folder", in_run=False
+    )
+    roster: Path | None = option(
+        None, "roster of the round, or session", in_run=False, only={"sign": GIVEN}
+    )
+    _mask = "hide the numbers under masks made with these offers (a folder); may be repeated"
+    mask: tuple[Path, ...] = option((), _mask, in_run=False)
+    _again = (
+        "mask rows that were masked in another round, too: whoever learns two sums "
+        "whose members differ by one knows the statistics of that one"
+    )
+    again: bool = option(False, _again, in_run=False, in_result=False, only={"mask": GIVEN})
+    passphrase_file: Path | None = option(
+        None, PASSPHRASE, in_run=False, in_result=False, only={"sign": GIVEN}
+    )
+
+    def check_protection(self) -> None:
+        """Refuse options that need others."""
+        self.check_noise()
+        if self.dp_epsilon is not None and self.sign is None:
+            raise UsageError(
+                "--dp-epsilon needs --sign KEY: the noise is kept beside the key, so that the same "
+                "step again gives the same noise, not a second release that costs ε again"
+            )
+        if self.mask and (self.sign is None or self.roster is None):
+            raise UsageError("--mask OFFERS needs --sign KEY and --roster FILE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummingOptions(Options):
+    """Whose statistics may be in a sum."""
+
+    roster: Path | None = option(
+        None,
+        "accept only files that members of this roster, or session, signed for this round",
+        in_run=False,
+    )
+    _offers = "for masked files: the round's offers (a folder); may be repeated"
+    offers: tuple[Path, ...] = option((), _offers, in_run=False, only={"roster": GIVEN})
+    _key = (
+        "private key NAME.key of the roster's server, which signs requests and totals; with "
+        "--check that of a member"
+    )
+    key: Path | None = option(None, _key, in_run=False, only={"roster": GIVEN})
+    passphrase_file: Path | None = option(
+        None, PASSPHRASE, in_run=False, in_result=False, only={"key": GIVEN}
+    )
+    _reveal = "for masked files: the answers of the members that stayed (a folder); may be repeated"
+    reveal: tuple[Path, ...] = option((), _reveal, in_run=False, only={"offers": GIVEN})
+
+    def check_summing(self) -> None:
+        """Refuse options that need others."""
+        if self.offers and self.key is None:
+            raise UsageError(
+                "--offers needs --key SERVER.key, the private key of the roster's server: it signs "
+                "what members are asked, and opens their answers"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,28 +162,6 @@ class LocalStatsOptions(ThreadOptions, ProtectionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundOptions(Options):
-    """What every site of a round of evaluation has alike, beside the heads."""
-
-    _bins = "bins of the scores, LO:HI:COUNT, LO ≤ 0, HI ≥ 1; a unit has a multiple of 15 of them"
-    bins: Bins | None = option(
-        None, _bins, unset="0:1:240 for probabilities, else -0.5:1.5:240", parse=parse_bins
-    )
-    _groups = "group of rows that is counted apart; may be repeated, the same at every site"
-    groups: tuple[str, ...] = option((), _groups)
-    _least = "fewest rows of a group in a file that can be read; groups without rows are allowed"
-    min_group: int = option(LEAST, _least, at_least=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountOptions(RoundOptions, LocalStatsOptions):
-    """Whose rows are counted, for which heads, and what is done to the counts before they leave."""
-
-    _beside = "another solved head that is counted in the same round; may be repeated"
-    beside: tuple[Path, ...] = option((), _beside)
-
-
-@dataclass(frozen=True, kw_only=True)
 class AggregateOptions(ThreadOptions, SummingOptions):
     """What is added up, and by which law."""
 
@@ -132,39 +195,14 @@ class AggregateOptions(ThreadOptions, SummingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnitsOptions(Options):
-    """How features are summed before they are scaled; all sites do it alike."""
+class SolveOptions(ThreadOptions):
+    """How a total is solved."""
 
-    _bits = "values are summed as multiples of 2^-N, exactly; with 24 the range is ±8,388,608"
-    unit_bits: int = option(24, _bits, at_least=0, at_most=40)
-    _bins = "bins of the histograms in an octave, a power of 2; 0: no histograms, and no robust"
-    bins: int = option(32, _bins, at_least=0, at_most=1024)
-
-    def check(self) -> None:
-        if self.bins & (self.bins - 1):
-            raise UsageError(f"--bins is a power of 2, or 0; found {self.bins}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MethodOptions(Options):
-    """How features are scaled."""
-
-    _method = (
-        "by mean and standard deviation, by median and quartiles, by the least and the largest "
-        "value; none: only the means that stand for missing values"
+    head: Path | None = option(
+        None,
+        "head file that the total was gathered for; needed when solve does not find it",
+        in_run=False,
     )
-    method: str = option("standard", _method, choices=METHODS, at_solve=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScaleOptions(ThreadOptions, UnitsOptions, EmbeddingsOptions, ProtectionOptions):
-    """Options of `scale`: whose rows are summed, and what protects the sums."""
-
-    client: str | None = option(None, "name of this site", unset="that of the file")
-    min_rows: int = option(0, "refuse sums of fewer rows", at_least=0, in_result=False)
-
-    def check(self) -> None:
-        super().check()
-        self.check_protection()
-        if self.dp_epsilon is not None:
-            raise UsageError("scale adds no noise: leave --dp-epsilon out, or use --mask")
+    validate: Path | None = option(
+        None, "sum over the held-out clients, which chooses the ridge and the layers", in_run=False
+    )

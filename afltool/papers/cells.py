@@ -2,7 +2,10 @@
 
 A cell of a baseline needs files, which its command line names. The commands that make these files
 come before it, and cells that need equal files share them. This is the one place where a study
-knows the rivals.
+knows the rivals; they are imported where a cell is one.
+
+The folder of a study is here, too: the one place that names its files. Each cell is the folder of a
+run or of a baseline, under the digest of its inputs and options.
 """
 
 from __future__ import annotations
@@ -13,24 +16,60 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from unicodedata import category
 
 from ..errors import UsageError
 from ..files.hdf5 import read_header
 from ..heads import OPTIONS
 from ..options import flag
-from ..options.features import ExtractOptions
+from ..options.features import ExtractOptions, store_folder
 from ..options.partition import PartitionOptions
 from ..plans.config import FIELDS, KEEP_LAST, HereOptions, RunConfig, named_fields
-from ..plans.plan import SPLITS, features, partition
-from ..plans.steps import Step
-from ..rivals import METHODS as METHODS
-from ..rivals import make_settings, method_class, preset_of
-from ..rivals.settings import BaselineFolder, BaselineOptions, Settings
-from ..sources.extraction.remembered import store_folder
-from ..values.digest import Digest, file_sha256, file_state
-from .layout import StudyFolder
+from ..plans.layout import RunFolder
+from ..plans.plan import SPLITS, Step, features, partition
+from ..values.arrays import Digest, file_sha256, file_state
+
+if TYPE_CHECKING:
+    from ..doors import Registry
+    from ..rivals.settings import Settings
+
+
+class StudyFolder:
+    """Paths of a study."""
+
+    STUDY = "study.json"  # the study as it was given: its tree of options and how it is shown
+    CELLS = "cells"
+    SHARED = "shared"  # features and partitions that baselines read
+    FAILED = "failed.txt"  # in a cell: why it has no result
+    BEGUN = "begun.txt"  # in a cell that is under way: how many have begun it, and who does it
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    @property
+    def study(self) -> Path:
+        return self.root / self.STUDY
+
+    def cell(self, name: str) -> Path:
+        return self.root / self.CELLS / name
+
+    def features(self, split: str, key: str) -> Path:
+        return self.root / self.SHARED / f"{split}-{key}.h5"
+
+    def clients(self, key: str) -> Path:
+        return self.root / self.SHARED / f"clients-{key}.h5"
+
+    @property
+    def jobs(self) -> Path:
+        """The job scripts of ``--slurm``, laid out as those of a run."""
+        return self.root / RunFolder.SLURM
+
+    @classmethod
+    def is_one(cls, root: Path) -> bool:
+        """Whether a folder is that of a study."""
+        return (root / cls.STUDY).is_file()
+
 
 # Keys of a study that are not options.
 LABEL: Final = "label"
@@ -39,8 +78,6 @@ SEED: Final = "seed"
 #: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
 OF_PARTITION = {"partition", *(name for part, name, _ in named_fields() if part == "partition")}
-BASELINE_HEAD = BaselineFolder.HEAD
-OF_BASELINE = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
 _OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {"seed"}
 #: Paths, and how a run uses its machine.
 NO_AXES = {"train_features", "test_features", "data_root", "store", "cache"}
@@ -93,6 +130,15 @@ class Cell:
     def thinned(self) -> bool:
         """Whether its run removes all rounds but the last one."""
         return self.method is None and self.config.here.keep_rounds == KEEP_LAST
+
+    @property
+    def head(self) -> str:
+        """The name of its solved head, in its folder."""
+        if self.method is None:
+            return RunFolder.FINAL
+        from ..rivals.settings import BaselineFolder
+
+        return BaselineFolder.HEAD
 
     def together(self) -> str:
         """What it has in common with cells that can take over the sums of its rounds.
@@ -212,7 +258,7 @@ def _names(cls: type[Any]) -> set[str]:
 
 
 #: Names of the data and the clients, for cells of runs and of baselines.
-OF_BOTH = _names(ExtractOptions) | _names(PartitionOptions) | {
+OF_BOTH: set[str] = _names(ExtractOptions) | _names(PartitionOptions) | {
     "train_features", "test_features", "partition", "partition_seed", "weights_seed",
 }  # fmt: skip
 
@@ -242,16 +288,31 @@ def _file_meaning(path: str, state: str) -> str:
     return file_sha256(place) if place.is_file() else path
 
 
+def methods() -> Registry[str]:
+    """The baselines, by name."""
+    from ..rivals import METHODS
+
+    return METHODS
+
+
+@lru_cache
+def of_baselines() -> set[str]:
+    """The options of every baseline, beside those of its method."""
+    from ..rivals.settings import BaselineOptions
+
+    return {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
+
+
 @lru_cache
 def own_names(method: str) -> dict[str, str]:
     """The names of a baseline's options in a study.
 
     It is the option's own name, or ``method-NAME`` if the partition has an option of that name.
     """
-    settings = {f.name for f in fields(method_class(method).settings_class)}
-    return {
-        f"method_{name}" if name in _OF_CLIENTS else name: name for name in settings | OF_BASELINE
-    }
+    from ..rivals import method_class
+
+    own = {f.name for f in fields(method_class(method).settings_class)} | of_baselines()
+    return {f"method_{name}" if name in _OF_CLIENTS else name: name for name in own}
 
 
 def values(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,11 +320,15 @@ def values(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
     preset = given.get("preset")
     if preset is None:
         return dict(given)
+    from ..rivals import preset_of
+
     return {**preset_of(method, preset), **{k: v for k, v in given.items() if k != "preset"}}
 
 
 def made_settings(method: str, given: Mapping[str, Any]) -> Settings:
     """All settings of a baseline, its preset and defaults resolved."""
+    from ..rivals import make_settings
+
     return make_settings(method, _of_method(given), given.get("preset"))
 
 
@@ -271,13 +336,14 @@ def baseline(
     method: str, files: tuple[Path, Path, Path], out: Path, given: Mapping[str, Any], again: bool
 ) -> None:
     """Carry a cell out, with ``files``: training and test features, and the partition."""
+    from ..rivals.settings import BaselineOptions
     from ..rivals.stage import baseline as stage
 
     train, test, partition = files
-    own = {k: v for k, v in given.items() if k in OF_BASELINE}
+    own = {k: v for k, v in given.items() if k in of_baselines()}
     options = BaselineOptions(test=test, partition=partition, **own)
     stage(method, train, out, options, settings=_of_method(given), overwrite=again)
 
 
 def _of_method(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in given.items() if k not in OF_BASELINE}
+    return {k: v for k, v in given.items() if k not in of_baselines()}

@@ -10,15 +10,22 @@ from typing import Annotated, Any
 
 import typer
 
-from ..cli._options import add, of_run, parameters, used_with
-from ..cli._streams import say, say_lines
-from ..cli._types import Json, Overwrite, Track, print_json
-from ..cli.batch import check_submit, show_scripts, submitted
-from ..cli.look import Picture
+from ..cli._console import say, say_lines
+from ..cli._options import (
+    Json,
+    Overwrite,
+    Picture,
+    Track,
+    add,
+    of_run,
+    parameters,
+    print_json,
+    tracking,
+    used_with,
+)
 from ..errors import UsageError
-from ..options.csv_files import CsvOptions, check_formulas
-from ..options.files import Files
-from ..options.used_with import ABSENT, GIVEN, OnlyWith
+from ..options import ABSENT, GIVEN, OnlyWith
+from ..options.shared import CsvOptions, Files, check_formulas
 from ..plans.slurm.site import Site, make_site
 from .options import PictureOptions, StudyOptions, TableOptions, refuse_options
 
@@ -43,7 +50,7 @@ def _of_site() -> list[Parameter]:
 
 def status_of(folder: Path) -> tuple[dict[str, Any], Callable[[dict[str, Any]], None]] | None:
     """For `status`: the state of a study's cells, and what prints it; None of another folder."""
-    from .layout import StudyFolder
+    from .cells import StudyFolder
 
     if not StudyFolder.is_one(folder):
         return None
@@ -110,13 +117,13 @@ def study(
 ) -> None:
     """Carry out a grid of runs and baselines; options given here replace those of the study."""
     from .description import asked_for
-    from .listings import listed, script
 
     if list_:
+        from .listings import listed
+
         found = listed(options, how.seeds)
         print_json(found) if as_json else say_lines(_list(found))
         return
-    from ..plans.tracking import tracked
     from .cells import words
     from .execution import check_cells, part_of
     from .execution import study as stage
@@ -129,13 +136,15 @@ def study(
         _jobs(wanted, out, how, of_site, site, print_, submit, as_json)
         return
     if print_:
+        from .listings import script
+
         named = f"./{spec}" if spec.startswith("-") else spec  # else it would be an option
         again = ["study", named, *words({**options, **how.chosen(), "out": out})]
         cells = part_of(wanted.cells, how.only)
         check_cells(wanted, place, cells, here=False)
         say_lines(script(cells, place, again))
         return
-    with tracked(track):
+    with tracking(track):
         folder = stage(wanted, out, replace(how, seeds=None), check=check)
     print_json({"path": str(folder), "cells": len(wanted.cells)}) if as_json else say(folder)
 
@@ -151,6 +160,7 @@ def _jobs(
     as_json: bool,
 ) -> None:
     """Write the job scripts of a study, or print them; with ``submit`` also start them."""
+    from ..cli.batch import check_submit, show_scripts, submitted
     from . import jobs
 
     if how.only is not None or how.prepare:
@@ -240,7 +250,7 @@ def plot_study(
 
 def _list(found: list[dict[str, Any]]) -> str:
     """What is said of each study; times only of settings that have been timed on this machine."""
-    from .times import duration
+    from .results import duration
 
     lines = []
     for one in found:

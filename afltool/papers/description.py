@@ -14,26 +14,25 @@ from .. import inputs
 from ..errors import InvalidDataError, OutputExistsError, UsageError
 from ..files.atomic import write_text
 from ..files.locks import one_at_a_time
-from ..heads import OPTIONS
-from ..plans.config import FIELDS, HEAD_NAMES, PARTS, absolute
-from ..plans.toml import known_key
-from ..values.json_text import json_text
+from ..heads import HEAD_NAMES, OPTIONS, Names
+from ..inputs import known_key
+from ..plans.config import FIELDS, PARTS, absolute
+from ..values.text import json_text
 from . import grid
 from .cells import (
     BASELINE,
     LABEL,
-    METHODS,
     NO_AXES,
-    OF_BASELINE,
     OF_BOTH,
     SEED,
     Cell,
+    StudyFolder,
     make_cell,
+    methods,
+    of_baselines,
     own_names,
 )
-from .layout import StudyFolder
 from .options import TableOptions
-from .published import published
 
 SECTION = "study"  # the TOML table that does not hold options
 TEXTS = ("title", "shows", "needs")
@@ -50,6 +49,8 @@ IMAGES, DEALING = (
     )
     for part in ("extract", "partition")
 )
+#: What every method has; all other options are of some methods.
+OF_ALL = OF_BOTH | {LABEL, BASELINE, SEED}
 #: Options that a given one puts out of use.
 INSTEAD = {
     "train_features": IMAGES,
@@ -105,7 +106,7 @@ class Study:
             raise UsageError(f"{self.name} has no cells: a list in it is empty; give it a value")
         if self.size() > MOST_CELLS:
             raise UsageError(f"{self.name} has {self.size():,} cells; at most {MOST_CELLS:,}")
-        return grid.distributed(self.tree, SEVERAL, _of_methods(self.tree), _has)
+        return grid.distributed(self.tree, SEVERAL, OF_ALL, _has)
 
     def changed(self, given: Mapping[str, Any], seeds: int | None = None) -> Study:
         """The study with other options; data or features that are given replace the study's.
@@ -146,18 +147,13 @@ class Study:
             write_text(text, folder.study, overwrite=True)
 
 
-def _of_methods(tree: Mapping[str, Any]) -> set[str]:
-    """The options that only some methods have: all but those of data and clients."""
-    return option_names(tree) - OF_BOTH - {LABEL, BASELINE, SEED}
-
-
 def _has(setting: Mapping[str, Any], name: str) -> bool:
     """Whether the method of a setting has an option; of a head file the run finds out."""
     method, head = setting.get(BASELINE), setting.get("head", DEFAULT_HEAD)
     if method is not None:
-        return method not in METHODS or name in own_names(method)
+        return method not in methods() or name in own_names(method)
     if head not in OPTIONS:
-        return name in HEAD_NAMES or name in FIELDS
+        return name in FIELDS or name in HEAD_NAMES
     theirs = {f.name for f in fields(OPTIONS[head])}
     return "seed" in theirs if name == "head_seed" else name in FIELDS or name in theirs
 
@@ -239,23 +235,26 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
         shown = TableOptions(**{**base.shown.chosen(), **shown.chosen()})
         names = option_names({**base.tree, **tree})
         known = _absolute(_known(path, tree, names))
-        of_methods = known.keys() & _of_methods({**base.tree, **tree})
+        of_methods = known.keys() - OF_ALL
         own = {k: v for k, v in known.items() if k not in of_methods}
         kept = {k: v for k, v in base.tree.items() if k not in own}
         kept = grid.replaced(kept, {k: known[k] for k in known if k in of_methods})
         known = {**base.tree, **own, **kept}
-    _check_shown(path, shown, option_names(known) - {LABEL, BASELINE} - NO_AXES)
+    _check_shown(path, shown, known)
     if not known:
         raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
     return Study(path.stem, texts, shown, known)
 
 
-def _check_shown(path: Path, shown: TableOptions, names: Collection[str]) -> None:
+def _check_shown(path: Path, shown: TableOptions, tree: Mapping[str, Any]) -> None:
     """Refuse rows, columns and published figures that no table has, before the first cell."""
     for key, told in (("rows", shown.rows), ("columns", shown.columns)):
         for name in told.words if told else ():
+            names = set(option_names(tree)) - {LABEL, BASELINE} - NO_AXES
             known_key(path, name, names, f"the cells ({key} in [{SECTION}])")
     if shown.published not in (None, "none"):
+        from .crosstab import published
+
         published(str(shown.published))
 
 
@@ -302,13 +301,18 @@ def _is_description(found: Any) -> bool:
     )
 
 
-def option_names(tree: Mapping[str, Any]) -> set[str]:
+def option_names(tree: Mapping[str, Any]) -> Names:
     """Every key that a study may have, with the settings of the baselines that it names."""
-    names = FIELDS.keys() | HEAD_NAMES | {LABEL, BASELINE, SEED} | OF_BASELINE
-    for method in _methods(tree):
-        if method in METHODS:
-            names |= own_names(method).keys()
-    return names
+
+    def places() -> Iterator[Collection[str]]:
+        yield from (FIELDS, OF_ALL)
+        for method in _methods(tree):
+            if method in methods():
+                yield own_names(method)
+        yield HEAD_NAMES
+        yield of_baselines()
+
+    return Names(places)
 
 
 def _methods(tree: Mapping[str, Any]) -> Iterator[str]:

@@ -10,26 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..doors import need_torch
 from ..errors import AflError, IncompleteError, NumericalError, UsageError, naming
 from ..files.hdf5 import read_header
 from ..files.outputs import make_folder
 from ..inputs import distinct_files
-from ..installed import need_torch
 from ..options import flag
-from ..options.shards import Part
+from ..options.grammars import Part
 from ..plans.checks import check_before, check_rows, holds_clients_out
 from ..plans.layout import RunFolder
 from ..plans.summary import last_round
 from ..progress import event, quiet
 from ..stages.solve import solve
-from . import times
-from .cells import Cell, made_settings
+from .cells import Cell, StudyFolder, made_settings
 from .description import MOST_CELLS, Study, asked_for
-from .layout import StudyFolder
 from .one_process import MOST_NAMED, OneProcess
 from .options import Cells, StudyOptions
-from .processes import Processes
-from .results import by_reason, finished, names_of_cells
+from .results import by_reason, finished, names_of_cells, note, of_all, of_rest
 
 log = logging.getLogger("afltool.papers")
 
@@ -66,6 +63,8 @@ def study(
     jobs, names = options.jobs, names_of_cells(wanted.cells)
     work = OneProcess(folder, len(cells), names)
     if jobs > 1 and len(todo) > 1:
+        from .processes import Processes
+
         work = Processes(folder, len(cells), names, jobs)
     if options.prepare:
         work.prepare(cells)
@@ -73,11 +72,15 @@ def study(
     told = {"study": wanted.name, "cells": len(cells)}
     event("run_begun", folder=folder.root, what="study", options=told)
     log.info(
-        "study %s: %d cells, %d done, %d to do%s", wanted.name, len(cells),
-        len(cells) - len(todo), len(todo), times.of_rest(folder, cells, todo, jobs),
-    )  # fmt: skip
+        "study %s: %d cells, %d done, %d to do%s",
+        wanted.name,
+        len(cells),
+        len(cells) - len(todo),
+        len(todo),
+        of_rest(folder, cells, todo, jobs),
+    )
     failures = work.all(cells)
-    times.note(work.took)
+    note(work.took)
     event("run_done", folder=folder.root, summary={**told, "failed": len(failures)})
     if check:
         check_heads(folder, cells)
@@ -135,7 +138,7 @@ def check_size(wanted: Study, folder: StudyFolder, most: int) -> None:
     if count > most:
         starts = f"--most {count} starts it" if count <= MOST_CELLS else f"{MOST_CELLS:,} may start"
         raise UsageError(
-            f"the study {wanted.name} has {count:,} cells{times.of_all(wanted, folder)}; "
+            f"the study {wanted.name} has {count:,} cells{of_all(wanted, folder)}; "
             f"{starts}, more options make it smaller"
         )
 

@@ -127,20 +127,22 @@ class Left:
 def distributed(
     tree: Tree,
     several: Collection[str],
-    names: Collection[str],
+    but: Collection[str],
     takes: Callable[[Setting, str], bool],
 ) -> tuple[list[Setting], list[Left]]:
-    """Every setting of a tree; an option of ``names`` is left out of those that do not take it.
+    """Every setting of a tree; an option is left out of those that do not take it.
+
+    ``but``: options that all settings take.
 
     >>> tree = {"head": ["a", "b"], "x": 1}
-    >>> settings, left = distributed(tree, (), {"x"}, lambda setting, _: setting["head"] == "b")
+    >>> settings, left = distributed(tree, (), {"head"}, lambda one, _: one["head"] == "b")
     >>> settings, [(one.name, one.taken) for one in left]
     ([{'head': 'a'}, {'head': 'b', 'x': 1}], [('x', True)])
     """
     places = count()
 
     def marked(name: str, value: Any) -> tuple[str, Any]:
-        if name not in names:
+        if name in but:
             return name, value
         place = next(places)
         if is_axis(name, value, several):

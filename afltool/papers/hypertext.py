@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import UsageError
 from ..files.atomic import write_text
 from ..files.outputs import check_output
-from ..values.escaping import shown
+from ..values.text import shown
 
 TEMPLATE = Path(__file__).with_name("page.html")
 

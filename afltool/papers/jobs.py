@@ -23,11 +23,10 @@ from ..plans.slurm import quoting as shell
 from ..plans.slurm.jobs import check_scripts, write_scripts
 from ..plans.slurm.site import Site
 from ..plans.slurm.steps import DONE, Job
-from ..values.digest import Digest
-from .cells import Cell
+from ..values.arrays import Digest
+from .cells import Cell, StudyFolder
 from .description import Study
 from .execution import check_cells, check_size
-from .layout import StudyFolder
 
 PREPARE, CELLS = "01-prepare", "02-cells"
 PARTS = f"{RunFolder.SLURM}/parts"  # marks of what has been prepared
@@ -135,7 +134,7 @@ def states(folder: StudyFolder, keys: list[str]) -> dict[str, tuple[str, str | N
     found: dict[str, tuple[str, str | None]] = {}
     for job in queue.jobs_of(folder.root, CELLS, ROUND):
         where = answer.of([job]) if answer is not None else {}
-        for task, names in enumerate(_cells_of(folder, job)):
+        for task, names in enumerate(_cells_of(folder, job.number)):
             for key in names:
                 found[key] = _state(folder, task, where) if answer else ("unknown", None)
     return {key: found[key] for key in keys if key in found}

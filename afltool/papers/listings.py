@@ -8,13 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..plans.slurm import quoting as shell
 from ..progress import quiet
-from . import jobs, times
-from .cells import Cell, line
+from .cells import Cell, StudyFolder, line
 from .description import SHIPPED, read, shipped_names
-from .layout import StudyFolder
-from .results import results_of
+from .results import any_known, expected, results_of
 
 
 def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None) -> str:
@@ -35,7 +32,9 @@ def script(cells: list[Cell], folder: StudyFolder, last: list[str] | None = None
 
 
 def _of_script(command: list[str]) -> str:
-    return shell.line(["afltool", *command])
+    from ..plans.slurm import quoting
+
+    return quoting.line(["afltool", *command])
 
 
 @quiet()
@@ -51,7 +50,7 @@ def listed(
     for name in shipped_names():
         study = read(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
         texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
-        timed, seconds = times.expected(study.cells) if times.any_known(given or {}) else (0, 0.0)
+        timed, seconds = expected(study.cells) if any_known(given or {}) else (0, 0.0)
         told = {"timed": timed, "seconds": round(seconds, 1) if timed else None}
         found.append({"name": name, "cells": study.count(), **texts, **told})
     return found
@@ -61,6 +60,8 @@ def status(root: Path) -> dict[str, Any]:
     """The state of every cell, and the command that continues the study."""
     results = results_of(root)
     folder = results.folder
+    from . import jobs
+
     of_jobs = jobs.states(folder, [one.cell.key for one in results.each])
     cells: list[dict[str, Any]] = []
     for one in results.each:

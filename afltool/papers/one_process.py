@@ -21,17 +21,15 @@ from ..files.locks import marked
 from ..files.outputs import make_folder
 from ..files.schema import SUMMARY
 from ..inputs import distinct_files, read_json
+from ..plans.checks import EVALUATE, SOLVE, difference_of
 from ..plans.config import RunConfig, read_config
 from ..plans.here import run
 from ..plans.layout import RunFolder
 from ..plans.made import Made
-from ..plans.solve_options import EVALUATE, SOLVE, difference_of
 from ..plans.summary import remove_rounds, tell_done
 from ..progress import quiet
-from . import times
-from .cells import BASELINE_HEAD, Cell, baseline
-from .layout import StudyFolder
-from .results import by_reason, finished, outdated
+from .cells import Cell, StudyFolder, baseline
+from .results import by_reason, finished, outdated, own_seconds
 
 log = logging.getLogger("afltool.papers")
 Failure = tuple[str, str]  # the name of a cell, and why it failed
@@ -113,7 +111,7 @@ class OneProcess:
             own = RunFolder(self.folder.cell(cell.key))
             if cell.thinned and own.head(1).exists():  # left by a process that was killed
                 remove_rounds(own, len(found["bytes_per_client"]))
-            tell_done(own.root, RunFolder.FINAL if cell.method is None else BASELINE_HEAD)
+            tell_done(own.root, cell.head)
             return None
         progress.stop_point()
         name, begun = self.names[cell.key], time.perf_counter()
@@ -131,7 +129,7 @@ class OneProcess:
             return self.failed(cell, why_of(error))
         with suppress(FileNotFoundError):
             (place / StudyFolder.FAILED).unlink()
-        self.took.append((cell, times.own_seconds(found)))
+        self.took.append((cell, own_seconds(found)))
         log.info(
             "[%d/%d] %s: top-1 %.2f %% (%.1f s)", self.number, self.total, name,
             100 * found["top1"], time.perf_counter() - begun,
@@ -211,7 +209,7 @@ def take_over(study: StudyFolder, cell: Cell) -> None:
         other = RunFolder(mark.parent)
         if _serves(other, cell.config):
             for name, kind in _FILES.items():
-                if (other / name).exists():
+                if (other / name).is_file():
                     link_or_copy(other / name, own / name, kind)
             return
 

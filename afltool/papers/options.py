@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
-from ..options.fields import Options, option
-from ..options.files import file_in
-from ..options.plot import SizeOptions
-from ..options.shards import Part, parse_part
-from ..options.used_with import flag
+from ..options import Options, flag, option
+from ..options.evaluation import SizeOptions
+from ..options.grammars import Part, parse_part
+from ..options.shared import file_in
 from ..values.parsed import Parsed, Written
 
 

@@ -18,7 +18,7 @@ from ..errors import MismatchError, UsageError
 from ..math.metrics.intervals import SAMPLES, mcnemar, paired_bootstrap
 from ..plans.layout import RunFolder
 from ..stages.evaluate import right_rows
-from .cells import BASELINE_HEAD, SEEDS
+from .cells import SEEDS
 from .crosstab import Crosstab, Entry, Key, Record
 from .records import source_of
 from .results import Results
@@ -66,7 +66,7 @@ def heads_of(results: Results) -> Heads:
             run = RunFolder(place)
             paths = run.head(len(summary["bytes_per_client"])), run.features("test")
         else:
-            paths = place / BASELINE_HEAD, cell.files(results.folder)[1]
+            paths = place / cell.head, cell.files(results.folder)[1]
         found[source_of(summary)] = paths
     return Heads(found)
 

@@ -14,10 +14,9 @@ from typing import Any
 
 from ..inputs import distinct_files
 from . import records as found_by
-from .cells import line
-from .crosstab import Crosstab, Entry, Record, statistic
+from .cells import StudyFolder, line
+from .crosstab import Crosstab, Entry, Record, published, statistic
 from .hypertext import check_page, command, html_table, picture, text, write_page
-from .layout import StudyFolder
 from .options import (
     FIGURES,
     STATISTICS,
@@ -28,10 +27,8 @@ from .options import (
     refuse_options,
 )
 from .plots import lines_of, plot_series, series_of, words
-from .published import published
-from .results import Result, Results, results_of
+from .results import Result, Results, duration, results_of
 from .tables import SHARED, of_results, told
-from .times import duration
 from .trial import trial
 
 

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from ..options.plot import AS_NEEDED, SizeOptions
+from ..options.evaluation import AS_NEEDED, SizeOptions
 from ..progress import log
 from ..show.lines import Look, Name, logarithmic, looks, named_below
 from ..show.picture import check_picture, figure, plain, width_of
 from . import records as found_by
-from .cells import SEEDS
+from .cells import SEEDS, StudyFolder
 from .crosstab import Entry, Record, statistic
-from .layout import StudyFolder
 from .options import FIGURES, PictureOptions, TableOptions, names_of, numbers_of
 from .results import results_of
 from .tables import told

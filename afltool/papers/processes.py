@@ -2,7 +2,7 @@
 
 The first process hands out cells, and knows who makes what. Another process asks it before it makes
 what others may need. It is told where that is, or to make it; while another one is at it, this cell
-comes later, and a cell that came back once waits.
+comes later: it is handed out again when that is there, or nobody makes it any more.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
-from .. import cores, progress
-from ..cache import memory
+from .. import cores, memory, progress
 from ..errors import AflError, BusyError, StoppedError, UsageError
 from ..inputs import distinct_files
 from ..plans.made import Made
-from .cells import Cell
-from .layout import StudyFolder
+from .cells import Cell, StudyFolder
 from .one_process import Failure, OneProcess, groups, why_of
 from .results import finished
 
@@ -172,7 +170,7 @@ class _Batch:
     """Cells that one process carries out, one after another, with their numbers; what is left."""
 
     cells: deque[tuple[int, Cell]]
-    waits: bool = False  # whether it came back once
+    waits: str = ""  # for what another process makes
     due: float = 0.0
 
 
@@ -186,8 +184,8 @@ class _Process:
         self.itself.start()
         theirs.close()
         self.ready = False
+        self.waits = ""  # for what another one makes
         self.batch: _Batch | None = None
-        self.wants: str | None = None  # what another process makes and this one waits for
 
     def send(self, message: Any) -> None:
         with suppress(OSError):  # it has ended: that is seen when it is heard
@@ -239,9 +237,9 @@ class Processes(OneProcess):
                 yield cell
 
     def hand_out(self) -> None:
-        """Give what is to be done to processes that have nothing to do; new ones are started."""
+        """Give what can be done to processes that have nothing to do; new ones are started."""
         now = time.monotonic()
-        for batch in [one for one in self.todo if one.due <= now]:
+        for batch in [b for b in self.todo if b.due <= now and b.waits not in self.makers]:
             process = self.free()
             if process is None:
                 return
@@ -287,7 +285,6 @@ class Processes(OneProcess):
             case "made", (name, value):
                 self.made.found[name] = value
                 self.makers.pop(name, None)
-                self.answer(name)
             case "tried", (failure, took, wants_ridge):
                 _, cell = self.left(one)
                 self.failures += [failure] if failure else []
@@ -295,7 +292,7 @@ class Processes(OneProcess):
                 self.wants_ridge |= wants_ridge
                 self.task.advance()
             case "later", why:
-                again = _Batch(deque([self.left(one)]), waits=why is None)
+                again = _Batch(deque([self.left(one)]), one.waits if why is None else "")
                 if why is not None:
                     self.number, cell = again.cells[0]
                     self.later(cell, self.names[cell.key], why)
@@ -309,9 +306,7 @@ class Processes(OneProcess):
         found = one.batch.cells.popleft()
         if not one.batch.cells:
             one.batch = None
-        for name in [name for name, maker in self.makers.items() if maker is one]:
-            del self.makers[name]
-            self.answer(name)
+        self.makers = {name: maker for name, maker in self.makers.items() if maker is not one}
         return found
 
     def ended(self, one: _Process) -> None:
@@ -337,23 +332,14 @@ class Processes(OneProcess):
             self.todo.append(rest)
 
     def asked(self, one: _Process, name: str) -> None:
-        """Say where something is, or who makes it."""
-        assert one.batch is not None
+        """Say where something is, to make it, or that another one is at it."""
         if name in self.made.found:
             one.send((self.made.found[name],))
         elif self.makers.setdefault(name, one) is one:
             one.send((None,))
-        elif not one.batch.waits and not all(batch.waits for batch in self.todo):
-            one.send(LATER)
         else:
-            one.wants = name
-
-    def answer(self, name: str) -> None:
-        """Tell those who wait for this where it is; if it is not there, the first one makes it."""
-        for one in self.at_work:
-            if one.wants == name and (name in self.made.found or name not in self.makers):
-                one.wants = None
-                self.asked(one, name)
+            one.waits = name
+            one.send(LATER)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:

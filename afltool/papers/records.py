@@ -8,13 +8,12 @@ from typing import Any
 
 from ..errors import InvalidDataError, UsageError
 from ..files.columns import read_columns
-from ..values.phases import Phase
+from ..values.names import Phase
 from .cells import OF_PARTITION, SEED, SEEDS
 from .crosstab import Record
 from .description import Study, option_names
 from .options import MEASURED, VALUES, Pair, parse_names
-from .results import Result, Results, axes_of, varying
-from .times import own_seconds
+from .results import Result, Results, axes_of, own_seconds, varying
 
 
 def records(results: Results, layers: Sequence[int] = ()) -> list[Record]:
@@ -113,7 +112,7 @@ def also(pair: Pair) -> list[Record]:
     A top-1 is a fraction, as everywhere in the program's files.
     """
     file = pair.value
-    names = sorted((option_names({}) | {"scheme", *SEEDS}) - {"head", *VALUES})
+    names = sorted(({*option_names({})} | {"scheme", *SEEDS}) - {"head", *VALUES})
     spelled = {name.replace("_", "-"): name for name in names} | {name: name for name in names}
     table = read_columns(Path(file), (), (*spelled, *VALUES))
     values = [one for one in VALUES if one in table]

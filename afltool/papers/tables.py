@@ -9,18 +9,27 @@ from typing import Any
 
 from ..errors import UsageError
 from ..files.counts import read_counts
-from ..files.evaluations import figure_label, figure_text
-from ..math.metrics.separability import MEASURES
-from ..options.csv_files import KEEP
+from ..files.own_files import figure_label, figure_text
+from ..options.shared import KEEP
 from ..stages._counted import evaluations
-from ..values.json_text import json_text
+from ..values.names import MEASURES
+from ..values.text import json_text
 from . import records as found_by
 from .cells import SEEDS
-from .crosstab import Crosstab, Record, crosstab, csv_of_records, latex_lines, markdown_lines
+from .crosstab import (
+    NOT_STATED,
+    Crosstab,
+    Record,
+    beside,
+    crosstab,
+    csv_of_records,
+    latex_lines,
+    markdown_lines,
+    published,
+)
 from .description import Study
 from .options import TableOptions, names_of, numbers_of
 from .p_values import heads_of, tests
-from .published import NOT_STATED, beside, published
 from .results import Results, by_reason, results_of
 
 SHARED = (

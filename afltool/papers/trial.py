@@ -20,18 +20,17 @@ import numpy as np
 
 from ..errors import InputError
 from ..files.counts import Counts, read_counts
-from ..files.evaluations import figure_label, figure_text
 from ..files.hdf5 import read_header
-from ..files.headers import mismatch, size
-from ..files.schema import SUMMARY
+from ..files.own_files import figure_label, figure_text
+from ..files.schema import SUMMARY, mismatch, size
 from ..files.session_folder import SessionFolder
-from ..heads.array_names import COUNTS
 from ..inputs import distinct_files, read_json
 from ..show.classes import plot_confusion
 from ..show.curves import plot_reliability
 from ..stages._counted import evaluations
 from ..stages.inspect import info
-from ..values.clients import ClientId
+from ..values.names import COUNTS
+from ..values.statistics import ClientId
 from .hypertext import check_page, command, html_table, picture, text, write_page
 
 OF_SESSION = {"session": str, "members": [str], "rounds": [{"phase": str, "sent": dict}]}
@@ -119,9 +118,11 @@ def trial(root: Path, out: Path, overwrite: bool = False) -> Path:
         )
     measured = {total.path: evaluations(total) for total in found.totals}
     last = found.totals[-1]
-    best = max(measured[last.path], key=lambda one: float(one["top1"]))
+    every = measured[last.path]
+    best = max(every, key=lambda one: float(one["top1"]))
+    which = f"head {every.index(best)}, the best of {len(every)}," if every[1:] else "the head"
     shows = (
-        f"Of 100 rows like those that were counted here the head predicts about "
+        f"Of 100 rows like those that were counted here {which} predicts about "
         f"{100 * best['top1']:.0f} right: accuracy {figure_text(best['metrics']['accuracy'])}."
     )
     counts = (

@@ -17,3 +17,218 @@ Sources: He et al., "AFL: A Single-Round Analytic Approach for Federated Learnin
 Models", CVPR 2025 (section 4.1 and table 2: α, s, IID); Tang et al., "DeepAFL: Deep Analytic
 Federated Learning", ICLR 2026 (appendix E.2); Bacellar et al., "SAFLe", CVPR 2026 (section 4).
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..options.grammars import Numbers, Part
+from ..values.arrays import I64, Digest
+from ..values.names import places_of_numbers
+
+ROWS, GROUPS = 3, 4  # purposes: the second word of a seed, as in `schemes`
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Assignment:
+    """A client for each of n rows, in the caller's order.
+
+    ``client`` (n,) int32: index into ``names``. ``names``: K names, "0" … "K-1" where clients are
+    simulated. ``held_out`` (K,) bool: clients kept for validation. ``effective_labels`` (n,) int64:
+    the labels that clients train with, after label noise.
+    """
+
+    client: NDArray[np.int32]
+    names: tuple[str, ...]
+    held_out: NDArray[np.bool_]
+    effective_labels: I64
+
+    def sizes(self) -> I64:
+        """Rows of each client (K,)."""
+        return np.bincount(self.client, minlength=len(self.names))
+
+    def moved(self, order: I64) -> Assignment:
+        """The same for rows in another order: row i is number ``order[i]`` there."""
+        client, labels = np.empty_like(self.client), np.empty_like(self.effective_labels)
+        client[order], labels[order] = self.client, self.effective_labels
+        return Assignment(
+            client=client, names=self.names, held_out=self.held_out, effective_labels=labels
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Partition(Assignment):
+    """An assignment of rows that are known by their ids, in byte order of these.
+
+    ``row_ids`` (n,) bytes; ``labels`` (n,) int64 as extracted; ``scheme``: its name and options.
+    """
+
+    row_ids: NDArray[np.bytes_]
+    labels: I64
+    classes: tuple[str, ...]
+    scheme: Mapping[str, Any]
+
+    def rows_digest(self) -> str:
+        return rows_digest(self.row_ids, self.labels)
+
+    def digest(self) -> str:
+        digest = Digest().text("row_ids", b"\n".join(self.row_ids.tolist()))
+        digest.array("labels", self.labels, "<i8")
+        digest.array("effective_labels", self.effective_labels, "<i8")
+        digest.array("client", self.client, "<i4").json("names", list(self.names))
+        return digest.json("held_out", np.flatnonzero(self.held_out).tolist()).hex()
+
+
+def rows_digest(sorted_ids: NDArray[np.bytes_], labels: I64) -> str:
+    """SHA-256 of row ids in byte order and their labels: which rows, whatever the backbone."""
+    ids = b"\n".join(sorted_ids.tolist())
+    return Digest().text("row_ids", ids).array("labels", labels, "<i8").hex()
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What a partition looks like; arrays are per client, ``counts`` is clients × classes, int64.
+
+    ``mean_total_variation`` is `mean_total_variation` of ``counts``: 0 where every client looks
+    like the pool, towards 1 where clients have nothing in common.
+    """
+
+    classes_per_client: I64
+    counts: I64
+    empty_clients: int
+    min_rows: int
+    median_rows: float
+    max_rows: int
+    mean_total_variation: float
+
+
+def summary(
+    client: NDArray[np.integer[Any]],
+    labels: NDArray[np.integer[Any]],
+    n_clients: int,
+    n_classes: int,
+) -> Summary:
+    """Count rows and classes per client; ``client`` and ``labels`` (n,) as in an `Assignment`."""
+    cells = client.astype(np.int64) * n_classes + labels
+    counts = np.bincount(cells, minlength=n_clients * n_classes).reshape(n_clients, n_classes)
+    rows = counts.sum(axis=1)
+    return Summary(
+        classes_per_client=np.count_nonzero(counts, axis=1).astype(np.int64),
+        counts=counts,
+        empty_clients=int((rows == 0).sum()),
+        min_rows=int(rows.min()),
+        median_rows=float(np.median(rows)),
+        max_rows=int(rows.max()),
+        mean_total_variation=mean_total_variation(counts),
+    )
+
+
+def mean_total_variation(counts: NDArray[np.integer[Any]]) -> float:
+    """Mean over non-empty clients k of ½ Σ_c |counts_kc / n_k − counts_·c / n|, in [0, 1).
+
+    ``counts`` is clients × classes; without any row the answer is 0.
+
+    >>> mean_total_variation(np.array([[4, 0], [0, 4], [0, 0]]))
+    0.5
+    """
+    rows = counts.sum(axis=1)
+    full = rows > 0
+    if not full.any():
+        return 0.0
+    distance = np.abs(counts[full] / rows[full, None] - counts.sum(axis=0) / rows.sum())
+    return float(0.5 * distance.sum(axis=1).mean())
+
+
+# ---------------------------------------------------------------- draws
+
+
+def draw_clients(
+    held_out: NDArray[np.bool_], share: float, seed: int, draw: int, turn: int = 0
+) -> list[int]:
+    """The clients of a round: draw number ``draw`` of a seed, see `Options.draw_of`.
+
+    Every held-out client stays; with a share of 1 nothing is drawn. With ``turn`` 1 the draw is
+    repeated until it is not the one of turn 0, if there is another one.
+    """
+    if share == 1:
+        return list(range(len(held_out)))
+    training, kept = np.flatnonzero(~held_out), np.flatnonzero(held_out).tolist()
+    count = max(1, round(share * len(training)))
+    first = _drawn(training, count, [seed, draw])
+    found, attempt = first, 0
+    while turn and count < len(training) and found == first:
+        attempt += 1
+        found = _drawn(training, count, [seed, draw, attempt])
+    return sorted([*found, *kept])
+
+
+def _drawn(training: NDArray[np.intp], count: int, words: list[int]) -> list[int]:
+    """So many of the clients, sorted, by the random numbers of these words."""
+    drawn: list[int] = np.random.default_rng(words).permutation(training)[:count].tolist()
+    return sorted(drawn)
+
+
+def chosen_clients(
+    drawn: Sequence[int], only: Part | Numbers | None, names: Sequence[str]
+) -> list[int]:
+    """Those of the drawn clients at the places that ``only`` has, or that part of them.
+
+    `UsageError` for a place that is the name of another client.
+    """
+    if only is None:
+        return list(drawn)
+    if isinstance(only, Part):
+        return list(drawn[only.of(len(drawn))])
+    places, called = only.below(len(names)), places_of_numbers(names)
+    for k in places if len(places) < len(names) else ():
+        if called.get(k, k) != k:
+            raise UsageError(
+                f"--only {only}: {k} can be read in two ways: the client named "
+                f"{names[called[k]]!r} is at place {called[k]} (from 0), and at place {k} is "
+                f"{names[k]!r}; --only I/{len(names)} is the client at place I"
+            )
+    return [k for k in drawn if k in set(places)]
+
+
+def rows_for_testing(labels: I64, share: float, seed: int) -> NDArray[np.bool_]:
+    """Rows drawn at random within each class, bool (n,).
+
+    In all round(share · n); of a class with m rows share · m, rounded down or up: those with the
+    largest remainders are rounded up, the first class of equal ones.
+    """
+    rows = np.bincount(labels)
+    wanted = share * rows
+    taken = np.floor(wanted).astype(np.int64)
+    rest = round(share * len(labels)) - int(taken.sum())
+    taken[np.argsort(-(wanted - taken), kind="stable")[: max(rest, 0)]] += 1
+    rng = np.random.default_rng([seed, ROWS])
+    chosen = np.zeros(len(labels), bool)
+    for k, count in enumerate(taken):
+        chosen[rng.permutation(np.flatnonzero(labels == k))[:count]] = True
+    return chosen
+
+
+def groups_for_testing(labels: I64, groups: I64, share: float, seed: int) -> NDArray[np.bool_]:
+    """The rows of whole groups, bool (n,); ``groups`` (n,) number them from 0.
+
+    Groups come in random order. Each goes where the shares of the classes that are for testing stay
+    nearest to ``share``: with c rows of each class in the group, S in all groups so far (this one
+    too) and T in those for testing, the side is chosen by Σ (T − share · S)² / rows of the class.
+    So the number of rows differs from share · n by about half a group at the most.
+    """
+    counts = np.zeros((int(groups.max()) + 1, int(labels.max()) + 1))
+    np.add.at(counts, (groups, labels), 1)
+    weights = 1 / np.maximum(counts.sum(axis=0), 1)
+    off, chosen = np.zeros(counts.shape[1]), np.zeros(len(counts), bool)  # off: T − share · S
+    for group in np.random.default_rng([seed, GROUPS]).permutation(len(counts)):
+        left = off - share * counts[group]
+        taken = left + counts[group]
+        chosen[group] = weights @ taken**2 < weights @ left**2
+        off = taken if chosen[group] else left
+    return chosen[groups]

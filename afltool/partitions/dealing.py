@@ -12,9 +12,8 @@ from ..doors import opened
 from ..errors import InvalidDataError, NumericalError, UsageError
 from ..options.partition import SCHEMES, PartitionOptions
 from ..values.arrays import I64
-from . import published, schemes
-from .rows import Assignment
-from .schemes import Dealt, Owners, SchemeOptions, stream
+from . import Assignment, schemes
+from .schemes import Dealt, Owners, SchemeOptions, dirichlet_pfl, pathological_pfl, stream
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Deal = Callable[[I64, SchemeOptions], Dealt]
@@ -24,8 +23,8 @@ SCHEME: dict[str, _Deal] = {
     "shards": schemes.shards,
     "by-attribute": schemes.by_text,
     "file": schemes.by_text,
-    "dirichlet-pfl": published.dirichlet_pfl,
-    "pathological-pfl": published.pathological_pfl,
+    "dirichlet-pfl": dirichlet_pfl,
+    "pathological-pfl": pathological_pfl,
 }
 
 

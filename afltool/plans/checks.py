@@ -1,16 +1,17 @@
-"""What can be known before any work begins: a run that cannot end well is refused at once."""
+"""What can be known before any work begins: what cannot end well, and what may be kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError, OutputExistsError, UsageError
 from ..files.columns import read_columns
 from ..files.features import check_alike
 from ..files.hdf5 import read_header
-from ..files.heads import head_from
+from ..files.heads import head_from, load_head, new_head
 from ..files.outputs import check_output
 from ..files.own_files import check_own, is_confusion, is_evaluation, is_rounds, is_summary
 from ..files.partitions import load_partition
@@ -18,11 +19,13 @@ from ..heads import OPTIONS, make_head
 from ..heads.base import Head
 from ..heads.checks import with_options
 from ..inputs import distinct_files, meant
+from ..memory import NO_CACHE, Cache
 from ..options.features import ExtractOptions
-from ..options.files import refuse_inside
-from ..stages._participation import check_participation
-from ..stages.extract import check_extraction
-from .config import RunConfig, files_of, is_canonical, is_of_run
+from ..options.shared import refuse_inside
+from ..stages.local_stats import check_participation
+from ..values.parsed import text_form
+from ..values.text import difference
+from .config import RunConfig, files_of, is_canonical, is_of_run, named_fields
 from .layout import RunFolder
 
 
@@ -64,6 +67,8 @@ def check_rows(
     _once(known, given, lambda: _check_given(config))
     for split, place in places.items():
         if config.extract is not None and not place.exists():
+            from ..stages.extract import check_extraction  # and all that reads images
+
             options = ExtractOptions(**{**vars(config.extract), "split": split})
             _once(known, options, partial(check_extraction, options, here=here))
 
@@ -189,3 +194,58 @@ def holds_clients_out(config: RunConfig) -> bool:
     if config.own.partition is not None:
         return bool(read_header(config.own.partition, "partition")["held_out"])
     return config.partition is not None and config.partition.held_out > 0
+
+
+# Options that only `solve` and `evaluate` use: with others, what was gathered before is kept. They
+# are declared by the stage that an option is of (`PARTS`), and by `at_solve` of a head's options.
+
+SOLVE, EVALUATE = "solve", "evaluate"
+#: The only stage that uses an option of a run, if it is `solve` or `evaluate`.
+_STAGE = {name: part for part, name, _ in named_fields() if part in (SOLVE, EVALUATE)}
+_STAGE["train_accuracy"] = EVALUATE
+
+
+def at_solve(config: RunConfig, start: Path, cache: Cache = NO_CACHE) -> dict[str, Any]:
+    """The options of the head file ``start`` that `solve` has to be told: they are others now."""
+    head, _ = load_head(start, cache)
+    wanted = _wanted(config, head)
+    return {
+        name: text_form(value)
+        for name in sorted(head.options.changeable())
+        if (value := getattr(wanted.options, name)) != getattr(head.options, name)
+    }
+
+
+def serves(config: RunConfig, start: Path) -> bool:
+    """Whether statistics gathered for the head file ``start`` are those of this run.
+
+    That is so if its head and the run's differ in nothing but what `solve` may change.
+    """
+    kept, header = load_head(start)
+    if kept.phase() is None or header["name"] != config.own.head:
+        return False
+    made = _wanted(config, kept)
+    moved = with_options(kept, **{k: getattr(made.options, k) for k in kept.options.changeable()})
+    return moved.options.as_dict() == made.options.as_dict() and moved.digest() == made.digest()
+
+
+def _wanted(config: RunConfig, head: Head) -> Head:
+    """The head that the options of a run ask for; ``head`` is the one of its file."""
+    if config.first_head is not None:
+        return with_options(head, **config.head_options)
+    return new_head(config.own.head, config.all_head_options())[0]
+
+
+def difference_of(theirs: RunConfig, ours: RunConfig, start: Path, but: Collection[str]) -> str:
+    """The first option in which two runs differ, with both values; '' if they are equal.
+
+    ``but``: options that only these stages use may differ; ``start``: the head file of both.
+    """
+    may = load_head(start)[0].options.changeable() if start.exists() else set()
+    stages = {**_STAGE, **dict.fromkeys(may, SOLVE)}
+
+    def kept(config: RunConfig) -> dict[str, Any]:
+        found = {k: v for k, v in config.given().items() if stages.get(k) not in but}
+        return {k: str(v) if isinstance(v, Path) else v for k, v in found.items()}
+
+    return difference(kept(theirs), kept(ours), "in the file", "now")

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from .. import inputs
-from ..cache.memory import Room, Size, parse_size
 from ..errors import AflError, UsageError
-from ..heads import OPTIONS
+from ..heads import HEAD_NAMES as HEAD_NAMES
+from ..heads import OPTIONS, Names
+from ..memory import Room, Size, parse_size
 from ..options import Options, checked, flag, option
-from ..options.features import SEED, ExtractOptions
-from ..options.files import Given, of_field
+from ..options.evaluation import EvaluateOptions
+from ..options.features import ExtractOptions
 from ..options.partition import SCHEMES, PartitionOptions
-from ..options.solving import EvaluateOptions, SolveOptions
-from ..options.statistics import AggregateOptions, LocalStatsOptions
-from ..options.threads import threads_option
+from ..options.shared import SEED, Given, of_field, threads_option
+from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptions
 from ..stages.stage import from_outside
-from .toml import flat, known_key, toml_line
+from ..values.text import toml_line
 
 HALF, MOST = parse_size("50%"), parse_size("90%")  # of the free memory, for what is kept
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
@@ -139,7 +139,6 @@ def named_fields() -> Iterator[tuple[str, str, Field[Any]]]:
 
 FIELDS: dict[str, Field[Any]] = {name: f for _, name, f in named_fields()}
 _PART: dict[str, str] = {name: part for part, name, _ in named_fields()}
-HEAD_NAMES = {f.name for cls in OPTIONS.values() for f in fields(cls)} - {"seed"}
 
 
 @dataclass(frozen=True, init=False)
@@ -167,7 +166,7 @@ class RunConfig:
     def __init__(self, *, head_options: Mapping[str, Any] | None = None, **given: Any) -> None:
         given = {k: v for k, v in given.items() if v is not None}
         theirs = dict(head_options or {})
-        theirs |= {k: given.pop(k) for k in list(given) if k in HEAD_NAMES}
+        theirs |= {k: given.pop(k) for k in given.keys() - FIELDS if k in HEAD_NAMES}
         if strangers := sorted(given.keys() - FIELDS.keys()):
             raise UsageError(f"{flag(strangers[0])} is no option of run")
         values: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
@@ -362,6 +361,6 @@ def read_config(path: Path) -> dict[str, Any]:
 
     Raises `UsageError` for a key that is no option, naming the nearest one.
     """
-    names = FIELDS.keys() | HEAD_NAMES
-    values = flat(path, inputs.read_toml(path, "options"))
-    return {known_key(path, key, names, "run"): value for key, value in values.items()}
+    names = Names(lambda: iter([FIELDS, HEAD_NAMES]))
+    values = inputs.flat(path, inputs.read_toml(path, "options"))
+    return {inputs.known_key(path, key, names, "run"): value for key, value in values.items()}

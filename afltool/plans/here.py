@@ -15,29 +15,26 @@ from pathlib import Path
 from typing import Any
 
 from .. import cores
-from ..cache.cache import Cache
 from ..errors import RidgeNeededError
 from ..files.atomic import write_text
 from ..files.carried_rows import Scratch
 from ..files.hdf5 import read_header
-from ..files.headers import versions
 from ..files.heads import load_head
 from ..files.outputs import make_folder
+from ..files.schema import versions
 from ..files.statistics import load_statistics
 from ..files.tables import write_confusion, write_json, write_records
 from ..inputs import distinct_files
-from ..options import flag
-from ..options.used_with import refuse_unused
+from ..memory import Cache
+from ..options import flag, refuse_unused
 from ..progress import event, heard, log
 from ..stages._rounds import last_separability, rounds_of, told
-from ..values.phases import Phase
-from .checks import check_before, check_own_files
+from ..values.names import Phase
+from .checks import at_solve, check_before, check_own_files, serves
 from .config import KEEP_LAST, RunConfig, is_of_run
 from .layout import RunFolder
 from .made import Alone, Made
-from .plan import next_steps
-from .solve_options import at_solve, serves
-from .steps import Step
+from .plan import Step, next_steps
 from .summary import costs, digests, finished_round, remove_rounds, resolved, tell_done
 
 
@@ -47,7 +44,7 @@ def run(
     """Carry out every step of a run in the folder ``out``; what is done and valid is kept.
 
     What one round leaves for the next stays in memory, as far as `HereOptions.memory` allows, and
-    what does not fit in a file without a name in the folder; see `cache.cache`. Everything that
+    what does not fit in a file without a name in the folder; see `memory`. Everything that
     can be checked without work is checked first: options, the head, the backbone, paths. ``made``:
     what other runs of this process have made already is linked, not made again. Returns the folder.
     """

@@ -27,7 +27,7 @@ class RunFolder:
     HELD_OUT = "04-held-out{suffix}.h5"  # the sum of the held-out clients' statistics
     TOTAL = "04-total{suffix}.h5"  # the sum of the other clients' statistics
     HEAD = "05-head{suffix}.h5"  # the head, one phase further
-    FINAL = FINAL_HEAD  # the result: a second name of the head after the last round
+    FINAL: str = FINAL_HEAD  # the result: a second name of the head after the last round
     METRICS = "06-metrics.json"  # accuracies
     CONFUSION = "06-confusion.csv"
     ROUNDS = "06-rounds.csv"  # what each round took and brought
@@ -48,10 +48,21 @@ class RunFolder:
     WRITES = tuple(
         name.format(split="*", suffix="*")
         for name in (
-            FEATURES, CLIENTS, FIRST_HEAD, STATS + "/*", HELD_OUT, TOTAL, HEAD, FINAL, METRICS,
-            CONFUSION, ROUNDS, SUMMARY, SLURM + "/*",
+            FEATURES,
+            CLIENTS,
+            FIRST_HEAD,
+            STATS + "/*",
+            HELD_OUT,
+            TOTAL,
+            HEAD,
+            FINAL,
+            METRICS,
+            CONFUSION,
+            ROUNDS,
+            SUMMARY,
+            SLURM + "/*",
         )
-    )  # fmt: skip
+    )
     AT_HOME: ClassVar = {
         "--train-features": FEATURES.format(split="train"),
         "--test-features": FEATURES.format(split="test"),

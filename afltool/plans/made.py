@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..cache.cache import NO_CACHE, Cache, Sums
 from ..errors import OutputExistsError
 from ..files.atomic import link_or_copy
-from ..values.digest import canonical_json
+from ..memory import NO_CACHE, Cache, Sums
+from ..values.arrays import canonical_json
 from .checks import is_linked
 from .layout import RunFolder
-from .steps import LINK, Step
+from .plan import LINK, Step
 from .summary import remove_rounds
 
 
@@ -27,7 +27,7 @@ class Made:
 
     def __init__(self, found: dict[str, Any] | None = None, processes: int = 1) -> None:
         self.found: dict[str, Any] = {} if found is None else found
-        self.sums: Sums | None = self.found  # see `cache.cache.Cache`; no step has such a name
+        self.sums: Sums | None = self.found  # see `memory.Cache`; no step has such a name
         self.processes = processes  # that carry out runs at the same time and share the memory
         self._keeping = False
         self._kept: list[tuple[RunFolder, int]] = []

@@ -14,11 +14,11 @@ from typing import Any
 
 from ..files.session_folder import SessionFolder
 from ..options import Options
+from ..options.evaluation import RoundOptions
 from ..options.privacy import MemberOptions, RevealOptions
-from ..options.solving import SolveOptions
-from ..options.statistics import AggregateOptions, LocalStatsOptions, RoundOptions
+from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptions
 from ..stages.stage import STAGES, Place, Stage
-from .steps import Step
+from .plan import Step
 
 _MASKS = "afltool.stages.masks"
 OFFER, REVEAL, FORGET = (

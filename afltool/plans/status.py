@@ -21,8 +21,7 @@ from ..stages.stage import STATISTICS as SUMS
 from ..stages.stage import Input
 from .config import RunConfig
 from .layout import RunFolder
-from .plan import first_steps, last_steps, round_steps
-from .steps import Step
+from .plan import Step, first_steps, last_steps, round_steps
 from .summary import last_round
 
 

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AflError, OutputExistsError
-from ..files.hdf5 import read_header
+from ..files.hdf5 import read_header, usable
 from ..files.outputs import writer_errors
-from ..files.recipes import usable
 from ..inputs import distinct_files, read_json
 from ..options import flag
 from ..progress import event, heard, log
 from ..values.parsed import text_form
+from .checks import at_solve
 from .config import FIELDS, KEEP_LAST, PARTS, RunConfig
 from .layout import RunFolder
-from .solve_options import at_solve
 
 PRESET = "preset"  # of a head: its file has the values that it stands for, a summary its name, too
 

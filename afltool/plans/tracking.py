@@ -20,7 +20,7 @@ from ..files.own_files import check_own, of_json
 from ..files.tables import write_json
 from ..inputs import distinct_files, read_json
 from ..progress import Event, listening, log, stop_requested
-from ..values.digest import canonical_json
+from ..values.arrays import canonical_json
 from .layout import RunFolder
 from .summary import plain
 
@@ -40,8 +40,8 @@ QUIETLY = {
 
 
 @contextmanager
-def tracked(where: str | None) -> Iterator[None]:
-    """In this block runs, studies and baselines are logged; without ``where`` nothing is loaded.
+def tracked(where: str) -> Iterator[None]:
+    """In this block runs, studies and baselines are logged.
 
     A store that fails later is a warning: the work goes on, and the same command again logs what is
     missing.
@@ -50,9 +50,6 @@ def tracked(where: str | None) -> Iterator[None]:
         UsageError: ``where`` is not mlflow:URI, or MLflow is not installed.
         InputError: the store cannot be reached, or refuses the experiment.
     """
-    if where is None:
-        yield
-        return
     kind, _, uri = where.partition(":")
     if kind != "mlflow" or not uri:
         raise UsageError(
@@ -82,7 +79,8 @@ class _Mlflow:
             self.client = MlflowClient(tracking_uri=uri)
             self.experiment = self._experiment()
         except self.errors as error:
-            raise InputError(f"--track: the store {self.store} does not serve: {error}") from None
+            why = _short(error)
+            raise InputError(f"--track: the store {self.store} does not serve: {why}") from None
         self.whole = True  # nothing failed so far
         self.open: dict[Path, str] = {}  # runs under way by their folders
         self.done: dict[Path, str] = {}
@@ -114,9 +112,8 @@ class _Mlflow:
             yield
         except self.errors as error:
             self.whole = False
-            why = str(error).partition("\n")[0]
             again = "the work goes on, and the same command again logs what is missing"
-            log.warning("--track: %s takes no more (%s); %s", self.store, why, again)
+            log.warning("--track: %s takes no more (%s); %s", self.store, _short(error), again)
 
     def begin(self, folder: Path, one: Event) -> None:
         options = sha256(canonical_json(plain_options(one["options"])).encode()).hexdigest()
@@ -221,6 +218,15 @@ class _Mlflow:
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as JSON has them."""
     return {name: plain(value) for name, value in options.items()}
+
+
+def _short(error: Exception) -> str:
+    """The first sentence of what MLflow says, which may go on for many."""
+    if "MLFLOW_ALLOW_FILE_STORE" in str(error):
+        return (
+            "MLflow writes no folders any more; give a database: --track mlflow:sqlite:///runs.db"
+        )
+    return re.split(r"\. |\n", str(error).strip())[0][:300]
 
 
 def _check_sqlite(uri: str) -> None:

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..heads.array_names import COUNTS as COUNTED
 from ..heads.evaluation import changes_of_counts
-from ..math.fixedpoint import FixedPoint, Rows
-from ..math.gram import side, unpack
+from ..math.blas import side, unpack
+from ..math.gram import FixedPoint, Rows
 from ..values.arrays import F64, I64
+from ..values.names import COUNTS as COUNTED
 from ..values.statistics import Statistics
 from . import accountant
 from .accountant import Block

@@ -27,12 +27,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from ..errors import CorruptFileError, InputError, UsageError
-from ..files import headers
 from ..files.atomic import write_once
-from ..files.headers import described
+from ..files.schema import described, mismatch
 from ..progress import log
 from ..values import names
-from ..values.digest import canonical_json
+from ..values.arrays import canonical_json
 from . import messages as msg
 
 PUBLIC = {"name": msg.name, "sign": msg.hexadecimal(32), "agree": msg.hexadecimal(32)}
@@ -241,7 +240,7 @@ def load(path: Path, passphrase: bytes | None = None) -> Identity:
     """Read a private file; refused where others may read it too."""
     found = msg.parse(path)
     by_scrypt = isinstance(found, dict) and "scrypt" in found
-    wrong = headers.mismatch(found, LOCKED if by_scrypt else PRIVATE, exact=True)
+    wrong = mismatch(found, LOCKED if by_scrypt else PRIVATE, exact=True)
     if wrong or found["kind"] != "private-key":
         raise CorruptFileError(f"{path} is not a private key of afltool: {wrong or found['kind']}")
     mode = stat.S_IMODE(path.stat().st_mode)

@@ -10,17 +10,15 @@ from typing import Any
 from .. import progress
 from ..errors import AflError, InputError, MismatchError, UsageError
 from ..files.arrays import damage_as_error
-from ..files.hdf5 import fingerprint, read_header
+from ..files.hdf5 import fingerprint, read_header, recipe, up_to_date
 from ..files.masked import load_masked
-from ..files.recipes import recipe, up_to_date
 from ..files.statistics import clients_of, context_of, load_statistics, save_statistics
 from ..heads import conditions
-from ..options.privacy import SummingOptions
-from ..options.statistics import AggregateOptions
+from ..options.statistics import AggregateOptions, SummingOptions
 from ..progress import log
-from ..values.json_text import difference
-from ..values.phases import Phase
+from ..values.names import Phase
 from ..values.statistics import Statistics
+from ..values.text import difference
 from . import identity, masking, messages, totals
 from .identity import Identity
 from .messages import Message

@@ -17,11 +17,10 @@ from typing import Any
 
 from .. import inputs
 from ..errors import CorruptFileError, UsageError
-from ..files import headers
 from ..files.atomic import write_text
-from ..files.headers import described
-from ..values.digest import Digest, canonical_json
-from ..values.json_text import json_text
+from ..files.schema import described, mismatch, whole
+from ..values.arrays import Digest, canonical_json
+from ..values.text import json_text
 
 VERSION = 1
 LARGEST_MESSAGE = 64 << 20  # bytes of one message
@@ -111,7 +110,7 @@ def without_reals(value: Any) -> Any:
 unsigned = described("empty, because nobody signs it", lambda v: isinstance(v, str) and not v)
 SHA256 = hexadecimal(32)
 SIGNATURE = hexadecimal(64)
-SEALED = {"afltool": headers.whole, "body": dict, "signature": (SIGNATURE, unsigned)}
+SEALED = {"afltool": whole, "body": dict, "signature": (SIGNATURE, unsigned)}
 UNSIGNED = ("roster", "session")  # kinds; all others are signed
 
 
@@ -122,9 +121,9 @@ def message_of(where: str, value: Any, kind: str, pattern: Mapping[str, Any]) ->
     files of one digest say the same.
     """
     signature = unsigned if kind in UNSIGNED else SIGNATURE
-    wrong = headers.mismatch(value, SEALED, exact=True) or _wrong_kind(value, kind)
-    wrong = wrong or headers.mismatch(value["body"], {"kind": str, **pattern}, exact=True)
-    wrong = wrong or headers.mismatch(value, {**SEALED, "signature": signature})
+    wrong = mismatch(value, SEALED, exact=True) or _wrong_kind(value, kind)
+    wrong = wrong or mismatch(value["body"], {"kind": str, **pattern}, exact=True)
+    wrong = wrong or mismatch(value, {**SEALED, "signature": signature})
     if wrong:
         raise CorruptFileError(f"{where} is not a whole {kind} message: {wrong}")
     return Message(value["body"], value["signature"])
@@ -160,7 +159,7 @@ def describe(path: Path) -> dict[str, Any]:
     except OSError:
         return {}
     found = parse(path)
-    wrong = headers.mismatch(found, SEALED, exact=True)
+    wrong = mismatch(found, SEALED, exact=True)
     if wrong:
         raise CorruptFileError(f"{path} is not a message of afltool: {wrong}")
     body = found["body"]

@@ -13,14 +13,15 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from ..errors import CorruptFileError
-from ..files import headers
-from ..values.digest import canonical_json
+from ..files.schema import Quick
+from ..values.arrays import canonical_json
 from . import messages as msg
 from . import shamir
 from .identity import Identity, agree, decrypt, encrypt, public_of
@@ -29,23 +30,24 @@ from .roster import Roster
 SHARE_BYTES = 33  # a number below shamir.PRIME
 SECRETS = ("mask", "self")  # the secret of the pairwise masks, that of the self-mask
 SEALED_BYTES = 2 * SHARE_BYTES + 16  # both shares, and the tag of the cipher
+PARTS = {"sealed": 2 * SEALED_BYTES, "mask": 64, "self": 64}  # what an offer has for each holder
 
 
 def _shares(value: Any) -> bool:
     """Whether all shares are hexadecimal; checked in one pass, because n members make n² shares."""
-    sizes = {"sealed": 2 * SEALED_BYTES, "mask": 64, "self": 64}
     if type(value) is not list or any(type(one) is not dict or len(one) != 3 for one in value):
         return False
-    for name, size in sizes.items():
-        texts = [share.get(name) for share in value]
-        if any(type(text) is not str or len(text) != size for text in texts):
-            return False
-        try:
-            if bytes.fromhex(text := "".join(texts)).hex() != text:  # upper case, spaces
-                return False
-        except ValueError:
-            return False
-    return True
+    return all(_digits([one.get(name) for one in value], size) for name, size in PARTS.items())
+
+
+def _digits(texts: Any, size: int = 2 * SEALED_BYTES + 128) -> bool:
+    """Whether they are a list of texts of ``size`` hexadecimal digits."""
+    if type(texts) is not list or {*map(type, texts)} != {str} or {*map(len, texts)} != {size}:
+        return False
+    try:
+        return bytes.fromhex(text := "".join(texts)).hex() == text  # no upper case, no spaces
+    except ValueError:
+        return False
 
 
 MASK_KEY = {"mask_key": msg.hexadecimal(32)}
@@ -53,12 +55,13 @@ SHARE_KEY = {"share_key": msg.hexadecimal(32)}
 OF_ROUND = {
     **MASK_KEY,
     "self_commitment": msg.SHA256,
-    "shares": headers.Quick(
+    "shares": Quick(
         _shares, [{"sealed": msg.hexadecimal(SEALED_BYTES), **dict.fromkeys(SECRETS, msg.SHA256)}]
     ),
 }
+# Since version 2 of the masks the parts of a share are one text: a hundred offers are read sooner.
+OF_ROUND_2 = {**OF_ROUND, "shares": Quick(_digits, [msg.hexadecimal(SEALED_BYTES + 64)])}
 WHOSE = {"member": msg.name, "roster": msg.SHA256}
-PATTERN = {**WHOSE, **SHARE_KEY, **OF_ROUND}
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,8 @@ def _of_round(
             for kind, share in zip(SECRETS, pair, strict=True)
         }
         sealed = encrypt(secret, b"".join(pair), *_between(roster, me.name, holder.name))
-        shares.append({"sealed": sealed, **marks})
+        parts = {"sealed": sealed, **marks}
+        shares.append(parts if roster.masks == 1 else "".join(parts[name] for name in PARTS))
     committed = commitment(roster, "self-mask", me.name, secret=own)
     return {**public, "self_commitment": committed, "shares": shares}
 
@@ -132,7 +136,7 @@ def _between(roster: Roster, giver: str, holder: str) -> tuple[bytes, str, str, 
 
 def pattern(roster: Roster) -> dict[str, Any]:
     """The fields of an offer for a roster."""
-    of_round = MASK_KEY if roster.all else OF_ROUND
+    of_round = MASK_KEY if roster.all else OF_ROUND if roster.masks == 1 else OF_ROUND_2
     common = WHOSE if roster.all else {**WHOSE, **SHARE_KEY}
     return {**common, **(of_round if roster.series is None else {"rounds": [of_round]})}
 
@@ -172,11 +176,18 @@ class Offers:
         found: str = self.by_member[name].body["mask_key"]
         return found
 
+    def share(self, giver: str, holder: str) -> Mapping[str, str]:
+        """What the offer of a member has for a holder of its shares: `PARTS`."""
+        found = self.by_member[giver].body["shares"][self.roster.place(holder) - 1]
+        if isinstance(found, dict):
+            return found
+        text = StringIO(found)
+        return {name: text.read(size) for name, size in PARTS.items()}
+
     def open(self, giver: str, me: Identity) -> dict[str, bytes]:
         """My shares of another member's two secrets; refused unless they match the offer."""
-        body = self.by_member[giver].body
-        share = body["shares"][self.roster.place(me.name) - 1]
-        secret = agree(me.agreeing, body["share_key"], giver)
+        share = self.share(giver, me.name)
+        secret = agree(me.agreeing, self.by_member[giver].body["share_key"], giver)
         wrong = (
             f"the offer of {giver!r} holds a share for {me.name!r} that cannot be decrypted: "
             f"leave {giver!r} out of the round, or use the key that is in the roster"
@@ -197,7 +208,7 @@ def check_secret_share(
     offers: Offers, giver: str, holder: str, kind: str, share: bytes, blamed: str
 ) -> int:
     """The share as a number; `CorruptFileError`, naming ``blamed``, unless it matches the offer."""
-    wanted = offers.by_member[giver].body["shares"][offers.roster.place(holder) - 1][kind]
+    wanted = offers.share(giver, holder)[kind]
     if commitment(offers.roster, kind, giver, holder, secret=share) != wanted:
         raise CorruptFileError(
             f"{blamed!r} gave a share of the {kind} secret of {giver!r} (for {holder!r}) that is "

@@ -13,12 +13,12 @@ from .. import __version__
 from ..errors import MismatchError, UsageError
 from ..files.features import Features
 from ..files.masked import masked_digest, save_masked
-from ..files.protection import Protection
-from ..files.statistics import save_statistics, statistics_header
+from ..files.statistics import Protection, save_statistics, statistics_header
 from ..heads.base import Head, binding
-from ..options.privacy import PLAIN, ProtectionOptions
+from ..options.privacy import PLAIN
+from ..options.statistics import ProtectionOptions
 from ..progress import log
-from ..values.digest import canonical_json
+from ..values.arrays import canonical_json
 from ..values.names import KEY, file_stem
 from ..values.statistics import Statistics
 from . import identity, masking

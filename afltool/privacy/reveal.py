@@ -16,10 +16,10 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from ..errors import CorruptFileError, MismatchError
-from ..files import headers
 from ..files.atomic import write_once
-from ..values.digest import canonical_json
-from ..values.json_text import difference
+from ..files.schema import ABSENT, mismatch
+from ..values.arrays import canonical_json
+from ..values.text import difference
 from . import messages as msg
 from . import shamir
 from .identity import Identity, agree, decrypt, encrypt, public_of
@@ -33,7 +33,7 @@ REQUEST = {
     "roster": msg.SHA256,
     "offers": msg.SHA256,
     "seals": [dict],
-    "head": (HEAD, headers.ABSENT),  # in a session: it says which round it is
+    "head": (HEAD, ABSENT),  # in a session: it says which round it is
 }
 REVEAL = {
     "member": msg.name,
@@ -159,7 +159,7 @@ def answer(request: Request, me: Identity) -> msg.Message:
         record = {"request": request.digest, "answer": found.as_dict()}
         write_once(path, canonical_json(record).encode())
     record = msg.parse(path)
-    if wrong := headers.mismatch(record, RECORD, exact=True):
+    if wrong := mismatch(record, RECORD, exact=True):
         raise CorruptFileError(f"{path} is damaged: {wrong}")
     if record["request"] != request.digest:
         raise MismatchError(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorruptFileError, MismatchError
-from ..files import headers
+from ..files.schema import ABSENT, at_least_one, described, mismatch, whole
 from ..options.privacy import ALL
 from . import messages as msg
 from .identity import PUBLIC, Identity, Member
@@ -21,17 +21,20 @@ from .terms import INT64, Terms, check_keys, check_rows, check_threshold, most_r
 from .terms import PATTERN as TERMS
 
 VERSION = 2
+MASKS = 2  # how masks are made: docs/privacy.md; rosters that do not say it are of version 1
+LEAST_NEIGHBOURS = 30  # up to 31 members all pairs have masks: there it costs little
 HEAD = {"name": str, "phase": str, "digest": msg.SHA256}
-everybody = headers.described(f"the text {ALL}", lambda v: v == ALL)
+everybody = described(f"the text {ALL}", lambda v: v == ALL)
 PATTERN = {
-    "version": headers.whole,
+    "version": whole,
     "round": msg.hexadecimal(16),
     "members": [PUBLIC],
     "server": (PUBLIC, None),
-    "threshold": (headers.at_least_one, everybody),
-    "colluding": headers.whole,
+    "threshold": (at_least_one, everybody),
+    "colluding": whole,
     "head": HEAD,
-    "max_rows": headers.at_least_one,
+    "max_rows": at_least_one,
+    "masks": (described(f"{MASKS}, which this afltool reads", lambda v: v == MASKS), ABSENT),
     **TERMS,
 }
 
@@ -59,8 +62,8 @@ class Roster:
     ``terms``: what is asked of every member's statistics. ``server``: the only one whose requests
     are answered, and who can read the answers. ``colluding``: how many members may work with it or
     with each other. ``all``: all members must stay, and masks have no shares. ``min_rows``: no
-    member has fewer rows. ``series``: which round of a session it is. ``path``: its file, for
-    messages.
+    member has fewer rows. ``masks``: the version of the masks, and of the offers. ``series``: which
+    round of a session it is. ``path``: its file, for messages.
     """
 
     round: str
@@ -73,6 +76,7 @@ class Roster:
     colluding: int = 0
     all: bool = False
     min_rows: int = 0
+    masks: int = 1
     series: Series | None = None
     path: Path = field(default=Path("roster"), compare=False)
 
@@ -105,6 +109,7 @@ class Roster:
             server,
             colluding,
             all,
+            masks=MASKS if terms.masked else 1,
         )
         made.check()
         return made
@@ -142,6 +147,7 @@ class Roster:
             "colluding": self.colluding,
             "head": dict(self.head),
             "max_rows": self.max_rows,
+            **({} if self.masks == 1 else {"masks": self.masks}),
             **self.terms.as_dict(),
         }
 
@@ -169,6 +175,26 @@ class Roster:
     def place(self, name: str) -> int:
         """The place of a member, counted from 1, at which its shares are evaluated."""
         return self.names().index(name) + 1
+
+    @property
+    def degree(self) -> int:
+        """The least number of members that each has pairwise masks with.
+
+        One more than those whose masks an adversary may know: the ``colluding``, and the members
+        whose pairwise secrets a server can open, ⌊(n − t)(n − c)/(t − c)⌋ with requests that differ
+        (docs/privacy.md).
+        """
+        n, t, c = len(self.members), self.threshold, self.colluding
+        if self.masks == 1:
+            return n - 1
+        opened = 0 if self.all else (n - t) * (n - c) // (t - c)
+        return min(n - 1, max(LEAST_NEIGHBOURS, opened + c + 1))
+
+    def neighbours(self, name: str) -> set[str]:
+        """The members that a member has pairwise masks with: the nearest on the circle of all."""
+        names, reach = self.names(), -(-self.degree // 2)
+        at = names.index(name)
+        return {names[(at + step) % len(names)] for step in range(-reach, reach + 1)} - {name}
 
     def member(self, name: str, where: str) -> Member:
         """The member of this name; `MismatchError` for a stranger."""
@@ -280,6 +306,7 @@ def of_body(body: msg.Body, path: Path) -> Roster:
         body["server"] and Member.of(body["server"]),
         body["colluding"],
         everyone,
+        masks=body.get("masks", 1),
         path=path,
     )
     if list(roster.members) != sorted(roster.members) or not roster.members:
@@ -290,7 +317,7 @@ def of_body(body: msg.Body, path: Path) -> Roster:
 
 def _check_version(path: Path, found: Any) -> None:
     """Refuse a roster of another version; whatever else is wrong is found later."""
-    if headers.mismatch(found, msg.SEALED) or found["body"].get("kind") != "roster":
+    if mismatch(found, msg.SEALED) or found["body"].get("kind") != "roster":
         return
     version = found["body"].get("version", 1)
     if version != VERSION:
@@ -299,7 +326,3 @@ def _check_version(path: Path, found: Any) -> None:
             "which it names the server and the protection: make a new one (afltool roster), and "
             "compare its digest again"
         )
-
-
-def save(path: Path, roster: Roster, overwrite: bool = False) -> Path:
-    return msg.write(path, msg.Message(roster.as_dict()), overwrite)

@@ -18,9 +18,9 @@ from typing import Any
 
 from ..errors import CorruptFileError, MismatchError
 from ..files.atomic import close_to_others, delete, write_once
-from ..values.digest import canonical_json
-from ..values.json_text import difference
+from ..values.arrays import canonical_json
 from ..values.names import ROUNDS, file_stem
+from ..values.text import difference
 from . import messages as msg
 from .identity import Identity, derive
 from .offers import Offers, Secrets, draw, of_series, offer_of, pattern

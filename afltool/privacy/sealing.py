@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import CorruptFileError, MismatchError
 from ..options.privacy import PLAIN
-from ..values.digest import canonical_json
+from ..values.arrays import canonical_json
 from . import messages as msg
 from .identity import Identity
 from .roster import Roster

@@ -13,33 +13,33 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MismatchError
-from ..files import headers
+from ..files.schema import Open, described, mismatch, whole
 from ..heads import head_class
-from ..heads.array_names import COUNTS
 from ..inputs import parsed_json
 from ..options.privacy import MODES, PLAIN
 from ..values.bins import usual_bins
-from ..values.json_text import difference
+from ..values.names import COUNTS
+from ..values.text import difference
 from . import messages as msg
 from . import roster, terms
 from .identity import Member
 from .roster import Roster, Series
 
 VERSION = 1
-version = headers.described("1, which this afltool reads", lambda v: v == VERSION)
-mode = headers.described("plain, signed or masked", lambda v: v in (PLAIN, *MODES))
+version = described("1, which this afltool reads", lambda v: v == VERSION)
+mode = described("plain, signed or masked", lambda v: v in (PLAIN, *MODES))
 PATTERN = {
     **roster.PATTERN,
     "version": version,
     "protection": {"mode": mode, "noise": (terms.BUDGET, None)},
-    "head": {**roster.HEAD, "options": headers.Open({})},
+    "head": {**roster.HEAD, "options": Open({})},
     "phases": [str],
-    "min_rows": headers.whole,
+    "min_rows": whole,
 }
 
 EVALUATED = {
     "name": str,
-    "options": headers.Open({}),
+    "options": Open({}),
     "digest": msg.SHA256,
     "probabilities": bool,
     "bins": str,
@@ -124,7 +124,8 @@ class Session:
         return replace(self.agreed, head={k: head[k] for k in roster.HEAD}, series=series)
 
     def check(self) -> None:
-        """Refuse sums of any phase that might not fit into int64."""
+        """Refuse a session that protects no member, or whose sums might not fit into int64."""
+        self.agreed.check()
         for phase in self.phases:
             terms.check_rows(len(self.agreed.members), self.agreed.max_rows, phase)
 
@@ -135,7 +136,7 @@ def _evaluated(head: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     where, options = "a round of evaluation", head["options"]
     heads = parsed_json(str(options.get("heads")), where)
-    if (wrong := headers.mismatch(heads, [EVALUATED])) or len(heads) != 1:
+    if (wrong := mismatch(heads, [EVALUATED])) or len(heads) != 1:
         raise MismatchError(f"{where} in a session is of its one head: {wrong or len(heads)}")
     (one,) = heads
     own = {name: value for name, value in one["options"].items() if name != "gamma"}
@@ -152,14 +153,10 @@ def load(path: Path) -> Session:
     return session
 
 
-def save(path: Path, session: Session, overwrite: bool = False) -> Path:
-    return msg.write(path, msg.Message(session.as_dict()), overwrite)
-
-
 def is_session(path: Path) -> bool:
     """Whether a message is a session; what it is else, is found when it is read."""
     found = msg.parse(path)
-    return not headers.mismatch(found, msg.SEALED) and found["body"].get("kind") == "session"
+    return not mismatch(found, msg.SEALED) and found["body"].get("kind") == "session"
 
 
 def roster_of(path: Path, head: Mapping[str, Any] | None = None) -> Roster:

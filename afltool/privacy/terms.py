@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MismatchError, NumericalError, UsageError
-from ..files import headers
-from ..options.privacy import MASKED, MODES, NoiseOptions
-from ..values.json_text import difference
-from ..values.phases import Phase
+from ..files.schema import ADDABLE_SPACE, Open, described, different_texts
+from ..options.privacy import MASKED, MODES
+from ..options.statistics import NoiseOptions
+from ..values.names import Phase
+from ..values.text import difference
 from . import messages as msg
 from .identity import Member
 
 INT64 = 2**63 - 1
 LOCAL, DISTRIBUTED = "local", "distributed"  # noise at each client, or shared under masks
 
-mode = headers.described("signed or masked", lambda v: v in MODES)
+mode = described("signed or masked", lambda v: v in MODES)
 BUDGET = {"epsilon": msg.real, "delta": msg.real, "clip": msg.real}
 PATTERN = {
     "protection": {"mode": mode, "noise": (BUDGET, None)},
-    "space": (headers.Open(headers.ADDABLE_SPACE), None),
-    "classes": (headers.different_texts, None),
+    "space": (Open(ADDABLE_SPACE), None),
+    "classes": (different_texts, None),
 }
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from ..errors import CorruptFileError, MismatchError, UsageError
-from ..files import headers
-from ..values.digest import canonical_json
+from ..files.schema import different_texts
+from ..values.arrays import canonical_json
 from . import messages as msg
 from .identity import Identity, agree, decrypt, encrypt, public_of
 from .reveal import Request, checked
@@ -25,7 +25,7 @@ SECRET = 32  # bytes
 TOTAL = {
     "server": msg.name,
     "roster": msg.SHA256,
-    "members": headers.different_texts,
+    "members": different_texts,
     "digest": msg.SHA256,
     "request": (msg.SHA256, None),
     "key": (msg.hexadecimal(32), None),

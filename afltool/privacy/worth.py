@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorruptFileError, naming
-from ..files import headers
-from ..files.headers import described, size, whole
+from ..files.schema import ABSENT, described, mismatch, size, whole
 from ..values.statistics import Context
 from . import accountant
 from .differential import OFF, WIDE, Noise, changes_of
@@ -39,10 +38,10 @@ PATTERN = {
     "delta": share,
     "clip": amount,
     "members": members,
-    "colluding": (whole, headers.ABSENT),
+    "colluding": (whole, ABSENT),
     "sigma": {
         "gram": deviation,
-        OFF: (deviation, headers.ABSENT),
+        OFF: (deviation, ABSENT),
         "cross": deviation,
         COUNTS: deviation,
     },
@@ -64,7 +63,7 @@ def account(
     Raises `CorruptFileError`: the entry is damaged, or has another ε than its σ gives.
     """
     pattern = {**PATTERN, "sigma": {k: deviation for k, _ in changes}} if changes else PATTERN
-    if wrong := headers.mismatch(facts, pattern):
+    if wrong := mismatch(facts, pattern):
         raise CorruptFileError(f"its header is damaged: in context.noise {wrong}")
     made, sigma = Noise.of(facts, bits, changes), facts["sigma"]
     if not _is_worth(made, sigma, sizes):

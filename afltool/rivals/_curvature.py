@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from ..cache import memory
+from .. import memory
 from ..math.softmax import softmax_in_place
 from ..values.arrays import F64
 from .clients import Clients

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..cli._later import made_later
-from ..cli._options import add, parameters
-from ..cli._types import Json, Overwrite, Track, show_folder
-from ..values.escaping import byte_text
+from ..cli._options import Json, Overwrite, Track, add, parameters, show_folder, tracking
+from ..cli.app import made_later
+from ..values.text import byte_text
 from . import METHODS, method_class
 from .settings import BaselineFolder, BaselineOptions
 
@@ -44,10 +43,9 @@ def _baseline_command(name: str) -> Any:
         overwrite: Overwrite = False,
         as_json: Json = False,
     ) -> None:
-        from ..plans.tracking import tracked
         from .stage import baseline as stage
 
-        with tracked(track):
+        with tracking(track):
             folder = stage(name, features, out, options, settings=settings, overwrite=overwrite)
         show_folder(folder, BaselineFolder.SUMMARY, as_json, _print)
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from ..files.feature_writer import writing_features
-from ..files.hdf5 import read_header
-from ..files.headers import provenance
-from ..files.recipes import recipe
+from ..files.hdf5 import read_header, recipe
+from ..files.schema import provenance
 from ..options.partition import PartitionOptions
 from ..progress import log, quiet
 from ..sources.embeddings import imported_space

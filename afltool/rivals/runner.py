@@ -13,8 +13,9 @@ from scipy import linalg
 
 from .. import progress
 from ..errors import NumericalError, UsageError
-from ..math.gram import length, real_gram, unpack
-from ..values.phases import Phase
+from ..math.blas import length, unpack
+from ..math.gram import real_gram
+from ..values.names import Phase
 from . import method_class
 from .base import FLOAT32, Method, first_weights
 from .clients import Clients

@@ -18,29 +18,28 @@ from typing import Any
 
 import numpy as np
 
-from .. import cores, progress
-from ..cache import memory
+from .. import cores, memory, progress
+from ..doors import need_torch
 from ..errors import OutputExistsError, UsageError
 from ..files.checkpoints import load_checkpoint, save_checkpoint
 from ..files.features import Features, check_alike, open_features
-from ..files.headers import versions
+from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import save_head
 from ..files.outputs import check_output
 from ..files.own_files import check_own, is_rounds, is_summary, of_json
 from ..files.partitions import partition_of
-from ..files.recipes import recipe, up_to_date
+from ..files.schema import versions
 from ..files.tables import write_json, write_records
 from ..heads import make_head
 from ..heads.base import Head
 from ..inputs import distinct_files
-from ..installed import need_torch
-from ..math.fixedpoint import rows_as
-from ..options.files import Files, of_options, refuse_inside
+from ..math.gram import rows_as
+from ..options.shared import Files, of_options, refuse_inside
 from ..plans.summary import tell_done
 from ..progress import event, log
-from ..values.digest import canonical_json
-from ..values.json_text import difference
+from ..values.arrays import canonical_json
 from ..values.statistics import Context
+from ..values.text import difference
 from . import METHODS, make_settings
 from .clients import Clients, dealt, tensor
 from .network import DenseLayers

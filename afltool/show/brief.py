@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..files.evaluations import figure_text
+from ..files.own_files import figure_text
 from .tables import facts_table, print_facts
 from .terminal import on_stdout, print_words
 
@@ -94,6 +94,7 @@ def _head(facts: Facts) -> dict[str, str]:
     report, clients = facts["report"], facts["provenance"].get("clients")
     rounds, trained = report.get("phases", []), facts["classes"] is not None
     state = "solved" if facts["phase"] is None else f"next phase {facts['phase']}"
+    state += f", {facts['options']['method']}" if "method" in facts["options"] else ""
     rows = report.get("rows") or next((r["rows"] for r in rounds[-1:] if r.get("rows")), None)
     return {
         "head": f"{facts['name']}, {state}" + (f" in {len(rounds)} rounds" if rounds[1:] else ""),
@@ -139,7 +140,8 @@ def _space(space: Facts) -> str:
     bits = space.get("fraction_bits")
     numbers = space.get("dtype", "any number format")
     numbers += "" if bits is None else f" with {bits} fraction bits"
-    return ", ".join(filter(None, (space.get("backbone"), space.get("node"), numbers)))
+    scaled = f"scaled by {space['scaling'][:12]}" if space.get("scaling") else None
+    return ", ".join(filter(None, (space.get("backbone"), space.get("node"), numbers, scaled)))
 
 
 _LINES: dict[str, Callable[[Facts], dict[str, str]]] = {

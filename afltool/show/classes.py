@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, UsageError
-from ..options.plot import AS_NEEDED, MM, SizeOptions
-from ..partitions.rows import mean_total_variation
+from ..options.evaluation import AS_NEEDED, MM, SizeOptions
+from ..partitions import mean_total_variation
 from ..values.arrays import F64
 from .picture import (
     BLUE,
@@ -30,7 +30,7 @@ from .picture import (
     shortened,
     width_of,
     wrapped,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

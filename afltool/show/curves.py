@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InvalidDataError, UsageError
-from ..options.plot import AS_NEEDED, SizeOptions
+from ..options.evaluation import AS_NEEDED, SizeOptions
 from ..values.arrays import F64
 from .lines import Look, Name, legend_below, logarithmic, look, looks, named_below
 from .picture import (

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..files.atomic import write_bytes
 from ..files.outputs import check_output
-from ..options.plot import SizeOptions
-from ..values.escaping import shown
+from ..options.evaluation import SizeOptions
+from ..values.text import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..files.hdf5 import read_header
 from ..progress import log
-from ..values.escaping import byte_text
+from ..values.text import byte_text
 
 PATH_COLUMNS = ("ridge", "gcv", "validation_mse", "training_mse", "degrees_of_freedom")
 

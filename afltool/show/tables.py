@@ -1,6 +1,6 @@
 """Tables that are printed for people.
 
-A round is one entry of ``phases`` in a head's report (`heads.rounds`). It may have accuracies, and
+A round is one entry of ``phases`` in a head's report (`heads.base`). It may have accuracies, and
 ``kept`` if the final head is the one of that round; figures that a head does not report are left
 out.
 """
@@ -14,10 +14,10 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ..files.evaluations import figure_label
+from ..files.own_files import figure_label
 from ..files.schema import FINAL_HEAD
-from ..math.metrics.separability import MEASURES
-from ..values.escaping import byte_text, shown
+from ..values.names import MEASURES
+from ..values.text import byte_text, shown
 from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_words
 
 Round = dict[str, Any]

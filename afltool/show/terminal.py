@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from ..values.escaping import shown
+from ..values.text import shown
 
 _WIDEST = 1000  # columns of a table
 

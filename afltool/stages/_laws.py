@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..doors import FAILS
+from ..files.hdf5 import recipe
 from ..files.heads import load_head, save_head
-from ..files.recipes import recipe
 from ..heads import OPTIONS, make_head
 from ..heads.base import Head, binding, number_kind
-from ..math.fixedpoint import FixedPoint
+from ..math.gram import FixedPoint
 from ..sources.embeddings import imported_space
 from ..values.arrays import Array
 from ..values.statistics import Context, Statistics

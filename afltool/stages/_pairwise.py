@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ..errors import InvalidDataError, UsageError
-from ..math.gram import length, pack
+from ..math.blas import length, pack
 from ..math.pairwise import Party, fold, party, without_gamma
 from ..math.ridge import cross_matrix, gram_matrix
 from ..values.statistics import Statistics, Sum

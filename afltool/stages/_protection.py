@@ -11,9 +11,9 @@ from typing import Any
 
 from ..files.features import Features
 from ..files.outputs import KEYS, kind_of_file
-from ..files.protection import Protection
+from ..files.statistics import Protection
 from ..heads.base import Head
-from ..options.privacy import ProtectionOptions
+from ..options.statistics import ProtectionOptions
 from ..values.statistics import Context, Statistics
 
 
@@ -65,6 +65,6 @@ def message(path: Path) -> dict[str, Any]:
 
 def certificate(papers: Sequence[Path], files: Sequence[Path]) -> dict[str, Any]:
     """What a certificate of unlearning says, checked against the files that it names."""
-    from .leaving import check_certificate
+    from ._certificate import check_certificate
 
     return check_certificate(papers, files)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..cache.cache import NO_CACHE, Cache
 from ..files.heads import load_head
 from ..math.metrics.counting import Metrics
-from ..math.metrics.separability import MEASURES, Separability
+from ..memory import NO_CACHE, Cache
+from ..values.names import MEASURES
 
 Round = dict[str, Any]
 #: What `evaluate` finds after a round; ``kept`` says that it is the head's own.
@@ -23,18 +23,13 @@ def rounds_of(
 ) -> list[Round]:
     """The rounds of a head's file, single figures only; ``more`` adds figures by phase.
 
-    ``apart``: measures of the features of some phases, see `separabilities`.
+    ``apart``: measures of the features of some phases, as `evaluate` has them.
     """
     measured = {one["features"]: {name: one[name] for name in MEASURES} for one in apart}
     return [
         {**_figures(entry), **more.get(entry["phase"], {}), **measured.get(entry["phase"], {})}
         for entry in rounds
     ]
-
-
-def separabilities(apart: Mapping[str, Separability]) -> list[dict[str, Any]]:
-    """CSR, IFS and DM of the features of each layer, in order, with their number."""
-    return [{"features": name, "width": one.width, **one.figures()} for name, one in apart.items()]
 
 
 def last_separability(metrics: Mapping[str, Any]) -> dict[str, float]:

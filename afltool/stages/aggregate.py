@@ -10,21 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from .. import cores, progress
-from ..cache.cache import NO_CACHE, Cache
 from ..errors import AflError, InputError, MismatchError, UsageError, naming
 from ..files.arrays import damage_as_error
-from ..files.hdf5 import fingerprint, read_header
+from ..files.hdf5 import fingerprint, read_header, recipe, up_to_date
 from ..files.listing import expand, files_of_clients
-from ..files.recipes import recipe, up_to_date
 from ..files.statistics import clients_of, load_statistics, save_statistics
-from ..options.privacy import NO_LEAVING
-from ..options.remedies import advised
-from ..options.statistics import AggregateOptions
-from ..options.threads import on_cores
+from ..memory import NO_CACHE, Cache
+from ..options.shared import advised, on_cores
+from ..options.statistics import NO_LEAVING, AggregateOptions
 from ..progress import log
-from ..values.clients import Client, ClientId
-from ..values.digest import Digest
-from ..values.statistics import Statistics, Sum
+from ..values.arrays import Digest
+from ..values.statistics import Client, ClientId, Statistics, Sum
 
 UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/privacy.md)"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
-from ..files.recipes import up_to_date
-from ..options.features import FreezeOptions
-from ..options.files import FROZEN
+from ..files.hdf5 import up_to_date
+from ..options.features import FreezeOptions, default_store
+from ..options.shared import FROZEN
 from ..progress import log
 from ..sources.extraction.frozen import freeze, recipe_of
-from ..sources.extraction.remembered import default_store, known
+from ..sources.extraction.remembered import known
 
 
 def backbone(

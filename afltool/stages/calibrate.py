@@ -6,10 +6,10 @@ from pathlib import Path
 
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..files.counts import HeadCounts, read_counts
+from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import load_solved_head, save_head
-from ..files.recipes import recipe, up_to_date
 from ..heads.calibrated.head import CalibratedHead
-from ..options.solving import CalibrateOptions
+from ..options.evaluation import CalibrateOptions
 from ..progress import log
 from ..values.statistics import Context
 

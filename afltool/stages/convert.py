@@ -8,11 +8,10 @@ from .. import cores
 from ..errors import UsageError, naming
 from ..files.feature_writer import writing_features
 from ..files.features import open_features
-from ..files.recipes import recipe, up_to_date
-from ..math.fixedpoint import real
+from ..files.hdf5 import recipe, up_to_date
+from ..math.gram import real
 from ..options.features import ConvertOptions
-from ..options.remedies import advised
-from ..options.threads import on_cores
+from ..options.shared import advised, on_cores
 
 
 @on_cores

@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..cache.cache import NO_CACHE, Cache
 from ..errors import UsageError
 from ..files.columns import column_by_row
 from ..files.features import open_features
+from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import HeadFile, check_bound, load_head, load_solved_head, save_head
-from ..files.recipes import recipe, up_to_date
 from ..heads.evaluation import Evaluation
+from ..memory import NO_CACHE, Cache
 from ..options import given
-from ..options.remedies import advised
-from ..options.statistics import CountOptions, LocalStatsOptions, RoundOptions
+from ..options.evaluation import CountOptions, RoundOptions
+from ..options.shared import advised
+from ..options.statistics import LocalStatsOptions
 from ..values.names import file_stem
 from ..values.statistics import Context
 from .stage import STAGES

@@ -6,34 +6,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import cores, progress
-from ..cache.cache import NO_CACHE, Cache
 from ..errors import UsageError
 from ..files.atomic import together
 from ..files.columns import column_by_row
 from ..files.features import Features, meaning, open_features
-from ..files.hdf5 import read_header
+from ..files.hdf5 import read_header, recipe
 from ..files.heads import HeadFile, check_fits, load_head, load_solved_head, not_solved
-from ..files.recipes import recipe
 from ..files.tables import check_table, write_records
-from ..heads.base import Head
+from ..heads.base import LAST, Head
 from ..heads.checks import probabilities
-from ..heads.rounds import LAST
-from ..math.fixedpoint import Rows
+from ..math.gram import Rows
 from ..math.metrics.counting import Metrics, score_metrics
 from ..math.metrics.figures import FIGURES, Scored, by_part, curves, summary
-from ..math.metrics.intervals import mcnemar
-from ..math.metrics.separability import Separability
-from ..options.solving import EvaluateOptions
-from ..options.threads import on_cores
+from ..memory import NO_CACHE, Cache
+from ..options.evaluation import EvaluateOptions
+from ..options.shared import on_cores
 from ..progress import event, log
 from ..values.arrays import I64
-from ._rounds import accuracies, after_each_round, rounds_of, separabilities, with_training
+from ._rounds import accuracies, after_each_round, rounds_of, with_training
+
+if TYPE_CHECKING:
+    from ..math.metrics.separability import Separability
 
 OF_TRAINING = ("each_round", "earlier", "separability")  # what is asked of the training rows, too
 AT_ONCE = 256  # rows whose features are made together: those of codes are dense here
@@ -97,6 +96,8 @@ def evaluate(
             rated = replace(scored[0], positive=positive)
             found |= _figures(o, names, rated, rows.classes, parts, groups)
         if o.against is not None:
+            from ..math.metrics.intervals import mcnemar
+
             found["against"] = {"path": str(o.against), **mcnemar(*(one.right for one in scored))}
         wrong = [] if o.errors is None else _wrong(scored[0], rows)
     if o.errors is not None:
@@ -198,7 +199,8 @@ def _check_figures(head: Head, names: Sequence[str]) -> None:
     if needed and not head.log_probabilities:
         raise UsageError(
             f"--metrics {needed[0]} needs probabilities; a {head.name} head gives least-squares "
-            "scores, which are not probabilities: leave it out, or train --head softmax"
+            "scores, which are not probabilities: leave it out, or make some of them with "
+            "afltool evaluate --counts and afltool calibrate"
         )
 
 
@@ -296,7 +298,8 @@ class _Pass:
     def found(self) -> dict[str, Any]:
         """What is counted and measured of the head, or after each of its rounds."""
         self.score()
-        measured, header = separabilities(self.apart), self.file.header
+        header, apart = self.file.header, self.apart.items()
+        measured = [{"features": name, "width": one.width, **one.figures()} for name, one in apart]
         found = {
             **list(self.counted.values())[-1].as_dict(self.rows.classes),
             "head": {
@@ -344,6 +347,8 @@ class _Pass:
 
     def _set_apart(self, X: Rows, y: NDArray[np.int64]) -> None:
         """Add the features that the head makes of these rows to the scatters of their layers."""
+        from ..math.metrics.separability import Separability
+
         for start in range(0, len(y), AT_ONCE):
             part = slice(start, start + AT_ONCE)
             for of, phi in self.file.head.round_features(X[part]):

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import inputs
+from ..doors import need_torch
 from ..errors import MismatchError
 from ..exporting import Format, format_of
 from ..exporting.card import card
 from ..files.atomic import together, write_bytes, write_text
-from ..files.evaluations import OF_HEAD, check_evaluation
 from ..files.heads import load_solved_head
 from ..files.outputs import check_output
+from ..files.own_files import OF_HEAD, check_evaluation
 from ..heads.base import Head
-from ..installed import need_torch
-from ..options.remedies import advised
-from ..options.solving import ExportOptions
+from ..options.evaluation import ExportOptions
+from ..options.shared import advised
 from ..progress import log
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +16,16 @@ from ..errors import InvalidDataError, UsageError
 from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
-from ..files.headers import provenance
-from ..files.recipes import up_to_date
+from ..files.hdf5 import up_to_date
+from ..files.schema import provenance
 from ..options.features import ExtractOptions
-from ..options.remedies import advised
-from ..options.threads import on_cores
+from ..options.shared import advised, on_cores
 from ..progress import log
 from ..sources.extraction.engines import load_network
-from ..sources.extraction.network import Batch, Network
+from ..sources.extraction.network import Batch, Network, OneDecoding
 from ..sources.extraction.request import Asked, in_store, is_kept
 from ..sources.extraction.space import space_of
-from ..values.digest import Digest
+from ..values.arrays import Digest
 
 if TYPE_CHECKING:
     from ..sources.images.base import ImageDataset
@@ -46,23 +46,84 @@ def extract(options: ExtractOptions, out: Path | None = None, *, overwrite: bool
     cannot be read and counts them; otherwise the first one ends the run. ``plain`` gives the bits
     of a plain PyTorch loop over the same batches: no batch norm folded, no channels-last.
     """
-    asked = Asked.of(options)
-    path, made_by = in_store(asked) if out is None else (out, asked.recipe())
-    if up_to_date(path, made_by, overwrite):
-        return path
-    if out is not None and options.store is not None:
-        return link_or_copy(extract(options), path, "features")
+    return _made([(options, out)], overwrite)[0]
+
+
+@on_cores
+def extract_sizes(
+    options: ExtractOptions, out: Path | None = None, *, overwrite: bool = False
+) -> tuple[Path, ...]:
+    """`extract` for each of several ``image_size``, with one decoding of each image.
+
+    Of ``out`` NAME.h5 the file of a size is NAME-SIZE.h5. Each file is what `extract` makes with
+    this size alone; those that are there are kept.
+    """
+    sides = options.image_size
+    if not isinstance(sides, tuple):
+        return (extract(options, out, overwrite=overwrite),)
+    if len(set(sides)) < len(sides):
+        raise UsageError(f"each --image-size has one file: give it once; found {sides}")
+    every = [replace(options, image_size=side) for side in sides]
+    outs = [out and out.with_name(f"{out.stem}-{side}{out.suffix}") for side in sides]
+    return tuple(_made([*zip(every, outs, strict=True)], overwrite))
+
+
+def _made(every: Sequence[tuple[ExtractOptions, Path | None]], overwrite: bool) -> list[Path]:
+    """The files of extractions that differ only in the image size."""
+    asked, wanted = [Asked.of(options) for options, _ in every], []
+    for one, (_, out) in zip(asked, every, strict=True):
+        one.opened = asked[0].opened
+        wanted.append(in_store(one) if out is None else (out, one.recipe()))
+    todo = [
+        k for k, (path, made_by) in enumerate(wanted) if not up_to_date(path, made_by, overwrite)
+    ]
+    options, out = every[0]
+    if todo and out is not None and options.store is not None:
+        kept = _made([(every[k][0], None) for k in todo], False)
+        for k, path in zip(todo, kept, strict=True):
+            link_or_copy(path, wanted[k][0], "features")
+    elif todo:
+        _extract([(asked[k], *wanted[k]) for k in todo])
+    return [path for path, _ in wanted]
+
+
+def _extract(every: Sequence[tuple[Asked, Path, dict[str, Any]]]) -> None:
     # Only now, so that an answer from the store needs neither the images nor PyTorch.
-    dataset, preprocessing = asked.dataset(), asked.preprocessing()
+    asked = every[0][0]
+    dataset = asked.dataset()
     n = len(dataset)
     indices = range(n)[asked.part.of(n)]
     if not indices:
         raise UsageError(
-            f"--shard {options.shard}: {n} images make at most {n} shards with an image each"
+            f"--shard {asked.given.shard}: {n} images make at most {n} shards with an image each"
         )
-    network = load_network(asked.given, preprocessing, asked.frozen)
-    _Job(asked, dataset, indices, network, made_by).run(path)
-    return path
+    pictures, jobs = OneDecoding(dataset), []
+    for one, path, made_by in every:
+        network = load_network(one.given, one.preprocessing(), one.frozen)
+        jobs.append(_Job(one, dataset, indices, network, pictures, made_by).run(path))
+    side_by_side(jobs, len(indices) * len(jobs))
+
+
+def side_by_side(jobs: Iterable[Generator[int]], images: int) -> None:
+    """Carry out jobs that say after each step how many images they have done.
+
+    Whichever is furthest behind goes on, so that what one has decoded is soon asked for by all.
+    """
+    with ExitStack() as closed:
+        at = {closed.enter_context(closing(job)): next(job) for job in jobs}
+        try:
+            with progress.task("extract", images, "images", sum(at.values())) as task:
+                while at:
+                    job = min(at, key=at.__getitem__)
+                    before, now = at.pop(job), next(job, None)
+                    if now is not None:
+                        at[job] = now
+                        task.advance(now - before)
+        except Exception as error:  # each ends with it, so that none loses what it has done
+            for job in at:
+                with suppress(type(error)):
+                    job.throw(error)
+            raise
 
 
 def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
@@ -84,11 +145,15 @@ class _Job:
     dataset: ImageDataset
     indices: range
     network: Network
+    pictures: OneDecoding
     made_by: dict[str, Any]
     skipped: dict[int, str] = field(default_factory=dict)
 
-    def run(self, path: Path) -> None:
-        """Extract every image not yet in the partial file, and finish the file."""
+    def run(self, path: Path) -> Generator[int]:
+        """Extract every image not yet in the partial file, and finish the file.
+
+        After each step how many images are done; the first time before any is asked for.
+        """
         a, n, how = self.asked.given, len(self.indices), self.network.identity()
         key = Digest().json("recipe", [self.made_by, how] if how else self.made_by).hex()
         with writing_features(path, space_of(self.network, a), key, n) as writer:
@@ -98,23 +163,19 @@ class _Job:
             at = writer.rows + len(self.skipped)
             if at:
                 log.info("extract: %d of %d images are done, going on from there", at, n)
-            with progress.task("extract", n, "images", at) as task:
-                self.fill(writer, at, task)
+            self.pictures.begins[self.network.preprocessing] = self.indices.start + at
+            yield at
+            yield from self.fill(writer, at)
             if not writer.rows:
                 raise InvalidDataError(f"none of the {n} images could be read")
-            kept = self.kept()
+            kept = np.setdiff1d(np.arange(n) + self.indices.start, list(self.skipped))
             every = self.dataset.labels
             labels = None if every is None else every[kept]
             writer.finish(labels, self.dataset.row_ids[kept], self.header())
         if self.skipped:
             log.warning("extract: %d corrupt images were left out (see info)", len(self.skipped))
 
-    def kept(self) -> Any:
-        """Indices of the images that have a row, in order."""
-        every = np.arange(self.indices.start, self.indices.stop)
-        return every[~np.isin(every, list(self.skipped))] if self.skipped else every
-
-    def fill(self, writer: FeatureWriter, at: int, task: progress.Task) -> None:
+    def fill(self, writer: FeatureWriter, at: int) -> Iterator[int]:
         """Append features from position ``at`` on; what is done is committed before any error."""
         last = time.monotonic()
         todo, skip = self.indices[at:], self.asked.given.skip_corrupt
@@ -122,13 +183,12 @@ class _Job:
             for batch, rows in self.network.features(self.decode, todo, skip):
                 for part, its_rows in at_chunks(batch, rows, writer.rows):
                     self.append(writer, part, its_rows)
-                    task.advance(len(part.indices))
                     whole = writer.rows % schema.CHUNK_ROWS == 0
                     if whole and time.monotonic() - last > COMMIT_SECONDS:
                         self.commit(writer)
                         last = time.monotonic()
-                if progress.stop_requested():
-                    self.commit(writer)
+                at += len(batch.indices)
+                yield at
                 progress.stop_point()
         except Exception:  # whatever it is: the batches before it are not lost
             self.commit(writer)
@@ -149,7 +209,7 @@ class _Job:
         self.skipped.update((index, str(why)) for index, why in sorted(batch.bad.items()))
 
     def decode(self, index: int) -> U8:
-        return self.network.decode(self.dataset, index)
+        return self.pictures.decode(self.network, index)
 
     def commit(self, writer: FeatureWriter) -> None:
         writer.commit({"skipped": list(self.skipped.items()), "steps": self.network.steps})

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..cache.cache import NO_CACHE, Cache
 from ..errors import MismatchError
+from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import new_head, rows_of, save_head
-from ..files.recipes import recipe, up_to_date
 from ..heads import HEADS
-from ..options.features import SpaceOptions
-from ..values.json_text import difference
+from ..memory import NO_CACHE, Cache
+from ..options.shared import SpaceOptions
 from ..values.statistics import Context
+from ..values.text import difference
 
 
 def head(

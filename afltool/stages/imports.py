@@ -12,19 +12,18 @@ from numpy.typing import NDArray
 from .. import cores
 from ..errors import InvalidDataError, MismatchError, UsageError, naming
 from ..files.feature_writer import writing_features
-from ..files.headers import provenance
+from ..files.hdf5 import recipe, up_to_date
 from ..files.heads import load_solved_head
-from ..files.recipes import recipe, up_to_date
+from ..files.schema import provenance
 from ..heads.scaling import ScalingHead
 from ..options.features import ImportOptions
-from ..options.remedies import advised
-from ..options.threads import on_cores
+from ..options.shared import advised, on_cores
 from ..progress import log
 from ..sources.embeddings import READERS, Embeddings, Keys, check_rows, open_embeddings, space_of
 from ..sources.embeddings.readers import read_labels
-from ..values.digest import file_sha256
-from ..values.json_text import difference
+from ..values.arrays import file_sha256
 from ..values.names import places_of_numbers
+from ..values.text import difference
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
@@ -116,7 +115,7 @@ def _what_is_left(scaling: ScalingHead, bits: int | None) -> dict[str, Any]:
 def _say(found: dict[str, Any]) -> None:
     """The same in words."""
     if same := found["constant"]:
-        log.warning("import: %d features are constant: %s", len(same), _listed(same))
+        log.warning("import: features that are constant: %s", _listed(same))
     if each := [f"{j}: {one:.3g}" for j, one in enumerate(found["resolution"] or ())]:
         log.info("import: the smallest step that is left of each feature: %s", _listed(each))
 

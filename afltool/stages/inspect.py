@@ -15,16 +15,14 @@ from .. import cores, progress
 from ..errors import AflError, InputError, UsageError
 from ..files import schema
 from ..files.arrays import damage_as_error, describe_additive, get_array
-from ..files.hdf5 import read_header, reading
-from ..files.members import checked_dataset
+from ..files.hdf5 import read_header, reading, verify
+from ..files.packing import checked_dataset
 from ..files.partitions import load_partition
-from ..files.recipes import verify
 from ..files.statistics import clients_of, context_of, load_statistics
 from ..heads import make_options
-from ..heads.array_names import COUNTS
-from ..options.threads import ThreadOptions, on_cores
-from ..partitions.rows import summary
-from ..values.phases import Phase
+from ..options.shared import ThreadOptions, on_cores
+from ..partitions import summary
+from ..values.names import COUNTS, Phase
 from ..values.statistics import Context, Statistics
 from ._protection import certificate, message, worth_of_noise
 

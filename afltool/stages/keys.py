@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import shlex
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import AflError, MismatchError, OutputExistsError, UsageError
+from ..errors import MismatchError, UsageError
 from ..files.atomic import link_or_copy
 from ..files.heads import head_from, rows_of
 from ..files.session_folder import SessionFolder
-from ..heads.array_names import COUNTS
 from ..heads.base import Head, binding
-from ..options.features import SpaceOptions
 from ..options.privacy import (
     MASKED,
     SIGNED,
@@ -23,20 +21,18 @@ from ..options.privacy import (
     RosterOptions,
     SessionOptions,
 )
+from ..options.shared import SpaceOptions
 from ..privacy import identity
 from ..privacy.identity import Identity
 from ..privacy.messages import without_reals
 from ..privacy.protection import key_of, passphrase
 from ..privacy.roster import Roster
-from ..privacy.roster import load as load_roster
-from ..privacy.roster import save as save_roster
-from ..privacy.session import Session, roster_of
-from ..privacy.session import load as load_session
-from ..privacy.session import save as save_session
+from ..privacy.session import Session
 from ..privacy.terms import Budget, Terms
 from ..progress import log
-from ..values.json_text import difference
-from ..values.names import KEY, PUBLIC, file_stem
+from ..values.names import COUNTS, KEY, PUBLIC, file_stem
+from ..values.text import difference
+from ._agreeing import agree
 from .stage import STAGES
 
 
@@ -60,8 +56,11 @@ def keys(names: Sequence[str], out: Path, options: KeysOptions = KeysOptions()) 
     if mode & 0o022:
         log.warning(
             "keys: others may write into %s (mode %o), so they can exchange keys and records of "
-            "rounds: chmod go-w %s", out, mode, out,
-        )  # fmt: skip
+            "rounds: chmod go-w %s",
+            out,
+            mode,
+            out,
+        )
     return found
 
 
@@ -83,11 +82,7 @@ def roster(
 ) -> Path:
     """Write the roster of a round: members by their public files (or folders of them)."""
     head, header = head_from(options.head)
-    new = _agreed(public, head, header, options)
-    if out.exists() and not overwrite:
-        return _same(out, new.as_dict(), lambda: load_roster(out).as_dict(), "roster")
-    _tell(load_roster(save_roster(out, new, overwrite)))
-    return out
+    return agree(_agreed(public, head, header, options), out, overwrite)
 
 
 def session_new(
@@ -110,17 +105,15 @@ def session_new(
         raise UsageError(f"--evaluate is for a head that will be solved; {o.head} is a round alone")
     phases = (*head.phases(), *((COUNTS,) if o.evaluate else ()))
     new = Session.new(agreed, binding(head)["options"], phases, o.min_rows)
-    new.check()
-    path = folder.session
-    if path.exists() and not overwrite:
-        return _same(path, new.as_dict(), lambda: load_session(path).as_dict(), "session")
-    if header is not None:
-        link_or_copy(Path(o.head), folder.head(1), "head")
-    else:
-        space, how = SpaceOptions(space=o.space), {"head_options": head_options or {}}
-        STAGES["head"].make({"name": o.head}, space, folder.head(1), overwrite=overwrite, **how)
-    _tell(roster_of(save_session(path, new, overwrite)))
-    return path
+
+    def place_head() -> None:
+        if header is not None:
+            link_or_copy(Path(o.head), folder.head(1), "head")
+        else:
+            space, how = SpaceOptions(space=o.space), {"head_options": head_options or {}}
+            STAGES["head"].make({"name": o.head}, space, folder.head(1), overwrite=overwrite, **how)
+
+    return agree(new, folder.session, overwrite, place_head)
 
 
 def _agreed(
@@ -164,47 +157,3 @@ def _terms(o: RosterOptions, head: Mapping[str, Any], header: Mapping[str, Any] 
     classes = rows["classes"] and tuple(rows["classes"])
     mode = o.protection or (SIGNED if o.server is None else MASKED)
     return Terms(mode, noise, without_reals(rows["space"]), classes or None)
-
-
-def _tell(roster: Roster) -> None:
-    """What is agreed, and what that means for members."""
-    n, t, terms = len(roster.members), roster.threshold, roster.terms
-    what = "roster" if roster.series is None else "session"
-    log.info(f"{what}: {roster.compared}; every member compares this digest over another channel")
-    noise = f" with noise, {terms.noise}" if terms.noise else ", without noise"
-    rows = (
-        "all have features of one space" if terms.space else "it names no feature space (--space)"
-    )
-    log.info(f"{what}: statistics leave their members {terms.mode}{noise}; {rows}")
-    if roster.series is not None:
-        log.info("session: it takes %d rounds at most", roster.series.rounds)
-    if not terms.masked:
-        return
-    log.info(
-        f"{what}: {t} of {n} members must stay until the end, so {n - t or 'nobody'} may drop out; "
-        "whoever has masked cannot leave the sum later"
-    )
-    if t == 2:
-        log.warning(
-            f"{what}: with a threshold of 2 the sum may be of two members, each of whom then knows "
-            "the other's statistics: total less its own"
-        )
-    offer = f"afltool mask offer {roster.path.name} --key NAME.key -o offers/"
-    by_hand = "" if roster.series is None else "afltool session serve, docs/sessions.md; by hand: "
-    log.info("%s: next, %seach member: %s", what, by_hand, offer)
-
-
-def _same(
-    out: Path, new: Mapping[str, Any], load: Callable[[], Mapping[str, Any]], what: str
-) -> Path:
-    """Another run of the same command: what was agreed stays, with its random number."""
-    try:
-        there = load()
-    except AflError as error:
-        raise OutputExistsError(f"{out} exists and is not a {what} ({error})") from None
-    ours, theirs = ({**found, "round": ""} for found in (new, there))
-    if where := difference(theirs, ours, "in the file", "now"):
-        raise OutputExistsError(
-            f"{out} exists and is another {what}: {where}; choose another -o, or use --overwrite"
-        )
-    return out

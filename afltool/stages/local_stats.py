@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,33 +17,54 @@ from pathlib import Path
 from typing import Any
 
 from .. import cores, progress
-from ..cache.cache import NO_CACHE, Cache
 from ..errors import InvalidDataError, UsageError
 from ..files.features import Features, open_features
-from ..files.hdf5 import read_header
+from ..files.hdf5 import read_header, recipe, up_to_date
 from ..files.heads import HeadFile, check_fits, head_from
 from ..files.outputs import make_folder
 from ..files.partitions import ClientRows, tell_disk
-from ..files.protection import Protection
-from ..files.recipes import recipe, up_to_date
-from ..files.statistics import load_statistics, save_statistics
+from ..files.statistics import Protection, load_statistics, save_statistics, weigh_statistics
 from ..heads import HEADS
 from ..heads.base import Block, Head, binding, sums_of
-from ..options.remedies import advised
+from ..memory import NO_CACHE, Cache
+from ..options import flag, refuse_unused
+from ..options.shared import advised, on_cores
 from ..options.statistics import LocalStatsOptions
-from ..options.threads import on_cores
-from ..options.used_with import refuse_unused
-from ..partitions.rows import Assignment, chosen_clients
-from ..values.clients import Client, ClientId
-from ..values.digest import Digest
-from ..values.names import file_of_name, file_of_number, numbered
-from ..values.statistics import Context, Statistics
-from ._participation import check_participation, drawn_clients
+from ..partitions import Assignment, chosen_clients, draw_clients
+from ..values.arrays import Digest
+from ..values.names import Phase, file_of_name, file_of_number, numbered
+from ..values.statistics import Client, ClientId, Context, Statistics
 from ._protection import protection_of
+
+
+def check_participation(head: Head, o: LocalStatsOptions) -> None:
+    """Refuse a draw of clients for a head that needs the same ones in every round.
+
+    So is a second draw in a layer, for a head whose layers have one sum.
+    """
+    needing, share = head.options.same_clients(), o.participation
+    if share < 1 and o.participation_kind == "inconsistent" and head.options.turns() == 1:
+        raise UsageError(
+            f"--participation-kind {o.participation_kind} is for heads with two sums per layer, "
+            f"such as deepafl; this {head.name} head has one: leave it out"
+        )
+    if share < 1 and needing is not None:
+        raise UsageError(
+            f"this {head.name} head needs the same clients in every round; found --participation "
+            f"{share:g}: leave it out, or begin a head without {flag(needing)}"
+        )
+
+
+def drawn_clients(head: Head, dealt: Assignment, o: LocalStatsOptions) -> list[int]:
+    """The clients that take part in the head's next phase."""
+    phase, seed = Phase(head.phase() or ""), o.participation_seed or 0
+    turn = head.options.turn_of(phase) * (o.participation_kind == "inconsistent")
+    return draw_clients(dealt.held_out, o.participation, seed, head.options.draw_of(phase), turn)
+
 
 log = logging.getLogger("afltool")
 
-WEIGHED_BYTES = 512 << 20  # larger arrays are not written to see what a client's file has
+WEIGHED_BYTES = 512 << 20  # of arrays; larger ones are not weighed: it takes their size in memory
 OF_CLIENTS = 20  # of so many one is weighed, so that it costs a twentieth of the work
 
 
@@ -259,11 +279,9 @@ class _Job:
             return
         by_rows = sorted(clients, key=self.clients.sizes.__getitem__)
         middles = [(2 * i + 1) * len(by_rows) // (2 * n) for i in range(n)]
-        with tempfile.TemporaryDirectory() as folder:
-            for k, blocks in self.clients.each(sorted(by_rows[i] for i in middles)):
-                found = self.gathered(blocks, [k], self.dealt.names[k])
-                place = Path(folder, f"{k}.h5")
-                yield save_statistics(place, found, self.recipe([k]), self.head_file).stat().st_size
+        for k, blocks in self.clients.each(sorted(by_rows[i] for i in middles)):
+            found = self.gathered(blocks, [k], self.dealt.names[k])
+            yield weigh_statistics(found, self.recipe([k]), self.head_file)
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
         names = sorted(self.dealt.names[k] for k in clients)

@@ -13,11 +13,10 @@ import numpy as np
 from ..errors import MismatchError, UsageError
 from ..files.feature_writer import writing_features
 from ..files.features import open_features
-from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header
+from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header, up_to_date
 from ..files.listing import expand
-from ..files.recipes import up_to_date
-from ..options.shards import parse_part
-from ..values.json_text import difference
+from ..options.grammars import parse_part
+from ..values.text import difference
 
 
 def merge(shards: Sequence[Path], out: Path, *, overwrite: bool = False) -> Path:

@@ -14,14 +14,14 @@ from ..errors import InvalidDataError, UsageError
 from ..files.atomic import together
 from ..files.columns import values_by_row
 from ..files.features import open_features
+from ..files.hdf5 import recipe, up_to_date
 from ..files.partitions import load_partition, save_partition
-from ..files.recipes import recipe, up_to_date
 from ..files.tables import write_columns
-from ..options.csv_files import KEEP
 from ..options.partition import SCHEMES, PartitionOptions
+from ..options.shared import KEEP
+from ..partitions import Partition, rows_digest, summary
 from ..partitions.dealing import assign, canonical_order
-from ..partitions.rows import Partition, rows_digest, summary
-from ..values.digest import file_sha256
+from ..values.arrays import file_sha256
 
 
 def partition(

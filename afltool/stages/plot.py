@@ -11,22 +11,13 @@ import numpy as np
 from .. import inputs
 from ..errors import CorruptFileError, InputError, UsageError
 from ..files.counts import holds_counts, read_counts
-from ..files.evaluations import (
-    BINS,
-    CONFUSION,
-    CURVE,
-    ROUNDS,
-    SHARE,
-    check_evaluation,
-    check_lengths,
-)
-from ..files.headers import mismatch
 from ..files.heads import load_head
+from ..files.own_files import BINS, CONFUSION, CURVE, ROUNDS, SHARE, check_evaluation, check_lengths
 from ..files.partitions import load_partition
-from ..files.schema import SUMMARY
+from ..files.schema import SUMMARY, mismatch
 from ..math.calibration import accuracy_by_coverage
-from ..options.plot import RocOptions, SizeOptions, TotalOptions
-from ..partitions.rows import Partition, summary
+from ..options.evaluation import RocOptions, SizeOptions, TotalOptions
+from ..partitions import Partition, summary
 from ..show import classes, curves
 from ..show.lines import Name
 from ..show.picture import check_picture

@@ -14,11 +14,9 @@ from ..files.columns import SUFFIXES
 from ..files.heads import load_solved_head
 from ..files.outputs import STDOUT
 from ..files.row_tables import RowWriter, check_rows, writing_rows
-from ..options.csv_files import KEEP, check_formulas, is_csv
-from ..options.remedies import advised
-from ..options.solving import PredictOptions
-from ..options.threads import on_cores
-from ..options.used_with import refuse_unused
+from ..options import refuse_unused
+from ..options.evaluation import PredictOptions
+from ..options.shared import KEEP, advised, check_formulas, is_csv, on_cores
 from ..progress import log
 from ..sources.extraction.scoring import (
     ItemBlock,
@@ -29,7 +27,7 @@ from ..sources.extraction.scoring import (
     network_of,
 )
 from ..sources.images.from_paths import Named, NamedImages, read_named
-from ..values.digest import Digest
+from ..values.arrays import Digest
 
 COMMIT_SECONDS = 5.0
 

@@ -13,18 +13,16 @@ import numpy as np
 
 from ..errors import InvalidDataError, naming
 from ..files.features import Features
+from ..files.hdf5 import recipe, up_to_date
 from ..files.outputs import make_folder
-from ..files.recipes import recipe, up_to_date
 from ..heads.base import Block, binding
 from ..heads.scaling import ScalingHead, ScalingOptions
-from ..options.remedies import advised
-from ..options.statistics import ScaleOptions
-from ..options.threads import on_cores
+from ..options.features import ScaleOptions
+from ..options.shared import advised, on_cores
 from ..sources.embeddings import Embeddings, Keys, check_rows, open_embeddings, space_of
-from ..values.clients import Client, ClientId
-from ..values.digest import Digest, file_sha256
+from ..values.arrays import Digest, file_sha256
 from ..values.names import check_name, file_of_name
-from ..values.statistics import Context
+from ..values.statistics import Client, ClientId, Context
 from ._protection import protection_of
 
 ROWS = ("rows",)  # labels are not looked at: all rows are of one class

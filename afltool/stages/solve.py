@@ -8,30 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..cache.cache import NO_CACHE, Cache
+from .. import cores
 from ..errors import InputError, MismatchError, naming
 from ..files.arrays import damage_as_error
-from ..files.hdf5 import read_header
+from ..files.hdf5 import read_header, recipe, up_to_date
 from ..files.heads import check_bound, load_head, save_head
-from ..files.recipes import recipe, up_to_date
 from ..files.statistics import load_statistics
 from ..heads import HEADS, make_head
 from ..heads.base import Head, binding, marks
-from ..heads.checks import absorbed, check_total, with_options
-from ..options.remedies import advised
-from ..options.solving import SolveOptions
-from ..options.threads import on_cores
+from ..heads.checks import check_total, with_options
+from ..memory import NO_CACHE, Cache
+from ..options.shared import advised
+from ..options.statistics import SolveOptions
 from ..progress import log
-from ..values.clients import same_source, sources_of
-from ..values.digest import Digest
-from ..values.json_text import difference
-from ..values.statistics import Statistics
+from ..values.arrays import Digest
+from ..values.statistics import Statistics, same_source, sources_of
+from ..values.text import difference
 from ._protection import ridge_of_noise
 
 FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it any more
 
 
-@on_cores
 @advised()
 def solve(
     total: Path,
@@ -51,17 +48,18 @@ def solve(
     statistics were gathered for; needed after the first phase, when a head holds more than its
     options. ``task``: what `task_of` found of all this just now.
     """
-    task = task or Task.of(total, options, head_options or {}, cache)
-    start, statistics = task.start, task.total
-    _say_one_class(statistics, total)
-    if not up_to_date(out, task.made_by, overwrite):
+    with cores.using(options.threads):
+        task = task or Task.of(total, options, head_options or {}, cache)
+        _say_one_class(task.total, total)
+        if up_to_date(out, task.made_by, overwrite):
+            return out
         begun = time.perf_counter()
-        solved, done = absorbed(start, statistics, task.held_out)
-        rounds = done.taking(time.perf_counter() - begun)
-        report = rounds.report(task.before) | ({"ridge_by": "AdaSSP"} if task.of_noise else {})
-        clients = len(statistics.clients)
-        save_head(out, solved, task.made_by, statistics.context, cache, report, clients=clients)
-        _say(solved, out)
+        solved, done = task.start.absorb(task.total, task.held_out)
+    rounds = done.taking(time.perf_counter() - begun)
+    report = rounds.report(task.before) | ({"ridge_by": "AdaSSP"} if task.of_noise else {})
+    context, clients = task.total.context, len(task.total.clients)
+    save_head(out, solved, task.made_by, context, cache, report, clients=clients)
+    _say(solved, out)
     return out
 
 

@@ -14,11 +14,11 @@ from ..errors import InvalidDataError
 from ..files.columns import column_by_row
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.features import Features, open_features
-from ..files.recipes import recipe, up_to_date
+from ..files.hdf5 import recipe, up_to_date
 from ..options.features import SplitOptions
-from ..partitions.rows import groups_for_testing, rows_for_testing
+from ..partitions import groups_for_testing, rows_for_testing
 from ..progress import log
-from ..values.digest import Digest
+from ..values.arrays import Digest
 
 PARTS = ("train", "test")
 Mine = dict[str, NDArray[np.bool_]]  # which rows are a part's, by its name

@@ -19,10 +19,11 @@ from typing import Any
 from ..doors import STAGES as DOOR
 from ..doors import opened
 from ..options import Options
-from ..options.features import ExtractOptions, SpaceOptions
+from ..options.evaluation import EvaluateOptions
+from ..options.features import ExtractOptions
 from ..options.partition import PartitionOptions
-from ..options.solving import EvaluateOptions, SolveOptions
-from ..options.statistics import AggregateOptions, LocalStatsOptions
+from ..options.shared import SpaceOptions
+from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptions
 from ..progress import log
 
 Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head

@@ -1,17 +1,23 @@
-"""Names of the types of arrays, and what is found out about a read-only array once.
+"""Arrays: names of their types, what is found out about one once, and digests of them.
 
 A head of many rounds holds the arrays of all rounds before, and each round writes and looks at all
 of them. An array that nobody may write into stays as it is: what is known of it is a pure memo.
+Digests are SHA-256 over a meaning: named arrays and texts in canonical types (docs/format.md).
 """
 
 from __future__ import annotations
 
+import hashlib
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..errors import InvalidDataError
+from .text import json_text
 
 Array = NDArray[Any]
 F32 = NDArray[np.float32]
@@ -54,3 +60,112 @@ def freeze(arrays: Iterable[Array]) -> None:
     """Let nobody write into these arrays any more."""
     for array in arrays:
         array.setflags(write=False)
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal texts.
+
+    Raises:
+        InvalidDataError: a text in it is not Unicode, so that no header and no digest can hold it.
+        NumericalError: a number in it is NaN or infinite.
+    """
+    text = json_text(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        around = text[max(0, error.start - 40) : error.start + 20]
+        raise InvalidDataError(f"a name is not Unicode text: {around!r}; rename it") from None
+    return text
+
+
+class Digest:
+    """A SHA-256 fed with named items; the order of the calls is part of the meaning.
+
+    >>> Digest().text("a", "x").hex() == Digest().text("a", "x").hex()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+
+    def text(self, name: str, value: str | bytes) -> Digest:
+        data = value.encode() if isinstance(value, str) else value
+        self._sha.update(f"{name} utf8 {len(data)}\n".encode())
+        self._sha.update(data)
+        return self
+
+    def json(self, name: str, value: Any) -> Digest:
+        return self.text(name, canonical_json(value))
+
+    def array(self, name: str, value: NDArray[Any], dtype: str) -> Digest:
+        """An array as little-endian ``dtype`` ('<i8', '<f8' …), C order."""
+        return self.blocks(name, value.shape, dtype, [value])
+
+    def blocks(
+        self, name: str, shape: tuple[int, ...], dtype: str, parts: Iterable[NDArray[Any]]
+    ) -> Digest:
+        """An array that arrives as consecutive blocks of rows, never whole in memory."""
+        for _ in self.passing(name, shape, dtype, parts):
+            pass
+        return self
+
+    def passing(
+        self, name: str, shape: tuple[int, ...], dtype: str, parts: Iterable[NDArray[Any]]
+    ) -> Iterator[NDArray[Any]]:
+        """The blocks of `blocks` one by one, each fed to the digest on its way."""
+        self._sha.update(f"{name} {dtype} {','.join(map(str, shape))}\n".encode())
+        for part in parts:
+            for piece in _pieces(part):
+                self._sha.update(np.ascontiguousarray(piece, dtype=dtype).data)
+            yield part
+
+    def hex(self) -> str:
+        return self._sha.hexdigest()
+
+
+def _pieces(part: NDArray[Any], numbers: int = 1 << 20) -> Iterable[NDArray[Any]]:
+    """Slices of at most about a million numbers, so that a conversion stays small."""
+    step = max(1, numbers // max(1, part[:1].size))
+    for start in range(0, len(part), step):
+        yield part[start : start + step]
+
+
+def array_kind(value: NDArray[Any]) -> str:
+    """Canonical type of an additive array: '<i8' for integers, '<f8' for reals."""
+    return "<i8" if np.issubdtype(value.dtype, np.integer) else "<f8"
+
+
+def narrowest(value: NDArray[Any]) -> str:
+    """The type that files hold an additive array in: the narrowest integers, unsigned if they can
+    be; reals as float64.
+
+    >>> narrowest(np.array([0, 300])), narrowest(np.array([-1, 5])), narrowest(np.array([0.5]))
+    ('<u2', '<i1', '<f8')
+    """
+    if array_kind(value) == "<f8":
+        return "<f8"
+    low, high = (int(value.min()), int(value.max())) if value.size else (0, 0)
+    for kind in ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4"):
+        info = np.iinfo(kind)
+        if info.min <= low and high <= info.max:
+            return kind
+    return "<i8"
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_state(path: Path) -> list[int] | None:
+    """What changes when a file is touched: device, inode, size, times of change; None: no file.
+
+    No program can set the time of the last change of an inode (ctime), so an equal state means
+    equal bytes as long as the state was taken a moment after the last change.
+    """
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

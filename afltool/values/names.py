@@ -1,10 +1,15 @@
-"""Names of clients and classes: any text, and of clients exactly one file name for each."""
+"""Names: of clients and classes, of phases, and of the arrays of one linear system.
+
+A client has any text for a name, and exactly one file name. A phase is what clients sum up next;
+its text form is made and read here.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Sequence
+from typing import Self
 from urllib.parse import quote
 
 from ..errors import InvalidDataError
@@ -90,3 +95,45 @@ def file_of_name(name: str) -> str:
     ('client-St. Mary%2FOst.h5', 'client-S%C3%BCd.h5')
     """
     return f"client-{_encoded(name)}.h5"
+
+
+_FORM = re.compile(r"(?P<kind>.*?)(?:-(?P<number>\d+))?", re.DOTALL)
+
+
+class Phase(str):
+    """A kind, and for phases that come again their number: ``gram``, ``weights-3``.
+
+    It is its own text: files, recipes and messages hold it as it is.
+
+    >>> phase = Phase.of("weights", 3)
+    >>> phase, phase.kind, phase.number, Phase("class-sums").kind, Phase("gram").number
+    ('weights-3', 'weights', 3, 'class-sums', None)
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, kind: str, number: int) -> Self:
+        return cls(f"{kind}-{number}")
+
+    @property
+    def kind(self) -> str:
+        """What is summed up, without the number."""
+        return self._parts()[0]
+
+    @property
+    def number(self) -> int | None:
+        """Which time this kind is summed up; None where it is summed up once."""
+        number = self._parts()[1]
+        return None if number is None else int(number)
+
+    def _parts(self) -> tuple[str, str | None]:
+        found = _FORM.fullmatch(self)
+        assert found is not None  # every text has a kind, the empty one too
+        return found["kind"], found["number"]
+
+
+PHASE = Phase("gram")  # the only phase of a head that is one linear system
+COUNTS = Phase("counts")  # of solved heads that are evaluated
+GRAM, CROSS = "gram", "cross"  # the arrays of its statistics
+MEASURES = ("csr", "ifs", "dm")  # of how far classes lie apart, see `metrics.separability`

@@ -24,7 +24,11 @@ TLS = (
     "req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost "
     "-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout tls.key -out tls.crt"
 )
-OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+SETTINGS = {  # nothing is fetched or reported, and a node starts its app at once
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+}
 
 
 def free_port() -> int:
@@ -43,7 +47,7 @@ class Loopback:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.processes, self.port = folder.absolute(), processes, free_port()
         self.programs = programs
-        self.env = {**os.environ, **OFFLINE, "FLWR_HOME": str(self.folder / "flwr-home")}
+        self.env = {**os.environ, **SETTINGS, "FLWR_HOME": str(self.folder / "flwr-home")}
         self.env["PATH"] = f"{programs}:{self.env['PATH']}"  # the SuperLink starts flwr-serverapp
         self.run("openssl", *TLS.split())
         (self.folder / "flwr-home").mkdir(exist_ok=True)
@@ -94,9 +98,9 @@ class Loopback:
             "--node-config", _said(config),
         )  # fmt: skip
 
-    def app(self, config: dict[str, object]) -> subprocess.Popen[bytes]:
-        """Run the app; the process ends with it."""
-        run = ["run", HERE, "trial", "--stream", "--run-config", _said(config)]
+    def app(self, config: dict[str, object], app: Path = HERE) -> subprocess.Popen[bytes]:
+        """Run an app; the process ends with it."""
+        run = ["run", app, "trial", "--stream", "--run-config", _said(config)]
         return self.start("run", self.programs / "flwr", *run)
 
 

@@ -23,7 +23,7 @@ from afltool.files.heads import load_head
 from afltool.files.partitions import load_partition
 from afltool.files.statistics import load_statistics
 from afltool.machine import peak_memory
-from afltool.values.digest import canonical_json
+from afltool.values.arrays import canonical_json
 
 COMMAND = Path(sys.executable).with_name("afltool")
 SECONDS = 60  # of one try; more is a hang

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from ...errors import NumericalError
 from ...math import calibration as cal
-from ...math.fixedpoint import Rows
-from ...values.arrays import F64, I64
+from ...math.gram import Rows
+from ...values.arrays import F64, I64, canonical_json
 from ...values.bins import ONE
-from ...values.digest import canonical_json
 from ..base import Head, state
 from ..checks import probabilities
 from ..holding import HoldingHead, description

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...options import option
-from ...options.solving import CALIBRATIONS
+from ...options.evaluation import CALIBRATIONS
 from ..options import HeadOptions
 
 

@@ -20,15 +20,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...cache.cache import Kept
 from ...errors import InvalidDataError
-from ...math.fixedpoint import EXACT_FLOAT64, LARGEST, FixedPoint, Rows
-from ...math.gram import gram_and_cross, product, real_cross
+from ...math.gram import (
+    EXACT_FLOAT64,
+    LARGEST,
+    FixedPoint,
+    Rows,
+    gram_and_cross,
+    product,
+    real_cross,
+)
 from ...math.sandwich import LowRank
 from ...math.softmax import exact_weights
+from ...memory import Kept
 from ...values.arrays import F64, Array
+from ...values.names import CROSS, GRAM
 from ...values.statistics import Statistics
-from ..array_names import CROSS, GRAM
 from ..projections import Tabled, activated, in_fixed_point, projection
 from .learned import Learned
 from .network import ENERGY, OF_LABELS, PHI, RECONSTRUCTION, Labels, Layers, State, Sums

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import UsageError
-from ...math.fixedpoint import LARGEST
+from ...math.gram import LARGEST
 from ...math.softmax import exact_weights
 from ..graphs import Affine, Drawn, Looked, Tabulated, activated, tensor
 from ..projections import projection

@@ -23,15 +23,14 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 from ... import cores
-from ...cache.cache import NOTHING, Carried
 from ...errors import UsageError
-from ...math.fixedpoint import Rows
+from ...math.gram import Rows
+from ...memory import NOTHING, Carried
 from ...values.arrays import F64, Array
-from ...values.phases import Phase
+from ...values.names import Phase
 from ...values.statistics import Statistics
-from ..base import Block, Gathered, Head, Shape, add_up
+from ..base import Block, Facts, Found, Gathered, Head, Round, Shape, add_up
 from ..options import FIXED
-from ..rounds import Facts, Found, Round
 from .fixed import FixedLayers, FixedSums
 from .learned import JOINT, MARKS, Learned, every_phase
 from .network import PHI, Layers, State, Sums, of_block, of_state, of_weights, shapes

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidDataError, MismatchError, UsageError
-from ...math.gram import length, pack, product, unpack
+from ...math.blas import length, pack, unpack
+from ...math.gram import product
 from ...math.sandwich import LowRank
 from ...values.arrays import F64, Array
-from ...values.phases import Phase
+from ...values.names import CROSS, GRAM, Phase
 from ...values.statistics import Statistics
-from ..array_names import CROSS, GRAM
 from ..base import expect_shape, marks, numbered
 from .options import BLOCK, WEIGHTS, DeepAFLOptions
 

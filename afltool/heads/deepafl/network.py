@@ -19,13 +19,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ...math.fixedpoint import Rows, dim, rows_as
-from ...math.gram import add_product, length, product, real_cross, real_gram
-from ...values.arrays import F64, Array, Once
-from ...values.digest import Digest
-from ...values.phases import Phase
+from ...math.blas import length
+from ...math.gram import Rows, add_product, dim, product, real_cross, real_gram, rows_as
+from ...values.arrays import F64, Array, Digest, Once
+from ...values.names import CROSS, GRAM, Phase
 from ...values.statistics import Statistics
-from ..array_names import CROSS, GRAM
 from ..base import Shape
 from ..projections import Projection, Projections, activate
 from .learned import JOINT, MOVED, Learned

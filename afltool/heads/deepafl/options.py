@@ -8,8 +8,8 @@ from typing import Any
 
 from ...errors import UsageError
 from ...options import option
+from ...values.names import Phase
 from ...values.parsed import Fixed, OneRidge
-from ...values.phases import Phase
 from ..options import (
     ACTIVATIONS,
     COMPUTE,

@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from ...cache import memory
+from ... import memory
 from ...math import ridge as rr
-from ...math.gram import pack, product, unpack
+from ...math.blas import pack, unpack
+from ...math.gram import product
 from ...math.ridge import cholesky_solve
 from ...math.ridge_choice import Choice
 from ...math.sandwich import LowRank, bytes_needed, low_rank, reconstructing
 from ...values.arrays import F64
+from ...values.names import CROSS, GRAM, Phase
 from ...values.parsed import Fixed
-from ...values.phases import Phase
 from ...values.statistics import Statistics
-from ..array_names import CROSS, GRAM
 from ..least_squares import Problem, chosen_ridge, held_out, solve
 from .learned import HELD_OUT, TRAINED, Learned, kept_of, kept_with_block, same_clients
 from .network import ENERGY, RECONSTRUCTION

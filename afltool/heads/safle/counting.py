@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from ...math.codes import Coder
 from ...math.counts import add_labels, add_pairs, add_sums, pair_count
-from ...math.fixedpoint import FixedPoint, Rows, real
-from ...math.gram import gram_and_cross
+from ...math.gram import FixedPoint, Rows, gram_and_cross, real
 from ...values.arrays import Array
 
 ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E bytes a row

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...math.codes import Coder
-from ...math.fixedpoint import LARGEST
+from ...math.gram import LARGEST
 from ..graphs import tensor
 from .head import SafleHead
 

@@ -19,16 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import cores
-from ...cache.cache import NOTHING, Carried
 from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import codes as cd
-from ...math.fixedpoint import Rows, real
+from ...math.gram import Rows, real
+from ...memory import NOTHING, Carried
 from ...progress import log
 from ...values.arrays import F64, Array
-from ...values.phases import Phase
+from ...values.names import Phase
 from ...values.statistics import Statistics
-from ..base import Block, Gathered, Head, Source, add_up, expect_shape, state
-from ..rounds import LAST, Found
+from ..base import LAST, Block, Found, Gathered, Head, Source, add_up, expect_shape, state
 from . import thresholds as th
 from .counting import Collector
 from .cuts import FEDERATED, EvenSteps, WasRead

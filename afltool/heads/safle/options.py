@@ -157,7 +157,7 @@ class SafleOptions(HeadOptions):
 
         12 bytes a pair of columns: 8 of the matrix, 4 of the counts of its triangle.
         """
-        from ...cache import memory
+        from ... import memory
 
         side, free = self.columns_for(dim), memory.available() or 0
         fits = int((free / BYTES_A_PAIR) ** 0.5 - dim * self.with_linear) // self.size

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ...cache import memory
+from ... import memory
 from ...errors import InvalidDataError, NumericalError
 from ...math import ridge as rr
 from ...math.blas import Cholesky

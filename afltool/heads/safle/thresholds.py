@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidDataError, MismatchError
 from ...math import codes as cd
-from ...math.fixedpoint import FixedPoint
+from ...math.gram import FixedPoint
 from ...values.arrays import F64
 from ..base import Source
 from .options import SafleOptions

@@ -15,13 +15,11 @@ import numpy as np
 
 from ...math import codes as cd
 from ...math import ridge as rr
-from ...math.fixedpoint import FixedPoint, Rows, real
+from ...math.gram import FixedPoint, Rows, real
 from ...math.softmax import Buffers, Coded, Dense, Design
-from ...values.arrays import F64, Array
-from ...values.digest import Digest
-from ...values.phases import Phase
+from ...values.arrays import F64, Array, Digest
+from ...values.names import CROSS, GRAM, Phase
 from ...values.statistics import Statistics
-from ..array_names import CROSS, GRAM
 from ..base import Block, Head, Source
 from ..least_squares import fraction_bits
 from ..linear import LinearHead

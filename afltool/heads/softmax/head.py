@@ -21,19 +21,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import cores
-from ...cache import memory
-from ...cache.cache import NOTHING, Carried
+from ... import cores, memory
 from ...errors import InvalidDataError, UsageError
 from ...math import ridge as rr
 from ...math import softmax as sm
-from ...math.fixedpoint import Rows
+from ...math.gram import Rows
 from ...math.softmax import Buffers, Design
+from ...memory import NOTHING, Carried
 from ...values.arrays import F64, Array
-from ...values.phases import Phase
+from ...values.names import Phase
 from ...values.statistics import Statistics
-from ..base import Block, Head, Source, add_up, state
-from ..rounds import LAST, Found
+from ..base import LAST, Block, Found, Head, Source, add_up, state
 from .features import Lifted, SoftmaxFeatures, features_of
 from .options import SoftmaxOptions
 from .rounds import GRADIENT, Rounds
@@ -51,7 +49,7 @@ class SoftmaxHead(Head):
 
     name = "softmax"
     log_probabilities = True
-    not_in_digest = ("covered",)
+    not_in_digest = ("covered", "counted")
     options: SoftmaxOptions
 
     features: SoftmaxFeatures = field(kw_only=True)
@@ -150,7 +148,9 @@ class SoftmaxHead(Head):
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         rounds = None
         if phase is not None and phase.kind == GRADIENT:
-            rounds = Rounds.of(phase.number or 0, arrays, self.options.standardise)
+            rounds = Rounds.of(
+                phase.number or 0, arrays, self.options.standardise, self.options.lbfgs
+            )
         features = self.features.restore(arrays)
         return Head.restore(replace(self, features=features, rounds=rounds), phase, arrays)
 
@@ -185,12 +185,11 @@ class SoftmaxHead(Head):
     def _step(
         self, before: Rounds, total: Statistics, validation: Statistics | None
     ) -> tuple[Self, Found]:
-        """One majorise–minimise step from the point V, with momentum; see `Rounds`."""
+        """One step from the point V; see `Rounds`."""
         before.check_covered(total)
         facts, gradient = self._measured(before, total, validation)
-        momentum = not self.options.no_momentum
-        rounds = before.further(facts, gradient, momentum)
-        facts["restarted"] = momentum and before.risen(facts)
+        rounds = before.further(facts, gradient, total, self.options)
+        facts["restarted"] = not self.options.no_momentum and before.risen(facts)
         found = Found(head={"best_round": rounds.best_round}, round=facts, sent=[rounds.point])
         if self._finished(before, facts, rounds):
             return self._solved(rounds.best), found

@@ -81,6 +81,12 @@ class SoftmaxOptions(_Borrowed):  # type: ignore[misc]  # a base made at run tim
     no_momentum: bool = option(
         False, "plain steps: they never increase the loss, but more rounds are needed"
     )
+    lbfgs: bool = option(
+        False,
+        "learn the curvature from the last two gradients (L-BFGS), in place of momentum: fewer "
+        "rounds",
+        newer=True,
+    )
     tolerance: float = option(
         0.0, "stop when the norm of the gradient, divided by the rows, is below this", at_least=0
     )
@@ -97,6 +103,8 @@ class SoftmaxOptions(_Borrowed):  # type: ignore[misc]  # a base made at run tim
 
     def check(self) -> None:
         """Refuse other features' options and fill in the defaults of the chosen ones."""
+        if self.lbfgs and self.no_momentum:
+            raise UsageError("--lbfgs has no momentum to leave out: give it without --no-momentum")
         cls, defaults = WRAPPED[self.features]
         for name, lenders in _lenders().items():
             given = getattr(self, name)

@@ -10,16 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidDataError, MismatchError, UsageError
-from ...math.gram import length
+from ...math.blas import length
 from ...math.softmax import Bound
 from ...values.arrays import F64, Array, freeze
-from ...values.clients import ClientId
-from ...values.statistics import Statistics
+from ...values.statistics import ClientId, Statistics
 from ..base import expect_shape, marks
+from .options import SoftmaxOptions
 
 GRADIENT = "gradient"
 MATRICES = ("factor", "point", "step", "best")
 VARIANCES = "variances"
+OF_LBFGS = ("gradient", "counted")
+# A step of L-BFGS is kept if the objective falls by this share of what its slope foretells
+# (Nocedal and Wright, Numerical Optimization, 2006, (3.4)); else it is shortened.
+ENOUGH = 1e-4
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,9 @@ class Rounds:
     found ``best``, by the held-out loss if there is one (``validated``), else by the objective;
     ``least`` is that value. ``objective``: that of the round before. The last two are None before
     round 1.
+
+    With L-BFGS ``step`` is the last V that was kept, ``objective`` and ``gradient`` (D, C) are its,
+    and ``counted`` are the `marks` of the clients that gave them.
     """
 
     number: int
@@ -47,6 +54,8 @@ class Rounds:
     objective: float | None = None
     least: float | None = None
     variances: F64 | None = field(default=None, kw_only=True)
+    gradient: F64 | None = field(default=None, kw_only=True)
+    counted: NDArray[np.int64] | None = field(default=None, kw_only=True)
 
     @classmethod
     def begin(
@@ -56,11 +65,14 @@ class Rounds:
         covered = marks(total)
         return cls(1, bound.factor, start, start, start, covered, variances=variances)
 
-    def further(self, facts: Mapping[str, Any], gradient: F64, momentum: bool) -> Rounds:
-        """One step from V; see `math.softmax.Bound`.
+    def further(
+        self, facts: Mapping[str, Any], gradient: F64, total: Statistics, options: SoftmaxOptions
+    ) -> Rounds:
+        """The state after one step from V.
 
         ``gradient``: at V, with the penalty's. ``facts``: ``objective`` and ``validation_loss``
-        (or None) at V. The momentum is reset when the objective has risen.
+        (or None) at V. The next V is ahead of the step by Nesterov's momentum, which is reset when
+        the objective has risen, or L-BFGS finds it (`_learned`).
         """
         held = facts["validation_loss"]
         if self.number > 1 and self.validated != (held is not None):
@@ -68,18 +80,14 @@ class Rounds:
                 "rounds are judged by held-out clients' loss in all of them or in none: give "
                 "--validate (the sum over held-out clients of the same phase) as in the first round"
             )
-        t = 1.0 if self.risen(facts) or not momentum else self.momentum
-        following = 0.5 * (1.0 + (1.0 + 4.0 * t * t) ** 0.5) if momentum else 1.0
-        W = Bound(self.factor).step(self.point, gradient)
-        after = replace(
-            self,
-            number=self.number + 1,
-            point=W + (t - 1.0) / following * (W - self.step),
-            step=W,
-            momentum=following,
-            objective=facts["objective"],
-            validated=held is not None,
-        )
+        bound = Bound(self.factor)
+        bounded = bound.solve(gradient)
+        W = self.point - bounded  # never increases the penalised loss
+        if options.lbfgs:
+            after = self._learned(facts["objective"], gradient, bounded, total, bound)
+        else:
+            after = self._ahead(W, self.risen(facts), not options.no_momentum, facts["objective"])
+        after = replace(after, number=self.number + 1, validated=held is not None)
         value = facts["objective"] if held is None else held
         if self.least is not None and value >= self.least:
             return after
@@ -87,6 +95,43 @@ class Rounds:
         # held-out clients V is kept.
         best = W if held is None else self.point
         return replace(after, best=best, best_round=self.number, least=value)
+
+    def _ahead(self, W: F64, risen: bool, momentum: bool, objective: float) -> Rounds:
+        t = 1.0 if risen or not momentum else self.momentum
+        following = 0.5 * (1.0 + (1.0 + 4.0 * t * t) ** 0.5) if momentum else 1.0
+        point = W + (t - 1.0) / following * (W - self.step)
+        return replace(self, point=point, step=W, momentum=following, objective=objective)
+
+    def _learned(
+        self, objective: float, gradient: F64, bounded: F64, total: Statistics, bound: Bound
+    ) -> Rounds:
+        """The next V by L-BFGS with one pair: s, how V moved, and y, how the gradient changed.
+
+        Its first matrix is γ B⁻¹, γ = ⟨s, y⟩/⟨y, B⁻¹y⟩; ``bounded`` = B⁻¹ gradient. Where the
+        objective has not fallen enough V goes back, to where the parabola through both objectives
+        and the slope is least. Gradients of other clients are not compared.
+        """
+        counted = marks(total)
+        kept = replace(
+            self, step=self.point, gradient=gradient, counted=counted, objective=objective
+        )
+        known = self.counted is not None and np.array_equal(counted, self.counted)
+        if self.gradient is None or self.objective is None or not known:
+            return replace(kept, point=self.point - bounded)
+        s = self.point - self.step
+        slope = _dot(self.gradient, s) / total.rows
+        risen = objective - self.objective
+        if risen > ENOUGH * slope:
+            share = np.clip(-slope / (2.0 * (risen - slope)), 0.1, 0.5)
+            return replace(self, point=self.step + share * s)
+        y = gradient - self.gradient
+        moved = bound.solve(y)
+        sy, yy = _dot(s, y), _dot(y, moved)
+        if sy <= 0.0 or yy <= 0.0:  # rounding: the objective is convex
+            return replace(kept, point=self.point - bounded)
+        first = _dot(s, gradient) / sy
+        q = sy / yy * (bounded - first * moved)
+        return replace(kept, point=self.point - q - s * (first - _dot(y, q) / sy))
 
     def risen(self, facts: Mapping[str, Any]) -> bool:
         """Whether the objective at V is above that of the round before."""
@@ -108,7 +153,7 @@ class Rounds:
 
     def arrays(self) -> dict[str, Array]:
         momentum = [x for x in (self.momentum, self.objective, self.least) if x is not None]
-        weighed = {} if self.variances is None else {VARIANCES: self.variances}
+        more = {name: getattr(self, name) for name in (VARIANCES, *OF_LBFGS)}
         small = {
             "momentum": np.array(momentum, dtype=np.float64),
             "best-round": np.array([self.best_round, self.validated], dtype=np.int64),
@@ -116,13 +161,19 @@ class Rounds:
         freeze(small.values())  # so that the head's digest is computed once
         return {
             **{name: getattr(self, name) for name in MATRICES},
-            **weighed,
+            **{name: array for name, array in more.items() if array is not None},
             "covered": self.covered,
             **small,
         }
 
     @classmethod
-    def of(cls, number: int, arrays: Mapping[str, Array], standardised: bool = False) -> Rounds:
+    def of(
+        cls,
+        number: int,
+        arrays: Mapping[str, Array],
+        standardised: bool = False,
+        lbfgs: bool = False,
+    ) -> Rounds:
         """The inverse of `arrays`; `InvalidDataError` where they do not fit together."""
         side, classes = np.atleast_2d(arrays["point"]).shape
         shapes: dict[str, tuple[int | None, ...]] = {
@@ -132,6 +183,7 @@ class Rounds:
             "momentum": (3 if number > 1 else 1,),
             "best-round": (2,),
             **({VARIANCES: (side,)} if standardised else {}),
+            **({"gradient": (side, classes), "counted": (None,)} if lbfgs and number > 1 else {}),
         }
         for name, shape in shapes.items():
             expect_shape(name, arrays[name], shape)
@@ -148,7 +200,7 @@ class Rounds:
         state: dict[str, Any] = {
             name: np.asarray(arrays[name], np.float64)
             for name in shapes
-            if name in (*MATRICES, VARIANCES)
+            if name in (*MATRICES, VARIANCES, "gradient")
         }
         variances = state.get(VARIANCES, np.ones(1))
         if not (np.isfinite(variances) & (variances > 0)).all():
@@ -161,7 +213,13 @@ class Rounds:
         ):
             state[name] = float(value)
         state |= {"best_round": best_round, "validated": bool(validated)}
+        if "counted" in shapes:
+            state["counted"] = np.asarray(arrays["counted"])
         return cls(number, covered=covered, **state)
+
+
+def _dot(a: F64, b: F64) -> float:
+    return float((a * b).sum())  # BLAS would add in an order that follows its threads
 
 
 def _marks_of(total: Statistics, who: ClientId) -> NDArray[np.int64]:

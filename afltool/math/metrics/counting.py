@@ -16,7 +16,7 @@ from ...values.arrays import F64, I64
 from ...values.bins import ONE, Bins
 from .figures import nulls, sensitivities
 
-AT_ONCE = 2**15  # scores that are counted together, in the same memory, within a cache
+AT_ONCE = 2**16  # scores that are counted together, in the same memory, within a cache
 RANKS = 10  # how many places of the own class are counted: top-1 to top-10
 CONFUSION, TOP, SCORES, CONFIDENCE = "confusion", "ranks", "scores", "confidence"
 Counted = dict[str, I64]
@@ -65,7 +65,8 @@ def score_metrics(scores: F64, y: I64) -> Metrics:
     0.5
     """
     confusion = np.zeros((scores.shape[1],) * 2, dtype=np.int64)
-    _, places = _ranked(scores, y, confusion)
+    predicted, places = _ranked(scores, y)
+    confusion += _counts(y * len(confusion) + predicted, confusion)
     return Metrics(confusion, int((places < 5).sum()))
 
 
@@ -90,25 +91,25 @@ def count(into: Counted, S: F64, P: F64 | None, y: I64, bins: Bins) -> I64:
 
     ``P``: the probabilities (n, C) that are put into bins in place of the scores, if there are any.
     """
-    (n, classes), B, predicted = S.shape, bins.count, np.empty(len(S), dtype=np.int64)
-    step = min(n, max(4 * B, AT_ONCE // classes)) or 1  # tables of C · B cells are added each time
-    fixed, at = np.empty((step, classes)), np.empty((step, classes), dtype=np.int64)
-    every, of_class = np.zeros((classes, B), np.int64), np.zeros((classes, B), np.int64)
+    (n, classes), B = S.shape, bins.count
+    step = min(n, max(1, AT_ONCE // classes)) or 1
+    memory = np.empty((step, classes)), np.empty((step, classes), dtype=np.int64)
+    predicted, places, confidence = np.empty((3, n), dtype=np.int64)
     for start in range(0, n, step):
-        part = slice(start, min(start + step, n))
-        labels, scores, cells = y[part], fixed[: part.stop - start], at[: part.stop - start]
-        _in_fixed_point(S[part], scores)
-        mine, places = _ranked(scores, labels, into[CONFUSION])
-        into[TOP] += np.bincount(places, minlength=classes)[: len(into[TOP])]
+        part = slice(start, start + step)
+        labels, rows = y[part], np.arange(len(y[part]))
+        fixed, cells = (one[: len(rows)] for one in memory)
+        _in_fixed_point(S[part], fixed)
+        mine, places[part] = _ranked(fixed, labels)
         if P is not None:
-            _in_fixed_point(P[part], scores)
-        _cells(scores, bins, cells)
-        own, highest = (cells[np.arange(len(labels)), k] for k in (labels, mine))
-        into[CONFIDENCE] += _counts((mine == labels) * B + highest - mine * B, into[CONFIDENCE])
-        of_class += _counts(own, of_class)
-        every += _counts(cells.ravel(), every)
-        predicted[part] = mine
-    into[SCORES] += np.stack([every - of_class, of_class], axis=1)
+            _in_fixed_point(P[part], fixed)
+        _cells(fixed, bins, cells)
+        predicted[part], confidence[part] = mine, cells[rows, mine] - mine * (2 * B)
+        cells[rows, labels] += B
+        np.add.at(into[SCORES].reshape(-1), cells.reshape(-1), 1)
+    into[CONFUSION] += _counts(y * classes + predicted, into[CONFUSION])
+    into[TOP] += np.bincount(places, minlength=classes)[: len(into[TOP])]
+    into[CONFIDENCE] += _counts((predicted == y) * B + confidence, into[CONFIDENCE])
     return predicted
 
 
@@ -117,30 +118,27 @@ def _in_fixed_point(scores: F64, out: F64) -> None:
     np.rint(out, out=out)
 
 
-def _ranked(scores: F64, y: I64, confusion: I64) -> tuple[I64, I64]:
+def _ranked(scores: F64, y: I64) -> tuple[I64, I64]:
     """The predicted class of each row and the place of its own class, from 0 on; both (n,).
 
-    Equal scores rank in class order, as in argmax: only earlier equal scores rank higher. The rows
-    are added to ``confusion`` (C, C).
+    Equal scores rank in class order, as in argmax: only earlier equal scores rank higher.
     """
     predicted, places = scores.argmax(axis=1), np.zeros(len(y), dtype=np.int64)
-    confusion += _counts(y * len(confusion) + predicted, confusion)
     wrong = np.flatnonzero(predicted != y)
     others, own = scores[wrong], scores[wrong, y[wrong]][:, None]
-    earlier = np.arange(len(confusion)) < y[wrong, None]
+    earlier = np.arange(scores.shape[1]) < y[wrong, None]
     places[wrong] = ((others > own) | ((others == own) & earlier)).sum(axis=1)
     return predicted, places
 
 
 def _cells(fixed: F64, bins: Bins, out: I64) -> None:
-    """The cell in (C, B) of each fixed-point score, (n, C): bins are (a, b], and the outer ones
-    also have what lies beyond."""
+    """The cell in (C, 2, B) of each fixed-point score, (n, C), as of no row's own class: bins are
+    (a, b], and the outer ones also have what lies beyond."""
     fixed *= bins.per / ONE  # exact: a score has 45 bits at the most, `per` has 8
     np.ceil(fixed, out=fixed)
-    fixed -= bins.first + 1
-    np.clip(fixed, 0, bins.count - 1, out=fixed)
-    fixed += np.arange(fixed.shape[1]) * float(bins.count)
-    np.copyto(out, fixed, casting="unsafe")
+    np.clip(fixed, bins.first + 1, bins.first + bins.count, out=fixed)
+    firsts = np.arange(fixed.shape[1]) * (2.0 * bins.count) - (bins.first + 1)
+    np.add(fixed, firsts, out=out, casting="unsafe")
 
 
 def _counts(cells: I64, like: I64) -> I64:

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...values.arrays import F64, I64, Array
-from .intervals import Weights, intervals, resampled
 
+Weights = F64  # of rows
 Of = Callable[["Scored", Weights], float]  # of rows, weighted
 BINS = 15  # of the expected calibration error
 
@@ -267,6 +267,8 @@ def summary(
 
     ``samples``: number of bootstrap samples, of rows or of whole groups; 0 gives no intervals.
     """
+    from .intervals import intervals, resampled  # which a run does not use
+
     of, n = {name: partial(FIGURES[name].of, rows) for name in names}, len(rows.y)
     ends = intervals(of, resampled(n, samples, seed, groups)) if samples else {}
     found = {name: (one(np.ones(n)), *ends.get(name, ())) for name, one in of.items()}

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values.arrays import I64
-
-Weights = NDArray[np.float64]
+from ...values.arrays import F64, I64
 
 
-def resampled(rows: int, samples: int, seed: int, groups: I64 | None = None) -> Iterator[Weights]:
+def resampled(rows: int, samples: int, seed: int, groups: I64 | None = None) -> Iterator[F64]:
     """How often each row is in each of ``samples`` samples, float64 (n,).
 
     A sample draws n rows with replacement. With ``groups`` (n,) int64, numbered from 0, it draws
@@ -31,7 +29,7 @@ LEVELS = (1 - INSIDE) / 2, (1 + INSIDE) / 2
 
 
 def intervals(
-    figures: Mapping[str, Callable[[Weights], float]], samples: Iterable[Weights]
+    figures: Mapping[str, Callable[[F64], float]], samples: Iterable[F64]
 ) -> dict[str, tuple[float, float]]:
     """The 95 % percentile interval of each figure over samples; NaN where no sample determines it.
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...values.arrays import F64, I64, Array
-
-MEASURES = ("csr", "ifs", "dm")
+from ...values.names import MEASURES
 
 
 class Separability:

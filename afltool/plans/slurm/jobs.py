@@ -24,19 +24,17 @@ from typing import Any
 
 from ...errors import InputError, OutputExistsError, UsageError
 from ...files.atomic import as_bytes, write_text
-from ...files.headers import mismatch
 from ...files.outputs import make_folder
 from ...files.own_files import check_own, is_plan
+from ...files.schema import mismatch
 from ...files.tables import write_json
 from ...inputs import MOST_TEXT, distinct_files, read_bytes, read_json
 from ...options import flag
-from ..checks import check_before, check_own_files
+from ..checks import EVALUATE, SOLVE, at_solve, check_before, check_own_files, difference_of, serves
 from ..config import RunConfig, is_of_run, read_config
 from ..layout import RunFolder
 from ..made import Alone
-from ..plan import first_steps
-from ..solve_options import EVALUATE, SOLVE, at_solve, difference_of, serves
-from ..steps import LINK
+from ..plan import LINK, first_steps
 from . import scripts
 from .site import Site
 from .steps import jobs

@@ -8,6 +8,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import AflError
 from ...inputs import read_text
@@ -20,6 +21,13 @@ LOG_END = 1 << 16  # bytes of a log that are looked at
 MOST_SAID = 300  # characters of a log that are shown
 
 
+class Submitted(NamedTuple):
+    """A job and its name: a controller that lost its last minutes gives their numbers again."""
+
+    number: int
+    name: str
+
+
 @dataclass(frozen=True)
 class Queue:
     """The user's jobs: state by (job, task); the task is -1 for a job that is no array.
@@ -28,16 +36,16 @@ class Queue:
     node could not start.
     """
 
-    states: dict[tuple[int, int], str]
+    states: dict[tuple[Submitted, int], str]
 
-    def of(self, jobs: list[int]) -> dict[int, str]:
+    def of(self, jobs: list[Submitted]) -> dict[int, str]:
         """State by task, of these jobs alone."""
         return {task: state for (job, task), state in self.states.items() if job in jobs}
 
 
 def ask() -> Queue | None:
     """The queue; None where there is no Slurm, or none that answers with lines of a queue."""
-    said = _said(["squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r"])
+    said = _said(["squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r|%j"])
     if said is None:
         return None
     lines = [line for line in said.splitlines() if line.strip()]
@@ -45,14 +53,14 @@ def ask() -> Queue | None:
     return None if lines and not found else Queue(found)
 
 
-def _state_of(line: str) -> tuple[tuple[int, int], str] | None:
+def _state_of(line: str) -> tuple[tuple[Submitted, int], str] | None:
     """A job and its task, and its state; None for a line that is not of a queue."""
-    fields = line.split("|", 3)
-    if len(fields) < 4 or not _is_number(fields[0]):
+    fields = line.split("|", 4)
+    if len(fields) < 5 or not _is_number(fields[0]):
         return None
-    job, task, state, reason = fields
+    job, task, state, reason, name = fields
     held = state == "PENDING" and "held" in reason.lower()
-    which = int(job), int(task) if _is_number(task) else -1
+    which = Submitted(int(job), name), int(task) if _is_number(task) else -1
     return which, "held" if held else state.lower()
 
 
@@ -88,13 +96,14 @@ def _said(words: list[str]) -> str | None:
     return None
 
 
-def jobs_of(folder: Path, name: str, number: int) -> list[int]:
+def jobs_of(folder: Path, name: str, number: int) -> list[Submitted]:
     """The jobs that a step has had in a round, oldest first."""
+    path = folder / RunFolder.JOBS / f"{name}-{number}"
     try:
-        lines = read_text(folder / RunFolder.JOBS / f"{name}-{number}", "jobs", MOST_JOBS).split()
+        lines = read_text(path, "jobs", MOST_JOBS).split()
     except AflError:
         return []
-    return [int(line) for line in lines if _is_number(line)]
+    return [Submitted(int(line), path.name) for line in lines if _is_number(line)]
 
 
 def last_log(folder: Path, name: str, number: int, task: int | None) -> tuple[Path, str] | None:

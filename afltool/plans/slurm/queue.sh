@@ -12,12 +12,14 @@ for wait in 1 2 5 10 20 20 0; do   # the controller may be starting again
 done
 
 # enqueue NAME AFTER OPTIONS…: submit NAME.sh, unless its job of this round is in the queue; $job is
-# its number. jobs/NAME-ROUND lists the jobs that it has had.
+# its number. jobs/NAME-ROUND lists the jobs that it has had; a controller that lost its last minutes
+# gives their numbers to other jobs, so the name is asked for, too.
 enqueue() {
     local name=$1 after=$2 wait
     shift 2
     job=$(tail -n 1 "jobs/$name-$round" 2>/dev/null || true)
-    if [ -n "$job" ] && squeue -h -j "$job" -t PD,R,CG,S -o %i 2>/dev/null | grep -q .
+    if [ -n "$job" ] && squeue -h -j "$job" -n "$name-$round" -t PD,R,CG,S -o %i 2>/dev/null |
+        grep -q .
     then return; fi
     [ -z "$after" ] || set -- "--dependency=§{after}:$after" --kill-on-invalid-dep=yes "$@"
     for wait in 1 5 20 0; do

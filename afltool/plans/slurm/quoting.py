@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 
 from ...errors import UsageError
-from ...values.escaping import shown
+from ...values.text import shown
 
 _WORD = re.compile(r"[\w%+,./:=@-]+", re.ASCII)
 #: sbatch takes a line with such a word for the start of another job, wherever the word stands.

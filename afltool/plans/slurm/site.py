@@ -11,10 +11,8 @@ from typing import Any
 
 from ... import inputs
 from ...errors import UsageError
-from ...options import Options, flag, option
-from ...options.fields import typed
+from ...options import Options, flag, option, typed
 from ...stages.stage import every
-from ..toml import known_key
 
 ENVIRONMENT = "AFLTOOL_SITE"
 JOBS = (*(name for name in every() if name != "head"), "study")  # a head is made at once
@@ -102,7 +100,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _entry(path: Path, key: str, value: Any, known: Any) -> tuple[str, Any]:
-    name = known_key(path, key, known, "a site")
+    name = inputs.known_key(path, key, known, "a site")
     if name in ("setup", "modules") and isinstance(value, list):
         lines = [str(one) for one in value]
         return name, tuple(lines) if name == "setup" else ",".join(lines)

@@ -159,10 +159,10 @@ def _work(folder: Path, step: Job, number: int, answer: queue.Queue | None) -> W
     jobs = [(job, r) for r in rounds for job in queue.jobs_of(folder, name, r)]
     states = answer.of([job for job, _ in jobs]) if answer is not None else {}
     kinds = set(states.values())
-    job, at = jobs[-1] if jobs else (None, number)
+    job, at = (jobs[-1][0].number, jobs[-1][1]) if jobs else (None, number)
     if kinds == {"held"}:  # also when its files are there: what depends on it waits for its end
         # A controller that lost its last minutes knows no job that was submitted in them.
-        job = next(one for one, _ in reversed(jobs) if answer and answer.of([one]))
+        job = next(one.number for one, _ in reversed(jobs) if answer and answer.of([one]))
         return Work(name, number, total, count, "held", (), job)
     if not missing or _is_past(folder, step, suffix):
         return Work(name, number, total, total, "done", (), job)

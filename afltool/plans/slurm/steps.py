@@ -18,8 +18,7 @@ from ...stages.stage import STAGES
 from ..checks import checked_head, client_count, holds_clients_out
 from ..config import RunConfig
 from ..layout import RunFolder
-from ..plan import first_steps, last_steps, round_steps
-from ..steps import LINK, Step, Word
+from ..plan import LINK, Step, Word, first_steps, last_steps, round_steps
 from .quoting import quoted
 from .site import Site
 
@@ -91,7 +90,7 @@ def tree(config: RunConfig, site: Site) -> Tree:
 
 
 def jobs(config: RunConfig, site: Site, at_solve: Mapping[str, Any] | None = None) -> list[Job]:
-    """Every script of a run, in order of the stages; ``at_solve``: see `plans.solve_options`."""
+    """Every script of a run, in order of the stages; ``at_solve``: see `plans.checks`."""
     folder, head, shape = ScriptFolder(), Bash("$head"), tree(config, site)
     steps = [
         *first_steps(config, folder),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...doors import Registry, located
 from ...errors import InputError, UsageError
-from ...values.digest import file_state
+from ...values.arrays import file_state
 from .preprocessing import Preprocessing, paper_preprocessing
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import EngineError
-from ...options.nodes import Node
+from ...options.grammars import Node
 from ...values.arrays import F32, U8
 from .models import Backbone, load_backbone
 from .preprocessing import Preprocessing

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, UsageError
 from ...inputs import meant
-from ...options.nodes import PENULTIMATE, STAGES, Node, one_plain_place
+from ...options.grammars import PENULTIMATE, STAGES, Node, one_plain_place
 from .families import Source, sha256_of_file, source_of
 from .nodes import Ran, check_features, cut_at, cut_classifier, layers_run, prefix_tokens, refused
 from .slices import TOKENS, Slice, form_of

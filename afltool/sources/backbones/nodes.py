@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ...options.nodes import PENULTIMATE, STAGES, Node, refuse_twice
+from ...options.grammars import PENULTIMATE, STAGES, Node, refuse_twice
 from .slices import Place, Slice, form_of, outputs_of, poolings_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ...options.nodes import PENULTIMATE, Node
-from ...options.views import Views
+from ...options.grammars import PENULTIMATE, Node, Views
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -19,7 +19,7 @@ import numpy as np
 from ... import inputs
 from ...errors import InvalidDataError, UsageError
 from ...files.features import open_features
-from ...math.fixedpoint import real
+from ...math.gram import real
 from ...values.arrays import Array
 from . import MOST_FILE_ROWS, Embeddings, Keys, check_label_bytes, readable, slices
 

@@ -24,7 +24,7 @@ import numpy as np
 from ... import cores
 from ...errors import EngineError, UsageError
 from ...options.features import AUTO, TORCH, ExtractOptions
-from ...options.views import Views
+from ...options.grammars import Views
 from ...progress import log
 from ...values.arrays import F32, U8
 from ..backbones.freezing import FEATURES, PIXELS

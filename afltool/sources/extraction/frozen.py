@@ -9,19 +9,18 @@ from typing import Any
 
 from ...errors import AflError, CorruptFileError, UsageError
 from ...files.backbones import load_frozen, save_frozen
-from ...files.recipes import recipe
-from ...options.features import ExtractOptions, SeenOptions
-from ...options.files import FROZEN
-from ...options.nodes import Node, parse_nodes
-from ...options.used_with import flag
+from ...files.hdf5 import recipe
+from ...options import flag
+from ...options.features import ExtractOptions, SeenOptions, store_folder
+from ...options.grammars import Node, parse_nodes
+from ...options.shared import FROZEN
 from ...progress import log
-from ...values.arrays import F32, U8
-from ...values.digest import Digest
+from ...values.arrays import F32, U8, Digest
 from ..backbones.freezing import frozen_graph
 from ..backbones.models import Facts
 from ..backbones.preprocessing import Preprocessing
 from ..backbones.slices import Slice
-from .remembered import GRAPHS, known, store_folder, surroundings
+from .remembered import GRAPHS, known, surroundings
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +105,39 @@ class Network:
     def identity(self) -> list[str]:
         """What a partial file must be of to be gone on with, beside its recipe: the engine."""
         return []
+
+
+class OneDecoding:
+    """Pictures as several networks see them: each is decoded once, by whoever asks first.
+
+    ``begins``: the first image that the network of each preprocessing will ask for. What all have
+    taken is forgotten, so networks that go on side by side keep little.
+    """
+
+    def __init__(self, pictures: Pictures) -> None:
+        self.pictures = pictures
+        self.begins: dict[Preprocessing, int] = {}
+        self._lock = Lock()
+        self._found: dict[int, tuple[Lock, dict[Preprocessing, U8]]] = {}
+
+    def decode(self, network: Network, index: int) -> U8:
+        """`Network.decode`, which has the reason for a picture that cannot be used."""
+        with self._lock:
+            lock, found = self._found.setdefault(index, (Lock(), {}))
+        with lock:
+            if network.preprocessing not in found:
+                self._see(index, found)
+            pixels = found.pop(network.preprocessing, None)
+            if not found:
+                self._found.pop(index, None)
+        return network.decode(self.pictures, index) if pixels is None else pixels
+
+    def _see(self, index: int, found: dict[Preprocessing, U8]) -> None:
+        with suppress(CorruptImageError):
+            picture = self.pictures.load(index)
+            for way in (way for way, begin in self.begins.items() if begin <= index):
+                with suppress(ValueError):
+                    found[way] = way.pixels(picture)
 
 
 AHEAD = 4  # batches decoded ahead of the network

@@ -9,7 +9,6 @@ costs seconds, but never gives a wrong answer.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -20,9 +19,9 @@ from typing import Any, NamedTuple
 
 from ...errors import AflError
 from ...files.atomic import write_text
-from ...options.features import ExtractOptions, SeenOptions
-from ...values.digest import Digest, file_state
-from ...values.json_text import json_text
+from ...options.features import SeenOptions
+from ...values.arrays import Digest, file_state
+from ...values.text import json_text
 from ..backbones.families import preprocessing_for, weights_state
 from ..backbones.models import weights_identity
 from ..backbones.preprocessing import Preprocessing
@@ -36,15 +35,6 @@ PACKAGES = (
 
 #: A file that changed just now could change again without a new time stamp.
 SETTLED_NS = 2_000_000_000
-
-
-def store_folder(options: ExtractOptions) -> Path:
-    """The store that these options mean: the given one, $AFLTOOL_STORE, or ./afl-store."""
-    return options.store or default_store()
-
-
-def default_store() -> Path:
-    return Path(os.environ.get("AFLTOOL_STORE") or "afl-store")
 
 
 # ---------------------------------------------------------------- what is known of a backbone
@@ -64,11 +54,11 @@ def known(name: str, o: SeenOptions, folder: Path, keep: bool = False) -> Known:
     """
     folder = folder / GRAPHS
     begun, states = time.time_ns(), [weights_state(o.weights)]
-    about = [name, o.weights, o.seed, o.preprocess, o.image_size]
+    about = [name, o.weights, o.seed, o.preprocess, o.side]
     key = Digest().json("known", [about, states, surroundings()]).hex()
     found = recall(folder, key)
     if found is None:
-        way = preprocessing_for(o.preprocess, name, o.weights, o.image_size).describe()
+        way = preprocessing_for(o.preprocess, name, o.weights, o.side).describe()
         identity = weights_identity(name, o.weights, o.seed)
         found = {"stage": "known", "options": {"weights": identity, "preprocessing": way}}
         if keep:

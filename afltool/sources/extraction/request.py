@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from ...files.recipes import recipe
+from ...files.hdf5 import recipe
 from ...options.datasets import DATASETS, check_dataset_name, named
-from ...options.features import ExtractOptions
-from ...options.files import frozen_in
-from ...options.shards import WHOLE, Part
-from ...values.digest import Digest
+from ...options.features import ExtractOptions, store_folder
+from ...options.grammars import WHOLE, Part
+from ...options.shared import frozen_in
+from ...values.arrays import Digest
 from ...values.parsed import text_form
 from ..backbones.families import family_version, source_of, weights_state
 from ..backbones.inference import resolve_device
@@ -24,7 +24,7 @@ from ..images import dataset_state, open_dataset, read_classes
 from ..images.base import ImageDataset
 from ..images.files import default_data_root, read_checksums
 from .frozen import Frozen, read_frozen
-from .remembered import Known, known, recall, remember, store_folder, surroundings
+from .remembered import Known, known, recall, remember, surroundings
 
 #: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
 BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size",
@@ -45,9 +45,12 @@ class Asked:
 
     @classmethod
     def of(cls, o: ExtractOptions) -> Self:
-        """What ``o`` asks for; where its backbone is a file, with what the file says."""
+        """What ``o`` asks for; where its backbone is a file, with what the file says.
+
+        Raises `UsageError`: several image sizes.
+        """
         if not frozen_in(o.backbone):
-            return cls(o, o.part)
+            return cls(replace(o, image_size=o.side), o.part)
         frozen = read_frozen(Path(o.backbone))
         return cls(frozen.options(o, o.backbone), o.part, frozen=frozen)
 

@@ -21,11 +21,11 @@ from ...files.row_tables import Value
 from ...heads.base import Head
 from ...heads.calibrated.head import CalibratedHead
 from ...heads.checks import probabilities
-from ...math.fixedpoint import FixedPoint, Rows, encode
+from ...math.gram import FixedPoint, Rows, encode
+from ...options.evaluation import PredictOptions
 from ...options.features import NetworkOptions
-from ...options.solving import PredictOptions
 from ...values.arrays import F32, F64
-from ...values.json_text import difference, json_text
+from ...values.text import difference, json_text
 from ..images.base import CorruptImageError
 from ..images.from_paths import NamedImages
 from .engines import load_network

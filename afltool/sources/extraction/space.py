@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CorruptFileError, UsageError
 from ...options.features import AUTO, ExtractOptions
-from ...options.nodes import Node, parse_nodes
-from ...options.views import Views, parse_views
+from ...options.grammars import Node, Views, parse_nodes, parse_views
 
 if TYPE_CHECKING:
     from ..backbones.preprocessing import Preprocessing

@@ -14,7 +14,7 @@ from pathlib import Path
 from ... import inputs
 from ...errors import InvalidDataError, UsageError
 from ...options.datasets import COLUMNS, DATASETS, named
-from ...values.digest import file_state
+from ...values.arrays import file_state
 from .base import SPLITS, DatasetRequest, ImageDataset
 
 MOST_CLASSES = 1_000_000  # in a class list

@@ -10,14 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import InputError, InvalidDataError
-from .base import (
-    SPLITS,
-    DatasetRequest,
-    ImageDataset,
-    make_dataset,
-    make_unlabelled,
-    shorten,
-)
+from .base import SPLITS, DatasetRequest, ImageDataset, make_dataset, make_unlabelled, shorten
 from .pixels import FilePictures
 
 #: What counts as an image file, whatever the case of its letters.

@@ -21,6 +21,7 @@ from flwr.serverapp import Grid, ServerApp
 from .courier import Listing, has, lacks, of_sender, packed, session, unpacked
 
 app = ServerApp()
+TOGETHER = 2.0  # seconds in which answers are waited for, to take one turn for all of them
 
 
 @dataclass
@@ -98,6 +99,10 @@ class Courier:
                 log(WARNING, "node %d: its log says what is wrong", answer.metadata.src_node_id)
         return bool(answers)
 
+    def is_idle(self) -> bool:
+        """Whether no message is under way."""
+        return not any(node.messages for node in self.nodes.values())
+
 
 def _server_of(agreed: dict) -> str:
     """The name of the server in a session."""
@@ -114,11 +119,13 @@ def main(grid: Grid, context: Context) -> None:
     courier, poll = Courier(grid, context), float(context.run_config["poll"])
     while len(list(grid.get_node_ids())) < int(context.run_config["sites"]):
         time.sleep(poll)
-    over = courier.serve()
+    over, came = courier.serve(), 0.0
     while not over:
         courier.ask()
         if courier.take():
-            over = courier.serve()
+            came = came or time.monotonic()
+        if came and (courier.is_idle() or time.monotonic() - came >= TOGETHER):
+            over, came = courier.serve(), 0.0
         else:
             time.sleep(poll)
     log(INFO, "sent %d bytes to the sites, %d came", courier.sent, courier.received)

@@ -1,4 +1,4 @@
-"""Options of solve, evaluate, predict and export; those of a head are in `afltool.heads`."""
+"""Options of what a solved head is used for: evaluate, calibrate, predict, export, pictures."""
 
 from __future__ import annotations
 
@@ -6,28 +6,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
-from .csv_files import CsvOptions
+from ..values.bins import Bins, parse_bins
+from . import GIVEN, Options, option
 from .features import NetworkOptions, WeightsOptions
-from .fields import Options, option
-from .files import table_in
-from .threads import ThreadOptions
-from .used_with import GIVEN
+from .shared import CsvOptions, ThreadOptions, table_in
+from .statistics import LocalStatsOptions
 
 CALIBRATIONS = ("platt", "temperature", "isotonic")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SolveOptions(ThreadOptions):
-    """How a total is solved."""
-
-    head: Path | None = option(
-        None,
-        "head file that the total was gathered for; needed when solve does not find it",
-        in_run=False,
-    )
-    validate: Path | None = option(
-        None, "sum over the held-out clients, which chooses the ridge and the layers", in_run=False
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,3 +131,71 @@ class ExportOptions(WeightsOptions):
     card: Path | None = option(None, "also write a model card, Markdown, to this file", writes=True)
     _metrics = "what evaluate -o wrote for this head; its figures go on the card"
     metrics: Path | None = option(None, _metrics, only={"card": GIVEN})
+
+
+LEAST = 10  # rows of a group, unless said otherwise
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundOptions(Options):
+    """What every site of a round of evaluation has alike, beside the heads."""
+
+    _bins = "bins of the scores, LO:HI:COUNT, LO ≤ 0, HI ≥ 1; a unit has a multiple of 15 of them"
+    bins: Bins | None = option(
+        None, _bins, unset="0:1:240 for probabilities, else -0.5:1.5:240", parse=parse_bins
+    )
+    _groups = "group of rows that is counted apart; may be repeated, the same at every site"
+    groups: tuple[str, ...] = option((), _groups)
+    _least = "fewest rows of a group in a file that can be read; groups without rows are allowed"
+    min_group: int = option(LEAST, _least, at_least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountOptions(RoundOptions, LocalStatsOptions):
+    """Whose rows are counted, for which heads, and what is done to the counts before they leave."""
+
+    _beside = "another solved head that is counted in the same round; may be repeated"
+    beside: tuple[Path, ...] = option((), _beside)
+
+
+MM = 25.4  # millimetres of an inch
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeOptions(Options):
+    """The size of a picture: options of every `plot`."""
+
+    _width_mm = (
+        "width of the picture; its text has 8 points whatever the width; a column of a paper "
+        "has 85, a page 180"
+    )
+    width_mm: float | None = option(
+        None, _width_mm, at_least=40, at_most=400, unit="mm", unset="as wide as the picture needs"
+    )
+    dpi: int | None = option(
+        None, "pixels per inch of a .png file", at_least=30, at_most=1200, unset="150"
+    )
+
+    def inches(self, otherwise: float) -> float:
+        """The width in inches; ``otherwise``: millimetres where none is given."""
+        return (otherwise if self.width_mm is None else self.width_mm) / MM
+
+
+AS_NEEDED = SizeOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TotalOptions(SizeOptions):
+    """Options of pictures of an evaluation, which may be a total of counts of several heads."""
+
+    number: int = option(0, "of a total of counts: which head, from 0 on", at_least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RocOptions(TotalOptions):
+    """Options of `plot roc`."""
+
+    _positive = "class whose curve against the rest is drawn; may be repeated"
+    positive: tuple[str, ...] = option(
+        (), _positive, unset="the positive class of evaluate, else every class"
+    )

@@ -1,8 +1,9 @@
-"""Which files a command reads and which it writes, by how its options are declared.
+"""What options of several stages share: files, threads, CSV, the space; and which help in an error.
 
-An option whose type is a path is read, unless it is declared as written; a parameter called ``out``
-is written. A text may hold a path: ``path_in`` says where. From these declarations alone follows
-the one rule: what a command writes may be nothing that it reads, and no two outputs are one file.
+Which files a command reads and which it writes follows from how its options are declared. An option
+whose type is a path is read, unless it is declared as written; a parameter called ``out`` is
+written. A text may hold a path: ``path_in`` says where. From these declarations alone follows the
+one rule: what a command writes may be nothing that it reads, and no two outputs are one file.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import inspect
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, fields
 from fnmatch import fnmatch
+from functools import wraps
 from itertools import combinations
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ParamSpec, TypeVar, get_args
 
-from ..errors import UsageError
-from .used_with import flag
+from ..errors import AflError, Remedy, UsageError
+from . import Options, flag, option
 
 OUT = "out"  # what every function and command calls its result
 STREAM = "-"  # stdin or stdout
@@ -163,3 +166,114 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except (OSError, ValueError):  # a text such as '\x00' names no file; who opens it says so
         return None
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+MOST = 1024
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def threads_option(in_run: bool = False) -> Any:
+    """--threads; ``in_run``: of a whole run, which decides for its stages."""
+    text = "threads that work on rows; no result depends on their number"
+    return option(
+        None,
+        text,
+        at_least=1,
+        at_most=MOST,
+        unset="as many as cores may be used",
+        in_result=False,
+        in_run=in_run,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadOptions(Options):
+    """Of every stage that reads rows."""
+
+    threads: int | None = threads_option()
+
+
+def on_cores(stage: Callable[P, R]) -> Callable[P, R]:
+    """A stage that works with the threads of its options; see `afltool.cores`."""
+
+    @wraps(stage)
+    def with_threads(*args: P.args, **named: P.kwargs) -> R:
+        from .. import cores
+
+        given = [one for one in (*args, *named.values()) if isinstance(one, ThreadOptions)]
+        with cores.using(given[0].threads if given else None):
+            return stage(*args, **named)
+
+    return with_threads
+
+
+SEED = 2**63 - 1  # the largest seed that every generator takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceOptions(Options):
+    """Which features a federation has."""
+
+    _space = (
+        "feature file: every site has features of its space, and its classes; others are "
+        "refused before they compute"
+    )
+    space: Path | None = option(None, _space)
+
+
+KEEP, QUOTE = "keep", "quote"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvOptions(Options):
+    """Of every command that writes CSV."""
+
+    _formulas = (
+        "texts in CSV that a spreadsheet would run as formulas (they begin with = + - @, and "
+        "are not numbers): keep them as they are, or quote: put ' before them"
+    )
+    formulas: str = option(KEEP, _formulas, choices=(KEEP, QUOTE), in_result=False)
+
+
+def is_csv(path: object) -> bool:
+    """Whether a table goes to this path as CSV: by its name, or on stdout ('-')."""
+    return str(path).lower().endswith(".csv") or str(path) == "-"
+
+
+def check_formulas(formulas: str, writes_csv: bool) -> None:
+    """Refuse to quote formulas where no CSV is written."""
+    if formulas != KEEP and not writes_csv:
+        raise UsageError(f"--formulas {formulas} is for CSV; this command writes no CSV")
+
+
+SAID = {
+    Remedy.FRACTION_BITS: "; --fraction-bits {} would hold it (later rows were not read yet and "
+    "may need fewer), or use --dtype float32",
+    Remedy.REALS: ": use --dtype float32, or scale the features (afltool scale)",
+    Remedy.FEWER_BITS_OF_ROWS: ": extract with fewer --fraction-bits",
+    Remedy.FEWER_BITS_OF_SUMS: ": extract the features with fewer --fraction-bits",
+    Remedy.OTHER_ROWS: "; give each file once, or --allow-repeats if you mean it",
+    Remedy.OTHER_LAW: ", or a --gamma > 0 in the head; or use --law sum",
+    Remedy.RIDGE: ". Give a ridge (--ridge 1, or --ridge auto to choose it by generalised "
+    "cross-validation), or --min-norm for the minimum-norm solution",
+    Remedy.LARGER_RIDGE: ": use a larger --ridge, or --ridge auto",
+    Remedy.RIDGE_BEYOND: ", or give a larger --ridge",
+    Remedy.LARGER_FIXED_RIDGE: ": use a larger --ridge",
+    Remedy.SHRINKAGE: ": give --shrinkage 0.05, or gather more rows than features",
+    Remedy.LARGER_BLOCK_RIDGE: ": use a larger --block-ridge, or 0 for the minimum-norm solution",
+    Remedy.LARGER_PENALTY: ": use a larger --penalty",
+}
+
+
+@contextmanager
+def advised() -> Iterator[None]:
+    """Inside, the message of an error says the options that help; also a decorator of a stage."""
+    try:
+        yield
+    except AflError as error:
+        if error.remedy is not None:
+            said = SAID[error.remedy].format(error.number)
+            error.args = (f"{error}{said}", *error.args[1:])
+            error.remedy = None
+        raise

@@ -1,1 +1,0 @@
-"""What is kept to save time: in memory as far as there is room, else in a file without a name."""

@@ -1,0 +1,307 @@
+"""Texts of options with a grammar: parts and clients, nodes of a network, views of a picture.
+
+    --shard, --only   I/N, slurm; 0-9,12
+    --node            NAME[:POOLING][*SCALE], such as layer3:mean+max or encoder.layers.5*0.125
+    --views           flip, crops:N, flip+crops:N
+
+A node is a layer, a node of the traced graph, or `PENULTIMATE`; `STAGES` stands for several of
+them. Views are deterministic, and their features are averaged: flip is the picture and its mirror
+image; crops:N are N squares at 8/7 of the side, the centre, then the corners.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import frexp
+
+from ..errors import UsageError
+from ..values.parsed import Parsed, Written
+
+
+@dataclass(frozen=True)
+class Part(Parsed):
+    """Part ``number``, from 0, of ``count``."""
+
+    number: int = 0
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def of(self, n: int) -> slice:
+        """The places of this part in a sequence of ``n``.
+
+        >>> "abcde"[Part(1, 2).of(5)]
+        'cde'
+        """
+        return slice(n * self.number // self.count, n * (self.number + 1) // self.count)
+
+    def now(self) -> Part:
+        """The part that is meant."""
+        return self
+
+
+WHOLE = Part()
+
+
+@dataclass(frozen=True)
+class OfJob(Parsed):
+    """The part of this task of a Slurm job; it is looked at when work begins."""
+
+    def __str__(self) -> str:
+        return "slurm"
+
+    def now(self) -> Part:
+        """The part that is meant."""
+        return shard_of_job(os.environ)
+
+
+@dataclass(frozen=True)
+class Numbers(Written):
+    """Clients by their numbers, the first and last of each range."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+    def below(self, clients: int) -> list[int]:
+        """The numbers of so many clients, ascending, each once.
+
+        >>> parse_clients("0-2,5").below(10)
+        [0, 1, 2, 5]
+        """
+        if not all(0 <= first <= last < clients for first, last in self.ranges):
+            raise UsageError(
+                f"--only {self}: the {clients} clients are numbered 0 to {clients - 1}"
+            )
+        return sorted({k for first, last in self.ranges for k in range(first, last + 1)})
+
+
+def parse_shard(text: str) -> Part | OfJob:
+    """'I/N' with I from 0, or 'slurm'."""
+    return OfJob() if text == "slurm" else parse_part(text, "--shard")
+
+
+def parse_part(text: str, option: str) -> Part:
+    """'I/N' with I from 0.
+
+    >>> parse_part("2/8", "--only")
+    Part(number=2, count=8)
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not int(match[1]) < int(match[2]):
+        raise UsageError(
+            f"{option} is I/N with I from 0 to N−1, such as 0/8, or slurm; found {text!r}"
+        )
+    return Part(int(match[1]), int(match[2]))
+
+
+def parse_clients(text: str) -> Part | Numbers:
+    """'0-9,12', or 'I/N'."""
+    if "/" in text:
+        return parse_part(text, "--only")
+    try:
+        return Numbers(text, tuple(map(_range, text.split(","))))
+    except ValueError:
+        raise UsageError(
+            f"--only takes clients such as 0-9 or 3,7-8, or a part I/N; found {text!r}"
+        ) from None
+
+
+def _range(text: str) -> tuple[int, int]:
+    low, dash, high = text.strip().partition("-")
+    return int(low), int(high if dash else low)
+
+
+def shard_of_job(environ: Mapping[str, str]) -> Part:
+    """The part of a Slurm task: its place in the array, times its place among srun's tasks.
+
+    Array tasks may begin anywhere and keep a step (``--array=1-19:2``), not leave some out: then
+    their places are not what their numbers say.
+
+    >>> shard_of_job({"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "8"})
+    Part(number=3, count=8)
+    >>> shard_of_job({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"})
+    Part(number=1, count=4)
+    """
+    array = "SLURM_ARRAY_TASK_"
+    has_array, has_tasks = f"{array}ID" in environ, "SLURM_PROCID" in environ
+    if not has_array and not has_tasks:
+        raise UsageError(
+            "--shard slurm: expected SLURM_ARRAY_TASK_ID (sbatch --array) or SLURM_PROCID (srun), "
+            "found neither; outside a Slurm job give I/N"
+        )
+    part, parts = 0, 1
+    if has_array:
+        number, parts = _whole(environ, f"{array}ID"), _whole(environ, f"{array}COUNT")
+        first = _whole(environ, f"{array}MIN", 0)
+        part, odd = divmod(number - first, _whole(environ, f"{array}STEP", 1) or 1)
+        if odd or not 0 <= part < parts:
+            raise UsageError(
+                f"--shard slurm: task {number} of {parts} array tasks from {first} on has no place "
+                "among them; number them without gaps (--array=0-7), or give I/N"
+            )
+    if has_tasks:
+        inner, tasks = _whole(environ, "SLURM_PROCID"), _whole(environ, "SLURM_NTASKS", 1)
+        if not inner < tasks:
+            raise UsageError(
+                f"--shard slurm: expected SLURM_PROCID below SLURM_NTASKS, found {inner} of {tasks}"
+            )
+        part, parts = part * tasks + inner, parts * tasks
+    return Part(part, parts)
+
+
+def _whole(environ: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = environ.get(name, "" if default is None else str(default))
+    if not text.isdecimal():
+        raise UsageError(f"--shard slurm: expected a whole number in {name}, found {text!r}")
+    return int(text)
+
+
+PENULTIMATE = "penultimate"  # what enters the classifier
+STAGES = "stages"  # it, and the ends of the network's last stages
+POOLINGS = ("mean", "max", "mean+max", "token", "token+mean")
+MOST_SHIFT = 15  # a scale moves the point of int16 by so many places at the most
+
+
+@dataclass(frozen=True)
+class Node(Parsed):
+    """A place called ``name``, its ``pooling`` (None: as the shape asks), times ``scale`` = 2^k."""
+
+    name: str
+    pooling: str | None = None
+    scale: float = 1.0
+
+    @property
+    def slice_name(self) -> str:
+        """What its features are called, whatever their scale."""
+        return self.name if self.pooling is None else f"{self.name}:{self.pooling}"
+
+    @property
+    def bare(self) -> bool:
+        """Nothing but a name."""
+        return self.pooling is None and self.scale == 1.0
+
+    def __str__(self) -> str:
+        return self.slice_name + ("" if self.scale == 1.0 else f"*{self.scale:g}")
+
+
+def parse_node(text: str) -> Node:
+    """The node that a text names.
+
+    >>> parse_node("blocks.5:max*1/8")
+    Node(name='blocks.5', pooling='max', scale=0.125)
+    """
+    place, star, factor = text.partition("*")
+    name, colon, pooling = place.partition(":")
+    if not name or (colon and pooling not in POOLINGS):
+        raise UsageError(
+            f"--node is NAME, NAME:POOLING or NAME:POOLING*SCALE, with a pooling of "
+            f"{', '.join(POOLINGS)}; found {text!r}"
+        )
+    if name == PENULTIMATE and colon:
+        raise UsageError(f"--node {text}: what enters the classifier is pooled by the network")
+    return Node(name, pooling or None, _scale(text, factor) if star else 1.0)
+
+
+def _scale(text: str, factor: str) -> float:
+    """A power of two, as 0.125, 8 or 1/8: the products of int16 features stay exact."""
+    match = re.fullmatch(r"(?:1/)?(\d+(?:\.\d+)?)", factor)
+    value = float(match[1]) if match else 0.0
+    if factor.startswith("1/") and value:
+        value = 1.0 / value
+    mantissa, exponent = frexp(value)
+    if mantissa != 0.5 or abs(exponent - 1) > MOST_SHIFT:
+        raise UsageError(
+            f"--node {text}: a scale is a power of two from 2^-{MOST_SHIFT} to 2^{MOST_SHIFT}, "
+            f"such as 0.125 or 1/8; found {factor!r}"
+        )
+    return value
+
+
+def parse_nodes(texts: tuple[str, ...]) -> tuple[Node, ...]:
+    """The nodes in the order given.
+
+    Raises:
+        UsageError: a text that names none, or a node twice.
+    """
+    nodes = tuple(parse_node(text) for text in texts)
+    refuse_twice([node.slice_name for node in nodes])
+    return nodes
+
+
+def refuse_twice(names: list[str]) -> None:
+    """Refuse a list in which a node stands twice."""
+    twice = [name for k, name in enumerate(names) if name in names[:k]]
+    if twice:
+        raise UsageError(f"--node {twice[0]} is given twice; each slice of the features is one")
+
+
+def one_plain_place(nodes: tuple[Node, ...]) -> bool:
+    """Whether the features are one bare node's, or what enters the classifier."""
+    return not nodes or (len(nodes) == 1 and nodes[0].bare and nodes[0].name != STAGES)
+
+
+MOST_CROPS = 5
+LARGER = 7  # with crops, the picture has a seventh more on each side: 256 pixels for 224
+
+
+@dataclass(frozen=True)
+class Views(Parsed):
+    """Which views: mirrored ones, too (``flip``), of so many ``crops``; 0: the whole picture."""
+
+    flip: bool = False
+    crops: int = 0
+
+    def __len__(self) -> int:
+        return max(self.crops, 1) * (1 + self.flip)
+
+    def __str__(self) -> str:
+        return "+".join(["flip"] * self.flip + [f"crops:{self.crops}"] * bool(self.crops))
+
+    def outer(self, side: int) -> int:
+        """Side of the square that views of ``side`` are cut from.
+
+        >>> Views(crops=5).outer(224)
+        256
+        """
+        return side + side // LARGER if self.crops else side
+
+    def inner(self, side: int) -> int:
+        """The inverse of `outer`: side of the views, for a square of ``side``.
+
+        Raises:
+            UsageError: no view has it.
+        """
+        for inner in range(side, 0, -1):
+            if self.outer(inner) == side:
+                return inner
+        raise UsageError(f"--views {self}: no view is cut from squares of {side} pixels")
+
+    def corners(self, side: int) -> list[tuple[int, int]]:
+        """Top and left of each view of ``side`` in its square."""
+        rest = self.outer(side) - side
+        places = [(rest // 2, rest // 2), (0, 0), (0, rest), (rest, 0), (rest, rest)]
+        return places[: max(self.crops, 1)]
+
+
+def parse_views(text: str) -> Views:
+    """The views that a text names, in any order.
+
+    >>> parse_views("crops:5+flip")
+    Views(flip=True, crops=5)
+    """
+    flip, crops = False, 0
+    for word in text.split("+"):
+        match = re.fullmatch(r"crops:(\d)", word)
+        if word == "flip" and not flip:
+            flip = True
+        elif match and not crops and 2 <= int(match[1]) <= MOST_CROPS:
+            crops = int(match[1])
+        else:
+            raise UsageError(
+                f"--views is flip, crops:N or flip+crops:N with N from 2 to {MOST_CROPS}; "
+                f"found {text!r}"
+            )
+    return Views(flip, crops)

@@ -1,0 +1,160 @@
+"""Where JSON and TOML are written, and where text from outside is made fit to be printed.
+
+JSON has no NaN and no infinity. Python writes them all the same, and no other reader takes such a
+file, so they are refused here.
+
+Names of clients, classes and backbones, digests, phases and paths come from files that others
+wrote. An escape sequence in them would change the terminal, a newline would forge a second message,
+a right-to-left mark would turn a line round, and half a character cannot be encoded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from math import isfinite
+from typing import Any
+
+from ..errors import NumericalError, UsageError
+
+
+def json_text(value: Any, **style: Any) -> str:
+    """``value`` as JSON; ``style`` is that of `json.dumps`.
+
+    Raises:
+        NumericalError: a number in it is NaN or infinite; the message says which.
+
+    >>> json_text({"a": [1, 2.5]})
+    '{"a": [1, 2.5]}'
+    """
+    try:
+        return json.dumps(value, allow_nan=False, **style)
+    except ValueError:
+        where = _not_finite(value)
+        if where is None:
+            raise
+        raise NumericalError(
+            f"{where}, which no file can hold: a result that is not a finite number is not written;"
+            " look at the features (are they very large, or all 0?)"
+        ) from None
+
+
+def _not_finite(value: Any, path: str = "") -> str | None:
+    """The first number in it that is not finite, as 'report.ridge is nan'; None without one."""
+    if isinstance(value, float) and not isfinite(value):
+        return f"{path or 'a number'} is {value}"
+    pairs: Any = ()
+    if isinstance(value, Mapping):
+        pairs = ((f"{path}.{key}".lstrip("."), one) for key, one in value.items())
+    elif isinstance(value, (list, tuple)):
+        pairs = ((f"{path}[{i}]", one) for i, one in enumerate(value))
+    return next((found for name, one in pairs if (found := _not_finite(one, name))), None)
+
+
+def toml_line(name: str, value: Any) -> str:
+    """``name = value`` as TOML, the name as the command line has it."""
+    return f"{name.replace('_', '-')} = {_toml(value)}"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_toml, value))}]"
+    text = json_text(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of a name that are not UTF-8
+        raise UsageError(
+            f"a TOML file cannot name {shown(value)}: expected UTF-8; choose another name or folder"
+        ) from None
+    return text
+
+
+def difference(a: Any, b: Any, of_a: str, of_b: str, path: str = "") -> str:
+    """The first field in which two JSON values differ, with both values; '' if they are equal.
+
+    ``of_a``, ``of_b``: words that say where the values stand. Digests are looked at last.
+
+    >>> difference({"space": {"dim": 3}}, {"space": {"dim": 4}}, "in a.h5", "in b.h5")
+    'space.dim is 4 in b.h5, 3 in a.h5'
+    """
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for key in sorted(a.keys() | b.keys(), key=_digests_last):
+            found = difference(a.get(key), b.get(key), of_a, of_b, f"{path}.{key}" if path else key)
+            if found:
+                return found
+        return ""
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        if len(a) != len(b):
+            return f"{path} has {len(b)} entries {of_b}, {len(a)} {of_a}"
+        return next(
+            (
+                d
+                for i, (x, y) in enumerate(zip(a, b, strict=True))
+                if (d := difference(x, y, of_a, of_b, f"{path}[{i}]"))
+            ),
+            "",
+        )
+    if isinstance(a, str) and isinstance(b, str) and a[:2] == b[:2] == "[{" and a != b:
+        with suppress(ValueError, RecursionError):  # options of heads in a head are JSON
+            if found := difference(json.loads(a), json.loads(b), of_a, of_b, path):
+                return found
+    return "" if a == b else f"{path} is {b!r} {of_b}, {a!r} {of_a}"
+
+
+def _digests_last(key: str) -> tuple[bool, str]:
+    """A digest says that something differs, the fields beside it say what."""
+    return "digest" in key or "sha256" in key, key
+
+
+def shown(text: object) -> str:
+    r"""``str(text)`` on one line: what cannot be printed is written as Python writes it.
+
+    >>> shown("a\x1b[31m\nerror: b")
+    'a\\x1b[31m\\nerror: b'
+    """
+    return "".join(c if c.isprintable() else _escaped(c) for c in str(text))
+
+
+def in_markdown(text: object) -> str:
+    r"""`shown` as Markdown that says it and does nothing else: no tag, no cell, no link.
+
+    >>> in_markdown("a|b <script>\n")
+    'a\\|b \\<script\\>\\\\n'
+    """
+    return re.sub(r"([\\`*\[\]<>|&~])", r"\\\1", shown(text))
+
+
+def shown_lines(text: str) -> str:
+    """The same for a text of several lines that afltool itself has laid out, such as a script."""
+    return "\n".join(shown(line) for line in text.split("\n"))
+
+
+def shown_json(value: Any, indent: int | None = 2, ascii_only: bool = False) -> str:
+    """``value`` as JSON for a terminal or a program; what cannot be printed is a JSON escape."""
+    text = json_text(value, indent=indent, ensure_ascii=ascii_only)
+    return "".join(c if c.isprintable() or c == "\n" else json_text(c)[1:-1] for c in text)
+
+
+def byte_text(size: float) -> str:
+    """A number of bytes for a person.
+
+    >>> byte_text(512), byte_text(21_400), byte_text(4_280_000), byte_text(2.5e9)
+    ('512 bytes', '21.4 kB', '4.28 MB', '2.50 GB')
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            digits = 0 if size >= 100 * unit else 1 if size >= 10 * unit else 2
+            return f"{size / unit:.{digits}f} {name}"
+    return f"{size:.0f} bytes"
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as Python keeps it in a text
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")
