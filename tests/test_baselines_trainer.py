@@ -130,12 +130,15 @@ def test_stacks_and_threads_change_no_bit(name, given):
         assert same_bits(found, alone), (threads, stack)
 
 
-@pytest.mark.parametrize(("d", "classes"), [(512, 100), (65, 10)])
-def test_slices_of_a_batched_product_are_single_products(d, classes):
+@pytest.mark.parametrize("name", ["fedavg", "fedntd", "moon"])
+@pytest.mark.parametrize("batch", [64, 10])
+@pytest.mark.parametrize(("d", "classes"), [(512, 100), (65, 10), (5, 3), (320, 3)])
+def test_slices_of_a_batched_product_are_single_products(d, classes, batch, name):
     """The sizes of real heads, whose products other kernels may make than those of small ones."""
     clients = federation((64, 200, 131, 70, 65), d=d, classes=classes)
-    alone = weights("fedavg", clients, stack=1, rounds=2)
-    assert same_bits(weights("fedavg", clients, stack=5, threads=2, rounds=2), alone)
+    more = {"rounds": 2, "batch_size": batch, "hidden": 33 if name == "moon" else None}
+    alone = weights(name, clients, stack=1, **more)
+    assert same_bits(weights(name, clients, stack=5, threads=2, **more), alone)
 
 
 def test_the_order_of_clients_and_rows_changes_no_bit_of_what_a_client_trains():

@@ -6,6 +6,8 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -534,6 +536,25 @@ def test_the_options_of_a_run_keep_the_comments_of_their_owner(features, tmp_pat
     place.write_text(mine.partition("\n")[2])  # nobody's comments: the run's own file
     assert cli("run", place, "--memory", "2GB", "-o", run).exit_code == 0
     assert "2GB" in place.read_text()
+
+
+def test_run_toml_is_written_alike_by_every_process():
+    """Sets of text have another order in every process: a run that goes on would find another."""
+    code = (
+        "from afltool.plans.config import RunConfig; print(RunConfig(data='digits', "
+        "backbone='pixels', clients=3, head='deepafl', layers=1, width=8, gamma=0.1).to_toml())"
+    )
+    written = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in range(4)
+    }
+    assert len(written) == 1, written
 
 
 def test_features_without_another_name_are_not_replaced_by_given_ones(features, tmp_path):

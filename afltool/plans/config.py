@@ -166,7 +166,8 @@ class RunConfig:
     def __init__(self, *, head_options: Mapping[str, Any] | None = None, **given: Any) -> None:
         given = {k: v for k, v in given.items() if v is not None}
         theirs = dict(head_options or {})
-        theirs |= {k: given.pop(k) for k in given.keys() - FIELDS if k in HEAD_NAMES}
+        of_head = [k for k in given if k not in FIELDS and k in HEAD_NAMES]  # a set has no order
+        theirs |= {k: given.pop(k) for k in of_head}
         if strangers := sorted(given.keys() - FIELDS.keys()):
             raise UsageError(f"{flag(strangers[0])} is no option of run")
         values: dict[str, dict[str, Any]] = {part: {} for part in PARTS}

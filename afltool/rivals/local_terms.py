@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..options import option
 from .base import DescentStep, Local, Method, average
-from .network import DenseLayers, Tensor
+from .network import DenseLayers, Tensor, aligned
 from .settings import Settings
 
 
@@ -207,7 +207,7 @@ class Moon(Method):
     def local(self, round: int, stacked: Sequence[int], starts: Tensor) -> Local:
         if self.network.linear:
             return Local()
-        previous = self.memory["previous"][list(stacked)]
+        previous = aligned(self.memory["previous"][list(stacked)])
         return _Contrast(self.network, (starts, previous), self.settings.mu, self.settings.tau)
 
     def merge(self, round: int, who: Sequence[int], start: Tensor, theta: Tensor) -> Tensor:
@@ -230,8 +230,9 @@ class _Contrast(Local):
         (s_g, d_g), (s_p, d_p) = (
             cosine(z, self.network.forward(model[: len(z)], X)[0][-1]) for model in self.models
         )
-        # The term is log(1 + e^{(s_p − s_g)/τ}).
-        slope = torch.sigmoid((s_p - s_g) / self.tau) * (self.mu / self.tau) * step.share
+        # By softmax, row by row: of torch.sigmoid the last numbers of an array have other bits.
+        drawn = torch.softmax(torch.stack([s_p, s_g], 2) / self.tau, dim=2)[:, :, 0]
+        slope = drawn * (self.mu / self.tau) * step.share
         return slope[:, :, None] * (d_p - d_g)
 
 

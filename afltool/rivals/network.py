@@ -15,6 +15,7 @@ from typing import Any
 
 Tensor = Any  # torch.Tensor; PyTorch is loaded when something is trained
 Layer = tuple[Tensor, Tensor | None]  # W (A, out, in), b (A, 1, out)
+LINE = 16  # float32 numbers in 64 bytes, at whose multiples matrices begin
 
 
 class DenseLayers:
@@ -35,8 +36,8 @@ class DenseLayers:
         """Views of θ (A, P), layer by layer."""
         found: list[Layer] = []
         for at, (n, m, biased) in zip(self._starts, self.shapes, strict=True):
-            W = theta[:, at : at + n * m].view(-1, n, m)
-            b = theta[:, at + n * m : at + n * m + n].view(-1, 1, n) if biased else None
+            W = theta[:, at : at + n * m].unflatten(1, (n, m))
+            b = theta[:, None, at + n * m : at + n * m + n] if biased else None
             found.append((W, b))
         return found
 
@@ -78,6 +79,12 @@ class DenseLayers:
             W.baddbmm_(R.transpose(1, 2), x, alpha=-rate)
             if b is not None:
                 b.sub_(R.sum(1, keepdim=True), alpha=rate)
+
+
+def aligned(theta: Tensor) -> Tensor:
+    """A copy of θ (A, P) whose every row begins at a multiple of 64 bytes."""
+    count, size = theta.shape
+    return theta.new_empty(count, -(-size // LINE) * LINE)[:, :size].copy_(theta)
 
 
 def _affine(x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:

@@ -6,7 +6,8 @@
 A client's batches are blocks of a width that depends on the client alone; a short batch is filled
 up with rows of weight zero. So a client's numbers do not depend on the other clients in its stack:
 each slice of a batched product has the same bits as the product of the slice alone
-(tests/test_baselines_trainer.py).
+(tests/test_baselines_trainer.py). MKL's kernels depend on where a matrix begins in memory, so every
+client's matrices begin at a multiple of 64 bytes: `aligned` weights, and a multiple of 16 rows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from .base import DescentStep, Local
 from .clients import Clients
-from .network import DenseLayers, Tensor, residual
+from .network import LINE, DenseLayers, Tensor, aligned, residual
 from .settings import Settings
 from .streams import Purpose, permutation, stream
 
@@ -54,8 +55,8 @@ class Trainer:
 
         def work(stacked: Sequence[int]) -> None:
             places = [at[k] for k in stacked]
-            terms = local(stacked, starts[places])
-            out[places] = self._train(round, tuple(stacked), starts[places], terms)
+            terms = local(stacked, aligned(starts[places]))
+            out[places] = self._train(round, tuple(stacked), aligned(starts[places]), terms)
 
         on_threads(self.threads, work, self._stacks(who))
         return out
@@ -63,7 +64,7 @@ class Trainer:
     def _width(self, k: int) -> int:
         """Rows of client k's batches, including the filling rows."""
         n = -(-int(self.clients.sizes[k]) // LANE) * LANE
-        return min(self.settings.batch_size or n, n)
+        return -(-min(self.settings.batch_size or n, n) // LINE) * LINE
 
     def _stacks(self, who: Sequence[int]) -> list[list[int]]:
         """Stacks of clients with one width and similar sizes, the largest first."""
@@ -129,7 +130,7 @@ class _Descent:
         self.network, self.momentum = network, settings.momentum
         self.decay = settings.weight_decay
         self.rate = settings.rate(round)
-        self._velocity = theta.new_zeros(theta.shape) if settings.momentum else None
+        self._velocity = aligned(theta.new_zeros(theta.shape)) if settings.momentum else None
 
     def step(self, step: DescentStep, local: Local) -> None:
         """One step of ``step.theta``, in place."""
