@@ -14,6 +14,7 @@ from problems import known_problem, row_sets
 from threadpoolctl import threadpool_limits
 
 from afltool.errors import InvalidDataError, NumericalError
+from afltool.heads.least_squares import Problem, solve
 from afltool.math import blas as triangle
 from afltool.math import pairwise, ridge
 from afltool.math.gram import (
@@ -29,7 +30,7 @@ from afltool.math.gram import (
     real_cross,
     real_gram,
 )
-from afltool.math.ridge_choice import SpectralSystem, choose
+from afltool.math.ridge_choice import Choice, SpectralSystem, choose
 from afltool.options.shared import advised
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
@@ -235,6 +236,37 @@ def test_squared_error_and_degrees_of_freedom_are_those_of_the_rows():
         assert np.isclose(spectral.degrees_of_freedom(value), np.trace(hat), rtol=1e-10)
         point = choose(SpectralSystem(spectral, 80.0, 80), [value]).point
         assert np.isclose(point["gcv"], 80 * error / (80 - np.trace(hat)) ** 2, rtol=1e-10)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.01, 0.03])
+def test_a_large_system_is_judged_as_by_its_eigenvalues(value):
+    p = known_problem(900, 300, 3, 50.0, seed=6)
+    W, found, degrees = ridge.solve_and_judge(p.G, p.H, value)
+    s = ridge.eigenvalues(p.G)
+    assert np.array_equal(W, ridge.cholesky_solve(p.G, p.H, value))
+    assert np.isclose(degrees, ridge.degrees_of_freedom(s, value), rtol=1e-10)
+    expected = ridge.conditioning(s)
+    assert (found.rank, found.dim) == (expected.rank, expected.dim) == (300, 300)
+    assert np.allclose([found.smallest, found.largest], [expected.smallest, expected.largest], 1e-6)
+
+
+@pytest.mark.parametrize(("rows", "value"), [(40, 0.0), (40, 1e-3), (80, 1e9)])
+def test_where_only_eigenvalues_tell_a_large_system_is_left_to_them(rows, value):
+    X = known_problem(80, 60, 3, 50.0, seed=7).X[:rows]
+    assert ridge.solve_and_judge(X.T @ X, X.T @ np.ones((rows, 1)), value) is None
+
+
+@pytest.mark.parametrize("value", [0.0, 0.03])
+def test_the_report_of_a_large_head_is_that_of_its_eigenvalues(value, monkeypatch):
+    X = known_problem(80, 60, 3, 50.0, seed=7).X
+    Y = np.eye(4)[np.arange(80) % 4]
+    problem = Problem(X.T @ X, X.T @ Y, 80, Y.sum(axis=0), intercept=False)
+    W, report = solve(problem, Choice(value))
+    monkeypatch.setattr(ridge, "WIDE", 60)
+    wide, found = solve(problem, Choice(value))
+    assert np.array_equal(W, wide)
+    near = {k: pytest.approx(v, rel=1e-6) if v else v for k, v in report.items()}
+    assert found == near
 
 
 def test_a_matrix_that_is_not_positive_definite_is_refused_with_the_remedy():

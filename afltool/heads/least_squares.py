@@ -208,24 +208,26 @@ def solve(
     ``kept``: clients' γ that stay in. Raises `NumericalError` when the system does not determine
     W, unless ``min_norm``.
     """
-    ridge = choice.ridge + kept
-    s = problem.system.spectral.s if choice.path else rr.eigenvalues(problem.G)
-    found = rr.conditioning(s)
+    ridge, W = choice.ridge + kept, None
+    wide = len(problem.G) >= rr.WIDE and not choice.path
+    if judged := rr.solve_and_judge(problem.G, problem.H, ridge) if wide else None:
+        W, found, degrees = judged
+    else:
+        s = problem.system.spectral.s if choice.path else rr.eigenvalues(problem.G)
+        found, degrees = rr.conditioning(s), rr.degrees_of_freedom(s, ridge)
     if ridge == 0 and not found.full and not min_norm:
         raise rr.not_determined(found, problem.rows)
-    positive = np.maximum(s, 0.0)
-    alive = positive[found.dim - found.rank :] if ridge == 0 else positive
     facts = {
         "rank": found.rank,
         "features": found.dim,
         "condition": found.condition if found.full else None,
         "condition_with_ridge": found.with_ridge(ridge),
-        "degrees_of_freedom": float((alive / (alive + ridge)).sum()),
+        "degrees_of_freedom": degrees,
         "minimum_norm": ridge == 0 and not found.full,
     }
     if facts["minimum_norm"]:
         return problem.system.spectral.weights(0.0), facts
-    return rr.cholesky_solve(problem.G, problem.H, ridge), facts
+    return (rr.cholesky_solve(problem.G, problem.H, ridge) if W is None else W), facts
 
 
 def slices_of(space: Mapping[str, Any]) -> list[tuple[str, int]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 import numpy as np
 import scipy
@@ -22,6 +23,7 @@ from ..errors import NumericalError, Remedy, RidgeNeededError
 from ..values.arrays import F64, Array
 from .blas import unpack
 
+WIDE = 2048  # features from which on an eigenvalue problem costs seconds
 FARTHEST = 1e6  # |x̄| / deviation: rounding then is below 1 % of Σ(x − x̄)², and 10 % at three times
 CONSTANT = 1e4  # roundings: class sums of a constant feature differ by less (measured: one)
 
@@ -115,20 +117,61 @@ def eigenvalues(G: F64) -> F64:
     return np.asarray(scipy.linalg.eigvalsh(G, check_finite=False), dtype=np.float64)
 
 
+def degrees_of_freedom(s: F64, ridge: float) -> float:
+    """tr((G + λI)⁻¹ G) of ascending eigenvalues; for λ = 0 the rank of G."""
+    positive = np.maximum(s, 0.0)
+    alive = positive[len(s) - conditioning(s).rank :] if ridge == 0 else positive
+    return float((alive / (alive + ridge)).sum())
+
+
 def cholesky_solve(G: F64, H: F64, ridge: float) -> F64:
     """W = (G + λI)⁻¹ H by one Cholesky factorisation, d³/3; G is left as it is.
 
     Equals ``scipy.linalg.solve(G + λ·I, H, assume_a='pos')``. Raises `NumericalError` when the
     matrix is not positive definite to working precision.
     """
+    W: F64 = scipy.linalg.cho_solve((_factor(G, ridge), True), H, check_finite=False)
+    return W
+
+
+def _factor(G: F64, ridge: float) -> F64:
+    """L, whose lower triangle has G + λI = L Lᵀ, Fortran-ordered."""
     A = G.copy(order="F")
     A.flat[:: A.shape[0] + 1] += ridge
     try:
         factor = scipy.linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
     except scipy.linalg.LinAlgError as error:
         raise not_definite(ridge, len(A), error) from None
-    W: F64 = scipy.linalg.cho_solve(factor, H, check_finite=False)
-    return W
+    return np.asarray(factor[0])
+
+
+def solve_and_judge(G: F64, H: F64, ridge: float) -> tuple[F64, Conditioning, float] | None:
+    """W of `cholesky_solve`, `conditioning` of G and its `degrees_of_freedom`, without a spectrum.
+
+    With G + λI = L Lᵀ its ends come from products with G and with L⁻ᵀL⁻¹ (Lanczos, to about 1e-8),
+    and tr((G + λI)⁻¹ G) = d − λ‖L⁻¹‖²_F: 2/3 d³ operations, of matrices, where eigenvalues take
+    4/3 d³, half of them of vectors. None where G is close to singular, or λ so large that it hides
+    the least eigenvalue: then only eigenvalues tell.
+    """
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+    d, far, multiply = len(G), 100, scipy.linalg.blas.dtrmv
+    how: dict[str, Any] = {"k": 1, "which": "LA", "tol": 1e-5, "return_eigenvectors": False}
+    how["v0"] = np.random.default_rng(0).normal(size=d)
+    try:
+        L = _factor(G, ridge)
+        W: F64 = scipy.linalg.cho_solve((L, True), H, check_finite=False)
+        L, _ = scipy.linalg.lapack.dtrtri(L, lower=1, overwrite_c=1)  # L⁻¹, in its place
+        inverse = LinearOperator(
+            (d, d), lambda v: multiply(L, multiply(L, v, lower=1), lower=1, trans=1), dtype=float
+        )
+        largest, least = float(eigsh(G, **how)[0]), 1 / float(eigsh(inverse, **how)[0]) - ridge
+    except (RidgeNeededError, ArpackError):
+        return None
+    if least <= far * d * np.finfo(float).eps * largest or least * far < ridge:
+        return None
+    lost = ridge * sum(float(column[j:] @ column[j:]) for j, column in enumerate(L.T))
+    return W, Conditioning(d, d, least, largest), d - lost
 
 
 def definite_solve(A: F64, B: F64) -> F64:
