@@ -21,7 +21,7 @@ test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2  # one thread a worker: two pools on two cores thrash
 
 test-slow: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 2 --dist loadfile --durations=10
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow -n 3 --dist loadfile --durations=25
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
