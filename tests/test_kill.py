@@ -9,6 +9,7 @@ Extractions that are killed again and again are in test_extract_scale.py.
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -122,6 +123,20 @@ def wait_for_an_unfinished_file(process, folder):
         time.sleep(0.0005)
 
 
+def kill_while_it_writes(process, folder):
+    """Killed while it stands still before an unfinished file: no race with the file's last name."""
+    while process.poll() is None:
+        wait_for_an_unfinished_file(process, folder)
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        if unfinished(folder):
+            break
+        process.send_signal(signal.SIGCONT)
+    process.kill()
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
 def kill_after(process, seconds):
     """SIGKILL after so many seconds; whether it came before the end."""
     try:
@@ -169,10 +184,12 @@ def test_killed_at_random_moments(name, stages, tmp_path, cli):
         folder = tmp_path / str(number)
         folder.mkdir()
         process = stage.start(folder)
-        if number % 2:
+        if number == 1:  # once for certain
+            killed += kill_while_it_writes(process, folder)
+        elif number % 2:
             wait_for_an_unfinished_file(process, folder)
             later = draw.random() ** 2 * (duration - writing_after)
-            killed += kill_after(process, 0 if number == 1 else later)  # once for certain
+            killed += kill_after(process, later)
         else:
             killed += kill_after(process, (number + draw.random()) / moments * duration)
         met += bool(unfinished(folder))
