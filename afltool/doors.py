@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import AflError, UsageError
+from .errors import UsageError
 from .progress import log
 
 if TYPE_CHECKING:
@@ -27,21 +27,8 @@ if TYPE_CHECKING:
 
 STAGES = "afltool.stages"  # the group of entry points by which stages come from outside
 USED: set[tuple[str, str]] = set()  # packages of plug-ins that made something, with their versions
-#: What a module of somebody else may raise when it is loaded.
-FAILS = (
-    ImportError,
-    SyntaxError,
-    AttributeError,
-    TypeError,
-    NameError,
-    ValueError,
-    LookupError,
-    RuntimeError,
-    OSError,
-    ArithmeticError,
-    AssertionError,
-    AflError,
-)
+#: What a module of somebody else may raise when it is loaded: anything but Ctrl-C.
+FAILS = (Exception, SystemExit)
 
 
 T = TypeVar("T")
@@ -90,7 +77,8 @@ def left_out(what: str) -> Iterator[None]:
     try:
         yield
     except FAILS as error:
-        log.warning("the part %s cannot be loaded and is left out: %s", what, error)
+        why = f"{type(error).__name__}: {error}"
+        log.warning("the part %s cannot be loaded and is left out: %s", what, why)
 
 
 class Registry(UserDict[str, T]):

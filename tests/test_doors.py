@@ -14,7 +14,7 @@ import pytest
 from conftest import COMMAND
 
 import afltool
-from afltool.doors import doors, opened
+from afltool.doors import doors, left_out, opened
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 
@@ -84,7 +84,17 @@ def test_it_joins_a_group_and_takes_no_name_of_another_part(toy, tmp_path):
         assert re.search("Missing argument|name a study", done.stderr), words
 
 
-@pytest.mark.parametrize("code", ["import no_such_module", "def add_to(app: ", "add_to = 3", None])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import no_such_module",
+        "def add_to(app: ",
+        "add_to = 3",
+        "raise Exception('x')",
+        "def add_to(app): raise SystemExit(1)",
+        None,
+    ],
+)
 def test_a_part_that_cannot_be_loaded_is_named_and_breaks_nothing(toy, tmp_path, code):
     (tmp_path / "toy.py").unlink() if code is None else (tmp_path / "toy.py").write_text(code)
     helped, told = toy("-h"), "the part toy"
@@ -126,6 +136,14 @@ def test_a_command_of_the_main_part_opens_no_door(road, tmp_path):
     assert loaded("solve", "-h") == []
     assert loaded("plot", "rounds", "-h") == []
     assert "afltool.papers.commands" in loaded("study", "-h")
+
+
+def test_ctrl_c_while_a_part_is_loaded_ends_the_command():
+    def interrupted():
+        with left_out("toy"):
+            raise KeyboardInterrupt
+
+    pytest.raises(KeyboardInterrupt, interrupted)
 
 
 def test_the_doors_of_the_package_and_those_of_no_package():

@@ -21,6 +21,15 @@ from afltool.files.hdf5 import read_header
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 GROUPS = "heads", "rivals", "datasets", "backbones", "schemes", "embeddings", "targets"
+#: What a module may raise that no library would.
+BROKEN = (
+    "raise Exception('x')",
+    "class Own(Exception): pass\nraise Own('two\\nlines')",
+    "raise MemoryError",
+    "raise EOFError",
+    "import sys\nsys.exit(1)",
+    "raise SystemExit('bye')",
+)
 SCHEME = """
 import numpy as np
 NEEDS, MAY = {"clients"}, set()
@@ -90,7 +99,7 @@ def test_a_head_of_a_plug_in_has_options_and_its_version_is_in_recipes(toy, road
 
 
 def test_a_plug_in_that_cannot_be_loaded_is_named_and_stops_nothing(packages, road, tmp_path):
-    codes = ["1 / 0", "def (", "import no_such", "raise RuntimeError('x')", "OPTIONS = 3"]
+    codes = ["1 / 0", "def (", "import no_such", "OPTIONS = 3", *BROKEN]
     modules = {f"bad{i}": code for i, code in enumerate(codes)}
     points = [(f"afltool.{g}", f"{n}-{g} = {n}") for g in GROUPS for n in modules]
     run = packages("bad", modules, [*points, ("afltool.heads", "linear = bad0")])
@@ -98,6 +107,10 @@ def test_a_plug_in_that_cannot_be_loaded_is_named_and_stops_nothing(packages, ro
     assert "the part linear (bad0, afltool.heads) cannot be loaded and is left out" in done.stderr
     assert done.stderr.count("afltool.heads") == len(codes) + 1
     assert "Traceback" not in done.stderr
+    assert "left out: MemoryError" in done.stderr
+    assert "left out: SystemExit: bye" in done.stderr
+    for words in (["-h"], ["run", "-h"], ["baseline", "-h"], ["head", "linear", "-h"]):
+        assert run(*words).stdout.startswith("Usage: afltool"), words
     assert "linear" in run("run", "--help-all").stdout
     assert run("info", road.head).stderr == "", "no door is opened for it"
     checked = run("check-plugin", "bad0-heads", code=5)
