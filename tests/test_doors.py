@@ -139,11 +139,8 @@ def test_a_command_of_the_main_part_opens_no_door(road, tmp_path):
 
 
 def test_ctrl_c_while_a_part_is_loaded_ends_the_command():
-    def interrupted():
-        with left_out("toy"):
-            raise KeyboardInterrupt
-
-    pytest.raises(KeyboardInterrupt, interrupted)
+    with pytest.raises(KeyboardInterrupt), left_out("toy"):
+        raise KeyboardInterrupt
 
 
 def test_the_doors_of_the_package_and_those_of_no_package():

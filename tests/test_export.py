@@ -15,7 +15,7 @@ import torch
 import afltool
 from afltool import exporting
 from afltool.errors import UsageError
-from afltool.exporting import build, onnx_files, trial
+from afltool.exporting import onnx_files, pictures, trial
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.math.gram import real
@@ -258,4 +258,4 @@ def test_a_model_too_large_for_one_message_is_refused_as_onnx():
 def test_an_arithmetic_that_a_graph_has_not_is_refused(tmp_path):
     space = {"preprocessing": {}, "precision": "bf16"}
     with pytest.raises(UsageError, match="made in bf16; a graph computes in fp32"):
-        build.network_in_fp32(tmp_path / "h.h5", {"space": space}, "default", 0)
+        pictures.network_in_fp32(tmp_path / "h.h5", {"space": space}, "default", 0)

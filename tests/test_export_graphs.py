@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,9 +12,11 @@ import torch
 from rounds_of_heads import absorb
 
 from afltool.errors import InvalidDataError, UsageError
+from afltool.exporting import onnx_files, safetensors_files
+from afltool.exporting.build import of_features
 from afltool.heads import make_head
-from afltool.heads.base import binding
-from afltool.heads.graphs import GRAPHS, NOBODY, Classifier, activated, graph_of
+from afltool.heads.base import NOBODY, binding
+from afltool.heads.graphs import GRAPHS, Classifier, activated, graph_of
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate
 from afltool.math.gram import FixedPoint, encode
@@ -159,6 +162,34 @@ def test_the_graph_gives_the_scores_of_the_head(case, bits):
     assert len(found) == 2 + head.log_probabilities
 
 
+AFFINE = {name: HEADS[name] for name in ("linear", "linear with an intercept", "softmax", "lda")}
+
+
+@pytest.mark.parametrize("bits", [BITS, None])
+@pytest.mark.parametrize("case", AFFINE)
+def test_affine_heads_are_written_without_pytorch(case, bits, monkeypatch):
+    """The graph that is written line by line answers as the module of PyTorch, refused rows too."""
+    name, options = AFFINE[case]
+    head = solved(name, bits, **options)
+    x, _ = rows(bits, 300, seed=1)
+    x[3, 2], x[7, 0], x[9, 1] = np.nan, np.inf, 64.5
+    space = {"fraction_bits": bits}
+    header = {"space": space, "digest": "d", "options": {}, "classes": ["0", "1", "2", "3"]}
+    model = of_features(head, header)
+    with torch.inference_mode():
+        wanted = model.named(model.module(torch.from_numpy(x)))
+    assert (wanted["predicted"] == NOBODY).sum() == (2 if bits is None else 3)
+    monkeypatch.delitem(vars(model), "module")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for form in (onnx_files, safetensors_files):
+        found = form.run(form.pack(model), model, x)
+        assert list(found) == list(model.outputs)
+        assert np.array_equal(found["predicted"], wanted["predicted"])
+        for one in found.keys() - {"predicted"}:
+            assert np.allclose(found[one], wanted[one], rtol=0, atol=1e-12, equal_nan=True), one
+    assert "module" not in vars(model)
+
+
 def test_a_class_without_rows_is_never_predicted():
     for rule in ("lda", "naive-bayes", "qda"):
         head = solved("discriminant", BITS, classes=CLASSES + 1, rule=rule)
@@ -204,6 +235,6 @@ def test_activations_are_those_of_the_heads(name, dtype):
 
 
 def test_a_head_without_a_graph_is_refused(monkeypatch):
-    monkeypatch.delitem(GRAPHS, "linear")
-    with pytest.raises(UsageError, match="a linear head cannot be exported"):
-        graph_of(solved("linear", BITS), BITS)
+    monkeypatch.delitem(GRAPHS, "network")
+    with pytest.raises(UsageError, match="a network head cannot be exported"):
+        graph_of(network(BITS), BITS)

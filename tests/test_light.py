@@ -94,15 +94,35 @@ def test_what_needs_pytorch_says_what_to_install(road, tmp_path):
     out = tmp_path / "out"
     lines = [
         ["extract", "--backbone", "resnet18", "--list-nodes"],
-        ["export", road.head, "-o", tmp_path / "head.onnx"],
+        ["export", road.head, "-o", tmp_path / "head.pt2"],
+        ["export", road.head, "-o", tmp_path / "head.onnx", "--with-backbone"],
         ["baseline", "fedavg", road.train, "--test", road.test, "-o", out, "--partition", "p.h5"],
     ]
     codes, done = without(TORCH, *lines)
-    assert codes == [2] * 3, done.stderr
+    assert codes == [2] * 4, done.stderr
     assert "Traceback" not in done.stderr
     told = done.stderr.splitlines()
-    assert sum("PyTorch" in line and "pip install afltool" in line for line in told) == 3
+    assert sum("PyTorch" in line and "pip install afltool" in line for line in told) == 4
     assert not out.exists()
+
+
+@pytest.mark.parametrize("end", ["onnx", "safetensors"])
+def test_heads_that_are_affine_are_exported_to_the_same_bytes(road, tmp_path, end):
+    """Linear, softmax and lda; what has a graph of PyTorch alone says so."""
+    others = {"softmax": {}, "discriminant": {"rule": "lda"}, "random-features": {"width": 8}}
+    given = {"train_features": road.train, "test_features": road.test, "clients": 3}
+    heads = {"linear": road.head}
+    for name, options in others.items():
+        config = afltool.RunConfig(**given, head=name, **options)
+        heads[name] = afltool.run(config, tmp_path / name) / "head-final.h5"
+    lines = [["export", path, "-o", tmp_path / f"light-{k}.{end}"] for k, path in heads.items()]
+    codes, done = without(TORCH, *lines)
+    assert codes == [0, 0, 0, 2], done.stderr
+    assert "export of a random-features head needs PyTorch" in done.stderr
+    assert not (tmp_path / f"light-{name}.{end}").exists()
+    for name in ("linear", "softmax", "discriminant"):
+        ours = afltool.export(heads[name], tmp_path / f"{name}.{end}")
+        assert ours.read_bytes() == (tmp_path / f"light-{name}.{end}").read_bytes(), name
 
 
 def test_both_builds_in_one_place_are_noticed(tmp_path):

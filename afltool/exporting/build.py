@@ -1,28 +1,28 @@
-"""A model to be packed: a PyTorch module with names, an example, metadata and the head's arrays."""
+"""A model to be packed: what it computes, with names, a shape, metadata and the head's arrays.
+
+A head whose scores are xW + b needs no PyTorch; any other is the PyTorch module of its graph.
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+import scipy
 
 from .. import __version__
-from ..errors import UsageError
-from ..heads.base import Head
-from ..heads.graphs import NOBODY, Classifier, graph_of
-from ..options.features import TORCH, NetworkOptions
-from ..sources.backbones.graph import Features, Prepared
-from ..sources.backbones.slices import whole_passes
-from ..sources.extraction.scoring import network_of
-from ..sources.extraction.torch_network import TorchNetwork
-from ..values.arrays import Array
+from ..doors import need_torch
+from ..heads.base import NOBODY, Head
+from ..math.gram import LARGEST
+from ..values.arrays import F64, Array
 from ..values.text import json_text
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 #: The entry of a file's metadata that holds all of it as JSON.
 KEY = "afltool"
@@ -33,21 +33,58 @@ class Model:
     """What a file is made of.
 
     Attributes:
-        module: from one batch to the outputs.
+        make: its PyTorch module, from one batch to the outputs.
+        affine: W and b, where it is a head alone whose scores are xW + b.
+        bits: the fraction bits that features are rounded to; None for float32.
         input: its name, ``features`` or ``images``.
-        example: a batch, for the tracers; ``free`` are the axes that may have any length.
+        shape: of a batch, for the tracers; ``free`` are the axes that may have any length.
         outputs: their names in order.
         metadata: JSON values that say what the model is.
         arrays: what a file of arrays alone holds, by name.
     """
 
-    module: nn.Module
+    make: Callable[[], nn.Module] = field(repr=False)
+    affine: tuple[Array, Array] | None = field(repr=False)
+    bits: int | None
     input: str
-    example: torch.Tensor
+    shape: tuple[int, ...]
     free: Mapping[int, str]
     outputs: tuple[str, ...]
     metadata: dict[str, Any]
     arrays: Mapping[str, Array] = field(repr=False)
+
+    @cached_property
+    def module(self) -> nn.Module:
+        need_torch(f"export of a {self.metadata['head']['name']} head")
+        return self.make().eval()
+
+    @property
+    def example(self) -> torch.Tensor:
+        """A batch of zeros."""
+        import torch
+
+        kind = getattr(torch, self.metadata["input"]["type"])
+        return torch.zeros(self.shape, dtype=kind)
+
+    @property
+    def reach(self) -> float:
+        """The largest number, after rounding, of a row that is not refused."""
+        return float(np.finfo(np.float32).max) if self.bits is None else float(LARGEST)
+
+    def answers(self, given: Array, scores: Callable[[F64], Array]) -> dict[str, Array]:
+        """The outputs for float32 features (n, d) by a reader's own ``scores`` of rounded rows."""
+        one = 2.0 ** (self.bits or 0)
+        whole = given.astype(np.float64) * one
+        whole = whole if self.bits is None else np.rint(whole)
+        good = (np.abs(whole) <= self.reach).all(axis=1, keepdims=True)  # NaN is not
+        bad = np.asarray(~good)
+        found = scores(np.where(bad, 0.0, whole) / one)
+        bad |= np.isnan(found).any(axis=1, keepdims=True)
+        predicted = np.where(bad[:, 0], NOBODY, found.argmax(axis=1))
+        found = np.where(bad, np.nan, found)
+        return self.named(
+            [found, predicted, scipy.special.softmax(found, axis=1)][: len(self.outputs)]
+        )
 
     def text(self) -> str:
         """The metadata as JSON."""
@@ -60,6 +97,8 @@ class Model:
 
     def bytes(self) -> int:
         """Of the numbers that every graph holds."""
+        if self.affine is not None:
+            return sum(array.nbytes for array in self.affine)
         tensors = [*self.module.parameters(), *self.module.buffers()]
         return sum(t.numel() * t.element_size() for t in tensors)
 
@@ -71,82 +110,29 @@ SCORES = (
 )
 
 
-class Pipeline(nn.Module):
-    """Pictures → (features, scores, predicted, …)."""
-
-    def __init__(self, front: nn.Module, classifier: nn.Module) -> None:
-        super().__init__()
-        self.front, self.head = front, classifier
-
-    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        features = self.front(images)
-        return features, *self.head(features)
-
-
 def of_features(head: Head, header: Mapping[str, Any]) -> Model:
     """The classifier alone: float32 features (n, d) in."""
     bits = header["space"]["fraction_bits"]
-    module = Classifier(graph_of(head, bits), bits, head.log_probabilities).eval()
     dim, _ = head._bound()
     given = {"name": "features", "type": "float32", "shape": ["n", dim]}
     arrays = {f"head.{name}": array for name, array in head.arrays().items()}
-    metadata, example = _metadata(head, header, given), torch.zeros(2, dim)
-    return Model(module, "features", example, {0: "n"}, outputs_of(head), metadata, arrays)
 
+    def make() -> nn.Module:
+        from ..heads.graphs import Classifier, graph_of
 
-def of_pictures(head: Head, header: Mapping[str, Any], network: TorchNetwork) -> Model:
-    """The whole road: uint8 pictures (n, h, w, 3) in."""
-    alone = of_features(head, header)
-    module = copy.deepcopy(network.module).to(memory_format=torch.contiguous_format)
-    front = Features(Prepared(network.preprocessing), whole_passes(module))
-    given = {
-        "name": "images",
-        "type": "uint8",
-        "shape": ["n", "height", "width", 3],
-        "order": "RGB, as decoded; grey pictures three times; no rotation by EXIF",
-    }
-    crop = network.preprocessing.crop
-    state = {f"backbone.{k}": v.numpy() for k, v in network.backbone.module.state_dict().items()}
-    return replace(
-        alone,
-        module=Pipeline(front, alone.module).eval(),
-        input="images",
-        example=torch.zeros(2, crop + 1, crop + 3, 3, dtype=torch.uint8),
-        free={0: "n", 1: "h", 2: "w"},
-        outputs=("features", *alone.outputs),
-        metadata=_metadata(head, header, given),
-        arrays={**alone.arrays, **state},
-    )
+        return Classifier(graph_of(head, bits), bits, head.log_probabilities)
+
+    return Model(
+        make, head.affine(), bits, "features", (2, dim), {0: "n"}, outputs_of(head),
+        metadata_of(head, header, given), arrays,
+    )  # fmt: skip
 
 
 def outputs_of(head: Head) -> tuple[str, ...]:
     return ("scores", "predicted", *(["probabilities"] if head.log_probabilities else []))
 
 
-def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: int) -> TorchNetwork:
-    """The network that makes the head's features, on the CPU; its whole space is compared.
-
-    Raises `UsageError`: the features were imported, or made in an arithmetic that a graph has not;
-    `MismatchError`: the network that is built makes another space; the field is named.
-    """
-    space = header["space"]
-    if space["preprocessing"] is None:
-        raise UsageError(
-            f"the features of {path} were imported as {space['backbone']!r}: afltool has "
-            "no network that makes them; export without --with-backbone"
-        )
-    if space["precision"] != "fp32":
-        raise UsageError(
-            f"the features of {path} were made in {space['precision']}; a graph computes in fp32: "
-            "export without --with-backbone, or extract in fp32"
-        )
-    options = NetworkOptions(weights=weights, seed=seed, device="cpu", engine=TORCH)
-    network = network_of(path, header, options)
-    assert isinstance(network, TorchNetwork)
-    return network
-
-
-def _metadata(head: Head, header: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def metadata_of(head: Head, header: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     space = dict(header["space"])
     bits = space["fraction_bits"]
     rounding = "none: float32" if bits is None else f"round(x · 2^{bits}) / 2^{bits}, half to even"
@@ -165,17 +151,3 @@ def _metadata(head: Head, header: Mapping[str, Any], given: dict[str, Any]) -> d
         "rounding": rounding,
         "outputs": outputs,
     }
-
-
-def sample_pictures(crop: int) -> list[Array]:
-    """Batches of one size each, uint8 (n, h, w, 3): smaller, larger, tall, wide; from one seed."""
-    rng = np.random.default_rng(0)
-    sides = [(crop, crop), (32, 32), (2 * crop + 1, crop + 7), (crop // 2 + 3, crop)]
-    found: list[Array] = []
-    for height, width in sides:  # waves with noise, of which a network makes different features
-        y, x = np.mgrid[:height, :width] / max(height, width)
-        turns = rng.uniform(-12, 12, size=(3, 1, 1, 3, 2))
-        waves = np.sin(2 * np.pi * (turns[..., 0] * y[..., None] + turns[..., 1] * x[..., None]))
-        noise = rng.normal(0, 15, size=(3, height, width, 3))
-        found.append(np.clip(128 + 90 * waves + noise, 0, 255).astype(np.uint8))
-    return found

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import warnings
 
+from ..doors import need_torch
 from ..values.arrays import Array
 from .build import KEY, Model
 
 
 def pack(model: Model) -> bytes:
     """A traced program with its weights; the metadata is its extra file."""
+    need_torch("a .pt2 file")
     import torch
 
     free = dict.fromkeys(model.free, torch.export.Dim.DYNAMIC)

@@ -11,15 +11,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import torch
 
 from ..errors import InvalidDataError, NumericalError
-from ..heads.base import Head
-from ..heads.graphs import NOBODY
+from ..heads.base import NOBODY, Head
 from ..math.gram import LARGEST, FixedPoint, Rows, encode
-from ..sources.backbones.graph import as_extracted
-from ..sources.backbones.inference import infer
-from ..sources.extraction.torch_network import TorchNetwork
 from ..values.arrays import F32, F64, Array
 
 #: Largest difference of a score, relative to the largest score of its row: of heads whose products
@@ -72,22 +67,22 @@ def compare(head: Head, bits: int | None, x: Array, found: dict[str, Array], wha
     refused = np.isnan(wanted).any(axis=1)
     if not np.array_equal(refused, predicted == NOBODY):
         theirs = (predicted == NOBODY).sum()
-        raise _differs(what, f"refuses {theirs} rows of {len(x)}, afltool {refused.sum()}")
+        raise differs(what, f"refuses {theirs} rows of {len(x)}, afltool {refused.sum()}")
     good, tolerance = ~refused, tolerance_of(head)
     scores, wanted, predicted = scores[good], wanted[good], predicted[good]
     finite = np.isfinite(wanted)
     if not np.array_equal(finite, np.isfinite(scores)):
-        raise _differs(what, "has finite scores where afltool has none, or the reverse")
+        raise differs(what, "has finite scores where afltool has none, or the reverse")
     sizes = np.abs(np.where(finite, wanted, 0.0)).max(axis=1, keepdims=True)
     away = np.abs(np.where(finite, scores, 0.0) - np.where(finite, wanted, 0.0))
     relative = away / np.maximum(sizes, np.finfo(float).tiny)
     largest = float(relative.max(initial=0.0))
     if largest > tolerance:
-        raise _differs(what, f"differs by up to {largest:.3g} of a row's largest score")
+        raise differs(what, f"differs by up to {largest:.3g} of a row's largest score")
     chosen = np.take_along_axis(wanted, predicted[:, None], axis=1)
     behind = wanted.max(axis=1, keepdims=True) - chosen
     if (behind > 2 * tolerance * sizes).any():
-        raise _differs(what, f"predicts other classes for {(behind > 0).sum()} of {len(x)} rows")
+        raise differs(what, f"predicts other classes for {(behind > 0).sum()} of {len(x)} rows")
     return Trial(len(x), tolerance, largest)
 
 
@@ -112,21 +107,8 @@ def tolerance_of(head: Head) -> float:
     return COARSE if getattr(head.options, "compute", "") == "float32" else FINE
 
 
-def _differs(what: str, how: str) -> NumericalError:
+def differs(what: str, how: str) -> NumericalError:
     return NumericalError(
         f"{what} was not written: run on a sample, it {how}; this is a fault of afltool or of the "
         "packages that packed it (torch, onnxruntime): try another format, and report it"
     )
-
-
-def compare_features(network: TorchNetwork, pictures: Array, found: Array, what: str) -> None:
-    """A file's features of pictures (n, h, w, 3) against extraction's of the same pictures.
-
-    Raises `NumericalError` for a difference beyond `COARSE` of a row's largest feature.
-    """
-    pixels = as_extracted(network.preprocessing, torch.from_numpy(pictures))
-    wanted = infer(network.module, pixels, network.preprocessing)
-    sizes = np.abs(wanted).max(axis=1, keepdims=True)
-    largest = float((np.abs(found - wanted) / np.maximum(sizes, 1e-30)).max())
-    if not largest <= COARSE:
-        raise _differs(what, f"has features that differ by up to {largest:.3g} of the largest")

@@ -33,6 +33,8 @@ from ..values.names import Phase
 from ..values.statistics import Client, ClientId, Statistics, Sum, mark
 from .options import HeadOptions
 
+NOBODY = -1  # the class of a row that is refused, in a file that `export` writes
+
 Facts = Mapping[str, Any]
 LAST = Phase("last")  # the round that a head was solved in; the list of rounds has its phase
 
@@ -237,6 +239,10 @@ class Head(ABC):
     @abstractmethod
     def scores(self, X: Rows) -> NDArray[np.float64]:
         """Scores (n, C) of rows X (n, d); the class with the highest score is predicted."""
+
+    def affine(self) -> tuple[Array, Array] | None:
+        """W (d, C) and b (C,) of a solved head whose scores are xW + b; None of any other."""
+        return None
 
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, NDArray[np.float64]]]:
         """Scores (n, C) of rows X (n, d) after each round, with the round's phase, in order.

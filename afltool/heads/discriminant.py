@@ -160,6 +160,11 @@ class DiscriminantHead(Head):
         found[:, self.counts == 0] = -np.inf
         return found
 
+    def affine(self) -> tuple[F64, F64] | None:
+        if self.weights is None or self.counts is None or not self.counts.all():
+            return None
+        return self.weights[:-1], self.weights[-1]
+
     def _finite_scores(self, rows: Rows, counts: F64) -> F64:
         if self.weights is not None:
             return np.asarray(row_product(rows, self.weights[:-1]) + self.weights[-1])

@@ -27,20 +27,20 @@ from ..math.blas import unpack
 from ..math.gram import LARGEST
 from ..values.arrays import F64
 from . import KNOWN
-from .base import Head
+from .base import NOBODY, Head
 from .discriminant import DiscriminantHead, log_shares
-from .linear import LinearHead
 from .network import NetworkHead
 from .options import FIXED, RandomFeaturesOptions
 from .projections import FINER, FLAT, LEAK, SHRINK, Projection, Tabled, projection, table
 from .random_features import RandomFeaturesHead, fixed_lift
 
 Graph = Callable[[Any, int | None], nn.Module]
-NOBODY = -1  # the class of a row that afltool would refuse
 
 
 def graph_of(head: Head, bits: int | None) -> nn.Module:
     """A solved head as a module, rows (n, d) → scores (n, C); `UsageError` if it has no graph."""
+    if (affine := head.affine()) is not None:
+        return Affine(*affine)
     make = GRAPHS.get(head.name) or _own(head.name)
     if make is None:
         raise UsageError(f"a {head.name} head cannot be exported: it has no graph")
@@ -187,12 +187,6 @@ def tensor(array: NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.array(array, order="C"))
 
 
-def linear(head: LinearHead, bits: int | None) -> nn.Module:
-    """x ↦ xW, with the intercept where there is one."""
-    W = head.arrays()["weights"]
-    return Affine(W[:-1], W[-1]) if head.options.intercept else Affine(W)
-
-
 def network(head: NetworkHead, bits: int | None) -> nn.Module:
     """h ← ReLU(hW + b), in float64 as `NetworkHead.scores`."""
     layers: list[nn.Module] = []
@@ -329,7 +323,6 @@ def discriminant(head: DiscriminantHead, bits: int | None) -> nn.Module:
 
 
 GRAPHS: dict[str, Graph] = {
-    "linear": linear,
     "network": network,
     "random-features": random_features,
     "discriminant": discriminant,

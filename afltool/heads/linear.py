@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
+import numpy as np
+
 from .. import memory
 from ..errors import UsageError
 from ..math.gram import Products, Rows, row_product
@@ -59,6 +61,10 @@ class LinearHead(Head):
         d = self.weights.shape[0] - self.options.intercept
         scores = row_product(X, self.weights[:d])
         return scores + self.weights[d] if self.options.intercept else scores
+
+    def affine(self) -> tuple[F64, F64] | None:
+        W = np.asarray(self.weights)
+        return (W[:-1], W[-1]) if self.options.intercept else (W, np.zeros(W.shape[1]))
 
     def _state_shapes(self) -> dict[str, tuple[int | None, ...]]:
         dim, classes = self._bound()

@@ -24,7 +24,6 @@ from ..progress import log
 if TYPE_CHECKING:
     from ..exporting.build import Model
     from ..exporting.trial import Trial
-    from ..sources.extraction.torch_network import TorchNetwork
 
 
 @advised()
@@ -39,8 +38,9 @@ def export(
     the tolerance is a `NumericalError`, and nothing is written. ``card`` writes a model card beside
     it, with the figures of ``metrics``.
     """
-    need_torch("export")
     o = options
+    if o.with_backbone:
+        need_torch("export --with-backbone")
     packer = format_of(out)
     check_output(out)
     if o.card is not None:
@@ -77,25 +77,12 @@ def _packed(
         data, x = packer.pack(model), trial.sample_rows(head, bits)
         found = packer.run(data, model, x)
         return data, model, trial.compare(head, bits, x, found, str(out))
-    network = build.network_in_fp32(path, header, o.weights, o.seed)
-    model = build.of_pictures(head, header, network)
+    from ..exporting import pictures
+
+    network = pictures.network_in_fp32(path, header, o.weights, o.seed)
+    model = pictures.of_pictures(head, header, network)
     data = packer.pack(model)
-    return data, model, _on_pictures(packer, data, model, network, head, bits, out)
-
-
-def _on_pictures(
-    packer: Format, data: bytes, model: Model, network: TorchNetwork, head: Head, bits: int | None,
-    out: Path,
-) -> Trial:  # fmt: skip
-    """Features against extraction's, then scores against the head's of the same features."""
-    from ..exporting import build, trial
-
-    trials = []
-    for pictures in build.sample_pictures(network.preprocessing.crop):
-        found = packer.run(data, model, pictures)
-        trial.compare_features(network, pictures, found["features"], str(out))
-        trials.append(trial.compare(head, bits, found["features"], found, str(out)))
-    return trial.Trial.of(trials)
+    return data, model, pictures.on_pictures(packer, data, model, network, head, bits, out)
 
 
 def _evaluation(path: Path, header: Mapping[str, Any], head: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCE = ("afltool", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "pyproject.toml")
 LEFT_OUT = ("torch", "torchvision")
-EXTRAS = ("demo", "timm", "export", "dev")  # that need them
+EXTRAS = ("demo", "timm", "dev")  # that need them
 
 SDIST = """
 import contextlib, os, sys
@@ -39,7 +39,8 @@ def light(text: str) -> str:
         assert found == 1, f"expected one line of {name}, found {found}"
     for extra in EXTRAS:
         text = without(text, extra)
-    text = re.sub(r'"onnx(script)?>=[^"]*", ', "", text)  # PyTorch makes graphs with them
+    onnx = r'^(fast = \[)("onnx(?:script)?>=[^"]*", )+'  # PyTorch makes graphs with them
+    text = re.sub(onnx, r"\1", text, flags=re.M)
     text = text.replace('\nname = "afltool"\n', '\nname = "afltool-light"\n')
     return re.sub(r'"afltool\[', '"afltool-light[', text)
 

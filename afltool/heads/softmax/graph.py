@@ -19,9 +19,7 @@ def graph(head: SoftmaxHead, bits: int | None) -> nn.Module:
         raw = len(W) - coder.features.shape[0] * coder.size
         tables = W[raw:].reshape(-1, coder.size, W.shape[1])
         return Tables(coder, tables, W[:raw] if raw else None, bits)
-    affine = Affine(W[:-1], W[-1])
-    if isinstance(features, RandomFeatures):
-        o, (dim, _) = features.options, head._bound()
-        fixed = o.compute == "fixed" or (bits is not None and o.compute != "float32")
-        return nn.Sequential(lifted(o, dim, bits, fixed), affine)
-    return affine
+    assert isinstance(features, RandomFeatures)  # else it is affine
+    o, (dim, _) = features.options, head._bound()
+    fixed = o.compute == "fixed" or (bits is not None and o.compute != "float32")
+    return nn.Sequential(lifted(o, dim, bits, fixed), Affine(W[:-1], W[-1]))

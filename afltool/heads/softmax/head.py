@@ -128,6 +128,11 @@ class SoftmaxHead(Head):
         rows, _ = self.features.lifted(X)
         return sm.scores(self._designs(rows, Buffers()), self.weights)
 
+    def affine(self) -> tuple[F64, F64] | None:
+        W = self.weights
+        plain = type(self.features) is SoftmaxFeatures
+        return (W[:-1], W[-1]) if plain and W is not None else None
+
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """The scores of the best weights so far; after the first phases, those of the start."""
         solved = self if self.rounds is None else self._solved(self.rounds.best)

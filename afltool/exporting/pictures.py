@@ -1,0 +1,127 @@
+"""A model with its network: pictures in, and what is tried on it; this needs PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import UsageError
+from ..heads.base import Head
+from ..options.features import TORCH, NetworkOptions
+from ..sources.backbones.graph import Features, Prepared, as_extracted
+from ..sources.backbones.inference import infer
+from ..sources.backbones.slices import whole_passes
+from ..sources.extraction.scoring import network_of
+from ..sources.extraction.torch_network import TorchNetwork
+from ..values.arrays import Array
+from . import Format
+from .build import Model, metadata_of, of_features
+from .trial import COARSE, Trial, compare, differs
+
+
+class Pipeline(nn.Module):
+    """Pictures → (features, scores, predicted, …)."""
+
+    def __init__(self, front: nn.Module, classifier: nn.Module) -> None:
+        super().__init__()
+        self.front, self.head = front, classifier
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        features = self.front(images)
+        return features, *self.head(features)
+
+
+def of_pictures(head: Head, header: Mapping[str, Any], network: TorchNetwork) -> Model:
+    """The whole road: uint8 pictures (n, h, w, 3) in."""
+    alone = of_features(head, header)
+    module = copy.deepcopy(network.module).to(memory_format=torch.contiguous_format)
+    front = Features(Prepared(network.preprocessing), whole_passes(module))
+    given = {
+        "name": "images",
+        "type": "uint8",
+        "shape": ["n", "height", "width", 3],
+        "order": "RGB, as decoded; grey pictures three times; no rotation by EXIF",
+    }
+    crop = network.preprocessing.crop
+    state = {f"backbone.{k}": v.numpy() for k, v in network.backbone.module.state_dict().items()}
+    return replace(
+        alone,
+        make=lambda: Pipeline(front, alone.module),
+        affine=None,
+        input="images",
+        shape=(2, crop + 1, crop + 3, 3),
+        free={0: "n", 1: "h", 2: "w"},
+        outputs=("features", *alone.outputs),
+        metadata=metadata_of(head, header, given),
+        arrays={**alone.arrays, **state},
+    )
+
+
+def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: int) -> TorchNetwork:
+    """The network that makes the head's features, on the CPU; its whole space is compared.
+
+    Raises `UsageError`: the features were imported, or made in an arithmetic that a graph has not;
+    `MismatchError`: the network that is built makes another space; the field is named.
+    """
+    space = header["space"]
+    if space["preprocessing"] is None:
+        raise UsageError(
+            f"the features of {path} were imported as {space['backbone']!r}: afltool has "
+            "no network that makes them; export without --with-backbone"
+        )
+    if space["precision"] != "fp32":
+        raise UsageError(
+            f"the features of {path} were made in {space['precision']}; a graph computes in fp32: "
+            "export without --with-backbone, or extract in fp32"
+        )
+    options = NetworkOptions(weights=weights, seed=seed, device="cpu", engine=TORCH)
+    network = network_of(path, header, options)
+    assert isinstance(network, TorchNetwork)
+    return network
+
+
+def sample_pictures(crop: int) -> list[Array]:
+    """Batches of one size each, uint8 (n, h, w, 3): smaller, larger, tall, wide; from one seed."""
+    rng = np.random.default_rng(0)
+    sides = [(crop, crop), (32, 32), (2 * crop + 1, crop + 7), (crop // 2 + 3, crop)]
+    found: list[Array] = []
+    for height, width in sides:  # waves with noise, of which a network makes different features
+        y, x = np.mgrid[:height, :width] / max(height, width)
+        turns = rng.uniform(-12, 12, size=(3, 1, 1, 3, 2))
+        waves = np.sin(2 * np.pi * (turns[..., 0] * y[..., None] + turns[..., 1] * x[..., None]))
+        noise = rng.normal(0, 15, size=(3, height, width, 3))
+        found.append(np.clip(128 + 90 * waves + noise, 0, 255).astype(np.uint8))
+    return found
+
+
+def on_pictures(
+    packer: Format, data: bytes, model: Model, network: TorchNetwork, head: Head, bits: int | None,
+    out: Path,
+) -> Trial:  # fmt: skip
+    """Features against extraction's, then scores against the head's of the same features."""
+    trials = []
+    for pictures in sample_pictures(network.preprocessing.crop):
+        found = packer.run(data, model, pictures)
+        compare_features(network, pictures, found["features"], str(out))
+        trials.append(compare(head, bits, found["features"], found, str(out)))
+    return Trial.of(trials)
+
+
+def compare_features(network: TorchNetwork, pictures: Array, found: Array, what: str) -> None:
+    """A file's features of pictures (n, h, w, 3) against extraction's of the same pictures.
+
+    Raises `NumericalError` for a difference beyond `COARSE` of a row's largest feature.
+    """
+    pixels = as_extracted(network.preprocessing, torch.from_numpy(pictures))
+    wanted = infer(network.module, pixels, network.preprocessing)
+    sizes = np.abs(wanted).max(axis=1, keepdims=True)
+    largest = float((np.abs(found - wanted) / np.maximum(sizes, 1e-30)).max())
+    if not largest <= COARSE:
+        raise differs(what, f"has features that differ by up to {largest:.3g} of the largest")
