@@ -14,7 +14,8 @@ from filelock import lock_descriptor
 from hidden import RUN, without
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_tutorials import PAGES, check_figures, follow
+from test_tutorials import PAGES, blanked, check_figures, follow, shown
+from tutorial_scripts import WINDOWS
 
 import afltool
 from afltool import machine
@@ -56,9 +57,19 @@ def test_the_consortium_tutorial_works_without_what_linux_has(tmp_path):
     command.chmod(0o755)
     page = next(page for page in PAGES if page.stem == "consortium")
     (tmp_path / "work").mkdir()
-    done = follow(page, tmp_path / "work", env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+    work = tmp_path / "work"
+    done = follow(page, work, env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
     check_figures(page, done)
-    assert (tmp_path / "work" / "server" / "head.onnx").is_file()
+    assert (work / "office" / "head.onnx").is_file()
+    solved = [work / "trial", *(work / name / f"trial-{name}" for name in WINDOWS[1:])]
+    assert len({afltool.info(one / "head-final.h5")["digest"] for one in solved}) == 1
+    first = "session join ../place/trial --key keys/north.key --features features.h5 -o first"
+    asked = subprocess.run(
+        [command, *first.split()], cwd=work / "north", capture_output=True, text=True
+    )
+    assert asked.returncode == 2
+    printed = {blanked(x) for x in (done.stdout + done.stderr + asked.stderr).splitlines()}
+    assert [x for x in map(blanked, shown(page)) if x not in printed] == []
 
 
 def test_locks_are_those_of_filelock(tmp_path):

@@ -32,7 +32,7 @@ def test_every_block_is_of_a_kind_that_is_run():
     assert len(PAGES) == 3
     for page in PAGES:
         kinds = re.findall(r"^```(\w*)$", page.read_text(), re.M)
-        assert set(kinds) - {""} <= {"sh", "full", "slurm", *WINDOWS}, page
+        assert set(kinds) - {""} <= {"sh", "full", "slurm", "python", *WINDOWS}, page
         assert kinds.count("") == len(kinds) // 2, f"{page}: a block of no kind"
 
 
@@ -40,6 +40,30 @@ def check_figures(page, done):
     """Every percentage of a page is what its commands print."""
     for figure in re.findall(r"\d\d\.\d\d %", page.read_text()):
         assert figure.replace(" ", "") in done.stdout + done.stderr
+
+
+def shown(page):
+    """The indented lines of a page that are no commands: what somebody sees."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+    return [
+        x for x in re.findall(r"^    (\S.*)$", text, re.M) if not x.startswith(("cd ", "afltool "))
+    ]
+
+
+def blanked(line):
+    """A line without what differs each time: digests and seconds."""
+    line = re.sub(r"\b([0-9a-f]{64}\b|3f1c…)", "DIGEST", line)
+    return re.sub(r"\d+\.\d s\b", "N s", line).strip()
+
+
+def test_what_a_site_gives_is_the_same_for_every_shell():
+    """No loop, pipe, quote or line that goes on, before the section that says so."""
+    page = next(page for page in PAGES if page.stem == "consortium")
+    plain = page.read_text("utf-8").partition("## 8.")[0]
+    blocks = re.findall(r"^```(?:sh|" + "|".join(WINDOWS) + r")\n(.*?)^```$", plain, re.M | re.S)
+    lines = "".join(blocks).splitlines()
+    assert len(lines) > 40
+    assert [x for x in lines if not re.fullmatch(r"(afltool|cd|python) [\w ./,-]+", x)] == []
 
 
 # consortium is followed in test_portable.py, and by packaging/try_builds.py.

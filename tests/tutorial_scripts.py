@@ -18,9 +18,15 @@ for pid in "${{pids[@]}}"; do wait "$pid"; done
 
 
 def scripts(page: Path, kinds: Iterable[str] = ("sh",)) -> Iterator[str]:
-    """The blocks in order; those of kind ``full`` need the build with PyTorch."""
+    """The blocks in order; those of kind ``full`` need the build with PyTorch, one of kind
+    ``python`` is saved as make.py."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
-    told = [(kind, text) for kind, text in found if kind in (*kinds, *WINDOWS)]
+    saved = "cat > make.py <<'END'\n{}END\n"
+    told = [
+        (kind, saved.format(text) if kind == "python" else text)
+        for kind, text in found
+        if kind in (*kinds, *WINDOWS, "python")
+    ]
     for apart, group in groupby(told, lambda one: one[0] in WINDOWS):
         texts = [text for _, text in group]
         if apart:

@@ -139,10 +139,11 @@ class Protected(Protection):
         """What is to be done with masked files."""
         if self.offers is not None and (server := self.offers.roster.server):
             files = written[0] if len(written) == 1 else f"the {len(written)} files"
+            roster = self.offers.roster
             log.info(
-                f"local-stats: next, send {files} to {server.name!r}, which adds up: afltool "
-                f"aggregate FILES --roster {self.offers.roster.path.name} --offers OFFERS --key "
-                f"{file_stem(server.name)}.key -o total.h5; then answer what it asks"
+                f"next, send {files} to {server.name!r}, which adds up: afltool aggregate FILES "
+                f"--roster {roster.path.name} --offers OFFERS --key {file_stem(server.name)}.key "
+                f"-o total.h5{'' if roster.all else '; then answer what it asks'}"
             )
 
     # ------------------------------------------------------------ recipes

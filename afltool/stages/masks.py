@@ -35,8 +35,8 @@ def mask_offer(
         offer = RoundFolder.of(agreed, me).offer()
         paths.append(messages.write(_path(out, "offer", me), offer, overwrite))
     log.info(
-        "mask offer: next, everybody gets %s; when the offers of all are in one folder, each masks "
-        "with it: afltool local-stats … --sign NAME.key --roster %s --mask OFFERS -o out/",
+        "mask offer: next, everybody gets %s; when the offers of all are in one folder, each gives "
+        "its command for statistics with --sign NAME.key --roster %s --mask OFFERS",
         _shown(paths),
         agreed.path.name,
     )
