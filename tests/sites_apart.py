@@ -16,6 +16,21 @@ from afltool.courier.site import join
 from afltool.options.privacy import JoinOptions, ServeOptions
 
 NAMES = ("north", "south", "west")
+DEEPAFL = {"head": "deepafl", "layers": 5, "width": 16, "compute": "fixed"}
+SOFTMAX = {"head": "softmax", "rounds": 20}
+ALL = {"protection": "masked", "threshold": "all"}
+HEADS: dict[str, dict[str, Any]] = {"linear": {}, "deepafl": DEEPAFL, "softmax": SOFTMAX}
+PROTECTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "signed": {"protection": "signed"},
+    "masked": {"protection": "masked", "threshold": 2},
+    "all": ALL,
+    "noise": {"protection": "masked", "dp_epsilon": 5.0, "dp_delta": 1e-5, "clip": 3.0},
+}
+#: Every head and how its sums leave a site; noise is derived for the linear head alone.
+MATRIX = [
+    (head, how) for head in HEADS for how in PROTECTIONS if how != "noise" or head == "linear"
+]
 
 
 class Watch(Clock):

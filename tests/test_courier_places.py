@@ -1,4 +1,8 @@
-"""Sessions over real servers, and processes that are killed at any of their file operations."""
+"""Sessions over real servers, and processes that are killed at any of their file operations.
+
+With AFLTOOL_PLACES_EVERY=1 every head and protection over every place, about 25 minutes. With
+AFLTOOL_REQUIRE_PLACES=1 a server that is not installed fails its tests, which are skipped else.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,13 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import fill, installed
-from sites_apart import NAMES, Apart, rows
+from sites_apart import ALL, DEEPAFL, HEADS, MATRIX, NAMES, PROTECTIONS, SOFTMAX, Apart, rows
 
 import afltool
 from afltool.errors import AflError, UnreachableError
@@ -27,11 +32,20 @@ from afltool.values.arrays import file_sha256
 pytestmark = pytest.mark.slow
 SFTP = Path("/usr/lib/openssh/sftp-server")
 KILLS = 64
+EVERY = "AFLTOOL_PLACES_EVERY" in os.environ
 
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
     return rows(tmp_path_factory.mktemp("rows"), np.random.default_rng(0))
+
+
+def needed(*modules: str, **programs: object) -> None:
+    """Skip a test whose server is not installed, or fail it where it has to be."""
+    absent = [name for name in modules if find_spec(name.partition(".")[0]) is None]
+    if absent := [*absent, *(name for name, found in programs.items() if not found)]:
+        say = pytest.fail if os.environ.get("AFLTOOL_REQUIRE_PLACES") else pytest.skip
+        say(f"no {', '.join(absent)}")
 
 
 def free_port() -> int:
@@ -66,9 +80,7 @@ def running(*command, port, **options):
 def sftp(tmp_path):
     """Debian's openssh on loopback, with a key of its own for host and user."""
     sshd = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin")
-    if sshd is None or not SFTP.exists():
-        pytest.skip("no openssh-server")
-    pytest.importorskip("paramiko")
+    needed("paramiko", sshd=sshd, sftp_server=SFTP.exists())
     for name in ("host", "user"):
         made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
         subprocess.run(made, check=True)
@@ -89,8 +101,7 @@ def sftp(tmp_path):
 @pytest.fixture
 def s3(tmp_path):
     """A server of the S3 protocol: moto's."""
-    pytest.importorskip("s3fs")
-    pytest.importorskip("moto.server")
+    needed("s3fs", "moto")
     port = free_port()
     keys = {
         "AWS_ACCESS_KEY_ID": "a",
@@ -108,8 +119,9 @@ def s3(tmp_path):
 
 def test_credentials_for_one_prefix_are_enough(tmp_path, features, monkeypatch):
     """What docs/sessions.md gives members instead of presigned URLs; moto checks the policy."""
-    botocore = pytest.importorskip("botocore.session")
-    pytest.importorskip("moto.server")
+    needed("s3fs", "moto")
+    import botocore.session
+
     port, region = free_port(), "us-east-1"
     where = {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": region}
     for name, value in (
@@ -124,7 +136,9 @@ def test_credentials_for_one_prefix_are_enough(tmp_path, features, monkeypatch):
          "Resource": f"arn:aws:s3:::bucket{path}"} for actions, path in allowed]}  # fmt: skip
     env = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": "4"}  # the four actions below
     with running(sys.executable, "-m", "moto.server", "-p", str(port), port=port, env=env):
-        s3, iam = (botocore.Session().create_client(name, **where) for name in ("s3", "iam"))
+        s3, iam = (
+            botocore.session.Session().create_client(name, **where) for name in ("s3", "iam")
+        )
         s3.create_bucket(Bucket="bucket")
         iam.create_user(UserName="north")
         iam.put_user_policy(UserName="north", PolicyName="p", PolicyDocument=json.dumps(policy))
@@ -144,13 +158,15 @@ def test_credentials_for_one_prefix_are_enough(tmp_path, features, monkeypatch):
 @pytest.fixture
 def webdav(tmp_path):
     """wsgidav over a folder."""
-    pytest.importorskip("webdav4")
-    wsgi, cheroot = pytest.importorskip("wsgidav.wsgidav_app"), pytest.importorskip("cheroot.wsgi")
+    needed("webdav4", "wsgidav", "cheroot")
+    from cheroot.wsgi import Server
+    from wsgidav.wsgidav_app import WsgiDAVApp
+
     port, place = free_port(), tmp_path / "dav"
     place.mkdir()
     config = {"provider_mapping": {"/": str(place)}, "simple_dc": {"user_mapping": {"*": True}}}
-    app = wsgi.WsgiDAVApp({**config, "verbose": 0, "logging": {"enable": False}})
-    server = cheroot.Server(("127.0.0.1", port), app)
+    app = WsgiDAVApp({**config, "verbose": 0, "logging": {"enable": False}})
+    server = Server(("127.0.0.1", port), app)
     thread = threading.Thread(target=server.start, daemon=True)
     thread.start()
     wait_for(port)
@@ -159,13 +175,27 @@ def webdav(tmp_path):
     thread.join(10)
 
 
-@pytest.mark.parametrize("kind", ["sftp", "s3", "webdav", "folder", "file"])
-def test_four_processes_over_a_real_place(tmp_path, features, request, kind):
+PLACES = ("sftp", "s3", "webdav", "folder", "file")
+ALWAYS = {
+    *((kind, "linear", "masked") for kind in PLACES),
+    ("sftp", "deepafl", "all"),
+    ("s3", "softmax", "signed"),
+    ("folder", "linear", "noise"),
+}
+FOUR = [
+    pytest.param(*one, id="-".join(one), marks=pytest.mark.skipif(
+        not EVERY and one not in ALWAYS, reason="AFLTOOL_PLACES_EVERY=1"))
+    for one in ((kind, *agreed) for kind in PLACES for agreed in MATRIX)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "head", "how"), FOUR)
+def test_four_processes_over_a_real_place(tmp_path, features, request, kind, head, how):
     """The installed command, one a site, all at the same time; the digests are those of the pooled
-    rows."""
+    rows. Noise is new each time: everybody has the same head."""
     local = {"folder": str(tmp_path / "share"), "file": f"file://{tmp_path}/share"}
     url, env = (local[kind], {}) if kind in local else request.getfixturevalue(kind)
-    apart = Apart(tmp_path / "all", features, url, protection="masked")
+    apart = Apart(tmp_path / "all", features, url, **HEADS[head], **PROTECTIONS[how])
     common = ["--poll", 0.3, "--key"]
     at = apart.at
     words = {"server": ["serve", url, *common, apart.keys / "server.key"]}
@@ -177,15 +207,16 @@ def test_four_processes_over_a_real_place(tmp_path, features, request, kind):
         for name, one in words.items()
     }
     try:
-        said = {name: process.communicate(timeout=60)[1] for name, process in started.items()}
+        said = {name: process.communicate(timeout=240)[1] for name, process in started.items()}
     finally:
         for process in started.values():
             process.kill()
     assert {p.returncode for p in started.values()} == {0}, said
-    total, head = apart.pooled()
+    ended = json.loads((at / "server" / "summary.json").read_text())
+    same = (ended["totals"][-1], ended["head"]) == apart.pooled()
+    assert same is (how != "noise"), said["server"]
     for name in ("server", *NAMES):
-        assert afltool.info(at / name / "head-final.h5")["digest"] == head, said[name]
-    assert afltool.info(at / "server" / "round-1" / "total.h5")["digest"] == total
+        assert afltool.info(at / name / "head-final.h5")["digest"] == ended["head"], said[name]
     done = installed("session", "status", url, "--field", "state", env=env)
     assert done.stdout.strip() == "solved", done.stderr
 
@@ -272,11 +303,6 @@ def test_an_sftp_server_that_is_restarted(tmp_path, features, sftp, monkeypatch)
     apart.url = f"sftp://127.0.0.1:{free_port()}/trial"
     with pytest.raises(UnreachableError, match="cannot be reached"):
         apart.join("north")
-
-
-ALL = {"protection": "masked", "threshold": "all"}
-DEEPAFL = {"head": "deepafl", "layers": 5, "width": 16, "compute": "fixed"}
-SOFTMAX = {"head": "softmax", "rounds": 20}
 
 
 @pytest.mark.parametrize(
