@@ -9,7 +9,7 @@ compared by structure before they are made, and by recipe when their inputs are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -17,9 +17,10 @@ from typing import Any
 
 from ..options import Options, flag
 from ..options.features import ExtractOptions
+from ..options.grammars import Part
 from ..options.partition import PartitionOptions
 from ..options.shared import SpaceOptions
-from ..stages.stage import STAGES, Input, Place, Stage
+from ..stages.stage import STAGES, Input, Parts, Place, Stage
 from ..values.names import Phase
 from .checks import holds_clients_out
 from .config import OUTSIDE, RunConfig
@@ -34,7 +35,7 @@ class Step:
     """One stage with everything that it needs.
 
     Attributes:
-        inputs: by role a step, or a file that is there.
+        inputs: by role a step, parts of one, or a file that is there.
         out: its result; None for features that stay in their store.
         head_options: options of a head, beside those of the stage.
         label: what a run calls it; by default the name of the stage.
@@ -42,7 +43,7 @@ class Step:
 
     stage: Stage
     options: Options = field(default_factory=Options)
-    inputs: Mapping[str, Step | Input] = field(default_factory=dict)
+    inputs: Mapping[str, Step | Numbered | Input] = field(default_factory=dict)
     out: Path | None = None
     head_options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
@@ -76,21 +77,10 @@ class Step:
         how = sorted(self.options.chosen().items()) + sorted(self.head_options.items())
         return self.stage.name, str(how), tuple(inputs)
 
-    def parts(self, count: int, folder: Path) -> list[Step]:
-        """The step cut into parts, which `joined` puts together; part i is ``folder``/i.h5."""
+    def parts(self, count: int, folder: Path) -> Array:
+        """The step cut into parts, as its stage can be; part I is ``folder``/I.h5."""
         assert self.stage.parts is not None
-        name = self.stage.parts.option
-        each: list[Any] = [{name: f"{i}/{count}"} for i in range(count)]
-        return [
-            replace(self, options=replace(self.options, **part), out=folder / f"{i}.h5")
-            for i, part in enumerate(each)
-        ]
-
-    def joined(self, folder: Path) -> Step:
-        """The step that makes of its parts in ``folder`` what it makes itself."""
-        assert self.stage.parts is not None
-        stage = STAGES[self.stage.parts.joined_by]
-        return Step(stage, stage.options(), {self.stage.parts.role: (folder,)}, self.out)
+        return Array(self, self.stage.parts, folder, count)
 
     def words(self) -> Iterator[Word]:
         """Its command line, without -o: inputs and options as (flag, value).
@@ -103,7 +93,10 @@ class Step:
             yield from (("", value) for value in (one if isinstance(one, tuple) else (one,)))
         others = (role for role in self.stage.reads if role in files)
         named = {role: files[role] for role in others if role not in self.stage.plain}
-        for name, value in {**named, **self.options.told(), **self.head_options}.items():
+        said = {**named, **self.options.told(), **self.head_options}
+        if self.stage.parts is not None and said.pop(name := self.stage.parts.option, None):
+            said[name] = getattr(self.options, name)  # last, and as the part that it is
+        for name, value in said.items():
             for one in value if isinstance(value, tuple) else (value,):
                 if one is not False and one is not None:
                     yield flag(name), None if one is True else one
@@ -114,20 +107,78 @@ class Step:
         return [self.stage.name, *found, "-o", str(self.out)]
 
 
+@dataclass(frozen=True)
+class Numbered:
+    """The files ``folder``/I.h5 of parts; a script has variables for ``first`` and ``last``."""
+
+    folder: Path
+    first: Any
+    last: Any
+
+
+@dataclass(frozen=True)
+class Array:
+    """Parts of a step that may be made at the same time: part I of ``count`` is ``folder``/I.h5.
+
+    They are ``cut`` from the step, or each puts together ``fan_in`` parts ``below``. Where the step
+    sums up held-out clients, each has such a sum, too, in a folder beside.
+    """
+
+    whole: Step
+    cut: Parts
+    folder: Path
+    count: int
+    fan_in: int = 0
+    below: Array | None = None
+
+    def above(self, fan_in: int, folder: Path) -> Array:
+        """The next level of a tree."""
+        return replace(
+            self, folder=folder, count=-(-self.count // fan_in), fan_in=fan_in, below=self
+        )
+
+    def steps(self, number: Any, *which: Any) -> list[Step]:
+        """What makes a part; ``which``: the first and the last part below that it puts together."""
+        outs = [folder / f"{number}.h5" for folder in self._folders()]
+        if self.below is not None:
+            return self.below.joined(*which, outs=outs)
+        how: dict[str, Any] = {self.cut.option: Part(number, self.count)}
+        how |= {"held_out": outs[0]} if len(outs) > 1 else {}
+        return [replace(self.whole, options=replace(self.whole.options, **how), out=outs[-1])]
+
+    def joined(self, *which: Any, outs: Sequence[Path] = ()) -> list[Step]:
+        """What puts all parts together, or the first to the last of ``which``.
+
+        The results are those of the step itself, or go to ``outs``.
+        """
+        stage, found = STAGES[self.cut.joined_by], []
+        for folder, out in zip(self._folders(), outs or self.whole.results(), strict=True):
+            files = Numbered(folder, *which) if which else (folder,)
+            found.append(Step(stage, stage.options(), {self.cut.role: files}, out))
+        return found
+
+    def _folders(self) -> list[Path]:
+        """Where the parts lie of each of the step's results."""
+        beside = self.folder.with_name(f"held-{self.folder.name}")
+        return [beside, self.folder][-len(self.whole.results()) :]
+
+
 def linking(label: str, kind: str, given: Path, place: Path) -> Step:
     """A given file under the name that a run has for it."""
     stage = Stage(LINK, Options, {"file": kind}, kind, Place.SITE)
     return Step(stage, inputs={"file": given}, out=place, label=label)
 
 
-def _file(one: Step | Input) -> Input:
+def _file(one: Step | Numbered | Input) -> Input:
     if isinstance(one, Step):
         assert one.out is not None, f"{one.name} has no file of its own"
         return one.out
+    if isinstance(one, Numbered):
+        return tuple(one.folder / f"{i}.h5" for i in range(one.first, one.last + 1))
     return one
 
 
-def _key(one: Step | Input) -> Any:
+def _key(one: Step | Numbered | Input) -> Any:
     return one.key() if isinstance(one, Step) else str(one)
 
 

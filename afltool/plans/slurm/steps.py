@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...options import flag
+from ...options.grammars import Part
 from ...stages.stage import STAGES
 from ..checks import checked_head, client_count, holds_clients_out
 from ..config import RunConfig
 from ..layout import RunFolder
-from ..plan import LINK, Step, Word, first_steps, last_steps, round_steps
+from ..plan import LINK, Array, Numbered, Step, Word, first_steps, last_steps, round_steps
 from .quoting import quoted
 from .site import Site
 
@@ -72,40 +72,23 @@ def is_last(job: Job) -> bool:
     return job.stage == "evaluate" or job.stage not in STAGES
 
 
-@dataclass(frozen=True)
-class Tree:
-    """The shape of a run: tasks of each level of partial sums, and whether clients are held out."""
-
-    sizes: tuple[int, ...]
-    held_out: bool
-
-
-def tree(config: RunConfig, site: Site) -> Tree:
-    """Tasks of each level: clients first, until one task can add up the rest."""
-    share = config.local_stats.participation
-    sizes = [max(1, -(-round(client_count(config) * share) // site.clients_per_task))]
-    while sizes[-1] > site.fan_in:
-        sizes.append(-(-sizes[-1] // site.fan_in))
-    return Tree(tuple(sizes), holds_clients_out(config))
-
-
 def jobs(config: RunConfig, site: Site, at_solve: Mapping[str, Any] | None = None) -> list[Job]:
     """Every script of a run, in order of the stages; ``at_solve``: see `plans.checks`."""
-    folder, head, shape = ScriptFolder(), Bash("$head"), tree(config, site)
+    folder, head = ScriptFolder(), Bash("$head")
     steps = [
         *first_steps(config, folder),
-        *round_steps(config, folder, 1, head, shape.held_out, at_solve),
+        *round_steps(config, folder, 1, head, holds_clients_out(config), at_solve),
         *last_steps(config, folder, [head]),
     ]
-    made = _Jobs(config, site, shape)
+    made = _Jobs(config, site)
     return [job for step in steps for job in made.of(step)]
 
 
 class _Jobs:
     """The jobs of single steps."""
 
-    def __init__(self, config: RunConfig, site: Site, shape: Tree) -> None:
-        self.config, self.site, self.shape = config, site, shape
+    def __init__(self, config: RunConfig, site: Site) -> None:
+        self.config, self.site = config, site
 
     def of(self, step: Step) -> list[Job]:
         """The jobs of a step; none of one that is made when the scripts are written."""
@@ -125,81 +108,44 @@ class _Jobs:
         """An array over the shards of a split, and the job that merges them."""
         split, shards = step.name.removeprefix("extract "), self.site.shards
         place = RunFolder.SHARDS.format(split=split, shards=shards)
-        parts = Bash("$RUN") / place
-        body = _call(replace(step, out=parts / f"{ME}.h5"), _part(step, shards))
+        parts = step.parts(shards, Bash("$RUN") / place)
         about = f"Images of the {split} split → features; task I is shard I of {shards}."
-        merged, joining = (
-            RunFolder.FEATURES.format(split=split),
-            "The shards → one file of features.",
-        )
+        joining, merged = "The shards → one file of features.", Path(str(step.out)).name
         return [
-            Job(f"01-extract-{split}", "extract", about, body, place, shards),
-            Job(f"01-merge-{split}", "merge", joining, _call(step.joined(parts)), merged),
+            Job(f"01-extract-{split}", "extract", about, _calls(parts.steps(ME)), place, shards),
+            Job(f"01-merge-{split}", "merge", joining, _calls(parts.joined()), merged),
         ]
 
     def sums(self, step: Step) -> list[Job]:
-        """An array over parts of the clients, and the tree of sums over it."""
-        if self.config.own.keep_clients:
-            return [self.each(step)]
-        tasks, place = self.shape.sizes[0], self.place(0)
-        held = Bash(f"$parts/held-{place}/{ME}.h5") if self.shape.held_out else None
-        options = replace(self.config.local_stats, sum=True, held_out=held)
-        part = replace(step, options=options, out=Bash(f"$parts/{place}/{ME}.h5"))
-        body = _call(part, _part(step, tasks))
-        about = f"Statistics of the clients' rows; task I sums part I of {tasks} of the clients."
-        first = Job("04-local-stats", "local-stats", about, body, _PARTS + place, tasks)
-        return [first, *map(self.level, range(1, len(self.shape.sizes))), self.total()]
+        """An array over parts of the clients, and levels of sums until one task adds up the rest.
 
-    def each(self, step: Step) -> Job:
+        The name of a level's folder has the shape of this tree, so that trees do not mix.
+        """
+        clients = round(client_count(self.config) * self.config.local_stats.participation)
+        tasks, fan_in = max(1, -(-clients // self.site.clients_per_task)), self.site.fan_in
+        parts = step.parts(tasks, Bash("$parts") / f"level-0-of-{tasks}")
+        if self.config.own.keep_clients:
+            return [self.each(step, parts)]
+        about = f"Statistics of the clients' rows; task I sums part I of {tasks} of the clients."
+        found = [_of_level("04-local-stats", about, parts, parts.steps(ME))]
+        while parts.count > fan_in:
+            level = f"level-{len(found)}-of-{tasks}-by-{fan_in}"
+            parts = parts.above(fan_in, Bash("$parts") / level)
+            found.append(_sums_of_sums(f"04-aggregate-{len(found)}", parts))
+        about = "The top of the tree: the sum over all clients."
+        body = _calls(parts.joined(0, parts.count - 1))
+        return [*found, Job("04-aggregate", "aggregate", about, body, RunFolder.TOTAL)]
+
+    def each(self, step: Step, parts: Array) -> Job:
         """One file a client, which are added up one after another as `run --keep-clients` does."""
-        tasks = self.shape.sizes[0]
+        [part], tasks = parts.steps(ME), parts.count
         place = f"done-of-{tasks}"
-        body = _call(step, _part(step, tasks))
+        body = _call(replace(part, out=step.out))
         body += f'\nmkdir -p "$parts/{place}" && touch "$parts/{place}/{ME}{DONE}"'
         about = (
             f"Statistics of each client; task I makes those of part I of {tasks} of the clients."
         )
         return Job("04-local-stats", "local-stats", about, body, _PARTS + place, tasks, DONE)
-
-    def place(self, level: int) -> str:
-        """Folder of a level below $parts; it has the tree's shape, so that trees do not mix."""
-        by = f"-by-{self.site.fan_in}" if level else ""
-        return f"level-{level}-of-{self.shape.sizes[0]}{by}"
-
-    def level(self, level: int) -> Job:
-        """An array that adds up so many files of the level below a task."""
-        sizes, fan_in = self.shape.sizes, self.site.fan_in
-        below, last = sizes[level - 1], f"first + {fan_in - 1}"
-        body = (
-            f"first=$((SLURM_ARRAY_TASK_ID * {fan_in}))\n"
-            f"last=$(({last} < {below - 1} ? {last} : {below - 1}))\n"
-        )
-        outs = {kind: f"$parts/{kind}{self.place(level)}/{ME}.h5" for kind in self.kinds()}
-        body += self.added(level - 1, '"$first" "$last"', outs)
-        about = f"A level of the tree of sums: task I adds up {fan_in} of the {below} files below."
-        place = _PARTS + self.place(level)
-        return Job(f"04-aggregate-{level}", "aggregate", about, body, place, sizes[level])
-
-    def total(self) -> Job:
-        """The top of the tree."""
-        top = len(self.shape.sizes) - 1
-        outs = {kind: "$held_out" if kind else "$total" for kind in self.kinds()}
-        body = self.added(top, f"0 {self.shape.sizes[-1] - 1}", outs)
-        about = "The top of the tree: the sum over all clients."
-        return Job("04-aggregate", "aggregate", about, body, RunFolder.TOTAL)
-
-    def kinds(self) -> tuple[str, ...]:
-        """Held-out clients have a tree of their own, which is summed first."""
-        return ("held-", "") if self.shape.held_out else ("",)
-
-    def added(self, below: int, which: str, outs: Mapping[str, str]) -> str:
-        """Sums of files of a level, by the tree that they are of."""
-        files = {"files": (Bash("${files[@]}"),)}
-        return "\n".join(
-            f'files "$parts/{kind}{self.place(below)}" {which}\n'
-            + _call(Step(STAGES["aggregate"], inputs=files, out=Bash(out)))
-            for kind, out in outs.items()
-        )
 
     def solve(self, step: Step) -> list[Job]:
         made = self.config.first_head is None
@@ -234,22 +180,43 @@ advice="what is done is kept: afltool slurm ${RUN@Q}/run.toml -o ${RUN@Q} --ridg
 """
 
 
-def _call(step: Step, *before: str, after: Iterable[str] = ()) -> str:
-    """``stage NAME WORDS… -o OUT``, broken into lines; ``before``, ``after``: words beside -o."""
-    words = [*_said(step.words()), *before, f"-o {_text(step.out)}", *after]
+def _sums_of_sums(name: str, parts: Array) -> Job:
+    """An array whose tasks add up so many files of the level below."""
+    assert parts.below is not None
+    fan_in, below = parts.fan_in, parts.below.count
+    end, last = below - 1, f"first + {fan_in - 1}"
+    which = f"first=$(({ME[1:]} * {fan_in}))\nlast=$(({last} < {end} ? {last} : {end}))\n"
+    about = f"A level of the tree of sums: task I adds up {fan_in} of the {below} files below."
+    return _of_level(name, about, parts, parts.steps(ME, '"$first"', '"$last"'), which)
+
+
+def _of_level(name: str, about: str, parts: Array, steps: list[Step], before: str = "") -> Job:
+    """An array whose files only jobs of this round read."""
+    place = _PARTS + parts.folder.name
+    return Job(name, steps[0].stage.name, about, before + _calls(steps), place, parts.count)
+
+
+def _calls(steps: Iterable[Step]) -> str:
+    return "\n".join(map(_call, steps))
+
+
+def _call(step: Step, after: Iterable[str] = ()) -> str:
+    """``stage NAME WORDS… -o OUT``, broken into lines; ``after``: words behind -o.
+
+    A function of the scripts names numbered files first.
+    """
+    files = ""
+    for role, one in step.inputs.items():
+        if isinstance(one, Numbered):
+            files = f'files "{one.folder}" {one.first} {one.last}\n'
+            step = replace(step, inputs={**step.inputs, role: (Bash("${files[@]}"),)})
     lines, line = [], f"stage {step.stage.name}"
-    for word in words:
+    for word in [*_said(step.words()), f"-o {_text(step.out)}", *after]:
         if len(line) + len(word) > WIDTH:
             lines.append(line)
             line = "   "
         line += f" {word}"
-    return " \\\n".join([*lines, line])
-
-
-def _part(step: Step, tasks: int) -> str:
-    """The word that makes a task's part of a step."""
-    assert step.stage.parts is not None
-    return f'{flag(step.stage.parts.option)} "{ME}/{tasks}"'
+    return files + " \\\n".join([*lines, line])
 
 
 def _said(words: Iterable[Word]) -> Iterator[str]:
@@ -258,4 +225,4 @@ def _said(words: Iterable[Word]) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, Bash) else quoted(value)
+    return f'"{value}"' if isinstance(value, (Bash, Part)) else quoted(value)
