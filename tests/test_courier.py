@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,72 @@ def test_a_site_with_other_rows_stops_before_it_sends(tmp_path, features, change
     assert "north" not in str(list(Path(apart.url).rglob("*")))
 
 
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """The rows of three sites through another backbone."""
+    return rows(tmp_path_factory.mktemp("others"), np.random.default_rng(0), backbone="other")
+
+
+@pytest.mark.parametrize("how", PROTECTIONS)
+def test_who_sends_first_binds_what_the_session_leaves_open(
+    tmp_path, features, others, how, caplog
+):
+    """A session without --space, and two sites at the same time with different backbones."""
+    apart = Apart(tmp_path, features, space=None, **PROTECTIONS[how])
+    apart.serve()
+    what = "offer" if "masked" in PROTECTIONS[how].values() else "statistics"
+    apart.join("north")
+    apart.join("south", features=others["south"])
+    apart.serve()
+    wrong = r"south.*as 'north' has bound it.*space.backbone is 'other'"
+    assert f"{what} of 'south' refused" in caplog.text
+    with pytest.raises(MismatchError, match=f"refused the {what} of 'south'.*{wrong}"):
+        apart.join("south", features=others["south"])
+    with pytest.raises(MismatchError, match=r"west\.h5.*as 'north' has bound it.*backbone"):
+        apart.join("west", features=others["west"])
+    assert not list((tmp_path / "west").rglob("client*")), "nothing is computed"
+    assert "west" not in str(list(Path(apart.url).rglob("*")))
+    (tmp_path / "south").rename(tmp_path / "refused")
+    found = apart.play()
+    assert (found["totals"][-1], found["head"]) == apart.pooled()
+
+
+@pytest.mark.parametrize("said", ["{}", "[", '{"space": {}, "classes": ["a", "a"]}'])
+def test_an_offer_that_says_nothing_of_its_rows_binds_nothing(tmp_path, features, said, caplog):
+    apart = Apart(tmp_path, features, space=None, protection="masked")
+    apart.serve()
+    given = {"key": apart.keys / "north.key"}
+    [path] = afltool.mask_offer(apart.session, tmp_path / "dishonest", **given)
+    dishonest(apart, "north", path, "offer", 0, said)
+    apart.serve()
+    assert "offer of 'north' refused" in caplog.text
+    found = apart.play()
+    assert (found["totals"][-1], found["head"]) == apart.pooled()
+
+
+@pytest.mark.parametrize("how", ["plain", "signed"])
+def test_the_same_rows_twice_are_refused_and_the_others_go_on(tmp_path, features, how, caplog):
+    """Sums under masks cannot tell."""
+    caplog.set_level("INFO")
+    apart = Apart(tmp_path, features, space=None, threshold=2, protection=how)
+    apart.serve()
+    for name in NAMES:
+        apart.join(name, features=features["north" if name == "south" else name])
+    apart.serve(deadline=1.0)
+    assert "waiting for the statistics of 'south' (2 of 3 have come)" in caplog.text
+    with pytest.raises(MismatchError, match=r"refused the statistics of 'south'.*counted twice"):
+        apart.join("south")
+    apart.clock.time += 3601
+    for _ in range(2):
+        apart.serve(deadline=1.0)
+        for name in ("north", "west"):
+            apart.join(name)
+    found = json.loads((tmp_path / "server" / "summary.json").read_text())
+    assert found["rounds"][0]["members"] == ["north", "west"]
+    alone = [p for p in (tmp_path / "server").rglob("client-*.h5") if p.stem != "client-south"]
+    assert found["totals"] == [afltool.info(afltool.aggregate(alone, tmp_path / "t.h5"))["digest"]]
+
+
 def test_a_stranger_and_a_wrong_server_are_refused(tmp_path, features):
     apart, other = Apart(tmp_path / "a", features), Apart(tmp_path / "b", features)
     apart.serve()
@@ -165,12 +232,12 @@ def test_who_sends_twice_is_told_that_the_first_counts(tmp_path, features, caplo
     assert (apart.play()["totals"][-1]) == apart.pooled()[0]
 
 
-def dishonest(apart, name, path):
+def dishonest(apart, name, path, what="statistics", number=1, said=""):
     """Send any file under a valid letter of a member."""
     me = identity.load(apart.keys / f"{name}.key")
     people = {me.name: me.member}
     letters = Letters(Depot(apart.url), apart.digest, people, apart.at / "dishonest", me)
-    letters.post("statistics", 1, lambda: [] if path is None else [Parcel.of_file(path)])
+    letters.post(what, number, lambda: [] if path is None else [Parcel.of_file(path)], said)
 
 
 def of_another_head(apart):
@@ -315,6 +382,49 @@ def test_status_says_who_is_waited_for(tmp_path, features):
     assert list(found["rounds"][0]["sent"]) == ["south"]
     apart.play()
     assert status(apart.url)["state"] == "solved"
+
+
+def test_status_says_since_when(tmp_path, features):
+    """Since the letter that begins a step, or the last one that it lacked."""
+    apart, told = Apart(tmp_path, features, protection="masked"), []
+
+    def look(after: str) -> None:
+        found = status(apart.url)
+        who = found["waiting_for"]["who"]
+        minutes = time.mktime(time.strptime(found["since"], "%Y-%m-%d %H:%M:%S")) - begun
+        told.append((after, found["waiting_for"]["what"], len(who), minutes / 60))
+        apart.clock.time += 60
+
+    begun = apart.clock.time
+    for turn in range(4):
+        apart.serve()
+        look(f"server {turn}")
+        for name in NAMES:
+            apart.join(name)
+            look(f"{name} {turn}")
+    assert told == [
+        ("server 0", "offer", 3, 0), ("north 0", "offer", 2, 0), ("south 0", "offer", 1, 0),
+        ("west 0", "head", 1, 3),  # all offers are there since then
+        ("server 1", "statistics", 3, 4), ("north 1", "statistics", 2, 4),
+        ("south 1", "statistics", 1, 4), ("west 1", "head", 1, 7),
+        ("server 2", "reveal", 3, 8), ("north 2", "reveal", 2, 8), ("south 2", "reveal", 1, 8),
+        ("west 2", "head", 1, 11),
+        ("server 3", "done", 3, 12), ("north 3", "done", 2, 12), ("south 3", "done", 1, 12),
+        ("west 3", "done", 0, 15),
+    ]  # fmt: skip
+
+
+def test_the_summary_counts_all_files_each_way(tmp_path, features):
+    """In the place each lies once: offers go both ways."""
+    apart = Apart(tmp_path, features, protection="masked")
+    found = apart.play()
+    files = sum(path.stat().st_size for path in (Path(apart.url) / "files").iterdir())
+    server, first = tmp_path / "server", found["rounds"][0]
+    offers = sum(path.stat().st_size for path in (server / "offers").iterdir())
+    request = (server / "round-1" / "total.request.json").stat().st_size
+    assert first["given_bytes"] == first["head_bytes"] + offers + request
+    assert found["given_bytes"] == first["given_bytes"] + found["rounds"][1]["head_bytes"]
+    assert files == found["sent_bytes"] + found["given_bytes"] - offers
 
 
 def test_only_a_session_loads_fsspec():

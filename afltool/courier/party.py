@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from ..errors import InputError, UnreachableError, UsageError
 from ..files.atomic import link_or_copy, write_bytes
 from ..files.hdf5 import read_header
 from ..files.heads import load_head
-from ..files.schema import FINAL_HEAD, SUMMARY, versions
+from ..files.schema import ADDABLE_SPACE, FINAL_HEAD, SUMMARY, Open, different_texts, versions
 from ..files.session_folder import SessionFolder
 from ..files.tables import write_json
 from ..heads.base import Head
@@ -27,12 +28,15 @@ from ..privacy.identity import Identity
 from ..privacy.session import Session
 from ..privacy.session import load as load_session
 from ..progress import log, quiet, stop_point
+from ..values.text import json_text
 from .depot import Depot
 from .letters import Letters, Parcel
 
 SESSION = "session.json"  # in the place
 LARGEST = 16 << 20  # bytes of a session
 DONE, CLOSED, REFUSED = "done", "closed-", "refused-"  # letters beside those of the plan
+ROWS = "rows"  # that of the server with what the first member that sent something has bound
+BOUND = {"space": Open(ADDABLE_SPACE), "classes": different_texts}  # what it says of the rows
 SOLVED = "solved"  # what a head says in place of its next phase
 SLICE = 0.5  # seconds after which a sleeping process looks for a signal
 REMIND = 3600  # seconds after which a process says again for whom it waits
@@ -77,6 +81,20 @@ class Party(ABC):
     @property
     def masked(self) -> bool:
         return self.session.agreed.terms.masked
+
+    @property
+    def server(self) -> str:
+        return self.session.server.name
+
+    def check_rows(self, where: str | Path, rows: Mapping[str, Any]) -> None:
+        """Refuse rows of other features or classes than the session's, which the first member that
+        sends something binds where it leaves them open."""
+        terms, whose = self.session.agreed.terms, str(self.folder.session)
+        if (letter := self.letters.find(ROWS, 0, self.server)) is not None:
+            bound = json.loads(letter.body["text"])
+            whose = f"{whose}, as {bound.pop('member')!r} has bound it, who sent first"
+            terms = replace(terms, **bound)
+        terms.check_rows(where, whose, rows)
 
     @abstractmethod
     def turn(self) -> str:
@@ -125,16 +143,16 @@ class Party(ABC):
 
     def closed(self, what: str, number: int) -> list[str]:
         """Who is in a step that is closed."""
-        letter = self.letters.find(CLOSED + what, number, self.session.server.name)
+        letter = self.letters.find(CLOSED + what, number, self.server)
         return [] if letter is None else list(json.loads(letter.body["text"]))
 
-    def send(self, leg: plan.Leg) -> msg.Message:
+    def send(self, leg: plan.Leg, text: str = "") -> msg.Message:
         """Carry out a step whose result travels, and send that; what was sent stays as it is."""
         begun, new = self.clock.now(), not self.letters.has(leg.what, leg.round, self.me.name)
         if new:
             self.make(leg)
         made = leg.file(self.me.name)
-        letter = self.letters.post(leg.what, leg.round, lambda: [Parcel.of_file(made)])
+        letter = self.letters.post(leg.what, leg.round, lambda: [Parcel.of_file(made)], text)
         if new:
             size = sum(one["bytes"] for one in letter.body["files"]) / 1e6
             took = self.clock.now() - begun
@@ -162,6 +180,7 @@ class Party(ABC):
                 "rounds": rounds,
                 "sent_bytes": sum(sum(one["sent"].values()) for one in rounds),
                 "head_bytes": sum(one["head_bytes"] for one in rounds),
+                "given_bytes": sum(one["given_bytes"] for one in rounds),
                 "seconds": rounds[-1]["since"] - rounds[0]["since"],
                 "totals": [read_header(path, "statistics")["digest"] for path in totals],
                 "head": read_header(head, "head")["digest"],
@@ -172,6 +191,11 @@ class Party(ABC):
 
 def last_name(url: str) -> str:
     return url.rstrip("/").rpartition("/")[2]
+
+
+def rows_text(rows: Mapping[str, Any], **more: str) -> str:
+    """What a letter says of rows: those of a feature file, or of the context of statistics."""
+    return json_text({**msg.without_reals({key: rows[key] for key in BOUND}), **more})
 
 
 def refusal(name: str, letter: msg.Message) -> str:
@@ -214,10 +238,9 @@ def _facts(session: Session) -> dict[str, Any]:
 
 
 def _history(letters: Letters, session: Session) -> list[dict[str, Any]]:
-    """The rounds that have begun: phase, when, who has sent how many bytes, bytes of the head.
-
-    A head's bytes are those of its arrays that no head before it had.
-    """
+    """The rounds that have begun: phase, when, and the bytes of files that each member has ``sent``
+    and that the server has given to all, offers in the first round; of a head those of its arrays
+    that no head before it had."""
     found: list[dict[str, Any]] = []
     seen: dict[str, int] = {}
     server, number = session.server.name, 1
@@ -227,61 +250,58 @@ def _history(letters: Letters, session: Session) -> list[dict[str, Any]]:
         if found:
             found[-1]["seconds"] = since - found[-1]["since"]
         closed = letters.find(CLOSED + plan.STATISTICS, number, server)
+        new, first = sum(seen.values()) - before, number == 1
+        kinds = [(plan.STATISTICS, number), (plan.REVEALED, number), *first * [(plan.OFFERED, 0)]]
+        sent = {name: _size(letters, name, kinds) for name in session.agreed.names()}
+        given = [(plan.REQUEST, number), (plan.TOTAL, number), *first * [(plan.OFFERS, 0)]]
         found.append(
             {
                 "round": number,
                 "phase": head.body["text"],
                 "since": since,
                 "members": [] if closed is None else json.loads(closed.body["text"]),
-                "sent": _sent(letters, session, number),
-                "head_bytes": sum(seen.values()) - before,
+                "sent": {name: size for name, size in sent.items() if size},
+                "head_bytes": new,
+                "given_bytes": new + _size(letters, server, given),
             }
         )
         number += 1
     return found
 
 
-def _sent(letters: Letters, session: Session, number: int) -> dict[str, int]:
-    """Bytes that each member has sent in a round; an offer counts in the first one."""
-    kinds = [
-        (plan.STATISTICS, number),
-        (plan.REVEALED, number),
-        *([(plan.OFFERED, 0)] if number == 1 else []),
-    ]
-    found: dict[str, int] = {}
-    for name in session.agreed.names():
-        for what, of in kinds:
-            if (letter := letters.find(what, of, name)) is not None:
-                size = sum(one["bytes"] for one in letter.body["files"])
-                found[name] = found.get(name, 0) + size
-    return found
+def _size(letters: Letters, sender: str, kinds: Sequence[tuple[str, int]]) -> int:
+    """Bytes of the files of some letters of somebody, by what they are and their round."""
+    there = (letters.find(what, number, sender) for what, number in kinds)
+    return sum(one["bytes"] for letter in there if letter for one in letter.body["files"])
 
 
 def _now(letters: Letters, session: Session, rounds: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is waited for, of whom, and since when."""
+    """What is waited for, of whom, and since when: the last step that the server has begun."""
     server, everybody = session.server.name, session.agreed.names()
-    if not rounds:
-        return _waiting(letters, "offers", plan.OFFERED, 0, everybody, [server])
-    last, before = rounds[-1], [one["members"] for one in rounds[-2:-1]]
-    number: int = last["round"]
-    if letters.find(plan.TOTAL, number, server) is not None:
-        found = _waiting(letters, SOLVED, DONE, number, last["members"], [])
-    elif last["phase"] == SOLVED:
-        found = _waiting(letters, SOLVED, DONE, number, before[0] if before else [], [])
-    else:
-        what, who = plan.STATISTICS, everybody
-        if last["members"]:
-            asked = letters.find(plan.REQUEST, number, server) is not None
-            what, who = (plan.REVEALED, last["members"]) if asked else (plan.HEAD, [])
-        found = _waiting(letters, f"round {number} ({last['phase']})", what, number, who, [server])
-    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last["since"]))
-    return {**found, "since": since}
-
-
-def _waiting(
-    letters: Letters, state: str, what: str, number: int, who: list[str], otherwise: list[str]
-) -> dict[str, Any]:
-    """Of those ``who`` are to send something the ones who have not; ``otherwise`` if all have."""
-    late = [name for name in who if letters.find(what, number, name) is None]
-    waits = {"what": what if late or not otherwise else plan.HEAD, "who": late or otherwise}
-    return {"state": state, "waiting_for": waits, "since": None}
+    last = rounds[-1] if rounds else {"round": 0, "phase": None, "members": []}
+    number, stay, state = last["round"], last["members"], f"round {last['round']} ({last['phase']})"
+    offered = letters.find(CLOSED + plan.OFFERED, 0, server)
+    head = (state, plan.STATISTICS, json.loads(offered.body["text"]) if offered else everybody)
+    if last["phase"] == SOLVED:
+        head = (SOLVED, DONE, rounds[-2]["members"] if len(rounds) > 1 else [])
+    steps: dict[str, tuple[str, str, list[str]]] = {  # by the letter that begins them
+        "session": ("offers", plan.OFFERED, everybody if session.agreed.terms.masked else []),
+        plan.HEAD: head,
+        CLOSED + plan.STATISTICS: (state, plan.HEAD, []),
+        plan.REQUEST: (state, plan.REVEALED, stay),
+        CLOSED + plan.REVEALED: (state, plan.HEAD, []),
+        plan.TOTAL: (SOLVED, DONE, stay),
+    }
+    found = {what: letters.find(what, number, server) for what in steps}
+    began = next((what for what in reversed(found) if found[what] is not None), "session")
+    state, what, who = steps[began]
+    have = {name: letters.find(what, number, name) for name in who}
+    late = [name for name, letter in have.items() if letter is None]
+    told = [found[began]] if late else [found[began], *have.values()]
+    times = [letter.body["time"] for letter in told if letter is not None]
+    waits = {"what": what, "who": late}
+    if not late and state != SOLVED:
+        waits = {"what": plan.HEAD, "who": [server]}
+    when = time.localtime(max(times, default=0))
+    since = time.strftime("%Y-%m-%d %H:%M:%S", when) if times else None
+    return {"state": state, "waiting_for": waits, "since": since}

@@ -11,9 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from .. import errors
-from ..errors import MismatchError
+from ..errors import CorruptFileError, MismatchError
 from ..files.atomic import delete, link_or_copy
+from ..files.hdf5 import read_header
+from ..files.schema import mismatch
 from ..heads.base import binding
+from ..inputs import parsed_json
 from ..options.privacy import ServeOptions
 from ..plans import sessions as plan
 from ..privacy import messages as msg
@@ -24,6 +27,7 @@ from ..privacy.protection import passphrase
 from ..privacy.reveal import Request, load_reveals
 from ..privacy.session import roster_of
 from ..progress import log
+from ..stages.aggregate import check_repeats
 from ..stages.stage import Place
 from ..values.names import COUNTS
 from ..values.text import json_text
@@ -32,7 +36,7 @@ from .letters import Parcel, head_parcels
 
 UNFIT = (  # not a full disk here, nor a place that is away
     MismatchError,
-    errors.CorruptFileError,
+    CorruptFileError,
     errors.InvalidDataError,
     errors.NumericalError,
     errors.UsageError,
@@ -99,6 +103,8 @@ class Server(party.Party):
         if not there:
             self.depot.send(self.folder.session, party.SESSION)
         self.post("session", 0)
+        if self.letters.has(party.ROWS, 0, self.me.name):
+            self.letters.post(party.ROWS, 0)
 
     def carry(self, leg: plan.Leg) -> str:
         """Collect what sites make, or do a step of the server; returns what it waits for."""
@@ -143,10 +149,14 @@ class Server(party.Party):
         hours = self.o.deadline
         return hours is not None and self.clock.now() >= self.since + hours * HOUR
 
+    def has(self, leg: plan.Leg, name: str) -> bool:
+        """Whether a member's file of a step was accepted."""
+        return self.letters.has(leg.what, leg.round, name)
+
     def accepted(self, leg: plan.Leg, name: str) -> bool:
         """Whether a member's file has come, is whole and fits; one that does not is refused."""
         letter = self.letters.arrived(leg.what, leg.round, name)
-        if self.letters.has(leg.what, leg.round, name):
+        if self.has(leg, name):
             if letter and letter != self.letters.find(leg.what, leg.round, name):
                 self.refuse(leg, letter, "another one had come before, and that one counts")
             return True
@@ -162,9 +172,12 @@ class Server(party.Party):
             return False
         try:
             self.check_arrival(leg, name, draft)
+            rows = self.check_alike(leg, letter, draft)
         except UNFIT as error:
             self.refuse(leg, letter, str(error))
             return False
+        if rows:
+            self.letters.post(party.ROWS, 0, text=rows)
         delete(place)  # it was there where this process was killed before the letter was kept
         link_or_copy(draft, place, "")
         delete(draft)
@@ -185,6 +198,23 @@ class Server(party.Party):
                 found = [*load_reveals(request, [path], self.me)]
         if found != [name]:
             raise MismatchError(f"it is of {found[0]!r}, not of {name!r}")
+        if leg.what == plan.STATISTICS and not self.masked:
+            check_repeats(path, [leg.file(one) for one in self.senders(leg) if self.has(leg, one)])
+
+    def check_alike(self, leg: plan.Leg, letter: msg.Message, path: Path) -> str:
+        """Refuse rows that do not go with those of others; returns what is bound by them."""
+        name, said = letter.body["sender"], letter.body["text"]
+        where = f"the {leg.what} of {name!r}"
+        if leg.what == plan.STATISTICS:
+            rows = read_header(path)["context"]
+        elif leg.what == plan.OFFERED and said:  # before there is a file of the rows
+            rows = parsed_json(said, where)
+            if wrong := mismatch(rows, party.BOUND, exact=True):
+                raise CorruptFileError(f"{where} does not say what its rows are: {wrong}")
+        else:
+            return ""
+        self.check_rows(where, rows)
+        return party.rows_text(rows, member=name)
 
     def refuse(self, leg: plan.Leg, letter: msg.Message, why: str) -> None:
         """Tell a member, once, that its letter is not in, and why."""

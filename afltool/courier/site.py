@@ -68,10 +68,6 @@ class Site(party.Party):
                 return self.finish(number, part)
         return f"the first head of {self.server!r}"
 
-    @property
-    def server(self) -> str:
-        return self.session.server.name
-
     def take_session(self) -> bool:
         """Whether the session is there; refused unless its digest was compared."""
         place, url = self.folder.session, self.depot.url
@@ -90,12 +86,14 @@ class Site(party.Party):
             write_bytes(data, place)
         self.session.agreed.check_key(self.me)
         self.check_test()
+        if not self.heads() and not self.letters.has(plan.OFFERED, 0, self.me.name):
+            self.own_rows()
         self.has_session = True
         return True
 
     def check_test(self) -> None:
         """Refuse a session with a round of evaluation and no rows for it, and the reverse."""
-        test, agreed = self.o.test, self.session.agreed
+        test = self.o.test
         if self.session.evaluated != (test is not None):
             raise UsageError(
                 f"the session at {self.depot.url} ends with an evaluation of its head: give your "
@@ -103,8 +101,6 @@ class Site(party.Party):
                 if test is None
                 else f"the session at {self.depot.url} evaluates no head: leave --test out"
             )
-        if test is not None:
-            agreed.terms.check_rows(test, self.folder.session, rows_of(test).as_dict())
 
     def check_approved(self, digest: str) -> None:
         said, url = self.o.approve, self.depot.url
@@ -138,12 +134,21 @@ class Site(party.Party):
             within = self.closed(plan.STATISTICS, leg.round)
             if within and self.me.name not in within:  # too late: the round goes on without it
                 return ""
-            self.check_refused(leg, self.send(leg))
+            new = not self.letters.has(leg.what, leg.round, self.me.name)
+            rows = self.own_rows() if new and leg.what != plan.REVEALED else ""
+            self.check_refused(leg, self.send(leg, rows if leg.what == plan.OFFERED else ""))
         elif leg.what:
             found = self.letters.find(leg.what, leg.round, self.server)
             if found is None or not self.take(found, leg.file(self.server)):
                 return f"the {leg.what} of {self.server!r}"
         return ""
+
+    def own_rows(self) -> str:
+        """What this site's features are, checked before anything is computed of them."""
+        for path in filter(None, (self.o.test, self.o.features)):
+            rows = rows_of(path).as_dict()
+            self.check_rows(path, rows)
+        return party.rows_text(rows)
 
     def take(self, letter: msg.Message, path: Path) -> bool:
         """Fetch the files of a letter of the server; False where one is not whole yet."""

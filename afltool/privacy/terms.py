@@ -90,7 +90,7 @@ class Terms:
             None if classes is None else tuple(classes),
         )
 
-    def check_rows(self, where: Path, whose: Path, rows: Mapping[str, Any]) -> None:
+    def check_rows(self, where: str | Path, whose: str | Path, rows: Mapping[str, Any]) -> None:
         """Refuse a header (or context) of other features or classes than those of the roster."""
         named = {"space": self.space, "classes": self.classes}
         wanted = {k: v for k, v in named.items() if v is not None}

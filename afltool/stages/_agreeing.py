@@ -41,9 +41,10 @@ def _tell(agreed: Roster) -> None:
     what = "roster" if agreed.series is None else "session"
     log.info(f"{what}: {agreed.compared}; every member compares this digest over another channel")
     noise = f" with noise, {terms.noise}" if terms.noise else ", without noise"
-    rows = (
-        "all have features of one space" if terms.space else "it names no feature space (--space)"
-    )
+    rows = "all have features of one space"
+    if not terms.space:
+        rows = "it names no feature space (--space)"
+        rows += "; session serve binds that of the first who sends" if agreed.series else ""
     log.info(f"{what}: statistics leave their members {terms.mode}{noise}; {rows}")
     if agreed.series is not None:
         log.info("session: it takes %d rounds at most", agreed.series.rounds)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .. import cores, progress
 from ..errors import AflError, InputError, MismatchError, UsageError, naming
@@ -20,6 +22,7 @@ from ..options.shared import advised, on_cores
 from ..options.statistics import NO_LEAVING, AggregateOptions
 from ..progress import log
 from ..values.arrays import Digest
+from ..values.names import Phase
 from ..values.statistics import Client, ClientId, Statistics, Sum
 
 UNDER_MASKS = "a sum of such files takes --roster, --offers and --key (docs/privacy.md)"
@@ -195,6 +198,16 @@ def _check_equal(items: Sequence[_Item]) -> None:
                 "two names, which would be counted twice; give one of them, or --allow-repeats if "
                 "you mean it"
             )
+
+
+def check_repeats(path: Path, others: Sequence[Path]) -> None:
+    """Refuse statistics of the rows of others, by what the headers say."""
+    items = [_Item.of(one, {}) for one in (*others, path)]
+    _check_equal(items)
+    nothing = Statistics(Phase("gram"), {}, np.zeros(0, np.int64))
+    total, *more = (Sum(replace(nothing, clients=item.clients)) for item in items)
+    for one in more:
+        total.add(one.result())
 
 
 def _split_held_out(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], list[_Item]]:
