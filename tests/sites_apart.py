@@ -85,6 +85,7 @@ class Apart:
         )
         self.digest = afltool.info(self.session)["digest"]
         self.clock = Watch()
+        self.more: dict[str, Any] = {}  # options of each join
 
     def serve(self, **options: Any) -> None:
         given = {"key": self.keys / "server.key", "once": True, **options}
@@ -93,7 +94,7 @@ class Apart:
     def join(self, name: str, **options: Any) -> None:
         given = {"key": self.keys / f"{name}.key", "once": True, "approve": self.digest, **options}
         test = {"test": self.test[name]} if self.test else {}
-        given = {"features": self.features[name], **test, **given}
+        given = {"features": self.features[name], **test, **self.more, **given}
         join(self.url, JoinOptions(**given), self.at / name, clock=self.clock)
 
     def is_over(self) -> bool:

@@ -19,7 +19,8 @@ from afltool.courier.depot import Depot
 from afltool.courier.letters import Letters, Parcel
 from afltool.courier.party import status
 from afltool.errors import AflError, MismatchError, UnreachableError, UsageError
-from afltool.privacy import identity
+from afltool.files.heads import load_head
+from afltool.privacy import identity, messages
 
 PROTECTIONS = {
     "plain": {"protection": "plain"},
@@ -48,14 +49,19 @@ def test_a_session_makes_the_head_of_the_pooled_rows(tmp_path, features, how):
 
 
 @pytest.mark.slow
-def test_a_later_head_brings_only_new_arrays(tmp_path, features):
+@pytest.mark.parametrize("layers", [3, 20])
+def test_a_later_head_brings_only_new_arrays(tmp_path, features, layers):
     """Of each array in the place there is one copy, and a site fetches what it has not."""
-    apart = Apart(tmp_path, features, head="deepafl", layers=3, width=16)
+    apart = Apart(tmp_path, features, head="deepafl", layers=layers, width=16)
     found = apart.play()
     files = [path.stat().st_size for path in (Path(apart.url) / "files").iterdir()]
-    assert sum(files) == found["sent_bytes"] + found["head_bytes"]
-    whole = sum((tmp_path / "server" / f"head-{k}.h5").stat().st_size for k in range(1, 8))
-    assert found["head_bytes"] < 0.6 * whole
+    assert sum(files) == found["sent_bytes"] + found["given_bytes"]
+    heads = [tmp_path / "server" / f"head-{k}.h5" for k in range(1, 2 * layers + 3)]
+    arrays = [sum(a.nbytes for a in load_head(path).head.arrays().values()) for path in heads]
+    assert len(found["rounds"]) == len(heads)
+    print(f"{found['head_bytes']} bytes of heads, {arrays[-1]} of the last, {sum(arrays)} of all")
+    headers = 4096 * len(heads)
+    assert arrays[-1] < found["head_bytes"] < 2 * arrays[-1] + headers
 
 
 # ---------------------------------------------------------------- a place that nobody trusts
@@ -295,6 +301,53 @@ def test_the_place_is_not_the_own_folder(tmp_path, features):
         apart.serve()
 
 
+# ---------------------------------------------------------------- is it the sum?
+
+
+@pytest.mark.parametrize("how", PROTECTIONS)
+def test_each_site_adds_up_what_all_have_sent(tmp_path, features, how):
+    apart = Apart(tmp_path, features, **PROTECTIONS[how])
+    apart.more = {"check_sums": True}
+    assert apart.play()["head"] == apart.pooled()[1]
+    told = sorted(path.name for path in (Path(apart.url) / "letters").glob("*checked*"))
+    assert told == [f"001-checked-{name}.json" for name in NAMES]
+    for name in NAMES:
+        there = {path.name for path in (tmp_path / name).rglob("client-*.h5")}
+        assert there == {f"client-{name}.h5"}, "what others have sent is deleted"
+
+
+@pytest.mark.parametrize("how", PROTECTIONS)
+def test_a_server_that_signs_another_sum_is_found_out(tmp_path, features, how):
+    """Also a list of other members; who does not check goes on."""
+    apart = Apart(tmp_path, features, **PROTECTIONS[how])
+    for _ in range(4):
+        apart.serve()
+        for name in NAMES:
+            if not (Path(apart.url) / "letters" / "001-signed-server.json").exists():
+                apart.join(name)
+    body = json.loads((tmp_path / "server" / "round-1" / "total.signed.json").read_text())["body"]
+    me = identity.load(apart.keys / "server.key")
+    forged = messages.write(tmp_path / "total.signed.json", me.sign({**body, "digest": "ab" * 32}))
+    dishonest(apart, "server", forged, "signed")
+    with pytest.raises(AflError, match=r"signed ababab|holds nothing for 'north'"):
+        apart.join("north", check_sums=True)
+    assert "checked" not in str(list(Path(apart.url).rglob("*")))
+    apart.join("west")
+    assert (tmp_path / "west" / "head-final.h5").exists()
+
+
+def test_a_site_says_whose_statistics_it_lacks_to_check_a_sum(tmp_path, features, caplog):
+    """As over Flower, where nobody gets the files of others."""
+    caplog.set_level("INFO")
+    apart = Apart(tmp_path, features)
+    for name in ("", *NAMES):
+        apart.join(name) if name else apart.serve()
+    apart.serve()
+    (Path(apart.url) / "letters" / "001-statistics-west.json").unlink()
+    apart.join("north", check_sums=True)
+    assert "waiting for the statistics of 'west' in round 1, to check the sum" in caplog.text
+
+
 # ---------------------------------------------------------------- time
 
 
@@ -355,6 +408,66 @@ def test_a_late_site_is_named_and_left_out_after_the_deadline(tmp_path, features
     summary = json.loads((tmp_path / "server" / "summary.json").read_text())
     assert summary["rounds"][0]["members"] == ["north", "south"]
     assert afltool.info(tmp_path / "west" / "head-final.h5")["digest"] == summary["head"]
+
+
+@pytest.mark.parametrize(
+    ("agreed", "members"),
+    [({"head": "deepafl", "layers": 1, "width": 8, "compute": "fixed"}, list(NAMES)),
+     ({"head": "softmax", "rounds": 2}, ["north", "south"])],
+    ids=["deepafl", "softmax"],
+)  # fmt: skip
+def test_a_late_site_is_in_the_next_round_where_the_head_allows_it(
+    tmp_path, features, agreed, members
+):
+    """West's first file comes in the second round, and counts for nothing: it stays closed. Rounds
+    of gradients need the sums of all who are in them."""
+    apart = Apart(tmp_path, features, protection="masked", threshold=2, **agreed)
+    letter = Path(apart.url) / "letters" / "001-statistics-west.json"
+    for _ in range(2):
+        apart.serve()
+        for name in NAMES:
+            apart.join(name)
+    letter.rename(tmp_path / "held")
+    apart.clock.time += 3601
+    apart.serve(deadline=1.0)
+    apart.join("north")
+    apart.join("south")
+    apart.serve()
+    assert status(apart.url)["waiting_for"] == {"what": "statistics", "who": members}
+    (tmp_path / "held").rename(letter)
+    found = apart.play()
+    assert [one["members"] for one in found["rounds"][:2]] == [["north", "south"], members]
+    head, totals = tmp_path / "server" / "head-1.h5", []
+    for number, names in enumerate((["north", "south"], members), 1):
+        out = tmp_path / f"plain-{number}"
+        files = [afltool.local_stats(features[n], head, out, client=n) for n in names]
+        total = afltool.aggregate(files, out / "total.h5")
+        totals.append(afltool.info(total)["digest"])
+        head = tmp_path / "server" / f"head-{number + 1}.h5"
+    assert found["totals"][:2] == totals
+    assert not (tmp_path / "server" / "round-1" / "statistics" / "client-west.h5").exists()
+    assert afltool.info(tmp_path / "west" / "head-final.h5")["digest"] == found["head"]
+
+
+def test_an_old_session_of_the_same_members_counts_for_nothing(tmp_path, features, caplog):
+    """Its letters, its files under letters of this one, and its digest."""
+    old = Apart(tmp_path / "old", features, protection="signed")
+    old.play()
+    shutil.copytree(old.keys, tmp_path / "new" / "keys")
+    apart = Apart(tmp_path / "new", features, protection="signed")
+    shutil.copytree(old.url, apart.url)
+    (Path(apart.url) / "session.json").unlink()
+    apart.serve()
+    assert "of 'north' is of the session" in caplog.text
+    with pytest.raises(MismatchError, match="not " + old.digest):
+        apart.join("north", approve=old.digest)
+    sent = old.at / "north" / "round-1" / "statistics" / "client-north.h5"
+    dishonest(apart, "north", sent)
+    apart.serve()
+    assert "statistics of 'north' refused" in caplog.text
+    assert "belongs to the roster" in caplog.text
+    found = apart.play()
+    assert (found["totals"][-1], found["head"]) == apart.pooled()
 
 
 def test_below_the_threshold_nothing_is_added_up(tmp_path, features, caplog):
@@ -421,8 +534,8 @@ def test_the_summary_counts_all_files_each_way(tmp_path, features):
     files = sum(path.stat().st_size for path in (Path(apart.url) / "files").iterdir())
     server, first = tmp_path / "server", found["rounds"][0]
     offers = sum(path.stat().st_size for path in (server / "offers").iterdir())
-    request = (server / "round-1" / "total.request.json").stat().st_size
-    assert first["given_bytes"] == first["head_bytes"] + offers + request
+    told = sum(path.stat().st_size for path in (server / "round-1").glob("total.*.json"))
+    assert first["given_bytes"] == first["head_bytes"] + offers + told
     assert found["given_bytes"] == first["given_bytes"] + found["rounds"][1]["head_bytes"]
     assert files == found["sent_bytes"] + found["given_bytes"] - offers
 

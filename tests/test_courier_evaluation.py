@@ -15,6 +15,7 @@ import afltool
 from afltool.courier.party import status
 from afltool.errors import MismatchError, UsageError
 from afltool.files.counts import read_counts
+from afltool.files.statistics import load_statistics
 from afltool.stages.inspect import check_all
 
 ALL = {"protection": "masked", "threshold": "all"}
@@ -166,6 +167,51 @@ def test_a_site_that_was_late_gets_the_head_and_what_was_counted(tmp_path, featu
                          ("round-3/total.h5", summary["totals"][-1])):  # fmt: skip
         assert afltool.info(tmp_path / "west" / path)["digest"] == digest
     assert afltool.info(tmp_path / "west" / "kept" / "client-west.h5")["rows"] == 52
+
+
+def test_who_is_in_training_and_test_can_be_told_where_both_have_the_same_rows(tmp_path, features):
+    """Of a site that is in the first sum alone, class by class; other rows of test hide it."""
+    apart = Apart(tmp_path, features, test=features, protection="masked", threshold=2)
+    apart.serve()
+    for _ in range(3):
+        for name in NAMES:
+            apart.join(name)
+        apart.serve()
+    assert afltool.info(tmp_path / "server" / "head-3.h5")["phase"] == "counts"
+    for _ in range(4):
+        for name in ("north", "south"):
+            apart.join(name)
+        apart.clock.time += 3601
+        apart.serve(deadline=1.0)
+    trained, counted = (
+        load_statistics(tmp_path / "server" / f"round-{k}" / "total.h5") for k in (1, 3)
+    )
+    told = json.loads((tmp_path / "server" / "summary.json").read_text())["rounds"]
+    assert (told[0]["members"], told[2]["members"]) == (list(NAMES), ["north", "south"])
+    plain = afltool.local_stats(
+        features["west"], tmp_path / "server" / "head-1.h5", tmp_path / "o", client="west"
+    )
+    left = trained.class_counts - counted.class_counts
+    np.testing.assert_array_equal(left, load_statistics(plain).class_counts)
+
+
+def test_noise_of_training_and_of_the_evaluation_are_two_releases(tmp_path, features, test):
+    """Each total says its own ε; whoever has rows in both loses the sum."""
+    noise = {"dp_epsilon": 5.0, "dp_delta": 1e-5, "clip": 3.0}
+    apart = Apart(tmp_path, features, test=test, protection="masked", **noise)
+    apart.play()
+    at = tmp_path / "server"
+    found = [load_statistics(at / f"round-{k}" / "total.h5").context.noise for k in (1, 3)]
+    assert [one["epsilon"] for one in found] == [5.0, 5.0]
+    assert found[0]["sigma"].keys() != found[1]["sigma"].keys()
+    counts = load_statistics(at / "round-3" / "total.h5").class_counts
+    true = sum(
+        load_statistics(
+            afltool.local_stats(test[n], at / "head-1.h5", tmp_path / "o", client=n)
+        ).class_counts
+        for n in NAMES
+    )
+    assert (counts != true).any()
 
 
 @pytest.mark.slow

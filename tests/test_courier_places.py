@@ -27,6 +27,8 @@ from sites_apart import ALL, DEEPAFL, HEADS, MATRIX, NAMES, PROTECTIONS, SOFTMAX
 
 import afltool
 from afltool.errors import AflError, UnreachableError
+from afltool.files.session_folder import SessionFolder
+from afltool.plans import sessions as plan
 from afltool.values.arrays import file_sha256
 
 pytestmark = pytest.mark.slow
@@ -221,18 +223,42 @@ def test_four_processes_over_a_real_place(tmp_path, features, request, kind, hea
     assert done.stdout.strip() == "solved", done.stderr
 
 
-def dying(work, moment: int) -> int | None:
-    """The work in a process of its own that is killed at its so-manieth operation on files; None
-    where it has fewer, else 0 where it was killed."""
+FILES = {"open", "os.rename", "os.remove", "os.mkdir", "os.link", "os.truncate"}
+
+
+def leg_now() -> str:
+    """Which leg this process carries out, as 'Site statistics 1'; '' for none.
+
+    A site fetches heads, and the signed sums that it checks, outside its legs."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name in ("newest", "check_sums"):
+            return f"Site {frame.f_code.co_name}"
+        if frame.f_code.co_name == "carry" and (leg := frame.f_locals["leg"]):
+            return f"{type(frame.f_locals['self']).__name__} {leg.what} {leg.round}"
+        frame = frame.f_back
+    return ""
+
+
+def dying(work, moment: int, legs: set[str] | None = None) -> str | None:
+    """The work in a process of its own that is killed at its so-manieth operation on files, or of
+    a leg that is none of ``legs``; returns which leg that was, None where it was not killed."""
+    told, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        left = [moment]
+        left: dict[str, int] = {}
 
         def count(event: str, _) -> None:
-            if event in ("open", "os.rename", "os.remove", "os.mkdir", "os.link", "os.truncate"):
-                left[0] -= 1
-                if left[0] == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
+            if event not in FILES:
+                return
+            leg = leg_now()
+            where = "" if legs is None else leg
+            if legs is not None and leg in {"", *legs}:
+                return
+            left[where] = left.get(where, moment) - 1
+            if left[where] == 0:
+                os.write(tell, leg.encode())
+                os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(count)
         try:
@@ -240,30 +266,56 @@ def dying(work, moment: int) -> int | None:
             os._exit(0)
         except BaseException:
             os._exit(1)
+    os.close(tell)
     _, state = os.waitpid(child, 0)
-    if os.WIFSIGNALED(state):
-        return 0
-    assert os.WEXITSTATUS(state) == 0, "it failed without being killed"
-    return None
+    with os.fdopen(told) as said:
+        found = said.read()
+    assert os.WIFSIGNALED(state) or os.WEXITSTATUS(state) == 0, "it failed without being killed"
+    return found if os.WIFSIGNALED(state) else None
 
 
-@pytest.mark.parametrize("how", ["masked", "softmax"])
-def test_killed_at_any_operation_it_goes_on_with_the_same_bytes(tmp_path, features, how):
-    """Each turn of each process is killed several times, at operations drawn from a seed."""
+def all_legs(apart, masked: bool, asks: bool) -> set[str]:
+    """Every leg of the plan, at a site and at the server."""
+    folder = SessionFolder(apart.at / "server")
+    part, rounds = plan.Part(Path()), len(list(folder.root.glob("head-?.h5"))) - 1
+    legs = plan.opening(folder, part) if masked else []
+    for number in range(1, rounds + 1):
+        legs += plan.legs_of(folder, number, part, masked=masked, asks=asks)
+    found = {f"{side} {leg.what} {leg.round}" for side in ("Site", "Server") for leg in legs}
+    outside = {name for name in found if name.startswith(("Site head ", "Site signed "))}
+    return found - outside | {"Site newest", "Site check_sums"}
+
+
+@pytest.mark.parametrize(
+    "agreed",
+    [{"protection": "masked"}, {"head": "softmax", "rounds": 4},
+     {"head": "deepafl", "layers": 1, "width": 8, "compute": "fixed", "protection": "masked",
+      "threshold": "all"}],
+    ids=["masked", "softmax", "deepafl, all must stay"],
+)  # fmt: skip
+def test_killed_at_any_operation_it_goes_on_with_the_same_bytes(tmp_path, features, agreed):
+    """Each turn of each process is killed several times, at operations drawn from a seed, and each
+    leg of the plan at least once."""
     draw, kills = random.Random(5), 0
-    agreed = {"protection": "masked"} if how == "masked" else {"head": "softmax", "rounds": 4}
     apart = Apart(tmp_path, features, **agreed)
+    apart.more = {"check_sums": True}
     sent: dict[Path, str] = {}
+    hit: set[str] = set()
     while not apart.is_over():
         for name in ("server", *NAMES):
             work = apart.serve if name == "server" else lambda name=name: apart.join(name)
             for most in (8, 40, 120):
-                kills += dying(work, draw.randrange(1, most)) is not None
+                leg = dying(work, draw.randrange(1, most))
+                kills, hit = kills + (leg is not None), hit | {leg or ""}
+            while (leg := dying(work, 2, hit)) is not None:
+                kills, hit = kills + 1, hit | {leg}
             work()
             for path in (tmp_path / name / "letters").glob("*.json"):
                 assert sent.setdefault(path, file_sha256(path)) == file_sha256(path), path
-    print(f"{kills} kills")
+    print(f"{kills} kills, {len(hit)} legs")
     assert kills >= KILLS / 2
+    masked = agreed.get("protection") == "masked"
+    assert hit - {""} == all_legs(apart, masked, masked and "threshold" not in agreed)
     summary = (tmp_path / "server" / "summary.json").read_text()
     for digest in apart.pooled():
         assert digest in summary

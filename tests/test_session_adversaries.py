@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from afltool.errors import AflError, CorruptFileError, InputError, MismatchError
 from afltool.files.masked import load_masked
 from afltool.files.session_folder import SessionFolder
 from afltool.files.statistics import load_statistics
-from afltool.privacy import identity, masking, messages, reveal, rounds, totals
+from afltool.privacy import identity, masking, messages, reveal, rounds, shamir, totals
 from afltool.privacy.offers import Secrets
 from afltool.privacy.reveal import Request
 from afltool.privacy.rounds import RoundFolder
@@ -451,6 +453,131 @@ def test_noise_stays_in_the_difference_of_two_totals(tmp_path):
     left = load_statistics(path).arrays["gram"]
     sigma = [t.context.noise["sigma"]["gram"] for t in totals]
     assert np.std(before - later - left) > 0.2 * min(sigma), "the noise of both is still there"
+
+
+# ---------------------------------------------------------------- who works together
+
+
+def without_pairs(trial, number: int, name: str, others: list[str]) -> np.ndarray:
+    """A member's masked numbers less its masks with ``others``, whose secrets are known."""
+    offers = trial.offers(trial.at, number)
+    found = masking.flat(load_masked(trial.at.statistics(number, name)))
+    streams = []
+    for other in others:
+        drawn = RoundFolder.of(offers.roster, trial.me(other)).secrets()
+        key = masking.pair_key(offers, drawn.mask_key, other, name)
+        streams.append(masking.pair_stream(key, name, other, subtract=True))
+    masking.add_streams(streams, found)
+    return np.concatenate(found)
+
+
+def test_where_all_stay_and_some_collude_their_sum_and_nothing_else(tmp_path):
+    """The server and two of five know their own numbers, and all their masks."""
+    trial = Trial(tmp_path, 5)
+    at = trial.at = trial.begin("s", threshold="all", colluding=2)
+    trial.offer(at)
+    for name in trial.sites:
+        trial.send(at, 1, name)
+    honest, bad = trial.sites[:3], trial.sites[3:]
+    files = {name: without_pairs(trial, 1, name, bad) for name in honest}
+    for some in (["site-0"], ["site-1"], ["site-2"], honest[:2], honest[1:], honest[::2]):
+        seen = sum(files[name] for name in some)
+        true = sum(truth(trial, 1, name) for name in some)
+        assert not np.isin(seen.view(np.int64), true[true != 0]).any()
+        assert kstest(seen.astype(np.float64) / 2.0**64, "uniform").pvalue > 1e-4
+    whole = sum(truth(trial, 1, name) for name in honest)
+    np.testing.assert_array_equal(sum(files.values()).view(np.int64), whole)
+    with pytest.raises(AflError, match="threshold of 5 members, 4 of them colluding"):
+        trial.begin("more", threshold="all", colluding=4)
+
+
+@pytest.mark.parametrize(("n", "t", "c"), [(3, 2, 0), (4, 3, 0), (5, 3, 0), (5, 4, 1), (6, 4, 1)])
+def test_requests_that_differ_open_few_pairwise_secrets(n, t, c):
+    """Every way to ask each honest member one thing; those who collude answer everything."""
+    most = (n - t) * (n - c) // (t - c)
+    honest, found = range(n - c), 0
+    asked = [frozenset(s) for k in range(n - t + 1) for s in combinations(range(n), k)]
+    mine = [[one for one in asked if me not in one] for me in honest]
+    if np.prod([float(len(one)) for one in mine]) < 2e5:
+        ways = product(*mine)
+    else:
+        draw = np.random.default_rng(0)
+        ways = ([one[draw.integers(len(one))] for one in mine] for _ in range(50_000))
+    for way in ways:
+        answers = Counter(way)
+        enough = {who for one, many in answers.items() if many + c >= t for who in one}
+        single = Counter(who for one in way for who in one)
+        opened = {who for who in honest if single[who] + c >= t}
+        assert len(opened) <= most
+        assert enough & set(honest) <= opened
+        found = max(found, len(opened))
+    assert found, "the premise: some secret can be opened"
+
+
+def test_a_server_that_asks_members_different_things_opens_nobody(tmp_path):
+    """Two requests, each answered by two of four members: both secrets of all stay closed."""
+    trial = Trial(tmp_path, 4)
+    at = trial.at = trial.begin("s", threshold=3)
+    trial.offer(at)
+    files = [trial.send(at, 1, name) for name in trial.sites]
+    groups = ((files[:3], trial.sites[:3:2]), ((*files[:2], files[3]), trial.sites[1::2]))
+    shares = []
+    for number, (given, answering) in enumerate(groups):
+        out, total = tmp_path / f"answers-{number}", tmp_path / f"asked-{number}.h5"
+        asked = trial.add_up(at, 1, list(given), out=total)
+        for name in answering:
+            afltool.mask_reveal(asked, out, key=trial.key(name), roster=at.session,
+                                offers=(at.offers,))  # fmt: skip
+        with pytest.raises(MismatchError, match=r"2 of 3 members have .*at least 3"):
+            trial.add_up(at, 1, list(given), out=total, reveal=(out,))
+        request = Request.load(asked, trial.offers(at, 1))
+        shares.append((request, reveal.load_reveals(request, [out], trial.me("server"))))
+    digests = {request.digest for request, _ in shares}
+    assert len(digests) == 2, "members who compare them see it"
+    for request, answers in shares:  # all that Shamir's scheme gives with two shares of three
+        for name in trial.sites:
+            places = [request.offers.roster.place(holder) for holder in answers]
+            joined = shamir.join(shamir.weights(places), [one[name] for one in answers.values()])
+            with pytest.raises((CorruptFileError, MismatchError, OverflowError)):
+                reveal.checked(request, name, joined.to_bytes(32, "big"))
+
+
+def test_a_server_that_signs_two_sums_has_signed_both(tmp_path):
+    """Each member finds its own right, and two of them compare the digests."""
+    trial = Trial(tmp_path)
+    at = trial.at = trial.begin("s", protection="signed", threshold=2)
+    files = {name: trial.send(at, 1, name) for name in trial.sites}
+    shown = {"site-0": trial.sites, "site-1": trial.sites[:2]}
+    said = {}
+    for name, members in shown.items():
+        given, out = [files[one] for one in members], tmp_path / name / "total.h5"
+        trial.add_up(at, 1, given, out=out)
+        assert trial.check(at, 1, name, files=given, out=out) == out
+        said[name] = totals.Told.load(totals.place(out), trial.roster(at, 1)).body
+    assert said["site-0"]["digest"] != said["site-1"]["digest"]
+    given, out = [files["site-0"], files["site-1"]], tmp_path / "site-0" / "total.h5"
+    with pytest.raises(AflError):  # an honest server signs no second one in its place
+        trial.add_up(at, 1, given, out=out)
+
+
+def test_where_all_stay_a_thief_opens_a_file_until_the_next_round(tmp_path):
+    """There is no answer that would end it: the next round does, or `mask forget`."""
+    trial = Trial(tmp_path)
+    at = trial.at = trial.begin("s", **ROUNDS, threshold="all")
+    trial.offer(at)
+    trial.whole(at, 1)
+    roster, true = trial.roster(at, 1), {n: truth(trial, 1, n) for n in trial.sites}
+    for name in trial.sites[:2]:
+        drawn = RoundFolder.of(roster, trial.me(name)).secrets()
+        np.testing.assert_array_equal(unmasked(trial, 1, name, drawn.mask, drawn.self), true[name])
+    trial.solve(at, 1)
+    trial.send(at, 2, "site-0")
+    trial.end(at, ["site-1"])
+    for name in trial.sites[:2]:
+        with pytest.raises(MismatchError):
+            RoundFolder.of(roster, trial.me(name)).secrets()
+        folder = tmp_path / "keys" / f"{name}.rounds" / roster.series.session[:32]
+        assert [p.name for p in folder.glob("secrets*")] == ["secrets-2"] * (name == "site-0")
 
 
 # ---------------------------------------------------------------- the end

@@ -28,16 +28,20 @@ from ..privacy.identity import Identity
 from ..privacy.session import Session
 from ..privacy.session import load as load_session
 from ..progress import log, quiet, stop_point
+from ..values.names import Phase
 from ..values.text import json_text
 from .depot import Depot
 from .letters import Letters, Parcel
 
 SESSION = "session.json"  # in the place
 LARGEST = 16 << 20  # bytes of a session
-DONE, CLOSED, REFUSED = "done", "closed-", "refused-"  # letters beside those of the plan
+# Letters beside those of the plan.
+DONE, CLOSED, REFUSED, CHECKED = "done", "closed-", "refused-", "checked"
 ROWS = "rows"  # that of the server with what the first member that sent something has bound
 BOUND = {"space": Open(ADDABLE_SPACE), "classes": different_texts}  # what it says of the rows
+SERVED = (plan.REQUEST, plan.SIGNED, plan.TOTAL)  # of the server, in a round
 SOLVED = "solved"  # what a head says in place of its next phase
+GRADIENT = "gradient"  # the kind of a phase
 SLICE = 0.5  # seconds after which a sleeping process looks for a signal
 REMIND = 3600  # seconds after which a process says again for whom it waits
 
@@ -225,6 +229,17 @@ def status(url: str) -> dict[str, Any]:
         return {"url": url, **_facts(session), "rounds": rounds, **_now(letters, session, rounds)}
 
 
+def takers(letters: Letters, session: Session, phase: str) -> list[str]:
+    """Who may send statistics: whose offer came in time; in rounds of gradients who was in the
+    round before the first of them, whose sums bound the steps."""
+    what, number = plan.OFFERED, 0
+    if Phase(phase).kind == GRADIENT:
+        kinds = [Phase(one).kind for one in session.phases]
+        what, number = plan.STATISTICS, kinds.index(GRADIENT)
+    letter = letters.find(CLOSED + what, number, session.server.name)
+    return session.agreed.names() if letter is None else json.loads(letter.body["text"])
+
+
 def _facts(session: Session) -> dict[str, Any]:
     """What was agreed."""
     agreed = session.agreed
@@ -253,7 +268,7 @@ def _history(letters: Letters, session: Session) -> list[dict[str, Any]]:
         new, first = sum(seen.values()) - before, number == 1
         kinds = [(plan.STATISTICS, number), (plan.REVEALED, number), *first * [(plan.OFFERED, 0)]]
         sent = {name: _size(letters, name, kinds) for name in session.agreed.names()}
-        given = [(plan.REQUEST, number), (plan.TOTAL, number), *first * [(plan.OFFERS, 0)]]
+        given = [*((what, number) for what in SERVED), *first * [(plan.OFFERS, 0)]]
         found.append(
             {
                 "round": number,
@@ -280,8 +295,7 @@ def _now(letters: Letters, session: Session, rounds: list[dict[str, Any]]) -> di
     server, everybody = session.server.name, session.agreed.names()
     last = rounds[-1] if rounds else {"round": 0, "phase": None, "members": []}
     number, stay, state = last["round"], last["members"], f"round {last['round']} ({last['phase']})"
-    offered = letters.find(CLOSED + plan.OFFERED, 0, server)
-    head = (state, plan.STATISTICS, json.loads(offered.body["text"]) if offered else everybody)
+    head = (state, plan.STATISTICS, takers(letters, session, last["phase"] or SOLVED))
     if last["phase"] == SOLVED:
         head = (SOLVED, DONE, rounds[-2]["members"] if len(rounds) > 1 else [])
     steps: dict[str, tuple[str, str, list[str]]] = {  # by the letter that begins them

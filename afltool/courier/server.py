@@ -140,8 +140,8 @@ class Server(party.Party):
         """Who is to send something: members that took part in the step before."""
         if leg.what == plan.REVEALED:
             return self.closed(plan.STATISTICS, leg.round)
-        if leg.what == plan.STATISTICS and self.masked:
-            return self.closed(plan.OFFERED, 0)
+        if leg.what == plan.STATISTICS:
+            return party.takers(self.letters, self.session, self.phase(leg.round))
         return self.session.agreed.names()
 
     def is_over(self) -> bool:

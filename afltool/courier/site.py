@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
 
 from ..errors import MismatchError, UsageError
 from ..files.atomic import write_bytes
 from ..files.heads import rows_of
+from ..inputs import distinct_files
 from ..options.privacy import JoinOptions, MemberOptions
 from ..plans import sessions as plan
 from ..privacy import messages as msg
 from ..privacy import session as sessions
 from ..privacy.identity import load
 from ..privacy.protection import passphrase
+from ..privacy.totals import TOTAL
 from ..progress import log, quiet
 from ..stages.stage import Place
-from ..values.names import COUNTS, file_stem
+from ..values.names import COUNTS, file_of_name, file_stem
 from . import party
 
 SHORTEST = 16  # digits of a digest that somebody compared
@@ -55,6 +58,8 @@ class Site(party.Party):
                 if waits := self.carry(leg):
                     return waits
         while number := self.newest():
+            if waits := self.check_sums(number, part):
+                return waits
             phase = self.phase(number)
             if phase == party.SOLVED:
                 if not self.session.evaluated:
@@ -65,7 +70,7 @@ class Site(party.Party):
             if waits and self.newest() == number:
                 return f"{waits} in round {number} ({phase})"
             if self.letters.has(plan.TOTAL, number, self.server):
-                return self.finish(number, part)
+                return self.check_sums(number + 1, part) or self.finish(number, part)
         return f"the first head of {self.server!r}"
 
     def take_session(self) -> bool:
@@ -132,6 +137,8 @@ class Site(party.Party):
         """Do a step of this site, or take what the server made; returns what it waits for."""
         if leg.place is Place.SITE:
             within = self.closed(plan.STATISTICS, leg.round)
+            if leg.what == plan.STATISTICS and not within:
+                within = party.takers(self.letters, self.session, self.phase(leg.round))
             if within and self.me.name not in within:  # too late: the round goes on without it
                 return ""
             new = not self.letters.has(leg.what, leg.round, self.me.name)
@@ -164,6 +171,28 @@ class Site(party.Party):
         if whole and self.letters.keep(letter):
             log.info("session: round %d: %s of %r", b["round"], b["what"], self.server)
         return whole
+
+    def check_sums(self, before: int, part: plan.Part) -> str:
+        """Add up what all have sent in earlier rounds, as the server did, and say that it was so;
+        returns what it waits for."""
+        for number in sorted(self.heads()) if self.o.check_sums else ():
+            told = self.letters.has(party.CHECKED, number, self.me.name)
+            if number >= before or told or self.phase(number) == party.SOLVED:
+                continue
+            signed, files = self.folder.signed(number), self.folder.root / "checking"
+            letter = self.letters.find(plan.SIGNED, number, self.server)
+            if letter is None or not self.take(letter, signed):
+                return f"the signed sum of round {number} of {self.server!r}"
+            for name in msg.read(signed, "total", TOTAL).body["members"]:
+                sent = self.letters.find(plan.STATISTICS, number, name)
+                place = files / file_of_name(name)
+                if sent is None or not self.letters.fetch(sent.body["files"][0], place, name):
+                    return f"the statistics of {name!r} in round {number}, to check the sum"
+            with distinct_files():
+                plan.checking(self.folder, number, files, part, masked=self.masked).make(check=True)
+            rmtree(files)
+            self.letters.post(party.CHECKED, number)
+        return ""
 
     def check_refused(self, leg: plan.Leg, letter: msg.Message) -> None:
         """Stop where the server has refused this very letter."""

@@ -44,6 +44,10 @@ class SessionFolder:
         """The sum; the server's request and its signed message lie beside it."""
         return self.round(number) / "total.h5"
 
+    def signed(self, number: int) -> Path:
+        """What the server has signed of the sum."""
+        return self.round(number) / "total.signed.json"
+
     def kept(self, member: str) -> Path:
         """A member's own counts, which never leave it; the folder is for nothing else."""
         return self.root / "kept" / file_of_name(member)

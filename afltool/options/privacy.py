@@ -172,6 +172,8 @@ class JoinOptions(CourierOptions):
     _approve = "digest of the session, which you have compared with the others; at least 16 digits"
     approve: str | None = option(None, _approve)
     again: bool = option(False, "mask rows that were masked in another session, too")
+    _check = "fetch what all have sent, and add it up as the server says that it has"
+    check_sums: bool = option(False, _check)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ _COUNTS = "afltool.stages.counts:evaluation"
 EVALUATION = Stage("evaluation", RoundOptions, {"heads": ""}, "", Place.SERVER, code=_COUNTS)
 # What travels.
 OFFERED, OFFERS, STATISTICS, HEAD = "offer", "offers", "statistics", "head"
-REQUEST, REVEALED, TOTAL = "request", "reveal", "total"
+REQUEST, REVEALED, SIGNED, TOTAL = "request", "reveal", "signed", "total"
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,20 @@ def legs_of(
         answer = Step(REVEAL, options, {"request": request}, answers)
         yield Leg(answer, REVEALED, number, partial(folder.reveal, number))
         add = replace(add, options=AggregateOptions(**adding, reveal=(answers,)))
+    yield Leg(add, SIGNED, number, lambda _: folder.signed(number))
     if not solved:
         yield Leg(add, TOTAL, number, lambda _: total)
         return
-    yield Leg(add)
     after = folder.head(number + 1)
     solve = Step(STAGES["solve"], SolveOptions(), {"total": total, "head": head}, after)
     yield Leg(solve, HEAD, number + 1, lambda _: after)
+
+
+def checking(folder: SessionFolder, number: int, files: Path, me: Part, *, masked: bool) -> Step:
+    """What a member does with ``files``, a folder with what all in a sum have sent: compare."""
+    offers = (folder.offers,) if masked else ()
+    options = AggregateOptions(**me.unlocks, roster=folder.session, offers=offers)
+    return Step(STAGES["aggregate"], options, {"files": (files,)}, folder.total(number))
 
 
 def evaluating(folder: SessionFolder, number: int) -> Step:

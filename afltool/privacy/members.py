@@ -175,18 +175,20 @@ def check_masked(paths: Sequence[Path], o: SummingOptions, total: Path) -> str:
 
 def tell_signed(
     paths: Sequence[Path], o: SummingOptions, total: Path, digest: str, check: bool
-) -> None:
-    """Sign a total of readable files, if there is a key; or ``check`` what the server signed."""
+) -> bool:
+    """Sign a total of readable files, if there is a key; or ``check`` what the server signed.
+    Whether it is signed."""
     if o.roster is None or (o.key is None and not check):
-        return
+        return False
     roster = _roster(o.roster, paths, None, masked=False)
     if roster.server is None:
-        return
+        return False
     names = [member_of(roster, path, read_header(path)) for path in paths]
     if check:
         totals.Told.load(totals.place(total), roster).check(digest, names)
     else:
         totals.tell(total, _server(roster, o), roster, names, digest)
+    return True
 
 
 def _given_seals(sealed: Mapping[str, _Sealed]) -> dict[str, Message]:

@@ -115,6 +115,8 @@ class Session:
         if self.evaluated and head["phase"] == COUNTS:
             usual = usual_bins(head_class(ours["name"]).log_probabilities)
             ours, said = {**ours, "bins": usual, "groups": []}, _evaluated(head)
+            if self.agreed.terms.noise and "options" in said:  # solve took a ridge that fits it
+                said["options"]["ridge"] = self.options["ridge"]
         found = {key: msg.without_reals(said.get(key, ours[key])) for key in ours}
         if number == 1:
             ours["digest"], found["digest"] = self.agreed.head["digest"], head["digest"]

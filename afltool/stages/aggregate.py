@@ -60,7 +60,7 @@ def aggregate(
         from ..privacy import members  # which a plain sum does not load
 
         if o.offers and check:
-            return _same(out, members.check_masked(paths, o, out), paths)
+            return _same(out, members.check_masked(paths, o, out), paths, told=True)
         if o.offers:
             return members.masked_total(paths, out, o, overwrite)
         signed = members.check_members(o.roster, paths, leaving, o.complete)
@@ -74,9 +74,8 @@ def aggregate(
         _check_equal(plus)
     if check:
         digest = _total(plus, minus, o.allow_repeats).digest()
-        if o.roster is not None:
-            members.tell_signed(paths, o, out, digest, check)
-        return _same(out, digest, paths)
+        told = o.roster is not None and members.tell_signed(paths, o, out, digest, check)
+        return _same(out, digest, paths, told)
     kept, held = _split_held_out(plus, o.held_out is not None)
     jobs = [(kept, minus, out)]
     if o.held_out is not None:
@@ -97,9 +96,11 @@ def aggregate(
     return out
 
 
-def _same(out: Path, digest: str, paths: Sequence[Path]) -> Path:
-    """A total; refused unless it has the digest of the sum of the files."""
-    if (found := load_statistics(out).digest()) != digest:
+def _same(out: Path, digest: str, paths: Sequence[Path], told: bool) -> Path:
+    """A total; refused unless it has the digest of the sum of the files. It need not be there if
+    the server has signed that (``told``)."""
+    there = out.exists() or not told
+    if there and (found := load_statistics(out).digest()) != digest:
         raise MismatchError(
             f"{out} is not the sum of the {len(paths)} files: its digest is {found}, theirs "
             f"{digest}; ask who made it for the files that are in it"
