@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from conftest import COMMAND
 from sites_apart import ALL, DEEPAFL, NAMES, PROTECTIONS, SOFTMAX, Apart, rows
@@ -50,8 +51,8 @@ def loopback():
 
 
 def begun(link, apart: Apart):
-    """Everything is started; the SuperNodes, what each was started with, and the app's run."""
-    link.superlink()
+    """Everything is started but the app; the SuperLink, the SuperNodes, and what each was given."""
+    superlink = link.superlink()
     configs = {
         name: {
             "key": apart.keys / f"{name}.key", "features": apart.features[name],
@@ -61,9 +62,13 @@ def begun(link, apart: Apart):
         for name in NAMES
     }  # fmt: skip
     nodes = {name: link.supernode(name, config) for name, config in configs.items()}
+    return superlink, nodes, configs
+
+
+def app(link, apart: Apart):
+    """The app's run."""
     given = {"session": apart.at / "server", "place": apart.at / "place", "afltool": COMMAND}
-    key = apart.keys / "server.key"
-    return nodes, configs, link.app({"sites": 3, "key": key, "again": 20, **given})
+    return link.app({"sites": 3, "key": apart.keys / "server.key", "again": 20, **given})
 
 
 def wait_until(there, seconds: float, log: Path) -> None:
@@ -79,8 +84,8 @@ def test_the_total_over_flower_is_that_of_the_files_though_a_node_is_killed(tmp_
     apart = Apart(tmp_path / "all", features, protection="masked", threshold=2)
     with ExitStack() as processes:
         link = loopback()(tmp_path / "loopback", processes, PROGRAMS)
-        nodes, configs, run = begun(link, apart)
-        log = link.folder / "run.log"
+        _, nodes, configs = begun(link, apart)
+        run, log = app(link, apart), link.folder / "run.log"
         wait_until((apart.at / "north" / "place" / "session.json").exists, 600, log)
         nodes["north"].send_signal(signal.SIGKILL)
         nodes["north"].wait()
@@ -96,6 +101,42 @@ def test_the_total_over_flower_is_that_of_the_files_though_a_node_is_killed(tmp_
         letters = (apart.at / name / "place").glob("letters/*")
         senders = {json.loads(one.read_text())["body"]["sender"] for one in letters}
         assert senders == {"server", name}
+
+
+def test_the_same_line_goes_on_after_serverapp_and_superlink_were_killed(tmp_path):
+    """The shortest line: the session, its key and afltool are where the app looks for them."""
+    features = rows(tmp_path, np.random.default_rng(0))
+    apart = Apart(tmp_path / "all", features, protection="masked", threshold=2)
+    with ExitStack() as processes:
+        link = loopback()(tmp_path / "loopback", processes, PROGRAMS)
+        (link.folder / "trial").symlink_to(apart.at / "server")
+        (link.folder / "server.key").symlink_to(apart.keys / "server.key")
+        superlink, *_ = begun(link, apart)
+        log, letters = link.folder / "run.log", link.folder / "trial-place" / "letters"
+        link.app({"sites": 3})
+        wait_until(lambda: any(letters.glob("000-offer-*")), 600, log)
+        killed(superlink, "flwr-serverapp", processes)
+        link.app({"sites": 3})
+        wait_until(lambda: any(letters.glob("001-statistics-*")), 600, log)
+        killed(superlink, "flower-superlink", processes)
+        link.superlink()
+        run = link.app({"sites": 3})
+        wait_until(lambda: run.poll() is not None, 1200, log)
+    assert run.returncode == 0, log.read_text()[-3000:]
+    check_end(apart)
+
+
+def killed(superlink, name: str, processes: ExitStack) -> None:
+    """Kill the processes of a SuperLink that have this name; the others end with the test."""
+    own = psutil.Process(superlink.pid)
+    every = [own, *own.children(recursive=True)]
+    found = [one for one in every if name in " ".join(one.cmdline())]
+    assert found
+    for one in found:
+        one.kill()
+    psutil.wait_procs(found, 20)
+    for one in every:
+        processes.callback(lambda one=one: one.is_running() and one.kill())
 
 
 def check_end(apart: Apart, exact: bool = True) -> None:
@@ -122,7 +163,8 @@ def test_heads_and_protections_over_flower(tmp_path, name):
     apart = Apart(tmp_path / "all", features, **agreed)
     with ExitStack() as processes:
         link = loopback()(tmp_path / "loopback", processes, PROGRAMS)
-        *_, run = begun(link, apart)
+        begun(link, apart)
+        run = app(link, apart)
         wait_until(lambda: run.poll() is not None, 1200, link.folder / "run.log")
     assert run.returncode == 0, (link.folder / "run.log").read_text()[-3000:]
     check_end(apart, exact="dp_epsilon" not in agreed)

@@ -72,8 +72,8 @@ class Loopback:
         self.processes.callback(process.terminate)
         return process
 
-    def superlink(self) -> None:
-        self.start(
+    def superlink(self) -> subprocess.Popen[bytes]:
+        process = self.start(
             "superlink", self.programs / "flower-superlink", "--enable-supernode-auth",
             "--host", "127.0.0.1", "--port", self.port, "--ssl-ca-certfile", "tls.crt",
             "--ssl-certfile", "tls.crt", "--ssl-keyfile", "tls.key", "--database", "state.db",
@@ -82,7 +82,7 @@ class Loopback:
         for _ in range(120):
             with socket.socket() as one:
                 if not one.connect_ex(("127.0.0.1", self.port)):
-                    return
+                    return process
             time.sleep(0.5)
         raise TimeoutError(f"no SuperLink on port {self.port}; see {self.folder}/superlink.log")
 

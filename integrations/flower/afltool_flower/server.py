@@ -38,14 +38,12 @@ class Courier:
 
     def __init__(self, grid: Grid, context: Context) -> None:
         o = context.run_config
-        for name in ("session", "key"):
-            if not o[name]:
-                raise ValueError(f"--run-config lacks {name}; see integrations/flower/README.md")
         self.grid, self.o, self.nodes = grid, o, dict[int, Node]()
         self.folder = Path(str(o["session"])).absolute()
         self.place = Path(str(o["place"] or f"{self.folder}-place")).absolute()
-        agreed = json.loads((self.folder / "session.json").read_text())
-        self.server = _server_of(agreed)
+        if not (agreed := self.folder / "session.json").exists():
+            raise ValueError(f"no {agreed}: give session= in --run-config (README.md)")
+        self.server = str(json.loads(agreed.read_text())["body"]["server"]["name"])
         self.said: list[str] = []
         self.sent = self.received = 0
 
@@ -79,7 +77,8 @@ class Courier:
         for (node_id, message), name in zip(messages.items(), ids, strict=True):
             self.nodes[node_id].messages.append(name)
             self.nodes[node_id].asked = now
-            self.sent += _bytes(message)
+            files = message.content.array_records["files"].values()
+            self.sent += sum(array.numpy().nbytes for array in files)
 
     def take(self) -> bool:
         """Take the answers that have come; whether there were any."""
@@ -102,15 +101,6 @@ class Courier:
     def is_idle(self) -> bool:
         """Whether no message is under way."""
         return not any(node.messages for node in self.nodes.values())
-
-
-def _server_of(agreed: dict) -> str:
-    """The name of the server in a session."""
-    return str(agreed["body"]["server"]["name"])
-
-
-def _bytes(message: Message) -> int:
-    return sum(array.numpy().nbytes for array in message.content.array_records["files"].values())
 
 
 @app.main()
