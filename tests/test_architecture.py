@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -393,3 +394,18 @@ def test_the_flower_app_imports_itself_and_flower_alone():
             elif isinstance(node, ast.ImportFrom | ast.Import):
                 found = [node.module] if isinstance(node, ast.ImportFrom) else node.names
                 assert "afltool" not in str([getattr(one, "name", one) for one in found]), path
+
+
+def test_the_house_stays_as_simple_as_it_became():
+    """Bounds of docs/decisions/house.md: short functions, code as the formatter writes it, tests
+    that go through commands."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    lengths = [
+        n.end_lineno - n.lineno + 1 for m in MODULES for n in nodes(m) if isinstance(n, functions)
+    ]
+    assert len(lengths) > 3000
+    assert median(lengths) <= 8
+    skipped = sum(path.read_text().count("# fmt: skip") for path in MODULES.values())
+    assert skipped <= 40
+    tests = Path(__file__).parent.glob("*.py")
+    assert sum(len(re.findall(r"patch\.setattr\(", path.read_text())) for path in tests) <= 40

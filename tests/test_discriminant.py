@@ -154,7 +154,7 @@ def test_a_singular_covariance_is_refused_with_its_remedy(rule):
 def test_options_of_other_rules_are_refused():
     with pytest.raises(UsageError, match="takes no --shrinkage"):
         make_head("discriminant", {"rule": "nearest-mean", "shrinkage": 0.1})
-    with pytest.raises(UsageError, match="--ridge of fed3r is a number"):
+    with pytest.raises(UsageError, match="a ridge is a number ≥ 0; found"):
         make_head("discriminant", {"rule": "fed3r", "ridge": "auto"})
 
 

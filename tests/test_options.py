@@ -11,7 +11,7 @@ import pytest
 
 import afltool
 from afltool.cli._options import parameters, with_options
-from afltool.errors import UsageError
+from afltool.errors import AflError, UsageError
 from afltool.keywords import by_keywords
 from afltool.options import Options, help_of, made, option
 from afltool.options.datasets import DATASETS
@@ -222,3 +222,34 @@ def test_every_data_set_with_a_path_becomes_absolute(monkeypatch, tmp_path):
     field = ExtractOptions.__dataclass_fields__["data"]
     assert set(_completion(field)("")) == set(SHOWN)
     assert all(one in help_of(field) for one in SHOWN)
+
+
+def test_options_of_one_name_are_the_same_option_for_every_head():
+    """The command line has one flag of a name: which head declares it first may not matter."""
+    from typing import get_args
+
+    from afltool.cli._options import OPTIONS, of_heads
+
+    seen = {}
+    for head in OPTIONS:
+        for p in of_heads([head]):
+            kind, told = get_args(p.annotation)[0], p.annotation.__metadata__[0]
+            facts = (kind, p.default, told.param_decls, told.metavar)
+            assert seen.setdefault(p.name, facts) == facts, (head, p.name)
+    assert {"ridge", "width", "seed", "thresholds"} <= set(seen)
+
+
+@pytest.mark.parametrize(
+    ("head", "given", "message"),
+    [
+        ("linear", {"ridge": "foo"}, "'auto', LO:HI:COUNT, NAME=λ,NAME=λ or slices=auto; found 'f"),
+        ("random-features", {"ridge": "a=1"}, "≥ 0, 'auto' or LO:HI:COUNT; found 'a=1'"),
+        ("discriminant", {"rule": "fed3r", "ridge": "auto"}, "a number ≥ 0; found 'auto'"),
+        ("safle", {"thresholds": "nosuch"}, "no file nosuch: `afltool head safle -h` has what --t"),
+    ],
+)
+def test_a_text_with_a_grammar_is_refused_with_the_grammar_of_its_head(
+    tmp_path, head, given, message
+):
+    with pytest.raises(AflError, match=message):
+        afltool.head(head, tmp_path / "head.h5", **given)

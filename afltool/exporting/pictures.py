@@ -102,9 +102,14 @@ def sample_pictures(crop: int) -> list[Array]:
 
 
 def on_pictures(
-    packer: Format, data: bytes, model: Model, network: TorchNetwork, head: Head, bits: int | None,
+    packer: Format,
+    data: bytes,
+    model: Model,
+    network: TorchNetwork,
+    head: Head,
+    bits: int | None,
     out: Path,
-) -> Trial:  # fmt: skip
+) -> Trial:
     """Features against extraction's, then scores against the head's of the same features."""
     trials = []
     for pictures in sample_pictures(network.preprocessing.crop):

@@ -11,10 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import AflError, CorruptFileError, InvalidDataError, MismatchError, UsageError
+from ..errors import (
+    AflError,
+    CorruptFileError,
+    InputError,
+    InvalidDataError,
+    MismatchError,
+    UsageError,
+)
 from ..heads import OPTIONS, head_class, make_head, make_options
 from ..heads.base import LAST, Head, Source
-from ..inputs import nearest
+from ..inputs import meant, nearest
 from ..memory import NO_CACHE, Cache
 from ..options import refuse_unused
 from ..values.arrays import Array, Once, canonical_json, freeze
@@ -240,6 +247,9 @@ def new_head(
         sources = {}
         for option in chosen.files():
             path = Path(str(getattr(chosen, option)))
+            if not path.exists():
+                near = meant(path, f"`afltool head {name} -h` has what --{option} takes")
+                raise InputError(f"there is no file {path}: {near}")
             sources[option], space = _source(path, files, cache)
         return head_class(name).begin(chosen, sources), space
 

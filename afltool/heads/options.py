@@ -21,6 +21,7 @@ from ..values.parsed import (
     OneRidge,
     PerSlice,
     Ridge,
+    parse_fixed,
     parse_ridge,
     parse_ridges,
     text_form,
@@ -226,13 +227,6 @@ RULES: dict[str, tuple[str, ...]] = {
 RIDGE = 0.01  # of Fed3R
 
 
-def _fixed(value: str | float) -> Fixed:
-    ridge = parse_ridge(value)
-    if not isinstance(ridge, Fixed):
-        raise UsageError(f"--ridge of fed3r is a number ≥ 0; found {value!r}")
-    return ridge
-
-
 @dataclass(frozen=True, kw_only=True)
 class DiscriminantOptions(HeadOptions):
     """Options of the classifiers that need one round: each rule solves from sums by class."""
@@ -241,7 +235,7 @@ class DiscriminantOptions(HeadOptions):
     _shrinkage = "s of the covariance (1 − s)Σ + s tr(Σ)/d I (lda, fedcgs, qda)"
     shrinkage: float = option(0.0, _shrinkage, at_least=0, at_most=1, at_solve=True)
     ridge: Fixed | None = ridge_option(
-        None, "ridge λ of fed3r", unset=f"{RIDGE:g}", parse=_fixed, grammar=NUMBER
+        None, "ridge λ of fed3r", unset=f"{RIDGE:g}", parse=parse_fixed, grammar=NUMBER
     )
 
     def check(self) -> None:

@@ -101,16 +101,24 @@ OneRidge = Fixed | Auto | Path
 Ridge = OneRidge | PerSlice
 
 
-def parse_ridge(value: str | float) -> OneRidge:
-    """'auto', a path 'LO:HI:COUNT' to choose from, or a finite number ≥ 0."""
+def parse_fixed(value: str | float, takes: str = "a number ≥ 0") -> Fixed:
+    """A finite number ≥ 0; ``takes``: what a message says may be given."""
+    ridge = _number(value)
+    if not 0 <= ridge < float("inf"):
+        raise UsageError(f"a ridge is {takes}; found {value!r}")
+    return Fixed(ridge)
+
+
+def parse_ridge(value: str | float, others: str = " or LO:HI:COUNT") -> OneRidge:
+    """'auto', a path 'LO:HI:COUNT' to choose from, or a finite number ≥ 0.
+
+    ``others``: what a message says may be given beside a number and 'auto'.
+    """
     if value == "auto":
         return Auto()
     if isinstance(value, str) and ":" in value and "=" not in value:
         return _path(value)
-    ridge = _number(value)
-    if not 0 <= ridge < float("inf"):
-        raise UsageError(f"a ridge is a number ≥ 0, 'auto' or LO:HI:COUNT; found {value!r}")
-    return Fixed(ridge)
+    return parse_fixed(value, f"a number ≥ 0, 'auto'{others}")
 
 
 def parse_ridges(value: str | float) -> Ridge:
@@ -120,7 +128,7 @@ def parse_ridges(value: str | float) -> Ridge:
     (('penultimate', 10.0), ('blocks.5', 100.0))
     """
     if not isinstance(value, str) or "=" not in value:
-        return parse_ridge(value)
+        return parse_ridge(value, f", LO:HI:COUNT, NAME=λ,NAME=λ or {EACH_SLICE}")
     return PerSlice(value, () if value == EACH_SLICE else _by_slice(value))
 
 

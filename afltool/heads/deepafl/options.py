@@ -133,7 +133,7 @@ class DeepAFLOptions(HeadOptions):
     )
     _patience = "with held-out clients: stop after this many layers without a smaller error on them"
     patience: int | None = option(None, _patience, at_least=1)
-    _min_norm = "where the data do not determine the weights, take the minimum-norm solution"
+    _min_norm = "where the data do not determine the head, take the minimum-norm solution"
     min_norm: bool = option(False, _min_norm, at_solve=True)
     _compute = "number format of the products; sums are float64, or integers with fixed"
     compute: str = option("float32", _compute, choices=(*COMPUTE, FIXED))
