@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from functools import cache
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from . import machine, memory
@@ -35,8 +34,8 @@ _pool: ContextVar[tuple[ThreadPoolExecutor, int] | None] = ContextVar("pool", de
 
 
 def available() -> int:
-    """The cores that this process may use: by affinity, control group, job and OMP_NUM_THREADS."""
-    found = [machine.cores(), _quota() or MOST]
+    """The cores that this process may use: by affinity, control groups, job and OMP_NUM_THREADS."""
+    found = [machine.cores(), machine.quota() or MOST]
     given = (os.environ.get(name, "").partition(",")[0] for name in LIMITS)
     return max(1, min([*found, *(int(n) for n in given if n.isdigit() and int(n) > 0)]))
 
@@ -152,15 +151,6 @@ def _fitting(number: int, size: int, what: str) -> int:
         number, number * size / 1e9, what, free / 1e9, fit,
     )  # fmt: skip
     return fit
-
-
-def _quota() -> int | None:
-    """Cores that the control group of this process gives it, rounded up."""
-    try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
-        return None if limit == "max" else max(1, -(-int(limit) // int(period)))
-    except (OSError, ValueError):
-        return None
 
 
 @cache

@@ -10,6 +10,8 @@ import errno
 import os
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 try:
@@ -56,6 +58,31 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def control_groups(kind: str, root: Path = Path("/")) -> Iterator[Path]:
+    """Folders of the groups that limit this process in 'cpu' or 'memory': its own, those above."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return
+    for _, kinds, own in (line.split(":", 2) for line in lines):
+        if kinds and kind not in kinds.split(","):  # of version 2 there is one, of any kind
+            continue
+        top = root / "sys/fs/cgroup" / kinds
+        at = top / own.strip("/")  # in a container it may be the host's name of it
+        yield from (folder for folder in (at, *at.parents) if folder.is_relative_to(top))
+
+
+def quota(root: Path = Path("/")) -> int | None:
+    """Cores that the control groups of this process give it, rounded up; None: all."""
+    found = []
+    for folder in control_groups("cpu", root):
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+            with suppress(OSError, ValueError):
+                limit, period = " ".join((folder / n).read_text("ascii") for n in names).split()
+                found += [max(1, -(-int(limit) // int(period)))] if int(limit) > 0 else []
+    return min(found, default=None)
 
 
 def free_memory() -> int | None:

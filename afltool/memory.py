@@ -20,6 +20,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, RLock
@@ -138,7 +139,7 @@ def parse_size(text: str) -> Size:
 
 
 def available() -> int | None:
-    """Bytes that this process may still take: of the machine, its control group, its own limits."""
+    """Bytes that this process may still take, by the machine, its control groups and its limits."""
     found = [free for free in (machine.free_memory(), _group(), _limits()) if free is not None]
     return min(found, default=None)
 
@@ -162,15 +163,23 @@ def _limits() -> int | None:
     return max(min(most - used.get(name, 0) for name, most in given.items()), 0)
 
 
+_OF_GROUP = (  # files of a limit and of what is used, and what of that is freed where it is needed
+    ("memory.max", "memory.current", "inactive_file "),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+)
+
+
 def _group() -> int | None:
-    folder = Path("/sys/fs/cgroup")
-    try:
-        limit, used = ((folder / f"memory.{n}").read_text().strip() for n in ("max", "current"))
-        lines = (folder / "memory.stat").read_text().splitlines()
-    except OSError:
-        return None
-    pages = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
-    return None if limit == "max" else max(int(limit) - int(used) + pages, 0)
+    """What the control groups leave."""
+    found = []
+    for folder in machine.control_groups("memory"):
+        for limit, used, freed in _OF_GROUP:
+            with suppress(OSError, ValueError):  # the limit may be max
+                left = int((folder / limit).read_text()) - int((folder / used).read_text())
+                lines = (folder / "memory.stat").read_text().splitlines()
+                left += sum(int(line.split()[1]) for line in lines if line.startswith(freed))
+                found.append(max(left, 0))
+    return min(found, default=None)
 
 
 def keep_freed() -> None:

@@ -122,9 +122,12 @@ def test_the_largest_curvature_is_that_of_the_gram():
 
 
 def test_threads_and_stacks_give_the_same_digest(road, tmp_path, cli):
-    for number, more in enumerate((["--threads", "1"], ["--threads", "3", "--stack", "1"])):
-        assert cli(*arguments(road, "feddyn", tmp_path / str(number), *more)).exit_code == 0
-    assert digest(tmp_path / "0") == digest(tmp_path / "1")
+    found = set()
+    for number, more in enumerate((["1"], ["3", "--stack", "1"], ["7"])):
+        out = tmp_path / str(number)
+        assert cli(*arguments(road, "feddyn", out, "--threads", *more)).exit_code == 0
+        found.add(digest(out))
+    assert len(found) == 1
 
 
 def test_rows_in_another_order_give_the_same_digest(road, tmp_path, cli):

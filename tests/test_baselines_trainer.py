@@ -125,7 +125,7 @@ def test_from_zero_the_scores_of_a_row_add_up_to_zero(name):
 def test_stacks_and_threads_change_no_bit(name, given):
     clients = federation((70, 130, 9, 64, 200, 1, 300, 65, 66))
     alone = weights(name, clients, stack=1, **few(name, given))
-    for threads, stack in ((1, 3), (2, 16), (3, 4)):
+    for threads, stack in ((1, 3), (2, 16), (3, 4), (7, 2)):
         found = weights(name, clients, threads=threads, stack=stack, **few(name, given))
         assert same_bits(found, alone), (threads, stack)
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from problems import known_problem
 from rounds_of_heads import absorb
 
 import afltool
-from afltool import cores
-from afltool.errors import InvalidDataError
+from afltool import cores, machine
+from afltool.errors import AflError, InvalidDataError
 from afltool.heads import make_head
+from afltool.math import blas, ridge
 from afltool.math.blas import cholesky_in_place
 from afltool.math.gram import FixedPoint
 from afltool.values.statistics import Context
@@ -28,6 +32,9 @@ HEADS = {
     "lda": ("discriminant", {"rule": "lda", "shrinkage": 0.1}),
     "qda": ("discriminant", {"rule": "qda", "shrinkage": 0.1}),
     "naive-bayes": ("discriminant", {"rule": "naive-bayes"}),
+    "nearest mean": ("discriminant", {"rule": "nearest-mean"}),
+    "fedcgs": ("discriminant", {"rule": "fedcgs", "shrinkage": 0.1}),
+    "fed3r": ("discriminant", {"rule": "fed3r", "ridge": 0.1}),
     "random features": ("random-features", {"width": 60, "ridge": 1, "with_linear": True}),
     "random features fixed": ("random-features", {"width": 60, "ridge": 1, "compute": "fixed"}),
     "softmax": ("softmax", {"rounds": 2}),
@@ -45,9 +52,9 @@ HEADS = {
 SIZES = (0, 170, 1, 93, 0, 130, 77, 17)
 
 
-def blocks(real):
+def blocks(real, sizes):
     rng = np.random.default_rng(0)
-    for size in SIZES:
+    for size in sizes:
         y = rng.integers(0, 5, size)
         x = rng.normal(size=(size, 20)) + 0.5 * np.eye(5, 20)[y]
         whole = np.rint(x * 512).astype(np.int16)
@@ -55,15 +62,19 @@ def blocks(real):
         yield X, y
 
 
-def digests(name, options, real, threads):
-    """Of the total and the head of every round."""
+def digests(name, options, real, threads, sizes=SIZES):
+    """Of the total and the head of every round, up to one that is refused, with what is said."""
     head, found = make_head(name, options).bind(20, 5), []
     with cores.using(threads):
         while head.phase() is not None:
-            total, _ = head.gather(blocks(real))
+            total, _ = head.gather(blocks(real, sizes))
             total = replace(total, context=Context({"fraction_bits": None if real else 9}))
-            head = absorb(head, total)
-            found += [total.digest(), head.digest()]
+            found.append(total.digest())
+            try:
+                head = absorb(head, total)
+            except AflError as error:
+                return [*found, str(error)]
+            found.append(head.digest())
     return found
 
 
@@ -75,8 +86,21 @@ def test_law_totals_and_heads_have_the_same_bits_for_any_number_of_threads(head,
         pytest.skip("needs fixed-point rows")
     alone = digests(name, options, real, 1)
     assert len(alone) >= 2
+    assert not [one for one in alone if " " in one]  # no round was refused
     for threads in THREADS[1:]:
         assert digests(name, options, real, threads) == alone, threads
+
+
+@pytest.mark.parametrize("sizes", [(0,), (0, 0, 0, 0), (1,), (0, 1, 0)], ids=str)
+@pytest.mark.parametrize("head", HEADS)
+def test_law_no_row_and_one_row_give_the_same_bits_for_any_number_of_threads(head, sizes):
+    name, options = HEADS[head]
+    alone = digests(name, options, False, 1, sizes)
+    if not sum(sizes):
+        assert len(alone) == 2
+        assert "0 rows" in alone[1]
+    for threads in THREADS[1:]:
+        assert digests(name, options, False, threads, sizes) == alone, threads
 
 
 @pytest.mark.parametrize("head", ["linear", "softmax", "deepafl", "safle"])
@@ -166,6 +190,25 @@ def test_a_factor_has_the_same_bits_for_any_number_of_threads(side):
     assert np.allclose(found[0] @ found[0].T, G, rtol=1e-10, atol=1e-8)
 
 
+@pytest.mark.parametrize("side", [60, 61, 147])
+def test_a_wide_system_has_the_same_bits_for_any_number_of_threads(side, monkeypatch):
+    """Solved and judged in tiles of 20, with four of the inverse's rows at a time."""
+    p = known_problem(3 * side, side, 3, 50.0, seed=side)
+    expected = ridge.solve_and_judge(p.G, p.H, 0.03)
+    monkeypatch.setattr(ridge, "WIDE", 60)
+    monkeypatch.setattr(blas, "BLOCK", 20)
+    found = []
+    for threads in THREADS:
+        with cores.using(threads):
+            found.append(ridge.solve_and_judge(p.G, p.H, 0.03))
+    for W, conditioning, degrees in found:
+        assert np.array_equal(W, found[0][0])
+        assert (conditioning, degrees) == found[0][1:]
+        assert np.allclose(W, expected[0], rtol=1e-11, atol=1e-13)
+        assert np.isclose(degrees, expected[2], rtol=1e-12)
+        assert np.isclose(conditioning.smallest, expected[1].smallest, rtol=1e-6)
+
+
 def test_a_job_gives_as_many_threads_as_it_has_processors():
     code = "from afltool import cores; print(cores.available())"
     env = {k: v for k, v in os.environ.items() if k not in cores.LIMITS}
@@ -175,8 +218,59 @@ def test_a_job_gives_as_many_threads_as_it_has_processors():
         assert found == 1 if given else least <= found <= len(os.sched_getaffinity(0))
 
 
+def killed_between(place, following, command):
+    """Kill the command when one file is there and the next is not; whether that was so."""
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not place.exists():
+        time.sleep(0.0005)
+    if process.returncode is not None:
+        return False
+    process.send_signal(signal.SIGSTOP)  # it stands still while the files are looked at
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    between = place.exists() and not following.exists()
+    process.kill()
+    return process.wait() == -signal.SIGKILL and between
+
+
+KILLED = {  # head: its options, and the files before and after each phase in which it is killed
+    "linear": (["--ridge", "1"], ["03-head0", "04-total", "05-head"]),
+    "random-features": (["--width", "512", "--ridge", "1"], ["03-head0", "04-total", "05-head"]),
+    "softmax": (["--rounds", "2"], ["03-head0", "04-total", "05-head", "04-total-2", "05-head-2",
+                                    "04-total-3", "05-head-3"]),
+    "deepafl": (["--layers", "1", "--width", "128"], ["03-head0", "04-total", "05-head",
+                "04-total-2", "05-head-2", "04-total-3", "05-head-3"]),
+}  # fmt: skip
+
+
+CONTROL_GROUPS = {  # what /proc/self/cgroup says, files with their texts, the cores that are left
+    "its own group": ("0::/job/step\n", {"job/step/cpu.max": "150000 100000"}, 2),
+    "a group above": ("0::/job/step\n", {"job/step/cpu.max": "max 100000",
+                      "job/cpu.max": "300000 100000", "cpu.max": "800000 100000"}, 3),
+    "another job's group": ("0::/job\n", {"other/cpu.max": "100000 100000"}, None),
+    "a container": ("0::/docker/0a1b\n", {"cpu.max": "400000 100000"}, 4),
+    "less than a core": ("0::/\n", {"cpu.max": "20000 100000"}, 1),
+    "version 1": ("4:memory:/m\n3:cpu,cpuacct:/job\n", {
+        "cpu,cpuacct/job/cpu.cfs_quota_us": "250000\n", "memory/m/cpu.cfs_quota_us": "1000\n",
+        "cpu,cpuacct/job/cpu.cfs_period_us": "100000\n", "memory/m/cpu.cfs_period_us": "1000"}, 3),
+    "version 1, no limit": ("3:cpu,cpuacct:/job\n0::/job\n", {
+        "cpu,cpuacct/job/cpu.cfs_quota_us": "-1\n",
+        "cpu,cpuacct/job/cpu.cfs_period_us": "100000\n"}, None),
+    "no groups": (None, {}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CONTROL_GROUPS)
+def test_control_groups_limit_the_cores(case, tmp_path):
+    said, files, expected = CONTROL_GROUPS[case]
+    named = {"sys/fs/cgroup/" + name: text for name, text in files.items()}
+    for name, text in {**named, **({"proc/self/cgroup": said} if said else {})}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert machine.quota(tmp_path) == expected
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("head", ["linear", "softmax", "deepafl", "random-features"])
+@pytest.mark.parametrize("head", KILLED)
 def test_a_run_of_many_blocks_killed_in_any_phase_ends_with_the_same_bits(head, tmp_path):
     """Blocks of 12,000 × 1,024 numbers; --threads 2 is killed and 3 go on."""
     rng = np.random.default_rng(0)
@@ -184,26 +278,31 @@ def test_a_run_of_many_blocks_killed_in_any_phase_ends_with_the_same_bits(head, 
     x = (rng.normal(size=(12_000, 1024)) + np.eye(8, 1024)[y]).astype(np.float32)
     np.savez(tmp_path / "x.npz", x=x, y=y)
     train = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
-    more = {"linear": ["--ridge", "1"], "softmax": ["--rounds", "2"],
-            "deepafl": ["--layers", "1", "--width", "128"],
-            "random-features": ["--width", "512", "--ridge", "1"]}[head]  # fmt: skip
-    code = "from afltool.cli import main; main()"
-    words = ["run", "--train-features", train, "--test-features", train, "--clients", "3"]
-    words += ["--head", head, *more]
+    more, phases = KILLED[head]
 
-    def run(out, threads, seconds=None):
-        command = [sys.executable, "-c", code, "-q", *words, "-o", out, "--threads", threads]
-        done = subprocess.Popen([*map(str, command)], stderr=subprocess.DEVNULL)
-        try:
-            return done.wait(seconds)
-        except subprocess.TimeoutExpired:
-            done.send_signal(signal.SIGKILL)
-            return done.wait()
+    def command(out, threads):
+        words = ["run", "--train-features", train, "--test-features", train, "--clients", "3"]
+        words += ["--head", head, *more, "-o", out, "--threads", threads]
+        return [
+            sys.executable,
+            "-c",
+            "from afltool.cli import main; main()",
+            "-q",
+            *map(str, words),
+        ]
 
-    assert run(tmp_path / "alone", 1) == 0
-    for number, seconds in enumerate((0.7, 1.1, 1.6)):
-        run(tmp_path / str(number), 2, seconds)
-        assert run(tmp_path / str(number), 3) == 0
-        for path in (tmp_path / "alone").rglob("*.h5"):
-            other = tmp_path / str(number) / path.relative_to(tmp_path / "alone")
-            assert afltool.info(other)["digest"] == afltool.info(path)["digest"], path.name
+    alone = tmp_path / "alone"
+    subprocess.run(command(alone, 1), check=True, stderr=subprocess.DEVNULL)
+    written = {path.stem for path in alone.glob("0[345]*.h5")}
+    assert written == set(phases)
+    for before, after in pairwise(phases):
+        out = tmp_path / f"{before} to {after}"
+        for _ in range(5):  # a phase may end before its first file was seen
+            shutil.rmtree(out, ignore_errors=True)
+            if hit := killed_between(out / f"{before}.h5", out / f"{after}.h5", command(out, 2)):
+                break
+        assert hit, out.name
+        subprocess.run(command(out, 3), check=True, stderr=subprocess.DEVNULL)
+        for path in alone.rglob("*.h5"):
+            other = out / path.relative_to(alone)
+            assert afltool.info(other)["digest"] == afltool.info(path)["digest"], (out.name, path)

@@ -21,6 +21,7 @@ import scipy
 
 from ..errors import NumericalError, Remedy, RidgeNeededError
 from ..values.arrays import F64, Array
+from . import blas
 from .blas import unpack
 
 WIDE = 2048  # features from which on an eigenvalue problem costs seconds
@@ -135,42 +136,44 @@ def cholesky_solve(G: F64, H: F64, ridge: float) -> F64:
 
 
 def _factor(G: F64, ridge: float) -> F64:
-    """L, whose lower triangle has G + λI = L Lᵀ, Fortran-ordered."""
+    """The lower triangle L of G + λI = L Lᵀ, Fortran-ordered; wide ones by all threads."""
     A = G.copy(order="F")
     A.flat[:: A.shape[0] + 1] += ridge
     try:
-        factor = scipy.linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+        if len(A) < WIDE:
+            return np.asarray(scipy.linalg.cho_factor(A, True, True, check_finite=False)[0])
+        blas.cholesky_in_place(A.T)
     except scipy.linalg.LinAlgError as error:
         raise not_definite(ridge, len(A), error) from None
-    return np.asarray(factor[0])
+    blas.mirror_upper(A)
+    return A
 
 
 def solve_and_judge(G: F64, H: F64, ridge: float) -> tuple[F64, Conditioning, float] | None:
     """W of `cholesky_solve`, `conditioning` of G and its `degrees_of_freedom`, without a spectrum.
 
     With G + λI = L Lᵀ its ends come from products with G and with L⁻ᵀL⁻¹ (Lanczos, to about 1e-8),
-    and tr((G + λI)⁻¹ G) = d − λ‖L⁻¹‖²_F: 2/3 d³ operations, of matrices, where eigenvalues take
-    4/3 d³, half of them of vectors. None where G is close to singular, or λ so large that it hides
-    the least eigenvalue: then only eigenvalues tell.
+    and tr((G + λI)⁻¹ G) = d − λ‖L⁻¹‖²_F: 2/3 d³ operations, of matrices and by all threads, where
+    eigenvalues take 4/3 d³, half of them of vectors. None where G is close to singular, or λ so
+    large that it hides the least eigenvalue: then only eigenvalues tell.
     """
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-    d, far, multiply = len(G), 100, scipy.linalg.blas.dtrmv
+    d, far, divided = len(G), 100, scipy.linalg.blas.dtrsv
     how: dict[str, Any] = {"k": 1, "which": "LA", "tol": 1e-5, "return_eigenvectors": False}
     how["v0"] = np.random.default_rng(0).normal(size=d)
     try:
         L = _factor(G, ridge)
         W: F64 = scipy.linalg.cho_solve((L, True), H, check_finite=False)
-        L, _ = scipy.linalg.lapack.dtrtri(L, lower=1, overwrite_c=1)  # L⁻¹, in its place
         inverse = LinearOperator(
-            (d, d), lambda v: multiply(L, multiply(L, v, lower=1), lower=1, trans=1), dtype=float
+            (d, d), lambda v: divided(L, divided(L, v, lower=1), lower=1, trans=1), dtype=float
         )
         largest, least = float(eigsh(G, **how)[0]), 1 / float(eigsh(inverse, **how)[0]) - ridge
     except (RidgeNeededError, ArpackError):
         return None
     if least <= far * d * np.finfo(float).eps * largest or least * far < ridge:
         return None
-    lost = ridge * sum(float(column[j:] @ column[j:]) for j, column in enumerate(L.T))
+    lost = ridge * blas.inverse_square(L) if ridge else 0.0
     return W, Conditioning(d, d, least, largest), d - lost
 
 

@@ -217,7 +217,7 @@ def _check_rounds(
 def solved_again(
     total: Path, like: Path, out: Path, start: Path | None = None, overwrite: bool = False
 ) -> Path:
-    """The head of a total with the options and threads that the head ``like`` was solved with.
+    """The head of a total with the options that the head ``like`` was solved with.
 
     ``start``: the head that the total was gathered for, where there were rounds before.
     """
@@ -228,10 +228,9 @@ def solved_again(
     changed = {name: now for name, (now, then) in both.items() if now != then}
     if head.report.get("ridge_by") == "AdaSSP":  # it follows from the noise of the total
         changed.pop("ridge", None)
-    options = SolveOptions(threads=head.header["recipe"]["options"]["threads"])
-    how = {"head_options": changed, "overwrite": overwrite}
     inputs = {"total": total, **({} if start is None else {"head": start})}
-    STAGES["solve"].make(inputs, options, out, **how)
+    how = {"head_options": changed, "overwrite": overwrite}
+    STAGES["solve"].make(inputs, SolveOptions(), out, **how)
     return out
 
 
