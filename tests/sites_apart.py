@@ -85,6 +85,7 @@ class Apart:
         )
         self.digest = afltool.info(self.session)["digest"]
         self.clock = Watch()
+        self.urls = ""  # where sites join, if it is elsewhere
         self.more: dict[str, Any] = {}  # options of each join
 
     def serve(self, **options: Any) -> None:
@@ -95,7 +96,7 @@ class Apart:
         given = {"key": self.keys / f"{name}.key", "once": True, "approve": self.digest, **options}
         test = {"test": self.test[name]} if self.test else {}
         given = {"features": self.features[name], **test, **self.more, **given}
-        join(self.url, JoinOptions(**given), self.at / name, clock=self.clock)
+        join(self.urls or self.url, JoinOptions(**given), self.at / name, clock=self.clock)
 
     def is_over(self) -> bool:
         return all((self.at / name / "summary.json").exists() for name in ("server", *NAMES))

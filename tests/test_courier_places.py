@@ -26,6 +26,9 @@ from conftest import fill, installed
 from sites_apart import ALL, DEEPAFL, HEADS, MATRIX, NAMES, PROTECTIONS, SOFTMAX, Apart, rows
 
 import afltool
+from afltool.courier.depot import Depot
+from afltool.courier.party import status
+from afltool.courier.urls import session_urls
 from afltool.errors import AflError, UnreachableError
 from afltool.files.session_folder import SessionFolder
 from afltool.plans import sessions as plan
@@ -155,6 +158,47 @@ def test_credentials_for_one_prefix_are_enough(tmp_path, features, monkeypatch):
         assert apart.play()["head"] == apart.pooled()[1]
         with pytest.raises(UnreachableError, match="Forbidden"):
             Apart(tmp_path / "out", features, "s3://bucket/other").serve()
+
+
+def test_sites_without_credentials_join_by_signed_addresses(tmp_path, features, s3, monkeypatch):
+    """Only the server has them; what the list leads to elsewhere is not fetched."""
+    import fsspec.config
+
+    url, env = s3
+
+    @contextmanager
+    def credentials():
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in env.items():
+                patch.setenv(name, value)
+            patch.setitem(fsspec.config.conf, "s3", {"endpoint_url": env["FSSPEC_S3_ENDPOINT_URL"]})
+            yield
+
+    class Serving(Apart):
+        def serve(self, **options):
+            with credentials():
+                super().serve(**options)
+
+    apart, out = Serving(tmp_path / "all", features, url, protection="masked"), tmp_path / "t.urls"
+    with credentials(), pytest.raises(AflError, match="holds no session"):
+        session_urls(url, out)
+    apart.serve()
+    with credentials(), pytest.raises(AflError, match=r"ends with \.urls"):
+        session_urls(url, tmp_path / "t.json")
+    with credentials():
+        apart.urls = str(session_urls(url, out))
+    assert out.stat().st_mode & 0o777 == 0o600
+    found = apart.play()
+    assert (found["totals"][-1], found["head"]) == apart.pooled()
+    assert status(apart.urls)["state"] == "solved"
+    elsewhere = [{"name": "session.json", "url": "file:///etc/passwd", "bytes": 3}]
+    with credentials():
+        Depot(url).send(json.dumps(elsewhere).encode(), "index.json")
+    with pytest.raises(AflError, match=r"leads to 'file:///etc/passwd', another place"):
+        status(apart.urls)
+    out.write_text("{}")
+    with pytest.raises(AflError, match="is not a file of session urls"):
+        status(apart.urls)
 
 
 @pytest.fixture

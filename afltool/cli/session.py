@@ -31,6 +31,7 @@ def add_to(app: typer.Typer) -> None:
     add(session, "new", session_new, head_options=of_heads)
     add(session, "serve", serve)
     add(session, "join", join)
+    add(session, "urls", urls)
     add(session, "status", status)
     quiet(
         session,
@@ -101,6 +102,21 @@ def join(
     from ..courier.site import join as take_part
 
     say(take_part(url, options, out))
+
+
+def urls(
+    url: Annotated[str, typer.Argument(help="place on S3 that has the session: s3://bucket/trial")],
+    out: Out,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write NAME.urls, with which sites join that have no credentials: session join NAME.urls.
+
+    It has signed addresses, which are good for seven days. Whoever has it may read the place and
+    write there, so send it as you would send a password.
+    """
+    from ..courier.urls import session_urls
+
+    say(session_urls(url, out, overwrite=overwrite))
 
 
 def status(

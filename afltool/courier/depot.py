@@ -22,6 +22,7 @@ RENAMING = {"file", "local", "sftp", "ssh"}  # places where a rename replaces a 
 TROUBLES = {
     "aiohttp": "ClientError",
     "botocore.exceptions": "BotoCoreError",
+    "http.client": "HTTPException",
     "httpx": "HTTPError",
     "paramiko": "SSHException",
     "webdav4.client": "ClientError",
@@ -42,20 +43,20 @@ class Depot:
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """The bytes of a file, some at a time; the caller checks them."""
-        with self._reached() as (fs, root), fs.open(f"{root}/{name}", "rb") as file:
+        with self.reached() as (fs, root), fs.open(f"{root}/{name}", "rb") as file:
             while data := file.read(CHUNK):
                 yield data
 
     def size(self, name: str) -> int | None:
         """Bytes of a file; None where it is not there."""
-        with self._reached() as (fs, root), suppress(FileNotFoundError):
+        with self.reached() as (fs, root), suppress(FileNotFoundError):
             fs.invalidate_cache()
             return int(fs.info(f"{root}/{name}")["size"])
         return None
 
     def send(self, data: Path | bytes, name: str) -> None:
         """Copy a file, or bytes, to the place, under its name only when it is whole."""
-        with self._reached() as (fs, root):
+        with self.reached() as (fs, root):
             place = draft = f"{root}/{name}"
             if RENAMING.intersection(
                 (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
@@ -68,15 +69,15 @@ class Depot:
 
     def remove(self, name: str) -> None:
         """Take a damaged file away, so that its sender sends it again."""
-        with self._reached() as (fs, root), suppress(FileNotFoundError):
+        with self.reached() as (fs, root), suppress(FileNotFoundError):
             fs.rm_file(f"{root}/{name}")
 
     @contextmanager
-    def _reached(self) -> Iterator[tuple[Any, str]]:
+    def reached(self) -> Iterator[tuple[Any, str]]:
         """The file system and the path in it; after a failure the connection is made anew."""
         try:
             if self._fs is None:
-                self._fs, self._root = _opened(self.url)
+                self._fs, self._root = self._open()
             yield self._fs, self._root
         except _troubles() as error:
             self._fs = None
@@ -84,6 +85,9 @@ class Depot:
                 f"{self.url} cannot be reached: {type(error).__name__}: {error}; look at the "
                 "address, the connection and what fsspec needs to log in (docs/sessions.md)"
             ) from None
+
+    def _open(self) -> tuple[Any, str]:
+        return _opened(self.url)
 
 
 def _opened(url: str) -> tuple[Any, str]:

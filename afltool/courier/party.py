@@ -30,8 +30,8 @@ from ..privacy.session import load as load_session
 from ..progress import log, quiet, stop_point
 from ..values.names import Phase
 from ..values.text import json_text
-from .depot import Depot
 from .letters import Letters, Parcel
+from .urls import ENDING, place_at
 
 SESSION = "session.json"  # in the place
 LARGEST = 16 << 20  # bytes of a session
@@ -65,7 +65,7 @@ class Party(ABC):
     def __init__(
         self, url: str, folder: Path, me: Identity, o: CourierOptions, clock: Clock | None
     ) -> None:
-        self.depot, self.folder, self.me, self.o = Depot(url), SessionFolder(folder), me, o
+        self.depot, self.folder, self.me, self.o = place_at(url), SessionFolder(folder), me, o
         self.clock = clock or Clock()
         if Path(url.removeprefix("file://")).resolve() == folder.resolve():
             raise UsageError(
@@ -147,8 +147,7 @@ class Party(ABC):
 
     def closed(self, what: str, number: int) -> list[str]:
         """Who is in a step that is closed."""
-        letter = self.letters.find(CLOSED + what, number, self.server)
-        return [] if letter is None else list(json.loads(letter.body["text"]))
+        return closed(self.letters, self.session, what, number)
 
     def send(self, leg: plan.Leg, text: str = "") -> msg.Message:
         """Carry out a step whose result travels, and send that; what was sent stays as it is."""
@@ -194,7 +193,7 @@ class Party(ABC):
 
 
 def last_name(url: str) -> str:
-    return url.rstrip("/").rpartition("/")[2]
+    return url.rstrip("/").rpartition("/")[2].removesuffix(ENDING)
 
 
 def rows_text(rows: Mapping[str, Any], **more: str) -> str:
@@ -216,7 +215,7 @@ def status(url: str) -> dict[str, Any]:
     It needs no key. What it tells is what the letters there say; only a site that has compared the
     digest knows whose letters they are.
     """
-    depot = Depot(url)
+    depot = place_at(url)
     data = depot.read(SESSION, LARGEST)
     if not data:
         raise InputError(
@@ -236,8 +235,13 @@ def takers(letters: Letters, session: Session, phase: str) -> list[str]:
     if Phase(phase).kind == GRADIENT:
         kinds = [Phase(one).kind for one in session.phases]
         what, number = plan.STATISTICS, kinds.index(GRADIENT)
+    return closed(letters, session, what, number) or session.agreed.names()
+
+
+def closed(letters: Letters, session: Session, what: str, number: int) -> list[str]:
+    """Who is in a step that is closed; nobody before."""
     letter = letters.find(CLOSED + what, number, session.server.name)
-    return session.agreed.names() if letter is None else json.loads(letter.body["text"])
+    return [] if letter is None else list(json.loads(letter.body["text"]))
 
 
 def _facts(session: Session) -> dict[str, Any]:
@@ -264,7 +268,6 @@ def _history(letters: Letters, session: Session) -> list[dict[str, Any]]:
         seen |= {one["sha256"]: one["bytes"] for one in head.body["files"]}
         if found:
             found[-1]["seconds"] = since - found[-1]["since"]
-        closed = letters.find(CLOSED + plan.STATISTICS, number, server)
         new, first = sum(seen.values()) - before, number == 1
         kinds = [(plan.STATISTICS, number), (plan.REVEALED, number), *first * [(plan.OFFERED, 0)]]
         sent = {name: _size(letters, name, kinds) for name in session.agreed.names()}
@@ -274,7 +277,7 @@ def _history(letters: Letters, session: Session) -> list[dict[str, Any]]:
                 "round": number,
                 "phase": head.body["text"],
                 "since": since,
-                "members": [] if closed is None else json.loads(closed.body["text"]),
+                "members": closed(letters, session, plan.STATISTICS, number),
                 "sent": {name: size for name, size in sent.items() if size},
                 "head_bytes": new,
                 "given_bytes": new + _size(letters, server, given),

@@ -33,6 +33,7 @@ from ..values.names import COUNTS
 from ..values.text import json_text
 from . import party
 from .letters import Parcel, head_parcels
+from .urls import refresh
 
 UNFIT = (  # not a full disk here, nor a place that is away
     MismatchError,
@@ -69,6 +70,12 @@ class Server(party.Party):
     since = 0  # when the step began for which sites are waited for
 
     def turn(self) -> str:
+        waits = self.rounds()
+        refresh(self.depot)
+        return waits
+
+    def rounds(self) -> str:
+        """All that can be done now in the rounds; returns what it waits for."""
         self.publish()
         part = plan.Part(self.o.key, self.o.passphrase_file)
         for leg in self.opening(part):
@@ -149,14 +156,10 @@ class Server(party.Party):
         hours = self.o.deadline
         return hours is not None and self.clock.now() >= self.since + hours * HOUR
 
-    def has(self, leg: plan.Leg, name: str) -> bool:
-        """Whether a member's file of a step was accepted."""
-        return self.letters.has(leg.what, leg.round, name)
-
     def accepted(self, leg: plan.Leg, name: str) -> bool:
         """Whether a member's file has come, is whole and fits; one that does not is refused."""
         letter = self.letters.arrived(leg.what, leg.round, name)
-        if self.has(leg, name):
+        if self.letters.has(leg.what, leg.round, name):
             if letter and letter != self.letters.find(leg.what, leg.round, name):
                 self.refuse(leg, letter, "another one had come before, and that one counts")
             return True
@@ -199,7 +202,7 @@ class Server(party.Party):
         if found != [name]:
             raise MismatchError(f"it is of {found[0]!r}, not of {name!r}")
         if leg.what == plan.STATISTICS and not self.masked:
-            check_repeats(path, [leg.file(one) for one in self.senders(leg) if self.has(leg, one)])
+            check_repeats(path, sorted({*leg.file(name).parent.glob("*.h5")} - {leg.file(name)}))
 
     def check_alike(self, leg: plan.Leg, letter: msg.Message, path: Path) -> str:
         """Refuse rows that do not go with those of others; returns what is bound by them."""
