@@ -323,12 +323,12 @@ def test_a_server_that_signs_another_sum_is_found_out(tmp_path, features, how):
     for _ in range(4):
         apart.serve()
         for name in NAMES:
-            if not (Path(apart.url) / "letters" / "001-signed-server.json").exists():
+            if not (Path(apart.url) / "letters" / "001-sum-server.json").exists():
                 apart.join(name)
     body = json.loads((tmp_path / "server" / "round-1" / "total.signed.json").read_text())["body"]
     me = identity.load(apart.keys / "server.key")
     forged = messages.write(tmp_path / "total.signed.json", me.sign({**body, "digest": "ab" * 32}))
-    dishonest(apart, "server", forged, "signed")
+    dishonest(apart, "server", forged, "sum")
     with pytest.raises(AflError, match=r"signed ababab|holds nothing for 'north'"):
         apart.join("north", check_sums=True)
     assert "checked" not in str(list(Path(apart.url).rglob("*")))

@@ -326,7 +326,7 @@ def all_legs(apart, masked: bool, asks: bool) -> set[str]:
     for number in range(1, rounds + 1):
         legs += plan.legs_of(folder, number, part, masked=masked, asks=asks)
     found = {f"{side} {leg.what} {leg.round}" for side in ("Site", "Server") for leg in legs}
-    outside = {name for name in found if name.startswith(("Site head ", "Site signed "))}
+    outside = {name for name in found if name.startswith(("Site head ", "Site sum "))}
     return found - outside | {"Site newest", "Site check_sums"}
 
 

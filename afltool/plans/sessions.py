@@ -34,7 +34,7 @@ _COUNTS = "afltool.stages.counts:evaluation"
 EVALUATION = Stage("evaluation", RoundOptions, {"heads": ""}, "", Place.SERVER, code=_COUNTS)
 # What travels.
 OFFERED, OFFERS, STATISTICS, HEAD = "offer", "offers", "statistics", "head"
-REQUEST, REVEALED, SIGNED, TOTAL = "request", "reveal", "signed", "total"
+REQUEST, REVEALED, SIGNED, TOTAL = "request", "reveal", "sum", "total"
 
 
 @dataclass(frozen=True)
