@@ -121,13 +121,13 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def one_torch_thread(torch: Any) -> Iterator[None]:
-    """Inside, this thread's operations of PyTorch have one thread; None: it is not loaded."""
-    before = 1 if torch is None else torch.get_num_threads()
-    if before == 1:
+def torch_threads(torch: Any, number: int = 1) -> Iterator[None]:
+    """Inside, this thread's operations of PyTorch have so many threads; None: it is not loaded."""
+    before = number if torch is None else torch.get_num_threads()
+    if before == number:
         yield
         return
-    torch.set_num_threads(1)
+    torch.set_num_threads(number)
     try:
         yield
     finally:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
+from importlib import metadata
 
 import numpy as np
+import onnx
 import pytest
+import torch
 from helpers_images import write_imagefolder
 from hidden import without
 
@@ -14,6 +17,7 @@ import afltool
 from afltool.errors import CorruptFileError, EngineError, UsageError
 from afltool.files.backbones import load_frozen, save_frozen
 from afltool.files.features import open_features
+from afltool.sources.backbones.families import FAMILIES
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction.engines import is_installed
 
@@ -93,14 +97,55 @@ def test_one_digest_for_any_batch_workers_threads_and_shards(images, tmp_path, m
     assert len({digest(path) for path in made}) == 1
 
 
-@pytest.mark.slow
-def test_another_engine_begins_a_partial_file_anew(images, tmp_path, watched):
+def version_of(engine, version, monkeypatch):
+    """From now on the engine says that it is of this version."""
+    told = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: version if name == engine else told(name))
+
+
+@pytest.mark.parametrize("first", ["torch", "onnxruntime"])
+def test_another_engine_or_version_begins_a_partial_file_anew(
+    images, tmp_path, watched, monkeypatch, caplog, first
+):
     """What one engine began is never gone on with by another: no file is of two."""
     with watched.stopped_at(8):
-        extract(images, tmp_path / "a.h5", engine="torch", batch_size=8)
+        extract(images, tmp_path / "a.h5", engine=first, batch_size=8)
     assert (tmp_path / "a.h5.partial").exists()
+    if first == "onnxruntime":
+        version_of("onnxruntime", "9.9.9", monkeypatch)
     ours = extract(images, tmp_path / "a.h5")
+    (said,) = [one for one in caplog.messages if "a.h5.partial was begun by" in one]
+    assert re.search(rf"begun by {first} \d.*and this is onnxruntime .*from the start", said)
+    assert "going on from there" not in caplog.text
     assert digest(ours) == digest(extract(images, tmp_path / "b.h5"))
+
+
+def test_shards_of_several_engines_are_told(images, tmp_path, caplog, monkeypatch):
+    """They have one recipe and one space, so they fit; what made which part is never lost."""
+    line = ["extract", "--backbone", "resnet18", "--weights", "random", "--image-size", SIZE]
+    line += ["--data", f"imagefolder:{images}", "--shard", "0/3", "-o", tmp_path / "0.h5"]
+    codes, done = without(["onnxruntime"], line)  # so auto takes PyTorch
+    assert codes == [0], done.stderr
+    shards = [tmp_path / "0.h5"]
+    shards += [extract(images, tmp_path / f"{i}.h5", shard=f"{i}/3") for i in (1, 2)]
+    made = afltool.info(afltool.merge(shards, tmp_path / "m.h5"))
+    assert "several engines, versions or devices made these shards (1 by torch" in caplog.text
+    ours, theirs = made["provenance"]["engines"].items()
+    assert re.fullmatch(r"torch [\w.+]+ on cpu", theirs[0])
+    assert re.fullmatch(r"onnxruntime [\d.]+ on cpu, graph [0-9a-f]{8}", ours[0])
+    assert (theirs[1], ours[1]) == (["0/3"], ["1/3", "2/3"])
+    version_of("onnxruntime", "9.9.9", monkeypatch)
+    shards[0] = extract(images, tmp_path / "other.h5", shard="0/3")
+    other = afltool.info(afltool.merge(shards, tmp_path / "n.h5"))
+    assert "onnxruntime 9.9.9 on cpu" in caplog.text
+    assert len(other["provenance"]["engines"]) == 2
+
+
+def test_shards_of_one_engine_are_merged_without_a_warning(images, tmp_path, caplog):
+    shards = [extract(images, tmp_path / f"{i}.h5", shard=f"{i}/2") for i in range(2)]
+    made = afltool.info(afltool.merge(shards, tmp_path / "m.h5"))
+    assert not [one for one in caplog.records if one.levelname == "WARNING"]
+    assert list(made["provenance"]["engines"].values()) == [["0/2", "1/2"]]
 
 
 @pytest.mark.slow
@@ -225,9 +270,9 @@ def test_auto_goes_on_with_pytorch_and_says_why(images, tmp_path, monkeypatch, c
     _, _, probe = load_frozen(place)
     altered(place, tmp_path / "wrong.afl", probe=-probe)
     shutil.copy(tmp_path / "wrong.afl", place)
-    torch = extract(images, tmp_path / "c.h5")
+    other = extract(images, tmp_path / "c.h5")
     assert "PyTorch runs the network" in caplog.text
-    assert afltool.info(torch)["provenance"]["engine"] == "torch"
+    assert afltool.info(other)["provenance"]["engine"] == "torch"
     with pytest.raises(EngineError):
         extract(images, tmp_path / "d.h5", engine="onnxruntime")
 
@@ -256,3 +301,117 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(images, tmp_pat
     assert codes == [2, 0], done.stderr
     assert "pip install 'afltool[fast]'" in done.stderr
     assert afltool.info(tmp_path / "b.h5")["provenance"]["engine"] == "torch"
+
+
+# --- what PyTorch alone can run, and what an engine lacks -----------------------------------------
+
+
+class Branching(torch.nn.Module):
+    """A network whose way depends on numbers: PyTorch's exporter refuses it."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.fc = torch.nn.Conv2d(3, 8, 3), torch.nn.Linear(8, 2)
+
+    def forward(self, x):
+        x = self.body(x).mean(dim=(2, 3))
+        return self.fc(2 * x if float(x.abs().sum()) >= 0 else x)
+
+
+class OfBranching:
+    """Its family, as a plug-in adds one."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def weight_names(self):
+        return []
+
+    def knows(self, weights):
+        return False
+
+    def build(self, image_size):
+        return Branching()
+
+    def versions(self):
+        return "1"
+
+
+@pytest.fixture
+def branching(monkeypatch):
+    monkeypatch.setitem(FAMILIES.data, "branching", f"{__name__}:OfBranching")
+    return "branching"
+
+
+def test_a_network_that_is_no_graph_is_run_by_pytorch_or_refused(
+    images, tmp_path, caplog, branching
+):
+    made = extract(images, tmp_path / "a.h5", branching)
+    assert "branching cannot be made a graph" in caplog.text
+    assert "PyTorch runs the network" in caplog.text
+    assert afltool.info(made)["provenance"]["engine"] == "torch"
+    with pytest.raises(EngineError, match="branching cannot be made a graph"):
+        extract(images, tmp_path / "b.h5", branching, engine="onnxruntime")
+    with pytest.raises(EngineError, match="branching cannot be made a graph"):
+        afltool.backbone(branching, tmp_path / "net.afl", **RANDOM)
+    assert not list(tmp_path.glob("[bn]*"))
+
+
+@pytest.mark.parametrize("engine", BOTH)
+def test_an_operator_that_an_engine_lacks_is_told(images, net, tmp_path, engine):
+    _, graph, _ = load_frozen(net)
+    model = onnx.load_from_string(graph.tobytes())
+    model.graph.node[-1].op_type = "NoSuchOperator"
+    other = altered(net, tmp_path / "a.afl", graph=model.SerializeToString())
+    with pytest.raises(EngineError, match=rf"{engine} .* cannot run this network:.*NoSuchOperator"):
+        extract(images, tmp_path / "a.h5", other, engine=engine)
+    assert not (tmp_path / "a.h5").exists()
+
+
+@pytest.mark.slow
+def test_without_the_exporter_auto_takes_pytorch_and_an_engine_by_name_is_refused(images, tmp_path):
+    data = f"imagefolder:{images}"
+    line = ["extract", "--backbone", "resnet18", "--weights", "random", "--seed", 5,
+            "--image-size", SIZE, "--data", data]  # fmt: skip
+    lines = [[*line, "-o", "a.h5"], [*line, "--engine", "onnxruntime", "-o", "b.h5"]]
+    codes, done = without(["onnxscript"], *lines, folder=tmp_path)
+    assert codes == [0, 2], done.stderr
+    assert done.stderr.count("a graph is made with onnxscript: pip install 'afltool[fast]'") == 2
+    assert afltool.info(tmp_path / "a.h5")["provenance"]["engine"] == "torch"
+
+
+# --- the engine by name, and the threads ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["torch", *BOTH])
+def test_threads_mean_the_same_for_every_engine(images, tmp_path, engine):
+    """Its steps have one size here, so that no bit depends on the threads."""
+    made, more = [], {"engine": engine, "views": "flip"}
+    for threads in (1, 3):
+        made.append(extract(images, tmp_path / f"{threads}.h5", threads=threads, **more))
+        assert afltool.info(made[-1])["provenance"]["threads"] == threads
+    assert digest(made[0]) == digest(made[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
+def test_a_run_a_study_and_slurm_scripts_take_the_engine_that_is_named(tmp_path, cli, engine):
+    images = write_imagefolder(tmp_path / "images", per_class=7, size=40)
+    given = ["--backbone", "resnet18", "--weights", "random", "--image-size", SIZE, "--clients", 2,
+             "--data", f"imagefolder:{images}", "--ridge", 1, "--engine", engine]  # fmt: skip
+    store = tmp_path / "store"
+    assert cli("run", *given, "--store", store, "-o", tmp_path / "run").exit_code == 0
+    text = "\n".join(f"{str(key)[2:]} = {value!r}" for key, value in
+                     zip(given[::2], given[1::2], strict=True) if key != "--ridge")  # fmt: skip
+    study = tmp_path / "one.toml"
+    study.write_text(f"{text}\n[[method]]\nhead = 'linear'\nridge = 1\n")
+    words = ["study", study, "--store", tmp_path / "other", "-o", tmp_path / "study"]
+    assert cli(*words).exit_code == 0
+    for folder in (store, tmp_path / "other"):
+        made = [afltool.info(path) for path in folder.glob("*.h5")]
+        assert [one["recipe"]["options"]["engine"] for one in made] == [engine] * 2
+        assert [one["provenance"]["engine"] for one in made] == [engine] * 2
+    assert cli("slurm", *given, "-o", tmp_path / "jobs").exit_code == 0
+    for part in ("train", "test"):
+        (path,) = (tmp_path / "jobs").rglob(f"*extract-{part}.sh")
+        assert f"--engine {engine}" in path.read_text()

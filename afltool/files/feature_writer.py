@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .. import progress
 from ..errors import CorruptFileError, InvalidDataError
 from ..math.gram import check_float32, encode
+from ..progress import log
 from ..values.arrays import canonical_json
 from . import schema
 from .arrays import damage_as_error, put_array, put_attribute, writing
@@ -106,7 +107,7 @@ def writing_features(
     """A `FeatureWriter` of rows in ``space``; its file takes its name when the block succeeds.
 
     A partial file with the same ``resume_key`` is continued, once every committed row could be
-    read. One with another key, or a damaged one, is written from the start.
+    read. One with another key, or a damaged one, is written from the start, with a warning.
     """
     row = space["dim"] * np.dtype(schema.FEATURE_TYPES[space["dtype"]]).itemsize
     go_on = partial(_resumable, resume_key=resume_key) if resume_key else None
@@ -131,12 +132,14 @@ def _resumable(path: Path, resume_key: str) -> bool:
     try:
         with damage_as_error(path), h5py.File(path, "r", locking=False) as file:
             own_objects_only(path, file)
-            if get_attribute(file, schema.RESUME_KEY) != resume_key:
-                return False
-            rows, _ = _progress(file)
-            data = checked_dataset(path, file, schema.FEATURES)
-            for start in range(0, rows, schema.CHUNK_ROWS):
-                data[start : start + schema.CHUNK_ROWS]
-            return rows <= len(data)
-    except CorruptFileError:
-        return False
+            begun = get_attribute(file, schema.RESUME_KEY)
+            if begun == resume_key:
+                rows, data = _progress(file)[0], checked_dataset(path, file, schema.FEATURES)
+                for start in range(0, rows, schema.CHUNK_ROWS):
+                    data[start : start + schema.CHUNK_ROWS]
+                return rows <= len(data)
+            why = f"{path} was begun by {begun}, and this is {resume_key}"
+    except CorruptFileError as error:
+        why = str(error)
+    log.warning("%s; it is written from the start", why)
+    return False

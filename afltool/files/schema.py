@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -297,6 +297,13 @@ def _said(name: str, expected: str, found: Any) -> str:
 def provenance(**more: Any) -> dict[str, Any]:
     """Versions, machine and time, and what else a stage gives."""
     return {**versions(), "time": datetime.now(UTC).isoformat(timespec="seconds"), **more}
+
+
+def made_with(told: Mapping[str, Any]) -> str:
+    """The engine and the device of a provenance, on which the last bits of its features depend."""
+    engine, device = told.get("engine", "torch"), str(told.get("device", "cpu")).partition(":")[0]
+    graph = f", graph {told['graph'][:8]}" if "graph" in told else ""
+    return f"{engine} {told.get(engine, 'of an unknown version')} on {device}{graph}"
 
 
 def versions(**more: Any) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def _by_library(name: str) -> _Activation:
     inner: Any = {"gelu": torch.ops.aten.gelu_, "sigmoid": torch.sigmoid_}[name]
 
     def σ(x: Array) -> None:
-        with cores.one_torch_thread(torch):  # more spin after the work, and slow the products down
+        with cores.torch_threads(torch):  # more spin after the work, and slow the products down
             inner(torch.from_numpy(x))
 
     return σ

@@ -75,7 +75,7 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
             _add_marginals(table.reshape(len(ls), -1, size), js, ls, size, counts)
 
     def alone(first: int) -> None:
-        with cores.one_torch_thread(torch):
+        with cores.torch_threads(torch):
             count(first)
 
     for _ in cores.each(alone, range(1, groups, together)[::-1]):

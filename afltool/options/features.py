@@ -24,7 +24,7 @@ from .grammars import (
     parse_shard,
     parse_views,
 )
-from .shared import SEED, ThreadOptions, data_in, frozen_in, table_in
+from .shared import SEED, ThreadOptions, data_in, frozen_in, table_in, threads_option
 from .statistics import ProtectionOptions
 
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME")
@@ -173,13 +173,13 @@ class FreezeOptions(SeenOptions):
 class NetworkOptions(WeightsOptions):
     """Where the weights of a backbone come from, and how it runs."""
 
-    _batch_size = "images in one step of the network"
+    _batch_size = "images that are decoded together, and of torch one step of the network"
     batch_size: int | None = option(
         None,
         _batch_size,
         at_least=1,
         at_most=2**16,
-        unset="16 on a CPU, 256 on a GPU",
+        unset="16 on a CPU, of other engines for each thread; 256 on a GPU",
         in_result=False,
     )
     _device = "where the network runs"
@@ -208,6 +208,9 @@ class ExtractOptions(ThreadOptions, NetworkOptions, NumberFormat, SeenOptions):
     """Options of `extract`."""
 
     POSITIONAL: ClassVar = ("backbone", "data", "split")
+
+    _threads = "threads that run the network; only last bits with torch may depend on their number"
+    threads: int | None = threads_option(text=_threads)
 
     backbone: str = option(
         help="the frozen network, or its file NAME.afl",

@@ -173,9 +173,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def threads_option(in_run: bool = False) -> Any:
+def threads_option(
+    in_run: bool = False, text: str = "threads that work on rows; no result depends on their number"
+) -> Any:
     """--threads; ``in_run``: of a whole run, which decides for its stages."""
-    text = "threads that work on rows; no result depends on their number"
     return option(
         None,
         text,

@@ -17,7 +17,7 @@ from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.feature_writer import FeatureWriter, writing_features
 from ..files.hdf5 import up_to_date
-from ..files.schema import provenance
+from ..files.schema import made_with, provenance
 from ..options.features import ExtractOptions
 from ..options.shared import advised, on_cores
 from ..progress import log
@@ -154,8 +154,8 @@ class _Job:
 
         After each step how many images are done; the first time before any is asked for.
         """
-        a, n, how = self.asked.given, len(self.indices), self.network.identity()
-        key = Digest().json("recipe", [self.made_by, how] if how else self.made_by).hex()
+        a, n, how = self.asked.given, len(self.indices), made_with(self.network.where())
+        key = f"{how} with the recipe {Digest().json('recipe', self.made_by).hex()}"
         with writing_features(path, space_of(self.network, a), key, n) as writer:
             if writer.state is not None:
                 self.skipped = dict(writer.state["skipped"])

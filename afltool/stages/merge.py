@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,17 @@ from ..files.feature_writer import writing_features
 from ..files.features import open_features
 from ..files.hdf5 import Header, check_unchanged, fingerprint, read_header, up_to_date
 from ..files.listing import expand
+from ..files.schema import made_with
 from ..options.grammars import parse_part
+from ..progress import log
 from ..values.text import difference
 
 
 def merge(shards: Sequence[Path], out: Path, *, overwrite: bool = False) -> Path:
     """Put the shards 0/N … N−1/N of one extraction together.
+
+    Shards that different engines, versions or devices made differ in their last bits, as features
+    of one space may: they are put together with a warning, and the provenance has which made which.
 
     Raises:
         UsageError: a file that is not a shard.
@@ -36,7 +41,7 @@ def merge(shards: Sequence[Path], out: Path, *, overwrite: bool = False) -> Path
         for part in parts:
             check_unchanged(part.path, part.header, fingerprint(headers[part.path]))
         total = sum(len(p) for p in parts)
-        was = {"merged": len(parts), "parts": first["provenance"]}
+        was = {"merged": len(parts), "parts": first["provenance"], "engines": _engines(headers)}
         skipped = [one for p in parts for one in p.header["source"]["skipped"]]
         header = parts[0].derived(made_by, was, shard=None, skipped=skipped)
         with writing_features(out, first["space"], expect_rows=total) as writer:
@@ -51,6 +56,22 @@ def merge(shards: Sequence[Path], out: Path, *, overwrite: bool = False) -> Path
 def _whole(made_by: dict[str, Any]) -> dict[str, Any]:
     """The recipe of the unsharded file."""
     return {**made_by, "options": {**made_by["options"], "shard": None}}
+
+
+def _engines(headers: Mapping[Path, Header]) -> dict[str, list[str]]:
+    """What made the shards, each with those that it made; a warning where it is not one."""
+    found: dict[str, list[str]] = {}
+    for header in headers.values():
+        made = found.setdefault(made_with(header["provenance"]), [])
+        made.append(header["recipe"]["options"]["shard"])
+    if len(found) > 1:
+        log.warning(
+            "merge: several engines, versions or devices made these shards (%s): their last bits "
+            "may differ, as those of two sites do, and no single extract makes this file; for one "
+            "that does, extract them again with --engine NAME and equal versions",
+            "; ".join(f"{len(of)} by {by}" for by, of in found.items()),
+        )
+    return found
 
 
 def _in_order(paths: Sequence[Path]) -> dict[Path, Header]:

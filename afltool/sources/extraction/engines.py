@@ -212,9 +212,6 @@ class GraphNetwork(Network):
             "threads": self.threads,
         }
 
-    def identity(self) -> list[str]:
-        return [self.engine, metadata.version(self.engine), self.backbone.digest]
-
 
 # ---------------------------------------------------------------- the choice
 

@@ -102,10 +102,6 @@ class Network:
         """The provenance entries about the network: engine, versions, device, sizes of steps."""
         raise NotImplementedError
 
-    def identity(self) -> list[str]:
-        """What a partial file must be of to be gone on with, beside its recipe: the engine."""
-        return []
-
 
 class OneDecoding:
     """Pictures as several networks see them: each is decoded once, by whoever asks first.

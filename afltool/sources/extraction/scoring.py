@@ -18,6 +18,7 @@ from ...files.feature_writer import as_float32
 from ...files.features import open_features
 from ...files.heads import check_fits
 from ...files.row_tables import Value
+from ...files.schema import made_with
 from ...heads.base import Head
 from ...heads.calibrated.head import CalibratedHead
 from ...heads.checks import probabilities
@@ -232,7 +233,8 @@ def image_source(
             rows = [row for _, row in part if not isinstance(row, str)]
             yield _block(names, why, rows, bits, skip)
 
-    return ItemSource(len(images), images.fingerprint(), blocks)
+    by = made_with(network.where())  # what another engine began is not gone on with
+    return ItemSource(len(images), f"{images.fingerprint()} {by}", blocks)
 
 
 def _one_by_one(

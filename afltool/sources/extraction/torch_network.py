@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -50,6 +51,7 @@ class TorchNetwork(Network):
         step: images that the network takes at a time: ``batch``, or less where memory is full.
         steady: a step has one size whatever the batch, and on a CPU one thread, so that a feature
             does not depend on them either.
+        threads: that work on a step, or on a CPU where it is steady take steps in turn.
     """
 
     backbone: Backbone
@@ -57,11 +59,15 @@ class TorchNetwork(Network):
     device: str
     step: int
     steady: bool
+    threads: int
 
     @classmethod
     def build(cls, o: ExtractOptions, preprocessing: Preprocessing) -> TorchNetwork:
         """Build the network that ``o`` asks for, on its device, and choose the batch."""
         side, device = o.seen.inner(preprocessing.crop), resolve_device(o.device)
+        threads = cores.threads()
+        if threads == cores.available():  # not told: a core that counts as two has one
+            threads = min(threads, torch.get_num_threads())
         if device == "cpu" and o.precision == "bf16" and lacks_bf16():
             log.warning(
                 "this processor has no bf16 arithmetic (avx512_bf16, amx_bf16), so --precision "
@@ -70,7 +76,7 @@ class TorchNetwork(Network):
         batch = step = o.batch_size or default_batch_size(device)
         if o.steady:
             step = STEADY_STEP.get(device, STEADY_STEP_ELSEWHERE)
-            batch = -(-(o.batch_size or max(batch, step * torch.get_num_threads())) // step) * step
+            batch = -(-(o.batch_size or max(batch, step * threads)) // step) * step
         backbone = load_backbone(
             o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
         )
@@ -80,10 +86,10 @@ class TorchNetwork(Network):
         if o.views is not None:
             module = over_views(module, o.seen, side)
         workers = o.workers or cores.threads()
-        how, steady = o.precision, o.steady
         return cls(
-            backbone, preprocessing, how, batch, workers, [], TORCH, module, device, step, steady
-        )
+            backbone, preprocessing, o.precision, batch, workers, [], TORCH, module, device, step,
+            o.steady, threads,
+        )  # fmt: skip
 
     def empty(self, size: int) -> U8:
         """In pinned memory for a GPU, so that the transfer needs no further copy."""
@@ -93,6 +99,9 @@ class TorchNetwork(Network):
         shape = size, 3, side, side
         pinned: U8 = torch.zeros(shape, dtype=torch.uint8, pin_memory=True).numpy()
         return pinned
+
+    def working(self) -> AbstractContextManager[Any]:
+        return cores.torch_threads(torch, self.threads)
 
     def begun(self, batch: Batch) -> Callable[[], F32]:
         """Begin a batch, in steps of the network; calling the result waits for the rows.
@@ -123,17 +132,14 @@ class TorchNetwork(Network):
         steps = [partial(self._one_step, batch, k) for k in range(0, self.batch, self.step)]
         if not self.steady or self.device != "cpu":
             return [step() for step in steps]
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            # Around all steps: each puts the process's settings back as it found them.
-            with (
-                arithmetic("cpu", self.precision),
-                ThreadPoolExecutor(before, initializer=partial(torch.set_num_threads, 1)) as pool,
-            ):
-                return [one.result() for one in [pool.submit(step) for step in steps]]
-        finally:
-            torch.set_num_threads(before)
+        one_each = partial(torch.set_num_threads, 1)
+        # Around all steps: each puts the process's settings back as it found them.
+        with (
+            cores.torch_threads(torch),
+            arithmetic("cpu", self.precision),
+            ThreadPoolExecutor(self.threads, initializer=one_each) as pool,
+        ):
+            return [one.result() for one in [pool.submit(step) for step in steps]]
 
     def _one_step(self, batch: Batch, start: int) -> Callable[[], F32]:
         images = torch.from_numpy(batch.pixels[start : start + self.step])
@@ -169,5 +175,5 @@ class TorchNetwork(Network):
                 if self.device.startswith("cuda")
                 else platform.processor() or platform.machine()
             ),
-            "threads": torch.get_num_threads(),
+            "threads": self.threads,
         }
