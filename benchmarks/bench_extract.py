@@ -1,15 +1,16 @@
 """extract with every engine beside the plain loop (DataLoader, fp32, contiguous, batch 256).
 
 python benchmarks/bench_extract.py [BACKBONE] [SIZE] [IMAGES] [--weights default] [--rounds 5]
-    [--engines torch,onnxruntime,openvino,bf16] [--picture 32x32|500x375] [--parts] [--views]
-    [--lie] [--sizes 96,128]
+    [--engines torch,onnxruntime,openvino,bf16] [--picture 32x32|500x375] [--kind jpg|png]
+    [--parts] [--views] [--lie] [--sizes 96,128] [--deviation DATA]
                                              resnet18 224 512, every engine that is installed
 
 The rounds alternate. With --parts decoding, resizing and the network alone, all together, and what
 they could give if they shared all cores, 1 / (1/decode + 1/resize + 1/network). With --views the
 seconds of an image for one view, two mirrored ones and five crops. With --lie decoding alone, of
 the same pictures as JPEG in folders, tar and parquet, and as grey of 16 bits in PNG and DICOM. With
---sizes the processor's time for several image sizes, one after the other and in one go.
+--sizes the processor's time for several image sizes, one after the other and in one go. With
+--deviation how many int16 values of a data set's training images differ from those of --plain.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from torchvision import datasets, transforms
 
 import afltool
 from afltool import cores
+from afltool.files.features import open_features
 from afltool.memory import keep_freed
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import parse_views
@@ -53,15 +55,15 @@ ENGINES: dict[str, dict[str, str]] = {
 }
 
 
-def photographs(folder: Path, images: int, width: int, height: int) -> None:
-    """Smooth random JPEG files in two classes."""
+def photographs(folder: Path, images: int, kind: str, width: int, height: int) -> None:
+    """Smooth random files in two classes."""
     rng = np.random.default_rng(0)
     for i in range(images):
         place = folder / "train" / f"class{i % 2}"
         place.mkdir(parents=True, exist_ok=True)
         small = Image.fromarray(rng.integers(0, 256, (height // 8, width // 8, 3), np.uint8))
         large = small.resize((width, height), Image.Resampling.BICUBIC)
-        large.save(place / f"{i:05}.jpg", quality=95)
+        large.save(place / f"{i:05}.{kind}", quality=95)
 
 
 def plain(a: argparse.Namespace, folder: Path) -> float:
@@ -198,6 +200,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--engines", default="torch,onnxruntime,openvino,bf16")
     parser.add_argument("--picture", default="32x32")
+    parser.add_argument("--kind", choices=("jpg", "png"), default="jpg")
+    parser.add_argument("--deviation", default="", metavar="DATA")
     parser.add_argument("--parts", action="store_true")
     parser.add_argument("--views", action="store_true")
     parser.add_argument("--lie", action="store_true")
@@ -207,11 +211,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["AFLTOOL_STORE"] = str(folder / "store")
-        photographs(folder, a.images, *map(int, a.picture.split("x")))
+        chosen = [one for one in a.engines.split(",") if installed(one)]
+        if a.deviation:
+            deviation(a, folder, chosen)
+            return
+        photographs(folder, a.images, a.kind, *map(int, a.picture.split("x")))
         if a.lie:
             lie(a, folder)
             return
-        chosen = [one for one in a.engines.split(",") if installed(one)]
         print(machine(), f"torch {torch.__version__}, {cores.available()} cores")
         for engine in chosen:
             if a.parts:
@@ -222,6 +229,24 @@ def main() -> None:
                 sizes(a, folder, engine)
         if not (a.parts or a.views or a.sizes):
             compare(a, folder, chosen)
+
+
+def deviation(a: argparse.Namespace, folder: Path, chosen: list[str]) -> None:
+    """The share of int16 values that differ from plain PyTorch's, and the largest step."""
+
+    def values(engine: str, **more: object) -> np.ndarray:
+        made = afltool.extract(
+            a.backbone, a.deviation, "train", folder / f"{engine}{len(more)}.h5",
+            weights=a.weights, image_size=a.size, limit=a.images, **ENGINES[engine], **more,
+        )  # fmt: skip
+        with open_features(made) as features:
+            return features.stored(0, len(features)).astype(np.int32)
+
+    print(machine(), f"{a.backbone} at {a.size}, {a.images} images of {a.deviation}")
+    plain = values("torch", plain=True)
+    for engine in chosen:
+        away = np.abs(values(engine) - plain)
+        print(f"{engine:11} {np.mean(away > 0):.2e} of the values differ, by {away.max()} at most")
 
 
 def lie(a: argparse.Namespace, folder: Path) -> None:
@@ -276,7 +301,7 @@ def compare(a: argparse.Namespace, folder: Path, chosen: list[str]) -> None:
         for engine in chosen:
             rates[engine].append(ours(a, folder, engine))
     loop = statistics.median(loops)
-    print(f"{a.backbone} at {a.size}, {a.images} JPEG files of {a.picture}, images a second")
+    print(f"{a.backbone} at {a.size}, {a.images} {a.kind} of {a.picture}, images a second")
     print(f"plain loop  {loop:7.1f}")
     for engine, found in rates.items():
         print(

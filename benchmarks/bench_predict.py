@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -129,7 +130,7 @@ def steps(head: str, image: str) -> None:
     from afltool.sources.backbones.inference import prepare_for_inference
     from afltool.sources.backbones.models import load_backbone
 
-    asked = space.options_for(header["space"], weights="random")
+    asked = space.options_for(header["space"], weights="random", engine="torch")
     made = load_backbone(asked.backbone, weights="random", image_size=asked.image_size or 224)
     lap("build the network, digest its weights, try it")
     prepare_for_inference(made.module, image_size=asked.image_size or 224)
@@ -144,11 +145,18 @@ def steps(head: str, image: str) -> None:
     print(json.dumps(found))
 
 
-def cold(head: Path, image: Path, rounds: int) -> None:
-    """Print what a prediction of one image takes from a fresh process, and its steps."""
-    whole = [afltool("predict", head, image, "--weights", "random") for _ in range(rounds)]
-    print(f"one image: {median(one['cpu_seconds'] for one in whole):.2f} s of processor, "
-          f"{median(one['seconds'] for one in whole):.2f} s on the clock")  # fmt: skip
+def cold(folder: Path, head: Path, backbone: list[object], image: Path, rounds: int) -> None:
+    """Print what a prediction of one image takes from a fresh process, and the steps of PyTorch."""
+    net = folder / "net.afl"
+    afltool("backbone", backbone[1], *backbone[2:], "-o", net)
+    named = ["--weights", "random"]
+    cases = {"a frozen file": ["--backbone", net], "a kept graph": named,
+             "PyTorch": [*named, "--engine", "torch"]}  # fmt: skip
+    for name, more in cases.items():
+        whole = [afltool("predict", head, image, *more) for _ in range(rounds)]
+        print(f"one image, {name}: {median(one['cpu_seconds'] for one in whole):.2f} s of "
+              f"processor, {median(one['seconds'] for one in whole):.2f} s on the clock, "
+              f"{median(one['peak_mb'] for one in whole):.0f} MB")  # fmt: skip
     for name, seconds in json.loads(" ".join(fresh(__file__, str(head), str(image)))).items():
         print(f"  {name}: {seconds:.2f} s")
 
@@ -167,6 +175,7 @@ def main() -> None:
     print(machine())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        os.environ["AFLTOOL_STORE"] = str(folder / "store")
         if given.only in (None, "images", "cold"):
             backbone = ["--backbone", given.backbone, "--weights", "random"]
             backbone += ["--image-size", given.size]
@@ -175,7 +184,7 @@ def main() -> None:
         if given.only in (None, "images"):
             images_a_second(folder, head, backbone, given.images, given.rounds)
         if given.only in (None, "cold"):
-            cold(head, next((folder / "few").rglob("*.jpg")), given.rounds)
+            cold(folder, head, backbone, next((folder / "few").rglob("*.jpg")), given.rounds)
         if given.only in (None, "memory"):
             memory(folder)
 

@@ -17,6 +17,7 @@ import afltool
 from afltool.errors import CorruptFileError, EngineError, UsageError
 from afltool.files.backbones import load_frozen, save_frozen
 from afltool.files.features import open_features
+from afltool.machine import lacks_bf16
 from afltool.sources.backbones.families import FAMILIES
 from afltool.sources.backbones.models import load_backbone
 from afltool.sources.extraction.engines import is_installed
@@ -301,6 +302,55 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(images, tmp_pat
     assert codes == [2, 0], done.stderr
     assert "pip install 'afltool[fast]'" in done.stderr
     assert afltool.info(tmp_path / "b.h5")["provenance"]["engine"] == "torch"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backbone", "size"),
+    [("efficientnet_lite0", 64), ("resnet50", 32), ("timm:vit_tiny_patch16_224", 224)],
+)
+def test_other_networks_are_frozen_and_agree_with_plain_pytorch(images, tmp_path, backbone, size):
+    random = {"weights": "random", "image_size": size}
+    net = afltool.backbone(backbone, tmp_path / "net.afl", **random)
+    plain = extract(images, tmp_path / "p.h5", backbone, image_size=size, plain=True)
+    for engine in ["onnxruntime", *["openvino"] * is_installed("openvino")]:
+        ours = extract(images, tmp_path / f"{engine}.h5", net, engine=engine)
+        away = np.abs(values(ours) - values(plain))
+        assert away.max() <= 1
+        assert np.mean(away > 0) < 2e-3
+
+
+# --- bf16 ----------------------------------------------------------------------------------------
+
+
+def bf16(images, out):
+    return ["extract", "--backbone", "resnet18", "--weights", "random", "--image-size", SIZE,
+            "--data", f"imagefolder:{images}", "--engine", "openvino", "--precision", "bf16",
+            "-o", out]  # fmt: skip
+
+
+@needs_openvino
+@pytest.mark.skipif(lacks_bf16(), reason="this processor has no bf16")
+def test_bf16_of_openvino_is_near_and_a_space_of_its_own(images, tmp_path, cli):
+    fine = extract(images, tmp_path / "a.h5", engine="openvino")
+    done = cli(*bf16(images, tmp_path / "b.h5"))
+    assert done.exit_code == 0, done.stderr
+    told = [afltool.info(path)["space"] for path in (fine, tmp_path / "b.h5")]
+    assert [one.pop("precision") for one in told] == ["fp32", "bf16"]
+    assert told[0] == told[1]
+    fine, coarse = values(fine), values(tmp_path / "b.h5")
+    away = np.abs(coarse - fine).max() / np.abs(fine).max()
+    assert 0 < away < 0.05, "eight bits of a mantissa, over some layers"
+
+
+@needs_openvino
+def test_bf16_is_refused_where_the_processor_has_none(images, tmp_path):
+    """A stand-in for OpenVINO on an older processor: what it says that it can."""
+    older = "import openvino; openvino.Core.get_property = lambda *of: ['FP32', 'INT8']"
+    codes, done = without([], bf16(images, tmp_path / "a.h5"), prepare=older)
+    assert codes == [2], done.stderr
+    assert "this processor has no bf16 arithmetic: use --precision fp32" in done.stderr
+    assert not (tmp_path / "a.h5").exists()
 
 
 # --- what PyTorch alone can run, and what an engine lacks -----------------------------------------

@@ -9,16 +9,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers_images import write_imagefolder
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 import afltool
+from afltool.files.backbones import load_frozen, save_frozen
+from afltool.sources.backbones.preprocessing import Preprocessing
+from afltool.sources.extraction.engines import is_installed
 
 pytestmark = pytest.mark.slow
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
 KILLS = 8
+needs_openvino = pytest.mark.skipif(not is_installed("openvino"), reason="openvino is not here")
+ENGINES = ["torch", "onnxruntime", pytest.param("openvino", marks=needs_openvino)]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +57,7 @@ import os, random, signal, sys
 import afltool, torch
 from afltool.stages import extract as stage
 
-data, out, deaths, number = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+data, out, engine, deaths, number = *sys.argv[1:4], *map(int, sys.argv[4:])
 stage.COMMIT_SECONDS = 0
 draw = random.Random(0)
 
@@ -74,7 +81,8 @@ def run(place, share):
             die()
         return result
     setattr(stage._Job, place, dying)
-    afltool.extract("resnet18", data, "train", out, weights="random", image_size=32, batch_size=8)
+    afltool.extract("resnet18", data, "train", out, weights="random", image_size=32, batch_size=8,
+                    engine=engine)
 
 for k in range(deaths):
     place, share = draw.choice(["append", "commit", "decode"]), draw.random()
@@ -89,16 +97,19 @@ print(os.path.getsize(out + ".partial"))
 """
 
 
-def test_whole_sharded_and_resumed_after_many_kills_have_one_digest(images, tmp_path, caplog):
-    whole = extract(images, tmp_path / "whole.h5")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_whole_sharded_and_resumed_after_many_kills_have_one_digest(
+    images, tmp_path, caplog, engine
+):
+    whole = extract(images, tmp_path / "whole.h5", engine=engine)
     for part in range(5):
-        extract(images, tmp_path / "shards" / f"{part}.h5", shard=f"{part}/5")
+        extract(images, tmp_path / "shards" / f"{part}.h5", shard=f"{part}/5", engine=engine)
     merged = afltool.merge([tmp_path / "shards"], tmp_path / "merged.h5")
     killed = tmp_path / "killed.h5"
-    left = script(DYING, f"imagefolder:{images}", killed, KILLS, 9)
+    left = script(DYING, f"imagefolder:{images}", killed, engine, KILLS, 9)
     assert int(left) > 0
     with caplog.at_level("INFO", logger="afltool"):
-        extract(images, killed)
+        extract(images, killed, engine=engine)
     assert re.search(r"(256|512|768|1024) of 1200 images are done", caplog.text)
     digests = {afltool.verify(path)["digest"] for path in (whole, merged, killed)}
     assert len(digests) == 1
@@ -108,7 +119,7 @@ def test_a_decoder_that_crashes_the_process_loses_nothing(images, tmp_path):
     """A segmentation fault in a codec: the process is gone, the next one goes on."""
     out = tmp_path / "a.h5"
     script(DYING.replace('["append", "commit", "decode"]', '["decode"]'),
-           f"imagefolder:{images}", out, 2, 11)  # fmt: skip
+           f"imagefolder:{images}", out, "auto", 2, 11)  # fmt: skip
     extract(images, out)
     whole = extract(images, tmp_path / "whole.h5")
     assert afltool.verify(out)["digest"] == afltool.verify(whole)["digest"]
@@ -133,12 +144,48 @@ print({PEAK})
 """
 
 
-def test_memory_does_not_grow_with_the_images(tmp_path):
+# The same in an engine: a graph that gives the numbers as they are.
+FROZEN = f"""
+import re, sys
+import afltool
+
+afltool.extract(sys.argv[3], sys.argv[1], "train", sys.argv[2], engine=sys.argv[4])
+assert "torch" not in sys.modules
+print({PEAK})
+"""
+
+
+def flat_backbone(folder):
+    net = afltool.backbone("resnet18", folder / "own.afl", weights="random", image_size=32)
+    header, _, _ = load_frozen(net)
+    about = {**header["backbone"], "dim": 3072}
+    probe = Preprocessing.of(about["preprocessing"]).probe()
+    scale = numpy_helper.from_array(np.float32(1 / 255), "scale")
+    steps = [
+        ("Cast", ["pixels"], ["x"], {"to": TensorProto.FLOAT}),
+        ("Mul", ["x", "scale"], ["y"], {}),
+        ("Flatten", ["y"], ["features"], {}),
+    ]
+    nodes = [helper.make_node(name, given, made, **more) for name, given, made, more in steps]
+    ends = [helper.make_tensor_value_info("pixels", TensorProto.UINT8, ["n", 3, 32, 32]),
+            helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", 3072])]  # fmt: skip
+    graph = helper.make_graph(nodes, "flat", ends[:1], ends[1:], [scale])
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 18)])
+    flat = (probe.reshape(len(probe), -1) * np.float32(1 / 255)).astype(np.float32)
+    data = np.frombuffer(model.SerializeToString(), np.uint8)
+    return save_frozen(folder / "flat.afl", about, data, flat, header["recipe"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_does_not_grow_with_the_images(tmp_path, engine):
     """50 MB of features more; what may grow is the list of rows."""
-    peaks = []
+    peaks, code, more = [], FLAT, []
+    if engine != "torch":
+        code, more = FROZEN, [flat_backbone(tmp_path), engine]
     for n in (12_600, 21_000):
         folder = linked_images(tmp_path / str(n), 10, n // 10)
-        peaks.append(float(script(FLAT, f"imagefolder:{folder}", tmp_path / f"{n}.h5")))
+        out = tmp_path / f"{n}.h5"
+        peaks.append(float(script(code, f"imagefolder:{folder}", out, *more)))
         shutil.rmtree(folder)
     grown = (tmp_path / "21000.h5").stat().st_size - (tmp_path / "12600.h5").stat().st_size
     assert grown > 50e6
