@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--image-size", type=int, default=128)
     parser.add_argument("--clients", type=int, default=100)
     # Not auto: the total's digest shall not depend on which packages are installed.
-    parser.add_argument("--engine", default="torch")
+    parser.add_argument("--engine", default="onnxruntime")
     args = parser.parse_args()
     from afltool.cli import show_progress
 

@@ -86,10 +86,8 @@ class TorchNetwork(Network):
         if o.views is not None:
             module = over_views(module, o.seen, side)
         workers = o.workers or cores.threads()
-        return cls(
-            backbone, preprocessing, o.precision, batch, workers, [], TORCH, module, device, step,
-            o.steady, threads,
-        )  # fmt: skip
+        own = module, device, step, o.steady, threads
+        return cls(backbone, preprocessing, o.precision, batch, workers, [], TORCH, *own)
 
     def empty(self, size: int) -> U8:
         """In pinned memory for a GPU, so that the transfer needs no further copy."""
