@@ -57,6 +57,16 @@ MEMBERS = {
     "checkpoint": {ARRAYS},
     "backbone": {GRAPH, PROBE},
 }
+# Where the header of a file, or the JSON of an evaluation, has the digests of what it was made of.
+EVALUATION = "evaluation"
+ROWS = "rows_digest"  # of rows and labels alone
+_OF_CLIENTS = {"features": "clients.sources", "partition": "clients.partitions"}
+MADE_OF = {
+    "partition": {"features": ROWS},
+    "statistics": {**_OF_CLIENTS, "head": "context.head.digest"},
+    "head": {"total": "recipe.inputs.total"},
+    EVALUATION: {"head": "head.digest", "features": "features.digest"},
+}
 # What each stage makes, so that an output of another kind is refused before the work.
 KIND_OF_STAGE = {
     "extract": "features",

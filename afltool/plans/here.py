@@ -21,7 +21,7 @@ from ..files.carried_rows import Scratch
 from ..files.hdf5 import read_header
 from ..files.heads import load_head
 from ..files.outputs import make_folder
-from ..files.schema import versions
+from ..files.schema import EVALUATION, MADE_OF, versions
 from ..files.statistics import load_statistics
 from ..files.tables import write_confusion, write_json, write_records
 from ..inputs import distinct_files
@@ -210,8 +210,8 @@ class _Run:
         found = self.made.value(
             step, partial(replace(step, out=None).make, cache=self.cache), self.cache
         )
-        here = {"head": self.heads[-1], "features": self.folder.features("test")}
-        own = {name: {**found[name], "path": str(path)} for name, path in here.items()}
+        files = step.files()
+        own = {role: {**found[role], "path": str(files[role])} for role in MADE_OF[EVALUATION]}
         self.metrics = {**found, **own}
         place = write_json(self.metrics, self.folder / RunFolder.METRICS, overwrite=True)
         formulas = self.config.evaluate.formulas

@@ -16,6 +16,7 @@ from ..errors import AflError
 from ..files.features import open_features
 from ..files.hdf5 import read_header
 from ..files.outputs import partial_path
+from ..files.schema import EVALUATION, MADE_OF, ROWS
 from ..inputs import read_json
 from ..stages.stage import STATISTICS as SUMS
 from ..stages.stage import Input
@@ -78,10 +79,8 @@ class Parts:
     def of(self, step: Step, made_of: Mapping[str, Input] | None = None) -> Iterator[Part]:
         """The files of a step; ``made_of``: what its round was made of until then."""
         for path in step.results():
-            if step.stage.name == "evaluate":
-                found = self.metrics(step, path)
-            else:
-                found = self.look(path, step.stage.writes, made_of or step.files())
+            look = self.metrics if path == self.folder / RunFolder.METRICS else self.look
+            found = look(path, step.stage.writes, made_of or step.files())
             self.states[path] = found.state
             yield found
 
@@ -96,19 +95,19 @@ class Parts:
         if not kind:
             return Part(name, "done")
         try:
-            header = read_header(path, kind)
-            theirs = _made_of(header)
+            header = self.headers[path] = read_header(path, kind)
         except AflError as error:
             return Part(name, "damaged", str(error))
-        self.headers[path] = header
-        for what, other in made_of.items():
-            if what not in theirs or not isinstance(other, Path) or other == self.removed:
+        for role, place in MADE_OF.get(kind, {}).items():
+            other = made_of.get(role)
+            if not isinstance(other, Path) or other == self.removed:
                 continue
             if self.states.get(other) != "done":
                 return Part(name, "stale", f"{self.name(other)}, which it was made of, is not done")
-            wanted = self.rows() if kind == "partition" else self.headers[other]["digest"]
-            if theirs[what] not in (None, wanted):
-                what = "rows" if kind == "partition" else what
+            of_rows = place == ROWS
+            wanted = self.rows() if of_rows else self.headers[other]["digest"]
+            if _digest(header, place) not in (None, wanted):
+                what = "rows" if of_rows else role
                 return Part(name, "stale", f"made of other {what} than {self.name(other)}")
         if kind == SUMS and (lacking := self.lacking(path)):
             return Part(name, "stale", f"clients of the partition that are not in it: {lacking}")
@@ -141,38 +140,33 @@ class Parts:
         wanted = {one for i, one in enumerate(clients["names"]) if (i in held) == wants_held}
         return len(wanted - set(self.headers[path]["clients"]["names"]))
 
-    def metrics(self, step: Step, path: Path) -> Part:
+    def metrics(self, path: Path, _: str, made_of: Mapping[str, Input]) -> Part:
         if not path.exists():
             return Part(path.name, "missing")
         try:
             found = read_json(path, "the metrics")
-            measured = {"head": found["head"]["digest"], "features": found["features"]["digest"]}
+            measured = [_digest(found, place) for place in MADE_OF[EVALUATION].values()]
             share = float(found["top1"])
-        except (AflError, ValueError, KeyError, TypeError):
+        except (AflError, ValueError, KeyError, TypeError, AttributeError):
             return Part(path.name, "damaged", "it is not what evaluate writes")
-        head, test = made_of = [cast(Path, step.inputs[role]) for role in measured]
-        if any(self.states[one] != "done" for one in made_of):
+        head, test = others = [cast(Path, made_of[role]) for role in MADE_OF[EVALUATION]]
+        if any(self.states[one] != "done" for one in others):
             return Part(path.name, "stale", f"{head.name} or {test.name} is not done")
-        if [self.headers[one]["digest"] for one in made_of] != list(measured.values()):
+        if [self.headers[one]["digest"] for one in others] != measured:
             what = f"of another head than {head.name}, or other test features"
             return Part(path.name, "stale", what)
         return Part(path.name, "done", f"top-1 {share:.2%}")
 
 
-def _made_of(header: Mapping[str, Any]) -> dict[str, str | None]:
-    """Digests of the inputs by role, as a file tells them."""
-    if header["kind"] == "partition":
-        return {"features": header["rows_digest"]}
-    if header["kind"] == SUMS:
-        table = header["clients"]
-        return {
-            "features": _only(table["sources"]),
-            "partition": _only([digest for digest, _ in table["partitions"]]),
-            "head": header["context"]["head"]["digest"],
-        }
-    return {"total": header["recipe"]["inputs"].get("total")} if header["kind"] == "head" else {}
+def _digest(found: Any, place: str) -> Any:
+    """What a header or JSON has in a place; None where the last name of it is unknown.
 
-
-def _only(values: list[str]) -> str | None:
-    """The one that there should be; several never equal a digest."""
-    return values[0] if len(values) == 1 else ", ".join(values) or None
+    Of a list of digests the one that there should be; several are a text that equals no digest.
+    """
+    *names, last = place.split(".")
+    for name in names:
+        found = found[name]
+    value = found.get(last)
+    if isinstance(value, list):
+        return ", ".join(one if isinstance(one, str) else one[0] for one in value) or None
+    return value
