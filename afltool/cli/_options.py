@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import Field, fields
 from inspect import Parameter, Signature
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, get_args
 
 import typer
@@ -346,7 +347,7 @@ def passing(
     says: str | None,
     options: type[Options] = Options,
     *,
-    stage: str = "",
+    stage: str | Callable[..., Any] = "",
     more: Mapping[str, Any] | None = None,
     first: tuple[str, ...] = (),
     out: Any = Out,
@@ -357,21 +358,21 @@ def passing(
 ) -> None:
     """Add a command that passes its files and options on to a stage, and shows what this makes.
 
-    ``files``: what each argument is, a path, or a type and what it is; ``stage``: MODULE:FUNCTION
-    below `afltool.stages`, unless both have the command's name; ``first``: what the stage takes
-    before the files; ``more``, ``out``: how other files and --out are declared; ``head_options``: a
-    group of options; ``tells``: MODULE:FUNCTION below `afltool.show`, which tells people more.
+    ``files``: what each argument is, a path, or a type and what it is; ``stage``: a function, or
+    MODULE:FUNCTION below `afltool.stages`, unless both have the command's name, or below `afltool`;
+    ``first``: what it takes before the files; ``more``, ``out``: what it takes by name; ``tells``:
+    MODULE:FUNCTION below `afltool.show`, which tells people more.
     """
 
-    declared = {k: _argument(v) for k, v in files.items()} | {**(more or {}), "out": out}
-    declared = {k: kind for k, kind in declared.items() if kind}
-    asked = {**declared, "options": options, "head_options": head_options and Any}
+    asked = {k: _argument(v) for k, v in files.items()} | {**(more or {}), "out": out}
+    asked |= {"options": options, "head_options": head_options and Any}
     asked |= {"overwrite": overwrites and Overwrite, "as_json": writes_json and Json}
 
     def run(as_json: bool = False, **given: Any) -> None:
-        paths = [given.pop(k) for k in declared]
         place = stage or f"{name}:{name}".replace("-", "_")
-        made = located(f"..stages.{place}", __package__)(*first, *paths, **given)
+        if isinstance(place, str):
+            place = located(f"..{place if '.' in place else f'stages.{place}'}", __package__)
+        made = place(*first, *(given.pop(k) for k in files), **given)
         if tells and not as_json:
             located(f"..show.{tells}", __package__)(made)
         show(made, as_json)
@@ -385,7 +386,9 @@ def passing(
 
 
 def _parameter(name: str, kind: Any) -> Parameter:
-    default = False if kind in (Overwrite, Json) else Parameter.empty
+    own, *_ = get_args(kind) or (kind,)
+    absent = None if NoneType in get_args(own) else Parameter.empty
+    default = False if own is bool else absent
     return Parameter(name, KEYWORD_ONLY, default=default, annotation=kind)
 
 

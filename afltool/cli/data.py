@@ -58,7 +58,16 @@ def add_to(app: typer.Typer) -> None:
         "Write a feature file in another number format; fewer bits make smaller statistics.",
         ConvertOptions,
     )
-    add(app, "split", split)
+    _out = "folder for the results; default: that of the file"
+    passing(
+        app,
+        "split",
+        {"features": "a feature file NAME.h5"},
+        "Cut a feature file into NAME-train.h5 and NAME-test.h5, by rows or by groups of rows.\n\n"
+        "Only row ids, labels and groups are used, so files of other backbones are cut alike.",
+        SplitOptions,
+        out=Annotated[Path | None, typer.Option("--out", "-o", help=_out)],
+    )
     passing(
         app,
         "merge",
@@ -132,25 +141,6 @@ def scale(
         show(solve(total, out, head_options=chosen, overwrite=overwrite), as_json)
     elif rows is not None:
         show(stage(rows, out, made(ScaleOptions, options), overwrite=overwrite), as_json)
-
-
-def split(
-    features: Annotated[Path, typer.Argument(help="a feature file NAME.h5")],
-    options: SplitOptions,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="folder for the results; default: that of the file"),
-    ] = None,
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Cut a feature file into NAME-train.h5 and NAME-test.h5, by rows or by groups of rows.
-
-    Only row ids, labels and groups are used, so files of other backbones are cut alike.
-    """
-    from ..stages.split import split as stage
-
-    show(stage(features, out, options, overwrite=overwrite), as_json)
 
 
 def partition(

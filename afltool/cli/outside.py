@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..options import Options
-from ._console import say
-from ._options import KEYWORD_ONLY, Out, Overwrite, add
+from ._options import passing
 
 if TYPE_CHECKING:
     from ..stages.stage import Stage
@@ -25,17 +23,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _add(app: typer.Typer, stage: Stage) -> None:
-    def made(
-        files: dict[str, Any], out: Out, options: Options, overwrite: Overwrite = False
-    ) -> None:
-        say(stage.make(files, options, out, overwrite=overwrite))
+    def made(out: Path, overwrite: bool, options: Options = Options(), **files: Path) -> list[Any]:
+        return [stage.make(files, options, out, overwrite=overwrite)]
 
-    made.__doc__, made.__annotations__["options"] = stage.about, stage.options
-    add(app, stage.name, made, files=[_input(stage, role) for role in stage.positional])
+    files = {role: _declared(stage, role) for role in stage.positional}
+    how: dict[str, Any] = {"stage": made, "more": files, "writes_json": False}
+    passing(app, stage.name, {}, stage.about, stage.options, **how)
 
 
-def _input(stage: Stage, role: str) -> inspect.Parameter:
+def _declared(stage: Stage, role: str) -> Any:
     about = f"a {stage.reads[role] or 'file'}"
-    named = typer.Option(f"--{role}", help=about) if role in stage.named else None
-    how = Annotated[Path, named or typer.Argument(help=about)]
-    return inspect.Parameter(role, KEYWORD_ONLY, annotation=how)
+    option = typer.Option(f"--{role}", help=about)
+    return Annotated[Path, option if role in stage.named else typer.Argument(help=about)]

@@ -14,7 +14,6 @@ from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptio
 from ._options import (
     HeadSpec,
     Json,
-    Out,
     Overwrite,
     Track,
     add,
@@ -22,7 +21,6 @@ from ._options import (
     of_run,
     parameters,
     passing,
-    show,
     show_folder,
     tracking,
 )
@@ -40,7 +38,15 @@ def add_to(app: typer.Typer) -> None:
         out=Annotated[Path, typer.Option("--out", "-o", help="folder; with --sum a file")],
         head_options=of_heads,
     )
-    add(app, "aggregate", aggregate)
+    _check = "compare: the sum that is there must be that of the files"
+    passing(
+        app,
+        "aggregate",
+        {"files": (list[Path], "files, folders, quoted globs, - for stdin")},
+        "Add statistics up, in any order and grouping; totals can be added, too.",
+        AggregateOptions,
+        more={"check": Annotated[bool, typer.Option("--check", help=_check)]},
+    )
     passing(
         app,
         "solve",
@@ -74,23 +80,6 @@ def _heads() -> typer.Typer:
         stage="counts:evaluation",
     )
     return heads
-
-
-def aggregate(
-    files: Annotated[list[Path], typer.Argument(help="files, folders, quoted globs, - for stdin")],
-    out: Out,
-    options: AggregateOptions,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="compare: the sum that is there must be that of the files"),
-    ] = False,
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Add statistics up, in any order and grouping; totals can be added, too."""
-    from ..stages.aggregate import aggregate as stage
-
-    show(stage(files, out, options, overwrite=overwrite, check=check), as_json)
 
 
 def run(

@@ -16,7 +16,7 @@ from ..options.privacy import (
 )
 from ._console import say
 from ._options import FieldName, Folder, JsonOfAll, Out, Overwrite, add, of_heads, show_found
-from .privacy import quiet
+from .privacy import once, quiet
 
 Url = Annotated[
     str, typer.Argument(help="place that all reach: a folder, file://, sftp://, s3://, webdav:// …")
@@ -29,9 +29,40 @@ def add_to(app: typer.Typer) -> None:
         help="What a federation agrees on once, for all phases of a head.",
     )
     add(session, "new", session_new, head_options=of_heads)
-    add(session, "serve", serve)
-    add(session, "join", join)
-    add(session, "urls", urls)
+    once(
+        session,
+        "serve",
+        {},
+        "Lead a session: publish it, add up what sites send, publish the head of each phase.\n\n"
+        "Ends when the head is solved and all have it. Stopped at any moment, the same command "
+        "goes on.",
+        ServeOptions,
+        stage="courier.server:serve",
+        more={"url": Url},
+        out=_folder("folder of session new; default: the last name of URL"),
+    )
+    once(
+        session,
+        "join",
+        {},
+        "Take part in a session: compute and send what the plan says comes next, until it is "
+        "solved.\n\nWithout --approve it shows the digest, which all compare by telephone. Stopped "
+        "at any moment, the same command goes on, and sends the same bytes.",
+        JoinOptions,
+        stage="courier.site:join",
+        more={"url": Url},
+        out=_folder("this site's folder; default: URL's last name and yours"),
+    )
+    quiet(
+        session,
+        "urls",
+        {"url": (str, "place on S3 that has the session: s3://bucket/trial")},
+        "Write NAME.urls, with which sites join that have no credentials: session join NAME.urls."
+        "\n\nIt has signed addresses, which are good for seven days. Whoever has it may read the "
+        "place and write there, so send it as you would send a password.",
+        stage="courier.urls:session_urls",
+        out=Out,
+    )
     add(session, "status", status)
     quiet(
         session,
@@ -54,6 +85,10 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(session, name="session")
 
 
+def _folder(about: str) -> Any:
+    return Annotated[Path | None, typer.Option("--out", "-o", help=about)]
+
+
 def session_new(
     out: Folder,
     options: SessionOptions,
@@ -67,56 +102,6 @@ def session_new(
     from ..stages.keys import session_new as stage
 
     say(stage(public or [], out, options, head_options=head_options, overwrite=overwrite))
-
-
-def serve(
-    url: Url,
-    options: ServeOptions,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="folder of session new; default: the last name of URL"),
-    ] = None,
-) -> None:
-    """Lead a session: publish it, add up what sites send, publish the head of each phase.
-
-    Ends when the head is solved and all have it. Stopped at any moment, the same command goes on.
-    """
-    from ..courier.server import serve as lead
-
-    say(lead(url, options, out))
-
-
-def join(
-    url: Url,
-    options: JoinOptions,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="this site's folder; default: URL's last name and yours"),
-    ] = None,
-) -> None:
-    """Take part in a session: compute and send what the plan says comes next, until it is solved.
-
-    Without --approve it shows the digest, which all compare by telephone. Stopped at any moment,
-    the same command goes on, and sends the same bytes.
-    """
-    from ..courier.site import join as take_part
-
-    say(take_part(url, options, out))
-
-
-def urls(
-    url: Annotated[str, typer.Argument(help="place on S3 that has the session: s3://bucket/trial")],
-    out: Out,
-    overwrite: Overwrite = False,
-) -> None:
-    """Write NAME.urls, with which sites join that have no credentials: session join NAME.urls.
-
-    It has signed addresses, which are good for seven days. Whoever has it may read the place and
-    write there, so send it as you would send a password.
-    """
-    from ..courier.urls import session_urls
-
-    say(session_urls(url, out, overwrite=overwrite))
 
 
 def status(

@@ -40,7 +40,7 @@ class Made:
             given = step.files()["file"]
             assert isinstance(given, Path)
             return place if given == place else _linked(given, step, overwrite)
-        if step.stage.name == "extract":
+        if step.stage.stored:
             return place if _is_there(step) else _linked(self.stored(step), step, overwrite)
         name, task = self._looked_at(step, cache)
         known: Path | None = self.found.get(name)
@@ -49,7 +49,7 @@ class Made:
                 return known
             if not place.exists():
                 return link_or_copy(known, place, step.stage.writes)
-        self.found[name] = step.make(overwrite=overwrite, cache=cache, **task)
+        self.found[name] = step.make(overwrite=overwrite, cache=cache, task=task)
         return place
 
     def stored(self, step: Step) -> Path:
@@ -65,15 +65,15 @@ class Made:
             self.found[name] = known = make()
         return known
 
-    def _looked_at(self, step: Step, cache: Cache) -> tuple[str, dict[str, Any]]:
+    def _looked_at(self, step: Step, cache: Cache) -> tuple[str, Any]:
         """A name for what a step makes, and what its work need not look at again."""
         code, files = step.stage.module, step.files()
         given = files, step.stage.given(files, step.options), step.head_options, cache
         if hasattr(code, "task_of"):
             task = code.task_of(*given)
-            return canonical_json(task.made_by), {"task": task}
+            return canonical_json(task.made_by), task
         recipe = code.recipe_of(*given) if hasattr(code, "recipe_of") else step.key()
-        return canonical_json(recipe), {}
+        return canonical_json(recipe), None
 
     @contextmanager
     def rounds_kept(self) -> Iterator[None]:
@@ -101,8 +101,8 @@ class Alone(Made):
         super().__init__()
         self.sums = None
 
-    def _looked_at(self, step: Step, cache: Cache) -> tuple[str, dict[str, Any]]:
-        return str(len(self.found)), {}
+    def _looked_at(self, step: Step, cache: Cache) -> tuple[str, Any]:
+        return str(len(self.found)), None
 
 
 def _linked(given: Path, step: Step, overwrite: bool) -> Path:

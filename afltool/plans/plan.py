@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ..options import Options, flag
 from ..options.features import ExtractOptions
 from ..options.grammars import Part
 from ..options.partition import PartitionOptions
 from ..options.shared import SpaceOptions
-from ..stages.stage import STAGES, Input, Parts, Place, Stage
+from ..stages.stage import STAGES, How, Input, Parts, Place, Result, Stage
 from ..values.names import Phase
 from .checks import holds_clients_out
 from .config import OUTSIDE, RunConfig
@@ -61,15 +61,10 @@ class Step:
         held = getattr(self.options, "held_out", None)
         return [one for one in (held, self.out) if isinstance(one, Path)]
 
-    def make(self, **more: Any) -> Any:
-        """Carry it out; returns what its stage returns.
-
-        ``more``: ``overwrite``, and the ``cache`` of a run for stages that use one.
-        """
-        how = {name: more[name] for name in more if name != "cache" or self.stage.cached}
-        if self.head_options:
-            how["head_options"] = self.head_options
-        return self.stage.make(self.files(), self.options, self.out, **how)
+    def make(self, **how: Unpack[How]) -> Result:
+        """Carry it out; returns what its stage returns."""
+        more: How = {**how, "head_options": self.head_options}
+        return self.stage.make(self.files(), self.options, self.out, **more)
 
     def key(self) -> tuple[Any, ...]:
         """What it makes, wherever that goes: equal keys make equal files."""

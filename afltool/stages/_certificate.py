@@ -229,7 +229,7 @@ def solved_again(
     if head.report.get("ridge_by") == "AdaSSP":  # it follows from the noise of the total
         changed.pop("ridge", None)
     inputs = {"total": total, **({} if start is None else {"head": start})}
-    how = {"head_options": changed, "overwrite": overwrite}
+    how: dict[str, Any] = {"head_options": changed, "overwrite": overwrite}
     STAGES["solve"].make(inputs, SolveOptions(), out, **how)
     return out
 

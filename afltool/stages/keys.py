@@ -110,8 +110,9 @@ def session_new(
         if header is not None:
             link_or_copy(Path(o.head), folder.head(1), "head")
         else:
-            space, how = SpaceOptions(space=o.space), {"head_options": head_options or {}}
-            STAGES["head"].make({"name": o.head}, space, folder.head(1), overwrite=overwrite, **how)
+            how: dict[str, Any] = {"head_options": head_options, "overwrite": overwrite}
+            space, place = SpaceOptions(space=o.space), folder.head(1)
+            STAGES["head"].make({"name": o.head}, space, place, **how)
 
     return agree(new, folder.session, overwrite, place_head)
 

@@ -70,8 +70,8 @@ def session_leave(
         )
     server = key_of(o.key, agreed.server.name, passphrase(o.passphrase_file))
     total = out / "total.h5"
-    taking, more = AggregateOptions(subtract=(o.statistics,)), {"overwrite": overwrite}
-    STAGES["aggregate"].make({"files": (o.total,)}, taking, total, **more)
+    taking = AggregateOptions(subtract=(o.statistics,))
+    STAGES["aggregate"].make({"files": (o.total,)}, taking, total, overwrite=overwrite)
     head = solved_again(total, o.head, out / "head.h5", overwrite=overwrite)
     both = {"before": (o.total, o.head), "after": (total, head)}
     found = {

@@ -14,10 +14,11 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from ..doors import STAGES as DOOR
 from ..doors import opened
+from ..memory import Cache
 from ..options import Options
 from ..options.evaluation import EvaluateOptions
 from ..options.features import ExtractOptions
@@ -27,6 +28,7 @@ from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptio
 from ..progress import log
 
 Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
+Result = Path | dict[str, Any]  # what a stage returns: the path of its result, or figures
 
 
 class Place(Enum):
@@ -60,6 +62,20 @@ class InRun:
     out: str
 
 
+class How(TypedDict, total=False):
+    """How a stage is carried out, where it takes this.
+
+    ``check``: compare only; ``head_options``: options of a head, beside those of the stage;
+    ``task``: see `Stage`.
+    """
+
+    overwrite: bool
+    check: bool
+    head_options: Mapping[str, Any] | None
+    cache: Cache
+    task: object
+
+
 @dataclass(frozen=True)
 class Stage:
     """A stage.
@@ -72,6 +88,7 @@ class Stage:
         writes: the kind of its result; empty for a result that is no file of afltool.
         place: where it runs.
         cached: it uses the ``cache`` of a run.
+        stored: without ``out`` its result lies in a store, which keeps it for all runs.
         named: inputs that are no options, and are given by name on the command line all the same.
         parts: how it is cut into parts, if it can be.
         code: MODULE:FUNCTION, called as ``function(*inputs, out=…, options=…, overwrite=…)``; of
@@ -91,6 +108,7 @@ class Stage:
     cached: bool = False
     named: tuple[str, ...] = ()
     parts: Parts | None = None
+    stored: bool = False
     code: str = ""
     about: str = ""
     in_run: InRun | None = None
@@ -113,16 +131,19 @@ class Stage:
         return tuple(role for role in self.positional if role not in self.named)
 
     def make(
-        self, inputs: Mapping[str, Input], options: Options, out: Path | None, **more: Any
-    ) -> Any:
-        """Carry it out; returns what its function returns: mostly the path of its result."""
+        self,
+        inputs: Mapping[str, Input],
+        options: Options,
+        out: Path | None,
+        **how: Unpack[How],
+    ) -> Result:
+        """Carry it out; returns what its function returns."""
         function = getattr(self.module, self.code.partition(":")[2] or self.name.replace("-", "_"))
+        said = {name: one for name, one in how.items() if name != "cache" or self.cached}
+        said |= {"out": out, "options": self.options is not Options and self.given(inputs, options)}
         given = [inputs[role] for role in self.positional]
-        if self.options is not Options:
-            more["options"] = self.given(inputs, options)
-        if out is not None:
-            more["out"] = out
-        return function(*given, **more)
+        made: Result = function(*given, **{name: one for name, one in said.items() if one})
+        return made
 
     def given(self, inputs: Mapping[str, Input], options: Options) -> Options:
         """The options, with the inputs that are options."""
@@ -141,7 +162,7 @@ _OF_ROWS = {"features": FEATURES, "partition": PARTITION, "head": HEAD}
 _OF_SUMS = {"total": STATISTICS, "head": HEAD, "validate": STATISTICS}
 _MEASURED = {"head": HEAD, "features": FEATURES, "train": FEATURES, "earlier": HEAD}
 _IN_ORDER = (
-    Stage("extract", ExtractOptions, {}, FEATURES, SITE, parts=_SHARDS),
+    Stage("extract", ExtractOptions, {}, FEATURES, SITE, parts=_SHARDS, stored=True),
     Stage("merge", Options, {"shards": FEATURES}, FEATURES, SITE),
     Stage("partition", PartitionOptions, {"features": FEATURES}, PARTITION, SITE),
     Stage("head", SpaceOptions, {"name": ""}, HEAD, SERVER, cached=True),
