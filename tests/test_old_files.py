@@ -1,0 +1,85 @@
+"""Files of version 0.1.0, made by its own commands, are read, added, solved and gone on with."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+OLD = Path(__file__).parent / "golden" / "afltool-0.1.0.tar.gz"
+HEADS = ("linear", "random-features", "discriminant", "safle", "softmax", "deepafl")
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory):
+    """48 rows of training and 24 of test, three clients, a head of each kind, and a run."""
+    folder = tmp_path_factory.mktemp("old")
+    with tarfile.open(OLD) as tar:
+        tar.extractall(folder, filter="data")
+    return folder / "v0.1.0"
+
+
+def told(cli, *words):
+    done = cli(*words)
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout) if "--json" in words else done.stdout
+
+
+def digest(cli, path):
+    return told(cli, "info", path, "--json")["digest"]
+
+
+def test_every_file_is_intact_and_has_the_digest_that_its_version_said(old, cli):
+    said = [line.split() for line in (old / "digests.txt").read_text().splitlines()]
+    assert len(said) == 24
+    told(cli, "verify", *(old / name for name, _ in said))
+    assert [digest(cli, old / name) for name, _ in said] == [value for _, value in said]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_has_the_accuracy_that_its_version_said(old, cli, name):
+    expected = json.loads((old / "heads" / f"{name}.json").read_text())
+    found = told(cli, "evaluate", old / "heads" / f"{name}.h5", old / "test.h5", "--json")
+    assert [found[key] for key in ("top1", "n", "confusion")] == [
+        expected[key] for key in ("top1", "n", "confusion")
+    ]
+
+
+def test_old_sums_and_new_ones_are_the_same_and_add_up(old, cli, tmp_path):
+    told(cli, "local-stats", old / "train.h5", "--partition", old / "clients.h5", "--head",
+        old / "head0.h5", "-o", tmp_path / "new")  # fmt: skip
+    for one in sorted((old / "stats").iterdir()):
+        assert digest(cli, tmp_path / "new" / one.name) == digest(cli, one)
+    mixed = [old / "stats" / "client-0.h5", *(tmp_path / "new" / f"client-{i}.h5" for i in (1, 2))]
+    told(cli, "aggregate", *mixed, "-o", tmp_path / "total.h5")
+    assert digest(cli, tmp_path / "total.h5") == digest(cli, old / "total.h5")
+    told(cli, "aggregate", old / "total.h5", "--subtract", tmp_path / "new" / "client-2.h5", "-o",
+        tmp_path / "less.h5")  # fmt: skip
+    told(cli, "aggregate", *mixed[:2], "-o", tmp_path / "two.h5")
+    assert digest(cli, tmp_path / "less.h5") == digest(cli, tmp_path / "two.h5")
+    told(cli, "solve", old / "total.h5", "-o", tmp_path / "head.h5")
+    found = told(cli, "evaluate", tmp_path / "head.h5", old / "test.h5", "--json")
+    assert (
+        found["confusion"] == json.loads((old / "heads" / "linear.json").read_text())["confusion"]
+    )
+
+
+def gone_on(old, cli, folder, missing):
+    """The metrics of the old run, in a copy without the files whose names begin so."""
+    for path in (old / "run").iterdir():
+        if not path.name.startswith(missing):
+            text = path.read_bytes()
+            if path.name == "run.toml":
+                text = text.replace(b"/data/", f"{old}/".encode())
+            (folder / path.name).write_bytes(text)
+    told(cli, "run", folder / "run.toml", "-o", folder)
+    return json.loads((folder / "06-metrics.json").read_text())
+
+
+@pytest.mark.parametrize("missing", ["nothing", "06-", ("05-head-3", "06-"), ("04-total-2", "05-")])
+def test_an_old_run_is_gone_on_with(old, cli, tmp_path, missing):
+    expected = json.loads((old / "run" / "06-metrics.json").read_text())
+    found = gone_on(old, cli, tmp_path, missing)
+    assert (found["top1"], found["confusion"]) == (expected["top1"], expected["confusion"])
