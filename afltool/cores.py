@@ -68,24 +68,30 @@ def using(number: int | None = None) -> Iterator[None]:
 
 
 def each(
-    work: Callable[[Item], Found], items: Iterable[Item], size: int = 0, what: str = ""
+    work: Callable[[Item], Found],
+    items: Iterable[Item],
+    size: Callable[[Item], int] = lambda _: 0,
+    what: str = "blocks of rows",
 ) -> Iterator[Found]:
     """What ``work`` gives of each item, in order; the items are drawn by the caller's thread.
 
     As many items are under way as there are threads, and one waits. ``size``: bytes that the work
-    on one item takes beside the item, named ``what``; where memory has no room for all threads,
-    fewer work. An error in one of them is raised in its place, when those under way have ended.
+    on an item takes beside the item, of ``what``; where memory has no room for all threads, fewer
+    work. An error in one of them is raised in its place, when those under way have ended.
     """
-    pool, number = _pool.get(), _fitting(threads(), size, what)
+    pool, number, most = _pool.get(), threads(), 0
     if pool is None or number == 1:
         yield from map(work, items)
         return
     waiting: deque[Future[Found]] = deque()
+    under_way = number + 1
     try:
         for item in items:
-            waiting.append(pool[0].submit(copy_context().run, _alone, work, item))
-            if len(waiting) > number:
+            if (needed := size(item)) > most:  # what is under way has a part of it already
+                most, under_way = needed, min(under_way, _fitting(number, needed, what))
+            while len(waiting) >= under_way:
                 yield waiting.popleft().result()
+            waiting.append(pool[0].submit(copy_context().run, _alone, work, item))
         while waiting:
             yield waiting.popleft().result()
     finally:
@@ -141,10 +147,10 @@ def _alone(work: Callable[[Item], Found], item: Item) -> Found:
 
 
 def _fitting(number: int, size: int, what: str) -> int:
-    """As many of the threads as memory has room for."""
-    free = memory.available() if size and number > 1 else None
+    """Items under way: one waits for the threads, or as many as memory has room for."""
+    free = memory.available()
     if free is None or number * size <= free:
-        return number
+        return number + 1
     fit = max(1, free // size)
     log.warning(
         "%d threads would take %.2f GB for %s, and %.2f GB are free: %d work",

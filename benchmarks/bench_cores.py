@@ -6,10 +6,16 @@
 Rows are those of `synthetic.py`, 1,280 int16 features, 100 classes; 10,000 more are the test rows.
 A run is one command, from features to accuracy. *wall* and *cpu* are seconds of the whole command,
 start of Python included; medians of the repeats. Stages are those that the run counts itself:
-*clients* local-stats, *server* solve, *test* evaluate. *predict* is the command on all rows. A gain
-is the seconds with one thread by those with more. *serial* is the share of a run that the gain
-leaves: with n threads and a serial share s a run takes s + (1 − s)/n (Amdahl, 1967); what follows
-for 16 and 64 threads is arithmetic, not measured. ``--beside``: another version, with one thread.
+*clients* local-stats, *server* solve, *test* evaluate. *evaluate* and *predict* are the commands on
+all rows. A gain is the seconds with one thread by those with more. ``--beside``: another version,
+with one thread.
+
+*serial* is the share of a run that one thread does: with n threads a run takes s + (1 − s)/n of its
+time (Amdahl, 1967). First the share that the gain leaves; then, as *alone*, the seconds of the same
+run of 128 rows, pinned to one core (taskset), which has all but the work on rows. What follows for
+16 and 64 threads is arithmetic, not measured.
+
+    python benchmarks/bench_cores.py --files     seconds of import, convert, verify and aggregate
 """
 
 from __future__ import annotations
@@ -49,6 +55,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(o.folder or temporary)
         files = [feature_file(folder, o.rows, 100), feature_file(folder, 10_000, 100, seed=1)]
+        if o.files:
+            of_files(folder, files[0], o)
+            return
+        files.append(feature_file(folder, 128, 100, seed=2))
         print(f"{o.rows} rows; seconds with 1 and {o.threads} threads, and the gain\n")
         print(f"{'':22}{'wall':>18}{'gain':>6}{'cpu':>15}{'clients':>18}{'server':>12}{'test':>12}"
               f"{'serial':>8}{'16':>6}{'64':>6}")  # fmt: skip
@@ -65,6 +75,7 @@ def options() -> argparse.Namespace:
     known.add_argument("--repeats", type=int, default=5)
     known.add_argument("--folder")
     known.add_argument("--beside")
+    known.add_argument("--files", action="store_true")
     return known.parse_args()
 
 
@@ -79,17 +90,58 @@ def compare(name: str, words: str, files: list[Path], o: argparse.Namespace) -> 
     line(name, one, more, o.threads)
     for other in beside:
         print(f"{'  the other version':22}{other['wall']:7.2f}{'':17}{other['cpu']:7.2f}")
-    print(f"{'  predict':22}{pair(one, more, 'predict')}{one['predict'] / more['predict']:6.2f}"
-          f"{pair(one, more, 'predict cpu')}", flush=True)  # fmt: skip
+    for what in ("evaluate", "predict"):
+        print(f"  {what:20}{pair(one, more, what)}{gain_of(one, more, what):6.2f}"
+              f"{pair(one, more, what + ' cpu')}")  # fmt: skip
+    alone = statistics.median(run_of(COMMAND, 1, words, [files[2]] * 2, ["taskset", "-c", "0"])[0]
+                              for _ in range(o.repeats))  # fmt: skip
+    print(f"  {'alone':20}{alone:9.2f}{'':69}{amdahl(alone / one['wall'])}", flush=True)
+
+
+def amdahl(serial: float) -> str:
+    more = "".join(f"{1 / (serial + (1 - serial) / n):6.1f}" for n in (16, 64))
+    return f"{serial:8.2f}{more}"
+
+
+def of_files(folder: Path, features: Path, o: argparse.Namespace) -> None:
+    """Commands that read or write files, and no head: rows as .npy, 300 clients' statistics."""
+    import numpy as np
+
+    from afltool import local_stats, partition
+    from afltool.files.features import open_features
+
+    with open_features(features) as rows:
+        np.save(folder / "rows.npy", rows.stored(0, len(rows)).astype(np.float32) / 512)
+        np.save(folder / "labels.npy", rows.labels)
+    clients = partition(features, folder / "clients.h5", clients=300, overwrite=True)
+    stats = folder / "stats"
+    local_stats(features, "linear", stats, partition=clients)
+    given = sorted(stats.glob("*.h5"))
+    commands = {
+        "import": ["import", folder / "rows.npy", "--labels", folder / "labels.npy"],
+        "convert": ["convert", features, "--dtype", "float32"],
+        "verify, the rows": ["verify", features],
+        "verify, 300 clients": ["verify", *given],
+        "aggregate, 300 clients": ["aggregate", stats],
+    }
+    print(f"seconds with 1 and {o.threads} threads, the gain, processor seconds\n")
+    for name, words in commands.items():
+        out = [] if name.startswith("verify") else ["-o", folder / "made.h5", "--overwrite"]
+        found: dict[int, list[tuple[float, float]]] = {1: [], o.threads: []}
+        for _ in range(o.repeats):
+            for threads, times in found.items():
+                times.append(timed(COMMAND, *words, *out, "--threads", threads))
+        wall, cpu = ([statistics.median(t[i] for t in found[n]) for n in found] for i in (0, 1))
+        print(f"{name:22}{wall[0]:9.2f}{wall[1]:7.2f}{wall[0] / wall[1]:7.2f}"
+              f"{cpu[0]:9.2f}{cpu[1]:7.2f}", flush=True)  # fmt: skip
 
 
 def line(name: str, one: Seconds, more: Seconds, threads: int) -> None:
     gain = one["wall"] / more["wall"]
     serial = max(0.0, (threads / gain - 1) / (threads - 1))
     stages = "".join(f"{pair(one, more, k)}{gain_of(one, more, k):4.2f}" for k in STAGES)
-    more_threads = "".join(f"{1 / (serial + (1 - serial) / n):6.1f}" for n in (16, 64))
     print(f"{name:22}{pair(one, more, 'wall')}{gain:6.2f}{pair(one, more, 'cpu')}{stages}"
-          f"{serial:8.2f}{more_threads}", flush=True)  # fmt: skip
+          f"{amdahl(serial)}", flush=True)  # fmt: skip
 
 
 def pair(one: Seconds, more: Seconds, key: str) -> str:
@@ -101,33 +153,42 @@ def gain_of(one: Seconds, more: Seconds, key: str) -> float:
 
 
 def took(command: Path, threads: int, words: str, files: list[Path]) -> Seconds:
-    """Seconds of a run, of its stages, and of a prediction with its head."""
+    """Seconds of a run, of its stages, and of scoring all rows with its head."""
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "run"
-        given = ["--train-features", files[0], "--test-features", files[1], "--clients", 10]
-        wall, cpu = timed(
-            command, "run", *given, "--head", *words.split(), "-o", out, "--threads", threads
-        )
+        wall, cpu = run_of(command, threads, words, files, out=out)
         stages = json.loads((out / "summary.json").read_text())["stages"]
         found = {"wall": wall, "cpu": cpu}
         for short, stage in STAGES.items():
             found[short] = sum(s["seconds"] for s in stages if s["stage"].startswith(stage))
         if command == COMMAND:
-            table = Path(temporary) / "rows.csv"
-            head = out / "head-final.h5"
-            how = ["predict", head, files[0], "-o", table, "--threads", threads]
-            found["predict"], found["predict cpu"] = timed(command, *how)
+            head, how = out / "head-final.h5", ["--threads", threads]
+            made = ["-o", Path(temporary) / "rows.csv"]
+            for what, more in (("evaluate", []), ("predict", made)):
+                seconds = timed(command, what, head, files[0], *more, *how)
+                found[what], found[what + " cpu"] = seconds
         return found
 
 
-def timed(command: Path, *words: object) -> tuple[float, float]:
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+def run_of(
+    command: Path, threads: int, words: str, files: list[Path], before: list[str] | None = None,
+    out: Path | None = None,
+) -> tuple[float, float]:  # fmt: skip
+    with tempfile.TemporaryDirectory() as temporary:
+        given = ["--train-features", files[0], "--test-features", files[1], "--clients", 10]
+        how = ["--head", *words.split(), "-o", out or Path(temporary) / "run", "--threads", threads]
+        return timed(command, "run", *given, *how, before=before)
+
+
+def timed(command: Path, *words: object, before: list[str] | None = None) -> tuple[float, float]:
+    begun, start = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
-        [str(command), "-q", *map(str, words)], check=True, stdout=subprocess.DEVNULL,
+        [*(before or []), str(command), "-q", *map(str, words)],
+        check=True, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": str(os.cpu_count())},
     )  # fmt: skip
     wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu = after.ru_utime + after.ru_stime - start.ru_utime - start.ru_stime
     return wall, cpu
 
 

@@ -1,6 +1,6 @@
 """Seconds and memory of a SAFLe solve by the number of columns D, each in a fresh process.
 
-    python benchmarks/bench_safle_solve.py [D …]        default: 4096 8192 16384
+    python benchmarks/bench_safle_solve.py [--threads N] [D …]      default: 4096 8192 16384
 
 Random codes of V = 32, 20,000 rows, ten classes, a ridge of 100. `solve` is the whole of it: the
 matrix from the counts, its factor in place, the weights, degrees of freedom from 32 probes. Peak
@@ -15,8 +15,8 @@ import time
 
 import numpy as np
 from measure import fresh, machine, peak_mb
-from threadpoolctl import threadpool_info
 
+from afltool import cores
 from afltool.heads.safle.system import CountedSystem
 from afltool.math.counts import add_labels, add_pairs, pair_count, quadratic
 from afltool.values.names import Phase
@@ -37,10 +37,11 @@ def total_of(groups: int) -> Statistics:
     return Statistics(Phase("codes"), {"labels": labels, "pairs": pairs}, np.bincount(y))
 
 
-def child(side: int) -> None:
+def child(side: int, threads: int) -> None:
     total = total_of(side // SIZE)
     before, begun, work = peak_mb(), time.perf_counter(), time.process_time()
-    W, report = CountedSystem(total).solve(Fixed(RIDGE), 1.0, None)
+    with cores.using(threads):
+        W, report = CountedSystem(total).solve(Fixed(RIDGE), 1.0, None)
     seconds, work = time.perf_counter() - begun, time.process_time() - work
     # Wᵀ((G + λI)W − H) = 0, summed up: a check that needs no second matrix
     H = total.arrays["labels"].reshape(-1, CLASSES)
@@ -50,11 +51,14 @@ def child(side: int) -> None:
 
 
 def main(*sides: str) -> None:
-    threads = max(info["num_threads"] for info in threadpool_info())
-    print(machine(), f"{threads} BLAS threads")
+    given = sides[:1] == ("--threads",)
+    threads, sides = (int(sides[1]), sides[2:]) if given else (cores.available(), sides)
+    print(machine(), f"--threads {threads}")
     print("     D   solve, s  processor s  counts alone, GB   peak, GB   12 D², GB   residual")
     for side in map(int, sides or ("4096", "8192", "16384")):
-        seconds, work, before, peak, residual, _ = map(float, fresh(__file__, str(side)))
+        seconds, work, before, peak, residual, _ = map(
+            float, fresh(__file__, str(side), str(threads))
+        )
         print(
             f"{side:6} {seconds:10.1f} {work:12.1f} {before / 1e3:17.2f} {peak / 1e3:10.2f} "
             f"{12 * side**2 / 1e9:11.2f} {residual:10.1e}", flush=True,
@@ -63,6 +67,6 @@ def main(*sides: str) -> None:
 
 if __name__ == "__main__":
     if "--child" in sys.argv:
-        child(int(sys.argv[2]))
+        child(int(sys.argv[2]), int(sys.argv[3]))
     else:
         main(*sys.argv[1:])

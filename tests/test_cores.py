@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -18,7 +19,7 @@ from problems import known_problem
 from rounds_of_heads import absorb
 
 import afltool
-from afltool import cores, machine
+from afltool import cores, machine, memory
 from afltool.errors import AflError, InvalidDataError
 from afltool.heads import make_head
 from afltool.math import blas, ridge
@@ -172,9 +173,57 @@ def test_a_thread_of_the_pool_works_alone_and_an_inner_stage_keeps_the_threads_o
 
 def test_with_little_memory_fewer_threads_work_and_that_is_said(caplog):
     with cores.using(4):
-        assert list(cores.each(lambda n: n, range(5), size=2**60, what="a test")) == [*range(5)]
+        assert list(cores.each(lambda n: n, range(5), lambda _: 2**60, "a test")) == [*range(5)]
     assert "4 threads would take" in caplog.text
     assert ": 1 work" in caplog.text
+
+
+@pytest.mark.parametrize("share", [1, 2, 3])
+def test_no_more_items_are_under_way_than_fit_into_memory(share):
+    """The later items need a larger share of it than the first ones."""
+    free, lock, now, most = memory.available(), threading.Lock(), set(), []
+
+    def work(n):
+        with lock:
+            now.add(n)
+            most.append(len(now) if n > 3 else 0)
+        time.sleep(0.003)
+        with lock:
+            now.remove(n)
+
+    with cores.using(4):
+        sizes = cores.each(work, range(30), lambda n: int(free / (share + 0.5)) if n > 2 else 1)
+        assert len(list(sizes)) == 30
+    assert max(most[4:]) <= share
+
+
+def limited(command, gigabytes):
+    """A command in a shell that allows it so much memory."""
+    shell = f'ulimit -v {gigabytes * 10**6}; exec "$@"'
+    code = "from afltool.cli import main; main()"
+    words = ["bash", "-c", shell, "_", sys.executable, "-c", code, *map(str, command)]
+    return subprocess.run(words, capture_output=True, text=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ulimit -v is Linux's")
+def test_commands_take_fewer_threads_where_memory_is_short_and_say_so(tmp_path):
+    """A block of 12,000 rows becomes 2,080 numbers a row, three times: 0.6 GB a thread."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, 12_000)
+    np.savez(tmp_path / "x.npz", x=rng.normal(size=(12_000, 32)) + np.eye(5, 32)[y], y=y)
+    rows = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
+    head = ["--head", "random-features", "--width", 2048, "--activation", "tanh", "--ridge", 1]
+    how = ["local-stats", rows, "--client", "a", *head, "--sum"]
+    alone, short = tmp_path / "alone.h5", tmp_path / "short.h5"
+    done = limited([*how, "-o", alone, "--threads", 1], 16)
+    assert (done.returncode, "threads would" in done.stderr) == (0, False), done.stderr
+    solved = afltool.solve(alone, tmp_path / "head.h5")
+    for command in ([*how, "-o", short], ["evaluate", solved, rows]):
+        done = limited([*command, "--threads", 7], 3)
+        assert done.returncode == 0, done.stderr
+        assert "7 threads would take 4" in done.stderr
+        assert "GB are free" in done.stderr
+    assert afltool.info(short)["digest"] == afltool.info(alone)["digest"]
 
 
 @pytest.mark.parametrize("side", [1, 1023, 1024, 1500])

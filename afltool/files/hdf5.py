@@ -12,7 +12,7 @@ import io
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from math import prod
@@ -334,6 +334,21 @@ def verify(path: Path) -> dict[str, Any]:
     getattr(import_module(f".{module}", __package__), reader)(path)
     hdf5.check_unchanged(path, hdf5.read_header(path), hdf5.fingerprint(header))
     return header
+
+
+BLOCK = 128 << 20  # bytes, of a block of rows and what is made of it
+
+
+def room(path: Path) -> int:
+    """Bytes that reading and checking a file takes at most: eight for each of it, of rows a block.
+
+    Of a file that cannot be read 0: whoever reads it says why.
+    """
+    with suppress(OSError, AflError):
+        size = 8 * path.stat().st_size
+        rows = size > BLOCK and read_header(path)["kind"] == "features"
+        return BLOCK if rows else size
+    return 0
 
 
 def usable(path: Path) -> Mapping[str, Any]:

@@ -262,6 +262,17 @@ class Head(ABC):
         if self.phase() is None:
             yield LAST, real(X)
 
+    # ------------------------------------------------------------ memory
+
+    def room(self, rows: int) -> int:
+        """Bytes that a thread takes for scores or sums of so many rows, beside rows and sums."""
+        dim, classes = self._bound()
+        return 24 * rows * (self._columns(dim) + classes)
+
+    def _columns(self, dim: int) -> int:
+        """Numbers that a row becomes; so many are in memory three times."""
+        return dim
+
     # ------------------------------------------------------------ what fits together
 
     def bind(self, dim: int, classes: int) -> Self:

@@ -73,7 +73,8 @@ class DiscriminantHead(Head):
         if self.options.rule in ("lda", "fedcgs", "fed3r"):
             G, H = Products.over(blocks, classes)
             return {GRAM: G, CROSS: H}, NOTHING
-        return add_up(cores.each(self._part, pieces(blocks, AT_ONCE), size, what)), NOTHING
+        parts = cores.each(self._part, pieces(blocks, AT_ONCE), lambda _: size, what)
+        return add_up(parts), NOTHING
 
     def _part(self, block: Block) -> dict[str, Array]:
         """The class sums of a few rows; exact integers of fixed-point rows."""

@@ -62,6 +62,9 @@ class HoldingHead(Head):
                 )
         return replace(self, dim=dim, classes=classes, heads=heads)
 
+    def _columns(self, dim: int) -> int:
+        return max((one._columns(dim) for one in self.heads), default=dim)
+
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
         raise UsageError(self.refusal)
 

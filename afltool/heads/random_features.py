@@ -63,9 +63,6 @@ class Lift:
         return FixedPoint(both, rows.bits) if isinstance(rows, FixedPoint) else both
 
 
-ROWS = 4096  # of a block, at most, as far as memory is counted
-
-
 @dataclass(frozen=True, eq=False)
 class RandomFeaturesHead(Head):
     """Ridge regression on σ(XA + a), and on the features X too with ``with_linear``.
@@ -92,13 +89,15 @@ class RandomFeaturesHead(Head):
             classes, intercept = self._bound()[1], self.options.intercept
             G, H = gram.Products.over(blocks, classes, intercept, self._features)
             return {GRAM: G, CROSS: H}, NOTHING
-        size, what = self._room()
-        return add_up(cores.each(self._products, blocks, size, what)), NOTHING
-
-    def _room(self) -> tuple[int, str]:
-        """Bytes that a thread needs for the products of a block: two triangles and its rows."""
         side = self.shapes(None)[CROSS][0][0]
-        return 12 * side * side + 8 * ROWS * side, f"products of {side} random features"
+        what = f"products of {side} random features"  # a square and a triangle for each thread
+        parts = cores.each(
+            self._products, blocks, lambda b: 12 * side * side + self.room(len(b[1])), what
+        )
+        return add_up(parts), NOTHING
+
+    def _columns(self, dim: int) -> int:
+        return dim + self.options.width
 
     def _products(self, block: Block) -> dict[str, Array]:
         X, y = block

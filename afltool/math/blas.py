@@ -170,7 +170,7 @@ def inverse_square(L: F64) -> float:
         return float(np.vdot(B, B))
 
     starts = range(0, side, BLOCK // 4)
-    return sum(cores.each(part, starts, 2 * BLOCK * side, "rows of an inverse"))
+    return sum(cores.each(part, starts, lambda _: 2 * BLOCK * side, "rows of an inverse"))
 
 
 class Cholesky:

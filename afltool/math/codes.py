@@ -14,6 +14,7 @@ buckets a feature the three bucketings of the paper's table 2 are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
-from ..values.arrays import F64, I64
-from .gram import LARGEST, FixedPoint, Rows, check_finite, real
+from ..values.arrays import F64, I64, Array
+from .counts import counted
+from .gram import LARGEST, PIECE, FixedPoint, Rows, check_finite, real
 
 Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 
@@ -62,6 +64,9 @@ def deal(digits: int, groups: int, group_size: int, seed: int) -> I64:
     return dealt.reshape(groups, group_size).astype(np.int64)
 
 
+TOGETHER = 2**18  # codes that are made together: threads wait for each other with fewer
+
+
 @dataclass(frozen=True)
 class Coder:
     """Turns rows into codes; made by `coder`.
@@ -88,12 +93,14 @@ class Coder:
         columns, cuts = _comparable(X, self.cuts)
         groups, digits = self.features.shape
         out = np.zeros((groups, len(X)), np.uint8 if self.size <= 256 else np.uint16)
-        for j in range(groups):
+        together = max(1, TOGETHER // max(len(X), 1))
+        for first in range(0, groups, together):
+            part = slice(first, first + together)
             for i in range(digits):
-                x = columns[self.features[j, i]]
-                for cut, sign in zip(cuts[j, i], self.signs, strict=True):
-                    step = (x > cut).astype(out.dtype) * out.dtype.type(self.radix**i)
-                    (np.add if sign > 0 else np.subtract)(out[j], step, out=out[j])
+                x = columns[self.features[part, i]]
+                for cut, sign in zip(cuts[part, i].T, self.signs, strict=True):
+                    step = (x > cut[:, None]).astype(out.dtype) * out.dtype.type(self.radix**i)
+                    (np.add if sign > 0 else np.subtract)(out[part], step, out=out[part])
         return out
 
 
@@ -165,17 +172,23 @@ def histogram(X: Rows) -> I64:
     Raises `InvalidDataError` for real features that are not finite or beyond the grid.
     """
     if isinstance(X, FixedPoint):
-        every = np.arange(-LARGEST - 1, LARGEST + 1) * 2.0**-X.bits
-        edges = grid(X.bits)
-        bins = np.searchsorted(edges, every)[X.values.astype(np.intp) + LARGEST + 1]
-    else:
-        edges, values = grid(None), real(X)
-        check_finite(values)
-        _check_range(values, float(edges[-1]))
-        bins = np.searchsorted(edges, values)
-    dim, count = bins.shape[1], len(edges)
-    found = np.bincount((bins + np.arange(dim) * count).ravel(), minlength=dim * count)
-    return found.reshape(dim, count).astype(np.int64)
+        every = np.arange(2**16, dtype=np.uint16).view(np.int16) * 2.0**-X.bits
+        edges, rows = grid(X.bits), X.values.view(np.uint16)
+        table = np.searchsorted(edges, every)
+        return _counts(rows, len(edges), lambda part: table[part])
+    edges, values = grid(None), real(X)
+    check_finite(values)
+    _check_range(values, float(edges[-1]))
+    return _counts(values, len(edges), lambda part: np.searchsorted(edges, part))
+
+
+def _counts(rows: Array, count: int, bins: Callable[[Array], Array]) -> I64:
+    """Counts (d, count) of the bins of rows (n, d)."""
+    dim = rows.shape[1]
+    places, offsets = np.empty(rows.shape, np.int32), np.arange(dim) * count
+    for start in range(0, len(rows), PIECE):  # the bins of a few rows stay in the cache
+        places[start : start + PIECE] = bins(rows[start : start + PIECE]) + offsets
+    return counted(places.ravel(), dim * count).reshape(dim, count).astype(np.int64)
 
 
 def _check_range(values: NDArray[np.floating], largest: float) -> None:

@@ -15,7 +15,6 @@ overflow below 2^63 rows.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ import scipy
 from numpy.typing import NDArray
 
 from .. import cores
-from ..doors import has_torch
 from ..values.arrays import F64, I64, Array
 
 Codes = NDArray[np.unsignedinteger[Any]]  # (E, n)
@@ -32,9 +30,8 @@ Counts = NDArray[np.int64]
 CELLS = 2**15  # of the histograms filled at a time: 256 kB, within the second-level cache
 SUM_BYTES = 2**19  # of sums of real features that are added to at a time
 INDICES = 2**31 - 1  # that SciPy's sparse matrices count with, int32
-KEYS = 2**17  # rows times groups l counted at a time; with fewer, threads wait for each other
-WORTH_LOADING = 2**29  # increments by np.bincount that take as long as it takes to load PyTorch
-_counted = 0  # increments of this process
+LABELS = 2**22  # codes that are counted with their labels at a time
+KEYS = 2**19  # rows times groups l counted at a time; with fewer, threads wait for each other
 
 
 def pair_count(groups: int) -> int:
@@ -44,10 +41,14 @@ def pair_count(groups: int) -> int:
 
 def add_labels(codes: Codes, y: I64, counts: I64) -> None:
     """counts[j, a, c] += rows of class c with code a in group j (ΦᵀY); counts (E, V, C)."""
-    _, size, classes = counts.shape
-    for row, total in zip(codes, counts, strict=True):
-        found = np.bincount(row.astype(np.intp) * classes + y, minlength=size * classes)
-        total += found.reshape(size, classes)
+    groups, size, classes = counts.shape
+    kind = np.int32 if counts.size <= INDICES else np.int64
+    offsets = np.arange(groups, dtype=kind)[:, None] * (size * classes)
+    step = max(1, LABELS // groups)
+    for start in range(0, len(y), step):
+        part = slice(start, start + step)
+        places = codes[:, part].astype(kind) * classes + (offsets + y[part].astype(kind))
+        counts += counted(places.ravel(), counts.size).reshape(counts.shape)
 
 
 def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
@@ -57,40 +58,37 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
     the diagonal of ``Phi.T @ Phi`` without their first rows and columns. A few groups j at a time
     are read as one number in base V, counted against group l in one histogram and told apart by its
     marginals, which saves increments. The threads in use take such bundles in turn, the longest
-    first. Memory beside the result: about 2 MB and 8 bytes a row for each thread.
+    first. Memory beside the result: about 4 MB and 4 bytes a row for each thread.
     """
     groups, rows = codes.shape
     together = bundle(size, rows)
-    torch = _torch(rows * pair_count(groups) // together)
+    if codes.size and codes.max() >= size:
+        raise ValueError(f"codes are below {size}; found {codes.max()}")
 
     def count(first: int) -> None:
-        histogram = _Histogram(torch)
         js = range(first, min(first + together, groups))
         key = _number(codes[first : js.stop], size) * size
         cells = size ** (len(js) + 1)
         step = max(1, CELLS // cells)
         for start in range(0, js.stop - 1, step):
             ls = range(start, min(start + step, js.stop - 1))
-            table = histogram(key, codes[ls.start : ls.stop], cells)
+            table = _histogram(key, codes[ls.start : ls.stop], cells)
             _add_marginals(table.reshape(len(ls), -1, size), js, ls, size, counts)
 
-    def alone(first: int) -> None:
-        with cores.torch_threads(torch):
-            count(first)
-
-    for _ in cores.each(alone, range(1, groups, together)[::-1]):
+    for _ in cores.each(count, range(1, groups, together)[::-1]):
         pass
 
 
-def _torch(increments: int) -> Any:
-    """PyTorch, if it is there and so much was counted that its import (seconds) is worth it."""
-    global _counted
-    _counted += increments
-    if not has_torch() or ("torch" not in sys.modules and _counted < WORTH_LOADING):
-        return None
-    import torch
+def counted(places: Array, cells: int) -> Array:
+    """How often each of 0 … cells−1 is among the places, int32 (cells,); other threads work on.
 
-    return torch
+    The sum of the columns of a sparse matrix: half of the time of ``np.bincount``, which keeps the
+    interpreter's lock. Places are int32 where the cells allow it, and not looked at.
+    """
+    one, ones = (np.ones(n, np.int32) for n in (1, len(places)))
+    ends = np.array([0, len(places)], places.dtype)
+    found: Any = scipy.sparse.csc_matrix((ones, places, ends), (cells, 1)) @ one
+    return np.asarray(found)
 
 
 def bundle(size: int, rows: int) -> int:
@@ -105,50 +103,25 @@ def bundle(size: int, rows: int) -> int:
     return min(fitting, key=lambda b: rows / b + size ** (b + 1) / 4)
 
 
-def _number(codes: Codes, size: int) -> NDArray[np.intp]:
+def _number(codes: Codes, size: int) -> Array:
     """Several codes of each row as one number in base V, the first group leading; (n,)."""
-    key = np.zeros(codes.shape[1], dtype=np.intp)
+    kind = np.int32 if size ** (len(codes) + 1) <= INDICES else np.int64
+    key: Array = np.zeros(codes.shape[1], kind)
     for row in codes:
         key *= size
         key += row
     return key
 
 
-class _Histogram:
-    """Counts in buffers that are made once, since a new memory page costs more than its entries."""
-
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-        self._places = np.empty(KEYS, dtype=np.intp)
-        self._ones = None if torch is None else torch.ones(KEYS, dtype=torch.int32)
-        # A histogram is of the rows of one call, which have codes in memory: fewer than 2^31.
-        self._total = np.empty(0, dtype=np.int64 if torch is None else np.int32)
-
-    def __call__(self, key: NDArray[np.intp], codes: Codes, cells: int) -> Array:
-        """Rows for each group l and key + code, (groups l · cells,), valid until the next call.
-
-        PyTorch's scatter is three times as fast as ``np.bincount``, and lets other threads work.
-        """
-        if len(self._total) != len(codes) * cells:
-            self._total = np.empty(len(codes) * cells, dtype=self._total.dtype)
-        total, offsets = self._total, np.arange(len(codes), dtype=np.intp)[:, None] * cells
-        total[:] = 0
-        step = max(1, KEYS // len(codes))
-        for start in range(0, len(key), step):
-            part = codes[:, start : start + step]
-            places = self._places[: part.size].reshape(part.shape)
-            np.add(part, key[start : start + step], out=places)
-            if len(codes) > 1:
-                places += offsets
-            self._count(places.ravel(), total)
-        return total
-
-    def _count(self, places: NDArray[np.intp], total: Array) -> None:
-        if self._ones is None:
-            total += np.bincount(places, minlength=len(total))
-        else:
-            here, at = (self._torch.from_numpy(a) for a in (total, places))
-            here.scatter_add_(0, at, self._ones[: len(places)])
+def _histogram(key: Array, codes: Codes, cells: int) -> Array:
+    """Rows for each group l and key + code, (groups l · cells,)."""
+    total: Array = np.zeros(len(codes) * cells, np.int32)  # a call has fewer than 2^31 rows
+    offsets = np.arange(len(codes), dtype=key.dtype)[:, None] * cells
+    step = max(1, KEYS // len(codes))
+    for start in range(0, len(key), step):
+        places = codes[:, start : start + step] + (offsets + key[start : start + step])
+        np.add(total, counted(places.ravel(), len(total)), out=total)
+    return total
 
 
 def _add_marginals(table: Array, js: range, ls: range, size: int, counts: Counts) -> None:

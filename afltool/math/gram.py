@@ -217,7 +217,7 @@ class Products:
 
         cut = pieces(blocks, max(PIECE, BUFFER_BYTES // (8 * side)))
         size = 12 * side * side + BUFFER_BYTES
-        for found in cores.each(work, cut, size, f"sums of {side} features"):
+        for found in cores.each(work, cut, lambda _: size, f"sums of {side} features"):
             if found is not None:
                 yield found
         if exact:

@@ -14,7 +14,7 @@ import numpy as np
 from .. import cores, progress
 from ..errors import AflError, InputError, MismatchError, UsageError, naming
 from ..files.arrays import damage_as_error
-from ..files.hdf5 import fingerprint, read_header, recipe, up_to_date
+from ..files.hdf5 import fingerprint, read_header, recipe, room, up_to_date
 from ..files.listing import expand, files_of_clients
 from ..files.statistics import clients_of, load_statistics, save_statistics
 from ..memory import NO_CACHE, Cache
@@ -251,7 +251,9 @@ def _total(plus: Sequence[_Item], minus: Sequence[_Item], repeats: bool) -> Stat
 
 def _parts(items: Sequence[_Item]) -> Iterator[Statistics]:
     with progress.task("aggregate", len(items), "files") as task:
-        for part in cores.each(lambda item: load_statistics(item.path, item.seen), items):
+        for part in cores.each(
+            lambda item: load_statistics(item.path, item.seen), items, lambda item: room(item.path)
+        ):
             yield part
             task.advance()
             progress.stop_point()

@@ -45,9 +45,8 @@ def convert(
         was = {"converted": rows.header["provenance"]}
         header = rows.derived(made_by, was, space, converted_from=before)
         with writing_features(out, space, expect_rows=len(rows)) as writer:
-            blocks = ((start, real(X)) for start, X in rows.blocks())
-            stored = naming(features)(writer.stored)
-            values = cores.each(lambda block: stored(*block), blocks)
+            stored = naming(features)(lambda one: writer.stored(one[0], real(one[1])))
+            values = cores.each(stored, rows.blocks(), lambda one: 24 * len(one[1]) * rows.dim)
             writer.fill("convert", len(rows), values)
             writer.finish(rows.given_labels, rows.row_ids, header)
     return out

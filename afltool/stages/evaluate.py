@@ -321,7 +321,8 @@ class _Pass:
     def score(self) -> None:
         """Count and keep what is asked for, block by block."""
         with progress.task("evaluate", len(self.rows), "rows") as task:
-            for found in cores.each(self._block, self.rows.blocks()):
+            room = self.file.head.room
+            for found in cores.each(self._block, self.rows.blocks(), lambda b: room(len(b[1]))):
                 progress.stop_point()
                 for name, one in found.counted.items():
                     self.counted[name] = self.counted[name] + one if name in self.counted else one

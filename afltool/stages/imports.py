@@ -78,7 +78,7 @@ def import_embeddings(
                 scaled = wide if scaling is None else scaling.scaled(wide, o.missing, first)
                 return writer.stored(first, scaled)
 
-        writer.fill("import", len(x), cores.each(stored, _parts(x)))
+        writer.fill("import", len(x), cores.each(stored, _parts(x), lambda p: 24 * p[1].size))
         writer.finish(y, ids, header)
     for found in left.values():
         _say(found)

@@ -15,7 +15,7 @@ from .. import cores, progress
 from ..errors import AflError, InputError, UsageError
 from ..files import schema
 from ..files.arrays import damage_as_error, describe_additive, get_array
-from ..files.hdf5 import read_header, reading, verify
+from ..files.hdf5 import read_header, reading, room, verify
 from ..files.packing import checked_dataset
 from ..files.partitions import load_partition
 from ..files.statistics import clients_of, context_of, load_statistics
@@ -76,7 +76,7 @@ def check_all(
     papers = _papers(paths)
     files = [path for path in paths if path not in papers]
     with progress.task("verify", len(paths), "files") as task:
-        for one in cores.each(partial(_checked, keep_going=keep_going), files):
+        for one in cores.each(partial(_checked, keep_going=keep_going), files, room, "whole files"):
             found.append(one)
             task.advance()
             progress.stop_point()

@@ -236,7 +236,13 @@ class _Job:
         shapes = self.head.shapes(self.rows.bits).values()
         size = sum(3 * 8 * prod(shape) for shape, _ in shapes)  # a square, and two triangles
         written = map(work, self.clients.each(large))
-        at_once = cores.each(work, self.clients.each(small), size, "statistics of a client")
+        sizes, room = self.clients.sizes, self.head.room
+        at_once = cores.each(
+            work,
+            self.clients.each(small),
+            lambda one: size + room(sizes[one[0]]),
+            "statistics of a client",
+        )
         for k, found in chain(written, at_once):
             yield k if found is None else save(k, found)
 

@@ -153,7 +153,8 @@ def _write(
     """Score and write block by block; what is done is committed before any error."""
     last, done, state = time.monotonic(), writer.done, scorer.state()
     try:
-        for block, scored in cores.each(scorer.scored, blocks):
+        room = scorer.head.room
+        for block, scored in cores.each(scorer.scored, blocks, lambda b: room(len(b.names))):
             writer.append(scorer.rows(block, scored))
             done, state = done + len(block.names), scorer.state()
             task.advance(len(block.names))

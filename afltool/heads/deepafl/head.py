@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import ClassVar, Self
 
 from ... import cores
@@ -72,7 +73,8 @@ class DeepAFLHead(Head):
         Keeps Φ_t (and F_t) of the rows, from which the next phase starts.
         """
         if self.phase() == JOINT:
-            return add_up(cores.each(self._joint, blocks)), NOTHING
+            parts = cores.each(self._joint, blocks, lambda b: self._each_room(len(b[1])), WHAT)
+            return add_up(parts), NOTHING
         now = self.learned.layers(self.options)
         after = carried.following(self.network.key(now, self.learned))
         return add_up(self._each(blocks, carried, after)), after
@@ -101,9 +103,19 @@ class DeepAFLHead(Head):
             return of_block(network, sums, learned, state, y, classes), state
 
         given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
-        for number, (found, state) in enumerate(cores.each(work, given)):
+        done = cores.each(work, given, lambda one: self._each_room(len(one[0][1])), WHAT)
+        for number, (found, state) in enumerate(done):
             after.put(number, state)
             yield found
+
+    def _each_room(self, rows: int) -> int:
+        """Bytes for the sums of so many rows: a square and two triangles, and the rows."""
+        sums = self.shapes(None).values()
+        return self.room(rows) + 24 * sum(prod(shape) for shape, _ in sums)
+
+    def _columns(self, dim: int) -> int:
+        phi, hidden = self.options.widths
+        return dim + phi + hidden * (self.options.depth if self.phase() == JOINT else 1)
 
     def shapes(self, bits: int | None) -> dict[str, Shape]:
         return shapes(self.options, self.learned, self._bound()[1], self.sums.kind)
@@ -189,5 +201,6 @@ class DeepAFLHead(Head):
         )
 
 
+WHAT = "sums of random features"
 LEARNED = ("weights-", "block-", "decoder-")  # what clients get; only the server needs the rest
 HEAD = DeepAFLHead

@@ -80,11 +80,14 @@ class SafleHead(Head):
         (hybrids of float features: reals).
         """
         if self.phase() == HISTOGRAM:
-            counts = cores.each(lambda block: cd.histogram(block[0]), blocks)
+            counts = cores.each(
+                lambda b: cd.histogram(b[0]), blocks, lambda b: self.room(len(b[1]))
+            )
             return add_up({HISTOGRAM: one} for one in counts), NOTHING
         self.options.check_room(self._bound()[0], solving=False)
         collector = Collector(self.coder(), self._bound()[1], self.options.with_linear)
-        for found in cores.each(collector.of, blocks):
+        sums = collector.labels.nbytes
+        for found in cores.each(collector.of, blocks, lambda b: sums + self.room(len(b[1]))):
             collector.add(found)
         return collector.result(), NOTHING
 

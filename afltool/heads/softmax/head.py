@@ -105,12 +105,16 @@ class SoftmaxHead(Head):
                 return left, None if part.exact else part.taken()
 
         given = ((one, before.take(key, i, len(one[1]))) for i, one in enumerate(blocks))
-        size, what = 16 * V.size, f"gradients of {len(V)} columns"
-        for number, (left, found) in enumerate(cores.each(work, given, size, what)):
+        what = f"gradients of {len(V)} columns"
+        done = cores.each(work, given, lambda one: 16 * V.size + self.room(len(one[0][1])), what)
+        for number, (left, found) in enumerate(done):
             after.put(number, left)
             if found is not None:
                 yield found
         yield from (part.taken() for part in spare.made if part.exact)
+
+    def _columns(self, dim: int) -> int:
+        return dim + (self.options.width if self.options.features == "random" else 0)
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds of the features, the start, or one step from a gradient."""
