@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import MismatchError
 from ..files.schema import Open, described, mismatch, whole
-from ..heads import head_class
+from ..heads import make_head
 from ..inputs import parsed_json
 from ..options.privacy import MODES, PLAIN
 from ..values.bins import usual_bins
@@ -113,8 +113,8 @@ class Session:
         path, number, said = self.agreed.path, self.number(head["phase"]), head
         ours: dict[str, Any] = {"name": self.agreed.head["name"], "options": self.options}
         if self.evaluated and head["phase"] == COUNTS:
-            usual = usual_bins(head_class(ours["name"]).log_probabilities)
-            ours, said = {**ours, "bins": usual, "groups": []}, _evaluated(head)
+            said, usual = _evaluated(head)
+            ours = {**ours, "bins": usual, "groups": []}
             if self.agreed.terms.noise and "options" in said:  # solve took a ridge that fits it
                 said["options"]["ridge"] = self.options["ridge"]
         found = {key: msg.without_reals(said.get(key, ours[key])) for key in ours}
@@ -132,17 +132,21 @@ class Session:
             terms.check_rows(len(self.agreed.members), self.agreed.max_rows, phase)
 
 
-def _evaluated(head: Mapping[str, Any]) -> dict[str, Any]:
-    """What a round of evaluation says of its solved head, groups and bins; of a request nothing."""
+def _evaluated(head: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """What a round of evaluation says of its solved head, groups and bins; the head's usual bins.
+
+    Of a request nothing is said.
+    """
     if "options" not in head:
-        return {}
+        return {}, ""
     where, options = "a round of evaluation", head["options"]
     heads = parsed_json(str(options.get("heads")), where)
     if (wrong := mismatch(heads, [EVALUATED])) or len(heads) != 1:
         raise MismatchError(f"{where} in a session is of its one head: {wrong or len(heads)}")
     (one,) = heads
     own = {name: value for name, value in one["options"].items() if name != "gamma"}
-    return {**one, "options": own, "groups": options.get("groups")}
+    usual = usual_bins(make_head(one["name"], one["options"]).log_probabilities)
+    return {**one, "options": own, "groups": options.get("groups")}, usual
 
 
 def load(path: Path) -> Session:
