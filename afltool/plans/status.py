@@ -60,13 +60,14 @@ class Parts:
         rows = {"features": folder.features("train")}  # of a given partition, too
         for step in first_steps(config, folder):
             yield from self.of(step, rows)
+        held = bool(self.headers.get(folder.clients, {}).get("held_out"))
         last = last_round(folder, head)
         if last is not None:
             yield Part(f"rounds 1 to {last - 1}", "done", "files removed (--keep-rounds last)")
         for number in count(last or 1):
             self.removed = head if number == last else None
             made_of: dict[str, Input] = {}
-            for step in round_steps(config, folder, number, head, self.holds_out()):
+            for step in round_steps(config, folder, number, head, held):
                 made_of |= step.files()
                 if step.out != folder.stats(number):  # whose files the total has
                     yield from self.of(step, made_of)
@@ -91,7 +92,9 @@ class Parts:
     def look(self, path: Path, kind: str, made_of: Mapping[str, Input]) -> Part:
         name = self.name(path)
         if not path.exists():
-            return self.absent(name, path)
+            begun = partial_path(path)
+            why = f"{begun.name} is not finished" if begun.exists() else ""
+            return Part(name, "unfinished" if why else "missing", why)
         if not kind:
             return Part(name, "done")
         try:
@@ -112,15 +115,6 @@ class Parts:
         if kind == SUMS and (lacking := self.lacking(path)):
             return Part(name, "stale", f"clients of the partition that are not in it: {lacking}")
         return Part(name, "done", header["digest"])
-
-    def absent(self, name: str, path: Path) -> Part:
-        if partial_path(path).exists():
-            return Part(name, "unfinished", f"{partial_path(path).name} is not finished")
-        return Part(name, "missing")
-
-    def holds_out(self) -> bool:
-        """Whether the partition keeps clients for validation."""
-        return bool(self.headers.get(self.folder.clients, {}).get("held_out"))
 
     def rows(self) -> str | None:
         """Which rows the training features are."""

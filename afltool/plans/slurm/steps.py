@@ -8,7 +8,7 @@ read lie in slurm/parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ...stages.stage import STAGES
 from ..checks import checked_head, client_count, holds_clients_out
 from ..config import RunConfig
 from ..layout import RunFolder
-from ..plan import LINK, Array, Numbered, Step, Word, first_steps, last_steps, round_steps
+from ..plan import LINK, Array, Numbered, Step, first_steps, last_steps, round_steps
 from .quoting import quoted
 from .site import Site
 
@@ -211,17 +211,13 @@ def _call(step: Step, after: Iterable[str] = ()) -> str:
             files = f'files "{one.folder}" {one.first} {one.last}\n'
             step = replace(step, inputs={**step.inputs, role: (Bash("${files[@]}"),)})
     lines, line = [], f"stage {step.stage.name}"
-    for word in [*_said(step.words()), f"-o {_text(step.out)}", *after]:
+    said = (f"{name} {'' if value is None else _text(value)}" for name, value in step.words())
+    for word in [*map(str.strip, said), f"-o {_text(step.out)}", *after]:
         if len(line) + len(word) > WIDTH:
             lines.append(line)
             line = "   "
         line += f" {word}"
     return files + " \\\n".join([*lines, line])
-
-
-def _said(words: Iterable[Word]) -> Iterator[str]:
-    for name, value in words:
-        yield " ".join(filter(None, [name, _text(value) if value is not None else ""]))
 
 
 def _text(value: Any) -> str:
