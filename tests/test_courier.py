@@ -59,9 +59,12 @@ def test_a_later_head_brings_only_new_arrays(tmp_path, features, layers):
     heads = [tmp_path / "server" / f"head-{k}.h5" for k in range(1, 2 * layers + 3)]
     arrays = [sum(a.nbytes for a in load_head(path).head.arrays().values()) for path in heads]
     assert len(found["rounds"]) == len(heads)
-    print(f"{found['head_bytes']} bytes of heads, {arrays[-1]} of the last, {sum(arrays)} of all")
-    headers = 4096 * len(heads)
-    assert arrays[-1] < found["head_bytes"] < 2 * arrays[-1] + headers
+    letters = (tmp_path / "server" / "letters").glob("*-head-server.json")
+    named = [one for path in letters for one in json.loads(path.read_text())["body"]["files"]]
+    headers = sum(one["bytes"] for one in named if one["name"] == "header")
+    print(f"arrays {arrays[-1]} bytes instead of {sum(arrays)}, and {headers} of headers")
+    assert found["head_bytes"] - headers == arrays[-1], "each array is sent once"
+    assert headers < 12_000 * len(heads)
 
 
 # ---------------------------------------------------------------- a place that nobody trusts
