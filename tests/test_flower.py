@@ -95,8 +95,7 @@ def test_the_total_over_flower_is_that_of_the_files_though_a_node_is_killed(tmp_
                 nodes["north"] = link.supernode("north", configs["north"])
             time.sleep(1)
         wait_until(lambda: run.poll() is not None, 1200, log)
-    assert run.returncode == 0, log.read_text()[-3000:]
-    check_end(apart)
+    check_end(apart, log)
     for name in NAMES:  # nobody is sent what another site had sent
         letters = (apart.at / name / "place").glob("letters/*")
         senders = {json.loads(one.read_text())["body"]["sender"] for one in letters}
@@ -122,8 +121,7 @@ def test_the_same_line_goes_on_after_serverapp_and_superlink_were_killed(tmp_pat
         link.superlink()
         run = link.app({"sites": 3})
         wait_until(lambda: run.poll() is not None, 1200, log)
-    assert run.returncode == 0, log.read_text()[-3000:]
-    check_end(apart)
+    check_end(apart, log)
 
 
 def killed(superlink, name: str, processes: ExitStack) -> None:
@@ -139,9 +137,11 @@ def killed(superlink, name: str, processes: ExitStack) -> None:
         processes.callback(lambda one=one: one.is_running() and one.kill())
 
 
-def check_end(apart: Apart, exact: bool = True) -> None:
+def check_end(apart: Apart, log: Path, exact: bool = True) -> None:
     """Everybody has the head of the pooled rows, and the server their total, unless with noise."""
-    found = json.loads((apart.at / "server" / "summary.json").read_text())
+    summary = apart.at / "server" / "summary.json"
+    assert summary.exists(), log.read_text()[-3000:]  # a run that failed ends with 0, too
+    found = json.loads(summary.read_text())
     assert ((found["totals"][-1], found["head"]) == apart.pooled()) is exact
     for folder in ("server", *(f"{name}/session" for name in NAMES)):
         assert afltool.info(apart.at / folder / "head-final.h5")["digest"] == found["head"]
@@ -166,5 +166,4 @@ def test_heads_and_protections_over_flower(tmp_path, name):
         begun(link, apart)
         run = app(link, apart)
         wait_until(lambda: run.poll() is not None, 1200, link.folder / "run.log")
-    assert run.returncode == 0, (link.folder / "run.log").read_text()[-3000:]
-    check_end(apart, exact="dp_epsilon" not in agreed)
+    check_end(apart, link.folder / "run.log", exact="dp_epsilon" not in agreed)
