@@ -40,20 +40,9 @@ def gram(X: Array, upper: Array) -> None:
         return
     values, order, step = _laid_out(X)
     n, d = X.shape
-    one = _number(X, 1.0)
-    how = b"N" if order == b"N" else b"T"
-    _function("syrk", X)(
-        b"U",
-        how,
-        _int(d),
-        _int(n),
-        one,
-        values.ctypes.data,
-        _int(step),
-        one,
-        upper.ctypes.data,
-        _int(d),
-    )
+    one, at = _number(X, 1.0), (values.ctypes.data, _int(step))
+    sizes, to = (_int(d), _int(n)), (upper.ctypes.data, _int(d))
+    _function("syrk", X)(b"U", order, *sizes, one, *at, one, *to)
 
 
 def product_into(target: Array, A: Array, B: Array, factor: float = 1.0, keep: float = 0.0) -> None:

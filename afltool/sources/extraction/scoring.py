@@ -125,7 +125,9 @@ class Scorer:
             S = self.head.scores(block.X)
         P = probabilities(self.head, S)
         P = S if P is None else P
-        order = np.argsort(-S, axis=1, kind="stable")[:, : self.top]
+        order = S.argmax(axis=1)[:, None]
+        if self.top > 1:
+            order = np.argsort(-S, axis=1, kind="stable")[:, : self.top]
         best = np.take_along_axis(P, order, axis=1)
         return block, Scored(order, best, sets, P if self.scores else P[:, :0])
 
