@@ -12,6 +12,7 @@ import tomllib
 import venv
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import COMMAND
 
@@ -153,6 +154,108 @@ def test_a_scheme_of_a_plug_in_deals_rows(packages, road, tmp_path):
     assert read_header(out)["recipe"]["inputs"]["afltool.schemes"] == "blocks 1.0"
     assert "FAILS" not in run("check-plugin", "blocks").stdout
     assert "blocks" in run("partition", "-h").stdout
+
+
+# ------------------------------------------------------------ images, networks, files
+
+
+@pytest.fixture
+def data(packages, tmp_path):
+    """The page's module of four plug-ins, pictures as it reads them, and embeddings."""
+    text = PAGE.split("all in one module `toy_data`:")[1]
+    code, toml = (re.search(rf"```{kind}\n(.*?)```", text, re.S)[1] for kind in ("python", "toml"))
+    groups = tomllib.loads(toml)["project"]["entry-points"].items()
+    points = [(group, f"{k} = {v}") for group, every in groups for k, v in every.items()]
+    rng, y = np.random.default_rng(0), np.arange(40) // 2 % 2
+    x = (rng.integers(0, 90, (40, 9, 9, 3)) + 160 * y[:, None, None, None]).astype(np.uint8)
+    split = np.where(np.arange(40) < 30, "train", "test")
+    np.savez(tmp_path / "toy.npz", x=x, label=np.array(["dark", "light"])[y], split=split, odd=y)
+    made = {"x": rng.normal(size=(6, 3)).tolist(), "y": [0, 1, 0, 1, 0, 1]}
+    (tmp_path / "x.json").write_text(json.dumps(made))
+    return packages("toy-data", {"toy_data": code}, points)
+
+
+def test_a_data_set_and_a_network_of_a_plug_in_are_extracted(data, tmp_path):
+    spec = f"pixels:{tmp_path / 'toy.npz'}"
+    how = ["--backbone", "tiny", "--weights", "random", "--image-size", 9, "--data", spec]
+    for split in ("train", "test"):
+        data("extract", *how, "--split", split, "-o", tmp_path / f"{split}.h5")
+    header = read_header(tmp_path / "train.h5")
+    assert (header["space"]["dim"], header["space"]["backbone"]) == (8, "tiny")
+    assert header["classes"] == ["dark", "light"]
+    made_by = {"afltool.datasets": "toy-data 1.0", "afltool.backbones": "toy-data 1.0"}
+    assert made_by.items() <= header["recipe"]["inputs"].items()
+    odd = [*how, "--split", "train", "--label-column", "odd", "-o", tmp_path / "odd.h5"]
+    data("extract", *odd)
+    assert read_header(tmp_path / "odd.h5")["classes"] == ["0", "1"]
+    wrong = data("extract", *how, "--path-column", "x", "-o", tmp_path / "no.h5", code=2)
+    assert "--path-column is for table:FILE, parquet:PATTERN" in wrong.stderr
+    out = tmp_path / "RUN"
+    data("run", "--train-features", tmp_path / "train.h5", "--test-features", tmp_path / "test.h5",
+         "--clients", 2, "--scheme", "iid", "--ridge", 0.1, "-o", out)  # fmt: skip
+    assert json.loads((out / "summary.json").read_text())["top1"] == 1.0
+    model = tmp_path / "model.npz"
+    data("export", out / "head-final.h5", "-o", model)
+    assert np.load(model)["W"].shape == (8, 2)
+
+
+def test_embeddings_of_a_plug_in_are_imported(data, tmp_path):
+    data("import", tmp_path / "x.json", "-o", tmp_path / "x.h5")
+    found = afltool.info(tmp_path / "x.h5")
+    assert (found["rows"], len(found["classes"])) == (6, 2)
+
+
+CHECKED = {
+    "pixels": ("toy.npz", "its training images are RGB pictures"),
+    "tiny": (None, "it gives the 8 features of a picture that it says"),
+    ".json": ("x.json", "its blocks have the rows that it says"),
+    ".npz": (None, "a linear head's file gives the head's scores"),
+}
+
+
+def test_what_reads_and_writes_is_tried_by_its_check(data, tmp_path):
+    for name, (file, law) in CHECKED.items():
+        given = [] if file is None else ["--file", tmp_path / file]
+        assert f"ok     {law}" in data("check-plugin", name, *given).stdout
+        if file is not None:
+            assert "with --file" in data("check-plugin", name, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "law"),
+    [
+        ("pixels", 'found["x"][rows]', 'found["x"][rows].astype("f4")', "without an error"),
+        ("tiny", "nn.Linear(8, 2)", "nn.Identity()", "without an error: UsageError"),
+        (".json", "iter([x])", "iter([x[1:]])", "its blocks have the rows that it says"),
+        (".npz", "+ found", "+ 1 + found", "without an error: NumericalError"),
+    ],
+)
+def test_the_checks_notice_what_is_read_or_written_wrongly(data, tmp_path, name, right, wrong, law):
+    module = tmp_path / "site" / "toy_data.py"
+    code = module.read_text()
+    assert code.count(right) == 1
+    module.write_text(code.replace(right, wrong))
+    file, _ = CHECKED[name]
+    given = [] if file is None else ["--file", tmp_path / file]
+    assert f"FAILS  {law}" in data("check-plugin", name, *given, code=5).stdout
+
+
+LIGHT = """
+import sys
+from afltool.heads.options import HeadOptions
+class OPTIONS(HeadOptions): "None."
+print("loaded", __name__, *({"numpy", "torch"} & sys.modules.keys()), file=sys.stderr)
+"""
+
+
+def test_help_with_ten_plug_ins_loads_little_more(packages):
+    """`-h` is at most 0.35 s of processor time: modules are counted, since time is not ours."""
+    points = [(f"afltool.{g}", f"p{i} = plug{i}") for i, g in enumerate((*GROUPS, *GROUPS[:3]))]
+    run = packages("ten", {f"plug{i}": LIGHT for i in range(10)}, points)
+    heads = ["loaded plug0", "loaded plug7"]  # `-h` and `run -h` show the names of heads
+    assert run("-h").stderr.splitlines() == heads
+    assert run("run", "-h").stderr.splitlines()[:2] == heads
+    assert run("info", "-h").stderr == ""
 
 
 # ------------------------------------------------------------ wheels

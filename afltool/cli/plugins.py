@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..doors import FAILS, STAGES, doors, located
+from ..doors import FAILS, STAGES, doors, located, need_torch
 from ..errors import IncompleteError, UsageError
 from ._console import say
 from ._options import Json, add, print_json
@@ -30,7 +30,7 @@ REGISTRIES = {
 }
 #: Values of options that a scheme may need.
 DEALT: dict[str, Any] = {"clients": 4, "alpha": 1.0, "shards_per_client": 2}
-SOURCE = ("weight_names", "knows", "label", "published", "build", "state", "rename")
+SIDE = 64  # of the pictures that a backbone is tried on
 
 
 def add_to(app: typer.Typer) -> None:
@@ -39,24 +39,46 @@ def add_to(app: typer.Typer) -> None:
 
 def check_plugin(
     name: Annotated[str, typer.Argument(help="the plug-in's name, such as that of its head")],
+    file: Annotated[
+        Path | None,
+        typer.Option(help="something for it to read: of a data set or of a format of embeddings"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a plug-in: that it loads, and that its head's sums, files and digests hold the laws."""
+    """Check a plug-in: that it loads, and that what it makes holds what commands rely on."""
     groups = [*(f"afltool.{one}" for one in REGISTRIES), STAGES, COMMANDS]
     every = {group: doors(group) for group in groups}
     found = [(group, one[name]) for group, one in every.items() if name in one]
     if not found:
         names = sorted({one for group in groups for one in every[group]})
         raise UsageError(f"no installed package has a plug-in {name!r}; there are {names}")
-    failed = [one for group, door in found for one in _checked(group, door, as_json) if not one[1]]
-    if failed:
-        raise IncompleteError(f"{len(failed)} checks of the plug-in {name} failed")
+    for group, _ in found:
+        _check_needs(group.rpartition(".")[2], name, file)
+    checks = [one for group, door in found for one in _checked(group, door, file, as_json)]
+    if failed := sum(not holds for _, holds in checks):
+        raise IncompleteError(f"{failed} checks of the plug-in {name} failed")
 
 
-def _checked(group: str, door: EntryPoint, as_json: bool) -> list[Check]:
+def _check_needs(kind: str, name: str, file: Path | None) -> None:
+    """Refuse to try what cannot be tried here, or without a file."""
+    if kind in ("rivals", "backbones"):
+        need_torch(f"a check of {kind}")
+    reads = kind == "embeddings" or (kind == "datasets" and _takes(name))
+    if reads and file is None:
+        raise UsageError(f"name something that {name} can read, with --file")
+
+
+def _takes(name: str) -> str:
+    """What stands behind the colon of a data set; empty for nothing, and for one left out."""
+    from ..options.datasets import DATASETS
+
+    return DATASETS[name].takes if name in DATASETS else ""
+
+
+def _checked(group: str, door: EntryPoint, file: Path | None, as_json: bool) -> list[Check]:
     package = door.dist and f"{door.dist.name} {door.dist.version}"
     checks = []
-    for law, holds in _safe(_checks(group, door)):
+    for law, holds in _safe(_checks(group, door, file)):
         checks.append((law, holds))
         if not as_json:
             say(f"{'ok   ' if holds else 'FAILS'}  {law}")
@@ -76,22 +98,22 @@ def _safe(checks: Iterable[Check]) -> Iterator[Check]:
         yield f"without an error: {type(error).__name__}: {error}", False
 
 
-def _checks(group: str, door: EntryPoint) -> Iterator[Check]:
-    found, kind = door.load(), group.rpartition(".")[2]
+def _checks(group: str, door: EntryPoint, file: Path | None) -> Iterator[Check]:
+    kind, _ = group.rpartition(".")[2], door.load()
     yield "it can be loaded", True
     if kind in REGISTRIES:
         yield "afltool takes it", door.name in located(f"..{REGISTRIES[kind]}", __package__)
-        yield from _OF_GROUP[kind](door.name, found)
+        yield from _OF_GROUP[kind](door.name, file)
 
 
-def _of_head(name: str, _: Any) -> Iterator[Check]:
+def _of_head(name: str, _: Path | None) -> Iterator[Check]:
     from ..plans.config import FIELDS
     from ..stages._laws import laws
 
     yield from laws(name, set(FIELDS))
 
 
-def _of_scheme(name: str, _: Any) -> Iterator[Check]:
+def _of_scheme(name: str, _: Path | None) -> Iterator[Check]:
     import numpy as np
 
     from ..options.partition import SCHEMES, PartitionOptions
@@ -112,27 +134,61 @@ def _of_scheme(name: str, _: Any) -> Iterator[Check]:
     yield "the order of the rows does not matter", bool((one.client[order] == mixed.client).all())
 
 
-def _has(names: Iterable[str], _: str, found: Any) -> Iterator[Check]:
-    for name in names:
-        yield f"it has {name}", callable(getattr(found, name, None))
+def _of_dataset(name: str, file: Path | None) -> Iterator[Check]:
+    from ..sources.images import open_dataset
+
+    spec = f"{name}:{file}" if _takes(name) else name
+    rows, again = (open_dataset(spec, "train") for _ in range(2))
+    yield "its training images are RGB pictures", rows.load(len(rows) - 1).mode == "RGB"
+    yield "every row has an id of its own", len({*rows.row_ids.tolist()}) == len(rows)
+    yield "the same rows have the same fingerprint", rows.fingerprint == again.fingerprint
 
 
-def _of_dataset(_: str, found: Any) -> Iterator[Check]:
-    from importlib import import_module
+def _of_backbone(name: str, _: Path | None) -> Iterator[Check]:
+    from ..sources.backbones.families import source_of
+    from ..sources.backbones.models import load_backbone
 
-    yield from _has(("open_rows",), "", import_module(found.module))
+    one, again = (load_backbone(name, weights="random", image_size=SIDE) for _ in range(2))
+    yield f"it gives the {one.dim} features of a picture that it says", True  # else it is refused
+    yield "a seed gives the same weights", one.weights_digest == again.weights_digest
+    source = source_of(name)
+    yield "it tells default weights", source.knows("default") and bool(source.published("default"))
 
 
-def _of_rival(name: str, _: Any) -> Iterator[Check]:
+def _of_embeddings(name: str, file: Path | None) -> Iterator[Check]:
+    from ..sources.embeddings import check_rows, open_embeddings
+
+    assert file is not None
+    x = open_embeddings(file)
+    check_rows(file, x)
+    blocks = [block.shape for block in x.blocks()]
+    yield "its blocks have the rows that it says", sum(n for n, _ in blocks) == len(x)
+    yield "its blocks have the features that it says", {d for _, d in blocks} == {x.shape[1]}
+    yield "there is a label a row, or none", x.labels is None or len(x.labels) == len(x)
+
+
+def _of_target(name: str, _: Path | None) -> Iterator[Check]:
+    from ..exporting import build, format_of, trial
+    from ..stages._laws import BITS, solved
+
+    packer, (head, header) = format_of(Path(f"model{name}")), solved("linear")
+    model, x = build.of_features(head, header), trial.sample_rows(head, BITS)
+    data = packer.pack(model)
+    trial.compare(head, BITS, x, packer.run(data, model, x), name)
+    yield "a linear head's file gives the head's scores", True
+    yield "equal heads give equal bytes", packer.pack(model) == data
+
+
+def _of_rival(name: str, _: Path | None) -> Iterator[Check]:
     yield from located("..rivals.laws:laws", __package__)(name)
 
 
-_OF_GROUP: dict[str, Callable[[str, Any], Iterator[Check]]] = {
+_OF_GROUP: dict[str, Callable[[str, Path | None], Iterator[Check]]] = {
     "heads": _of_head,
     "rivals": _of_rival,
     "datasets": _of_dataset,
-    "backbones": partial(_has, SOURCE),
+    "backbones": _of_backbone,
     "schemes": _of_scheme,
-    "embeddings": partial(_has, ("__call__",)),
-    "targets": partial(_has, ("pack", "run")),
+    "embeddings": _of_embeddings,
+    "targets": _of_target,
 }

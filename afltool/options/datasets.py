@@ -27,6 +27,7 @@ class DatasetName:
         help: what it is, for people.
         takes: what stands behind the colon: PATH, FILE or PATTERN; it is absolute in run.toml.
         checksums: whether ``--checksums`` is for it.
+        columns: ``path`` and ``label``, if ``--path-column`` and ``--label-column`` are for it.
     """
 
     name: str
@@ -34,6 +35,7 @@ class DatasetName:
     help: str
     takes: str = ""
     checksums: bool = False
+    columns: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -41,6 +43,8 @@ class DatasetName:
         return f"{self.name}:{self.takes}" if self.takes else self.name
 
 
+_FILE = "FILE", False, ("path", "label")
+_ROWS, _SAMPLES = ("PATTERN", False, ("path", "label")), ("PATTERN", False, ("label",))
 _OWN = (
     DatasetName(
         "digits", ".digits", "scikit-learn's digits; every fifth of a class is for testing"
@@ -50,9 +54,9 @@ _OWN = (
     DatasetName("cifar100", ".cifar", "100 classes, 32 × 32 pixels, downloaded", "", True),
     DatasetName("tiny-imagenet", ".tiny_imagenet", "200 classes, 64 × 64 pixels, downloaded"),
     DatasetName("imagefolder", ".folders", "images in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
-    DatasetName("table", ".path_tables", "CSV or parquet with columns path, label, split", "FILE"),
-    DatasetName("webdataset", ".webdataset", "tar files of samples: their folder", "PATTERN"),
-    DatasetName("parquet", ".parquet_images", "parquet with the bytes of images", "PATTERN"),
+    DatasetName("table", ".path_tables", "CSV or parquet of path, label, split", *_FILE),
+    DatasetName("webdataset", ".webdataset", "tar files of samples: their folder", *_SAMPLES),
+    DatasetName("parquet", ".parquet_images", "parquet with the bytes of images", *_ROWS),
     DatasetName("dicom", ".folders", ".dcm files in PATH/SPLIT/CLASS/ or PATH/CLASS/", "PATH"),
 )
 #: Another package names a `DatasetName` whose module is its own.
@@ -61,8 +65,6 @@ DATASETS: Registry[DatasetName] = Registry(
     {one.name: one for one in _OWN},
     lambda text, found: DatasetName(**vars(found)),
 )
-#: Those that know ``--path-column`` and ``--label-column``.
-COLUMNS = {"path": ("table", "parquet"), "label": ("table", "webdataset", "parquet")}
 
 
 class _Shown:

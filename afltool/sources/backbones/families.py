@@ -27,17 +27,24 @@ class Source(Protocol):
 
     name: str
 
+    def __init__(self, name: str) -> None:
+        self.name = name
+
     def weight_names(self) -> list[str]:
         """Names of published weights, besides ``default``."""
+        return []
 
     def knows(self, weights: str) -> bool:
         """Whether ``weights`` is ``default`` or one of these names."""
+        return weights in ("default", *self.weight_names())
 
     def label(self, weights: str) -> str:
         """The full name of published weights, for files and people."""
+        return f"{self.name} {weights}"
 
     def published(self, weights: str) -> str:
         """A text that identifies published weights; nothing is downloaded."""
+        return f"{self.label(weights)}, {self.versions()}"
 
     def build(self, image_size: int) -> nn.Module:
         """The network with its classifier, randomly initialised."""
@@ -47,6 +54,7 @@ class Source(Protocol):
 
     def rename(self, state: State, module: nn.Module) -> State:
         """``state`` with the tensor names of ``module``, if the publisher uses others."""
+        return state
 
     def preprocessing(self, weights: str) -> Preprocessing:
         """The preprocessing with which the weights were trained."""

@@ -16,7 +16,7 @@ from urllib.request import getproxies
 
 from ...errors import CorruptFileError, InputError, UsageError
 from ...inputs import downloading
-from .families import State, sha256_of_file, triple
+from .families import Source, State, sha256_of_file, triple
 from .preprocessing import Preprocessing
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ TIMM = "timm:"
 LITE0 = "efficientnet_lite0"
 
 
-class TimmSource:
+class TimmSource(Source):
     """Any model of timm, by timm's own name: ``vit_base_patch16_224.augreg_in21k``."""
 
     def __init__(self, name: str) -> None:
@@ -150,12 +150,6 @@ class TimmSource:
             raise UsageError(f"unknown backbone {TIMM}{model}: timm has no model {model!r}{hint}.")
         self.name = f"{TIMM}{model}"
         self._model = model
-
-    def weight_names(self) -> list[str]:
-        return []
-
-    def knows(self, weights: str) -> bool:
-        return weights == "default"
 
     def _config(self) -> Any:
         import timm
@@ -198,9 +192,6 @@ class TimmSource:
                 "its model.safetensors or pytorch_model.bin on a machine with internet and name "
                 "the file with --weights FILE."
             ) from error
-
-    def rename(self, state: State, module: nn.Module) -> State:
-        return state
 
     def preprocessing(self, weights: str) -> Preprocessing:
         data: Any = importlib.import_module("timm.data")

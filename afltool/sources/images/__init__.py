@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ... import inputs
 from ...errors import InvalidDataError, UsageError
-from ...options.datasets import COLUMNS, DATASETS, named
+from ...options.datasets import DATASETS, named
 from ...values.arrays import file_state
 from .base import SPLITS, DatasetRequest, ImageDataset
 
@@ -60,8 +60,8 @@ def open_dataset(
         those = ", ".join(one.name for one in DATASETS.values() if one.checksums)
         raise UsageError(f"--checksums is for {those}; {spec} does not use it.")
     for option, column in (("path", path_column), ("label", label_column)):
-        if column is not None and found.name not in COLUMNS[option]:
-            those = ", ".join(DATASETS[name].shown for name in COLUMNS[option])
+        if column is not None and option not in found.columns:
+            those = ", ".join(one.shown for one in DATASETS.values() if option in one.columns)
             raise UsageError(f"--{option}-column is for {those}; {spec} does not use it.")
     known = None if classes is None else _checked_classes(classes)
     columns = path_column or "path", label_column or "label"
