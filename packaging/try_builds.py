@@ -3,22 +3,29 @@
     python packaging/try_builds.py            both
     python packaging/try_builds.py light      only afltool-light
 
-Prints the sizes of the files and of what is installed, and the seconds.
+Prints the sizes of the files and of what is installed, and the seconds. afltool-light is measured
+alone first, by the first block of the site, then with [fast], with which a frozen backbone gives
+features; both have a limit.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import venv
 import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "packaging" / "light"))
+from build import SOURCE  # noqa: E402
 from tutorial_scripts import script  # noqa: E402 - the tests have it, and are beside the package
 
 #: By distribution: the tutorial, and the extras that its commands need.
@@ -26,6 +33,13 @@ TRIED = {
     "afltool_light": ("researcher", "sklearn"),
     "afltool": ("consortium", "sklearn,plot,export,session"),
 }
+
+
+#: What makes a frozen backbone, and what gives features by it.
+FREEZE = "backbone timm:test_resnet --weights random --image-size 32 --licence none -o net.afl"
+EXTRACT = "extract --backbone net.afl --data imagefolder:scans --split train -o scans.h5"
+#: The most that is installed, in MB (10^6 bytes of files), by distribution and extra.
+MOST = {"afltool_light": {"": 400, "[fast]": 500}}
 
 
 def run(*words: object, **options: object) -> None:
@@ -54,9 +68,8 @@ def modules(bin_folder: Path) -> set[str]:
     return {str(f.relative_to(package)) for f in package.rglob("*") if "__pycache__" not in f.parts}
 
 
-def follow(page: str, bin_folder: Path, folder: Path) -> float:
-    """Run every shell block of a tutorial; the seconds."""
-    text = script(ROOT / "docs" / "tutorials" / f"{page}.md")
+def shell(text: str, bin_folder: Path, folder: Path) -> float:
+    """Run lines of the shell with the commands of an environment; the seconds."""
     own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env = {**own, "PATH": f"{bin_folder}:{own['PATH']}"}
     begun = time.perf_counter()
@@ -64,23 +77,77 @@ def follow(page: str, bin_folder: Path, folder: Path) -> float:
     return time.perf_counter() - begun
 
 
-def tried(name: str, dist: Path, folder: Path) -> str:
+def follow(page: str, bin_folder: Path, folder: Path) -> float:
+    """Run every shell block of a tutorial; the seconds."""
+    text = script(ROOT / "docs" / "tutorials" / f"{page}.md")
+    return shell(text, bin_folder, folder)
+
+
+def tried(name: str, dist: Path, folder: Path) -> Iterator[str]:
     """Install and use one distribution; what is said of it."""
     page, extras = TRIED[name]
     (wheel,), (source,) = dist.glob(f"{name}-*.whl"), dist.glob(f"{name}-*.tar.gz")
+    yield f"{name}: wheel {megabytes(wheel):.2f} MB, sdist {megabytes(source):.2f} MB"
     place, work = folder / name, folder / f"{name}-work"
-    bin_folder, seconds = environment(place, f"{wheel}[{extras}]")
-    run(bin_folder / "afltool", "--version")
     work.mkdir()
-    used = follow(page, bin_folder, work)
-    before = modules(bin_folder)
-    assert before >= {n.removeprefix("afltool/") for n in files_of(wheel)}
-    pip = [bin_folder / "python", "-m", "pip", "install", "--quiet", "--no-deps"]
-    run(*pip, "--force-reinstall", source)
-    assert modules(bin_folder) == before, "the sdist has other files than the wheel"
-    files = f"wheel {megabytes(wheel):.2f} MB, sdist {megabytes(source):.2f} MB"
-    installed = f"installed with [{extras}] {megabytes(place):.0f} MB in {seconds:.0f} s"
-    return f"{name}: {files}, {installed}, tutorial {page} {used:.0f} s"
+    for extra, most in MOST.get(name, {}).items():
+        at = folder / f"plain{extra}"
+        bin_folder, seconds = environment(at, f"{wheel}{extra}") if extra else begun(at, work)
+        size = megabytes(bin_folder.parent)
+        yield f"{name}{extra}: installed {size:.0f} MB in {seconds:.0f} s"
+        assert size <= most, f"expected at most {most} MB"
+        if extra:
+            yield extracted(bin_folder, work)
+    bin_folder, seconds = environment(place, f"{wheel}[{extras}]")
+    (folder / page).mkdir()
+    size, used = megabytes(place), follow(page, bin_folder, folder / page)
+    there = modules(bin_folder)
+    assert there >= {n.removeprefix("afltool/") for n in files_of(wheel)}
+    yield f"{name}[{extras}]: installed {size:.0f} MB in {seconds:.0f} s"
+    yield f"{name}: tutorial {page} {used:.0f} s"
+    if name in MOST:  # of the other one only its own files: PyTorch is installed once
+        bin_folder, seconds = environment(folder / f"{name}-sdist", str(source))
+        run(bin_folder / "afltool", "--version", stdout=subprocess.DEVNULL)
+        yield f"{name}: the sdist, built and installed in an empty environment in {seconds:.0f} s"
+    else:
+        pip = [bin_folder / "python", "-m", "pip", "install", "--quiet", "--no-deps"]
+        run(*pip, "--force-reinstall", source)
+    assert modules(bin_folder) == there, "the sdist has other files than the wheel"
+
+
+def begun(place: Path, work: Path) -> tuple[Path, float]:
+    """An empty environment, and the first block of the site in a copy of the checkout."""
+    import numpy as np
+
+    for name in (*SOURCE, "packaging"):
+        (work / name).symlink_to(ROOT / name)
+    rng = np.random.default_rng(0)
+    for name, rows in (("train", 1438), ("test", 359)):
+        y = np.arange(rows) % 10
+        np.savez(work / f"{name}.npz", x=rng.normal(size=(rows, 64)) + np.eye(10, 64)[y], y=y)
+    venv.create(place, with_pip=True)
+    return place / "bin", shell(first_block(), place / "bin", work)
+
+
+def first_block() -> str:
+    found = re.search(r"^```sh\n(.*?)^```$", (ROOT / "docs" / "index.md").read_text(), re.M | re.S)
+    assert found, "the site begins with no block of commands"
+    return "set -euo pipefail\n" + found[1]
+
+
+def extracted(bin_folder: Path, work: Path) -> str:
+    """Features of pictures by a frozen backbone, which the Python of this script makes."""
+    if not all(map(find_spec, ("torch", "timm", "onnxscript", "PIL"))):
+        return "no frozen backbone was tried: it is made with afltool[demo,fast]"
+    from PIL import Image
+
+    for k in range(8):
+        path = work / "scans" / "train" / str(k % 2) / f"{k}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), (30 * k, 9, 200 * (k % 2))).save(path)
+    shell(f"{sys.executable} -m afltool {FREEZE}", Path(sys.executable).parent, work)
+    seconds = shell(f"afltool {EXTRACT}", bin_folder, work)
+    return f"features of 8 pictures by a frozen backbone in {seconds:.1f} s"
 
 
 def files_of(wheel: Path) -> list[str]:
@@ -92,7 +159,8 @@ def main(*names: str) -> None:
         dist = Path(folder) / "dist"
         run(sys.executable, ROOT / "packaging" / "light" / "build.py", dist)
         for name in [f"afltool_{n}" if n == "light" else n for n in names] or TRIED:
-            print(tried(name, dist, Path(folder)), flush=True)
+            for line in tried(name, dist, Path(folder)):
+                print(line, flush=True)
 
 
 if __name__ == "__main__":

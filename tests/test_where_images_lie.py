@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from afltool.errors import CorruptFileError, InputError, InvalidDataError
 from afltool.files.features import open_features
 from afltool.sources.images import open_dataset
 from afltool.sources.images.base import CorruptImageError
+from afltool.sources.images.pixels import decode
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch", "plain": True}
 CLASSES = ("circle", "line", "square")
@@ -56,6 +58,19 @@ def write_shards(folder, rows, split="train", label="cls"):
             members[f"./a.b/{i:05d}.{label}"] = (name if label == "cls" else about).encode()
         write_tar(folder / f"{split}-{start // 5:03d}.tar", members)
     return folder
+
+
+@pytest.mark.parametrize("ending", ["cls", "json"])
+def test_shards_of_webdataset_itself_are_read(images, tmp_path, ending):
+    """By its own writer, whose members have times, owners and a mode."""
+    writer = pytest.importorskip("webdataset").TarWriter
+    with writer(str(tmp_path / "train-000.tar")) as tar:
+        for i, (data, name) in enumerate(listed(images)):
+            label = CLASSES.index(name) if ending == "cls" else {"label": name}
+            tar.write({"__key__": f"deep/{i:05d}", "png": data, ending: label})
+    found = open_dataset(f"webdataset:{tmp_path}", "train")
+    theirs = open_dataset(f"imagefolder:{images}", "train")
+    same(found, replace(theirs, classes=("0", "1", "2")) if ending == "cls" else theirs)
 
 
 def write_parquet(path, rows, names=CLASSES, **columns):
@@ -174,6 +189,19 @@ def test_16_bits_are_the_pixels_of_8_bits(images, tmp_path):
 
 
 # ---------------------------------------------------------------- which files
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+@pytest.mark.parametrize("cut", [10, 40, -40])
+def test_16_bits_that_are_cut_off_are_refused(tmp_path, kind, cut):
+    """Before the header ends, in the header, in the pixels."""
+    grey = np.random.default_rng(0).integers(0, 2**16, (32, 32), dtype=np.uint16)
+    place = io.BytesIO()
+    Image.fromarray(grey).save(place, kind)
+    data = place.getvalue()
+    decode(data, "whole")
+    with pytest.raises(CorruptImageError, match="cannot use the image cut"):
+        decode(data[:cut], "cut")
 
 
 def test_files_are_chosen_by_the_words_of_their_names(images, tmp_path):
