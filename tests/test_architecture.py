@@ -213,7 +213,6 @@ ONLY = {
         "exporting",
         "heads.graphs",
         "heads.*.graph",
-        "heads.projections",
         "math.counts",
     },
     "onnxruntime": {"exporting.onnx_files", "sources.extraction.engines"},

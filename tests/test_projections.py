@@ -90,7 +90,13 @@ def test_activations_are_torchs(name, kind):
     expected = oracle(torch.from_numpy(x.copy())).numpy()
     found = activate(name, x.copy())
     assert found.dtype == x.dtype
-    assert np.allclose(found, expected, rtol=1e-6 if kind == "float32" else 1e-13)
+    if (name, kind) == ("gelu", "float32"):  # torch's own is no nearer to the truth than ours
+        exact = F.gelu(torch.from_numpy(x.astype("f8"))).numpy()
+        bound = 2 * np.finfo(kind).eps * np.maximum(1, np.abs(x))
+        assert (np.abs(found - exact) <= bound).all()
+        assert (np.abs(found - exact) / bound).max() < (np.abs(expected - exact) / bound).max()
+    else:
+        assert np.allclose(found, expected, rtol=1e-6 if kind == "float32" else 1e-13)
 
 
 def test_the_first_projections_and_the_latest_are_not_drawn_again():

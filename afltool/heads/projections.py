@@ -22,14 +22,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from .. import cores
-from ..doors import has_torch
 from ..errors import InvalidDataError, UsageError
 from ..math.gram import LARGEST, FixedPoint, Rows, product
 from ..math.softmax import exact_weights
@@ -42,6 +39,23 @@ SHRINK = 0.5  # threshold of Softshrink: torch's defaults
 FINER = 3  # bits by which the argument of σ is finer than its value
 FLAT = {"tanh": 16, "sigmoid": 16}  # σ that are constant beyond, to more than 15 bits
 ROWS = 1024  # whose products are in memory at once
+#: erf of float32: P(z²) and Q(z²), the highest power first; the coefficients are those of Eigen.
+ERF_P = (
+    -2.72614225801306e-10,
+    2.77068142495902e-08,
+    -2.10102402082508e-06,
+    -5.69250639462346e-05,
+    -7.34990630326855e-04,
+    -2.95459980854025e-03,
+    -1.60960333262415e-02,
+)
+ERF_Q = (
+    -1.45660718464996e-05,
+    -2.13374055278905e-04,
+    -1.68282697438203e-03,
+    -7.37332916720468e-03,
+    -1.42647390514189e-02,
+)
 Whole = NDArray[np.int16]
 _Activation = Callable[[Array], object]  # in place
 
@@ -149,10 +163,9 @@ def _log(x: F64) -> F64:
 def activate(name: str, X: Array, bias: NDArray[np.float32] | None = None) -> Array:
     """σ(X + bias), element by element, in place; X (n, d) float32 or float64, C-contiguous.
 
-    Bits do not depend on PyTorch, but for gelu and sigmoid: there SciPy stands in where PyTorch is
-    not installed, and both are within 4 ε max(1, |x|) of each other, ε = 2^−23 or 2^−52.
+    By NumPy and SciPy alone, so bits do not depend on PyTorch; gelu of float32 by +, −, ×, ÷ alone.
     """
-    σ = _IN_PLACE[name] if name in _IN_PLACE else _by_library(name)
+    σ = _IN_PLACE[name]
     for start in range(0, len(X), AT_ONCE):
         part = X[start : start + AT_ONCE]
         if bias is not None:
@@ -171,7 +184,41 @@ def _softshrink(x: Array) -> None:
     x -= np.clip(x, -SHRINK, SHRINK)
 
 
+def _gelu(x: Array) -> None:
+    """x Φ(x) = x (1 + erf(x/√2)) / 2, not its tanh approximation; within 2 ε max(1, |x|)."""
+    z = x * math.sqrt(0.5)
+    Φ = scipy.special.erf(z) if x.dtype == np.float64 else _erf(z)
+    Φ += 1
+    Φ *= 0.5
+    x *= Φ
+
+
+def _erf(z: Array) -> Array:
+    """erf of float32, z P(z²) / Q(z²), in a seventh of the time of SciPy's; z is overwritten."""
+    np.clip(z, -4, 4, out=z)  # beyond it is ±1
+    square = z * z
+    found, below = (np.full_like(z, first) for first, *_ in (ERF_P, ERF_Q))
+    for out, rest in ((found, ERF_P[1:]), (below, ERF_Q[1:])):
+        for one in rest:
+            out *= square
+            out += one
+    found *= z
+    found /= below
+    return found
+
+
+def _sigmoid(x: Array) -> None:
+    """1 / (1 + exp(−x))."""
+    np.clip(x, -80, None, out=x)  # exp(80) is a float32
+    np.negative(x, out=x)
+    np.exp(x, out=x)
+    x += 1
+    np.reciprocal(x, out=x)
+
+
 _IN_PLACE: dict[str, _Activation] = {
+    "gelu": _gelu,
+    "sigmoid": _sigmoid,
     "none": lambda x: x,
     "tanh": lambda x: np.tanh(x, out=x),
     "relu": lambda x: np.maximum(x, 0, out=x),
@@ -179,33 +226,6 @@ _IN_PLACE: dict[str, _Activation] = {
     "hardswish": _hardswish,
     "softshrink": _softshrink,
 }
-
-
-def _by_library(name: str) -> _Activation:
-    """gelu or sigmoid in place: PyTorch's takes a thirtieth of the time of SciPy's."""
-    if not has_torch():
-        return {"gelu": _gelu, "sigmoid": _sigmoid}[name]
-    import torch  # imported here: commands without rows do not need it
-
-    inner: Any = {"gelu": torch.ops.aten.gelu_, "sigmoid": torch.sigmoid_}[name]
-
-    def σ(x: Array) -> None:
-        with cores.torch_threads(torch):  # more spin after the work, and slow the products down
-            inner(torch.from_numpy(x))
-
-    return σ
-
-
-def _gelu(x: Array) -> None:
-    """x Φ(x) = x (1 + erf(x/√2)) / 2, not its tanh approximation."""
-    Φ = np.asarray(scipy.special.erf(x * math.sqrt(0.5)))
-    Φ += 1
-    Φ *= 0.5
-    x *= Φ
-
-
-def _sigmoid(x: Array) -> None:
-    x[:] = scipy.special.expit(x)
 
 
 class Tabled:
