@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]  # mypy knows only this system's
 
 WINDOWS = os.name == "nt"
+FOLDS = sys.platform in ("win32", "darwin")  # its disks do not tell capitals apart, usually
 #: What asks a command to stop cleanly; Slurm sends the second one before the time limit.
 STOPS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
 WITHOUT = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems that have no locks

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from hidden import without
 
 import afltool
 from afltool.errors import CorruptFileError, InvalidDataError
@@ -136,3 +137,19 @@ def test_numbers_of_json_keep_their_digits(train, tmp_path):
         train, tmp_path / "c.h5", scheme="by-attribute", table=tmp_path / "t.json", column="client"
     )
     assert set(load_partition(path).names) == {"1.50", "9" * 5000}
+
+
+def test_names_that_differ_by_capitals_alone_have_a_file_each_where_the_disk_tells_them_apart(
+    train, tmp_path
+):
+    where = table(tmp_path / "t.csv", train, ["North", "north"])
+    dealt = afltool.partition(train, tmp_path / "c.h5", scheme="file", table=where)
+    head, out = afltool.head("linear", tmp_path / "h.h5"), tmp_path / "stats"
+    line = ["local-stats", train, "--partition", dealt, "--head", head, "-o", out]
+    folds = "import afltool.machine; afltool.machine.FOLDS = True"
+    codes, done = without([], line, [*line[:-1], tmp_path / "sum.h5", "--sum"], prepare=folds)
+    assert codes == [3, 0], done.stderr
+    assert "'North' and 'north' would have one file" in done.stderr
+    assert not out.exists()
+    assert without([], line)[0] == [0]
+    assert {path.name for path in out.iterdir()} == {"client-North.h5", "client-north.h5"}

@@ -11,7 +11,7 @@ from federations import SERVER, new_roster
 from rounds_under_masks import Round, digest
 
 import afltool
-from afltool.errors import CorruptFileError, MismatchError, UsageError
+from afltool.errors import CorruptFileError, InvalidDataError, MismatchError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.privacy import identity, messages
@@ -101,6 +101,13 @@ def test_the_server_is_no_member(what):
     server = replace(SERVER.member, **{what: getattr(some[1], what)})
     with pytest.raises(MismatchError, match="and the server, makes a key pair"):
         new_roster(some, server=server)
+
+
+def test_members_that_differ_by_capitals_alone_are_refused():
+    """Their files would be one on Windows and macOS."""
+    both = [identity.Identity.new(name).member for name in ("north", "North", "south")]
+    with pytest.raises(InvalidDataError, match="'North' and 'north' would have one file"):
+        new_roster(both, 3)
 
 
 def test_a_roster_of_nobody_is_refused(tmp_path, cli):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -39,12 +42,28 @@ def test_every_page_is_in_the_menu_once():
 
 
 def test_a_page_has_at_most_a_screen_of_words_before_its_first_command():
-    for part in ("Start", "Tutorials", "How to", "Gallery", "Results"):
-        for page in menu()[part]:
+    parts = "Start", "Tutorials", "How to", "Gallery", "Reference", "Results", "Decisions"
+    for part in parts:
+        for page in {*menu()[part]} - {"glossary.md", "compatibility.md"}:
             text = (DOCS / page).read_text()
             first = re.search(r"^```|`(afltool|python|make) |^    python ", text, re.M)
             assert first, page
             assert len(text[: first.start()].split()) <= 250, page
+
+
+def test_the_first_block_of_the_site_does_what_it_says(tmp_path):
+    """Its first line, which builds and installs, is what `make dist` follows."""
+    block = re.search(r"^```sh\n(.*?)^```$", (DOCS / "index.md").read_text(), re.M | re.S)[1]
+    build, *lines = block.splitlines()
+    assert re.match(r"python packaging/light/build.py dist light && pip install dist/", build)
+    assert any(line.startswith("afltool run") for line in lines)
+    rng = np.random.default_rng(0)
+    for name in ("train", "test"):
+        y = np.arange(60) % 3
+        np.savez(tmp_path / f"{name}.npz", x=rng.normal(size=(60, 5)) + 4 * np.eye(3, 5)[y], y=y)
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-ec", "\n".join(lines)], cwd=tmp_path, env=env, check=True)
+    assert json.loads((tmp_path / "RUN" / "summary.json").read_text())["top1"] > 0.9
 
 
 def test_the_readme_is_short_and_has_one_picture():
@@ -105,13 +124,30 @@ def size(picture):
     return data[16:24]
 
 
+LEVELS = 6.0  # of 255: two versions of a font differ by less, another curve or bar by more
+
+
+def difference(one, other):
+    """Mean difference of the grey levels of two .png of one size, each averaged over 8 × 8."""
+    greys = []
+    for path in (one, other):
+        with Image.open(path) as picture:
+            small = picture.convert("L").reduce(8)
+        greys.append(np.asarray(small, np.float64))
+    assert greys[0].shape == greys[1].shape
+    return float(np.abs(greys[0] - greys[1]).mean())
+
+
 @pytest.mark.slow
 def test_the_gallery_is_what_its_commands_draw(tmp_path):
     spec = importlib.util.spec_from_file_location("gallery", DOCS / "make_gallery.py")
     gallery = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(gallery)
-    kept = {path.name: size(path) for path in (DOCS / "gallery").iterdir()}
-    assert {path.name: size(path) for path in gallery.draw(tmp_path)} == kept
+    kept = {path.name: path for path in (DOCS / "gallery").iterdir()}
+    drawn = {path.name: path for path in gallery.draw(tmp_path)}
+    assert drawn.keys() == kept.keys()
+    away = {name: difference(path, kept[name]) for name, path in drawn.items()}
+    assert max(away.values()) <= LEVELS, away
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import CorruptFileError, MismatchError
 from ..files.schema import ABSENT, at_least_one, described, mismatch, whole
 from ..options.privacy import ALL
+from ..values.names import check_apart
 from . import messages as msg
 from .identity import PUBLIC, Identity, Member
 from .terms import INT64, Terms, check_keys, check_rows, check_threshold, most_rows, usual_threshold
@@ -97,6 +98,7 @@ class Roster:
 
         ``threshold`` is `usual_threshold` unless given, and with ``all`` their number.
         """
+        check_apart((m.name for m in members), "a roster")  # their systems are not known
         n = len(members)
         usual = n if all else usual_threshold(n, colluding, terms.shares_noise)
         made = cls(

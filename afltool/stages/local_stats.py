@@ -26,13 +26,14 @@ from ..files.partitions import ClientRows, tell_disk
 from ..files.statistics import Protection, load_statistics, save_statistics, weigh_statistics
 from ..heads import HEADS
 from ..heads.base import Block, Head, binding, sums_of
+from ..machine import FOLDS
 from ..memory import NO_CACHE, Cache
 from ..options import flag, refuse_unused
 from ..options.shared import advised, on_cores
 from ..options.statistics import LocalStatsOptions
 from ..partitions import Assignment, chosen_clients, draw_clients
 from ..values.arrays import Digest
-from ..values.names import Phase, file_of_name, file_of_number, numbered
+from ..values.names import Phase, check_apart, file_of_name, file_of_number, numbered
 from ..values.statistics import Client, ClientId, Context, Statistics
 from ._protection import protection_of
 
@@ -194,6 +195,8 @@ class _Job:
 
     def write_each(self, chosen: Sequence[int], out: Path) -> list[Path]:
         """One file for each client; those that are there already are kept."""
+        if FOLDS:
+            check_apart((self.dealt.names[k] for k in chosen), str(out))
         paths = {k: out / self.file_name(k) for k in chosen}
         recipes = {k: self.protection.recipe(self.recipe([k])) for k in chosen}
         todo = [k for k in chosen if not up_to_date(paths[k], recipes[k], self.overwrite)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 from urllib.parse import quote
 
@@ -39,6 +39,18 @@ def check_name(name: str) -> None:
     check_text("client name", name)
     if not name:
         raise InvalidDataError("a client name is empty: expected at least one character")
+
+
+def check_apart(names: Iterable[str], where: str) -> None:
+    """Refuse with `InvalidDataError` names that differ by capitals alone: one file on a disk."""
+    known: dict[str, str] = {}
+    for name in sorted(names):
+        other = known.setdefault(name.casefold(), name)
+        if other != name:
+            raise InvalidDataError(
+                f"{where}: the clients {other!r} and {name!r} would have one file where the disk "
+                "does not tell capitals apart; rename one of them"
+            )
 
 
 def numbered(names: tuple[str, ...]) -> bool:
