@@ -19,7 +19,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _WHERE = {
     "AnalyticClassifier": "estimator:AnalyticClassifier",

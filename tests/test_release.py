@@ -18,8 +18,11 @@ def test_the_version_is_in_one_place():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
     assert project["tool"]["setuptools"]["dynamic"]["version"]["attr"] == "afltool.__version__"
-    assert f"\nversion: {afltool.__version__}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"\n## {afltool.__version__} (" in (ROOT / "CHANGELOG.md").read_text()
+    citation = (ROOT / "CITATION.cff").read_text()
+    (date,) = re.findall(r"^date-released: (\d{4}-\d\d-\d\d)$", citation, re.M)
+    assert f"\nversion: {afltool.__version__}\n" in citation
+    newest = re.findall(r"^## (\d.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)[0]
+    assert newest == f"{afltool.__version__} ({date})"
 
 
 def test_a_release_is_told_in_at_most_two_pages():
