@@ -8,7 +8,6 @@ step of one size runs on one thread, so no feature depends on the batch or the n
 from __future__ import annotations
 
 import importlib.util
-import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -165,7 +164,6 @@ class GraphNetwork(Network):
     backbone: Frozen
     runtime: Engine
     views: Views
-    threads: int
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
 
     @contextmanager
@@ -178,10 +176,10 @@ class GraphNetwork(Network):
 
     def begun(self, batch: Batch) -> Callable[[], F32]:
         assert self._pool is not None
-        good, step = batch.good, self.runtime.step
+        good = batch.good
         parts: list[Future[F32]] = [
-            self._pool.submit(self._features, batch.pixels[good[start : start + step]])
-            for start in range(0, len(good), step)
+            self._pool.submit(self._features, batch.pixels[good[start : start + self.step]])
+            for start in range(0, len(good), self.step)
         ]
         none = np.empty((0, self.backbone.dim), dtype=np.float32)
         return lambda: np.concatenate([none, *(part.result() for part in parts)])
@@ -200,17 +198,8 @@ class GraphNetwork(Network):
         mean: F32 = (total / len(rows)).astype(np.float32)
         return mean
 
-    def where(self) -> dict[str, Any]:
-        return {
-            "engine": self.engine,
-            self.engine: metadata.version(self.engine),
-            "graph": self.backbone.digest,
-            "batch_size": self.runtime.step,
-            "batch_sizes": self.steps,
-            "device": "cpu",
-            "device_name": platform.processor() or platform.machine(),
-            "threads": self.threads,
-        }
+    def made_of(self) -> dict[str, Any]:
+        return {self.engine: metadata.version(self.engine), "graph": self.backbone.digest}
 
 
 # ---------------------------------------------------------------- the choice
@@ -243,11 +232,9 @@ def load_network(
             graph = frozen or kept(o, preprocessing.at(o.seen.inner(preprocessing.crop)))
             threads = cores.threads()
             runtime = started(engine, graph, threads, o.precision)
-            batch, workers = o.batch_size or IMAGES * threads, o.workers or threads
-            steps, how, seen = [[0, runtime.step]], o.precision, o.seen
-            return GraphNetwork(
-                graph, preprocessing, how, batch, workers, steps, engine, runtime, seen, threads
-            )
+            work = o.batch_size or IMAGES * threads, o.workers or threads, threads, runtime.step
+            own = [[0, runtime.step]], "cpu", runtime, o.seen
+            return GraphNetwork(graph, preprocessing, o.precision, engine, *work, *own)
         except EngineError as error:
             if o.engine != AUTO or frozen:
                 raise

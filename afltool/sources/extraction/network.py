@@ -7,6 +7,7 @@ holding Python's lock. They write into the batch itself, in pinned memory on a G
 
 from __future__ import annotations
 
+import platform
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,16 +35,21 @@ class Network:
 
     Attributes:
         batch: images that are decoded together.
+        step: images that the network takes at a time.
         steps: sizes of steps with the image at which each begins; a size can change the last bits.
+        threads: that run the network.
     """
 
     backbone: Facts
     preprocessing: Preprocessing
     precision: str
+    engine: str
     batch: int
     workers: int
+    threads: int
+    step: int
     steps: list[list[int]]
-    engine: str
+    device: str
 
     def decode(self, pictures: Pictures, index: int) -> U8:
         """A picture as the network sees it, before it is normalised."""
@@ -98,9 +104,23 @@ class Network:
             column -= one.dim
         return ""
 
+    def made_of(self) -> dict[str, Any]:
+        """Versions, by name, and the digest of a graph."""
+        raise NotImplementedError
+
     def where(self) -> dict[str, Any]:
         """The provenance entries about the network: engine, versions, device, sizes of steps."""
-        raise NotImplementedError
+        names = ("engine", "device", "threads")
+        return {
+            **{name: getattr(self, name) for name in names},
+            **self.made_of(),
+            "batch_size": self.step,
+            "batch_sizes": self.steps,
+            "device_name": self.device_name(),
+        }
+
+    def device_name(self) -> str:
+        return platform.processor() or platform.machine()
 
 
 class OneDecoding:

@@ -6,7 +6,6 @@ run began, stopped or was split.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -38,9 +37,8 @@ from ..backbones.preprocessing import Preprocessing
 from ..backbones.slices import over_views
 from .network import Batch, Network
 
-#: Images in a step of the network where the batch may not change the last bits.
-STEADY_STEP = {"cpu": 16}
-STEADY_STEP_ELSEWHERE = 64
+#: Images in a step of the network where the batch may not change the last bits: processor, else.
+STEADY_STEPS = 16, 64
 
 
 @dataclass
@@ -48,18 +46,14 @@ class TorchNetwork(Network):
     """A backbone on a device; made by `build`.
 
     Attributes:
-        step: images that the network takes at a time: ``batch``, or less where memory is full.
         steady: a step has one size whatever the batch, and on a CPU one thread, so that a feature
-            does not depend on them either.
-        threads: that work on a step, or on a CPU where it is steady take steps in turn.
+            does not depend on them either; else it is a batch, or less where memory is full, and
+            all threads work on it.
     """
 
     backbone: Backbone
     module: nn.Module
-    device: str
-    step: int
     steady: bool
-    threads: int
 
     @classmethod
     def build(cls, o: ExtractOptions, preprocessing: Preprocessing) -> TorchNetwork:
@@ -75,7 +69,7 @@ class TorchNetwork(Network):
             )
         batch = step = o.batch_size or default_batch_size(device)
         if o.steady:
-            step = STEADY_STEP.get(device, STEADY_STEP_ELSEWHERE)
+            step = STEADY_STEPS[device != "cpu"]
             batch = -(-(o.batch_size or max(batch, step * threads)) // step) * step
         backbone = load_backbone(
             o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
@@ -85,9 +79,9 @@ class TorchNetwork(Network):
         )
         if o.views is not None:
             module = over_views(module, o.seen, side)
-        workers = o.workers or cores.threads()
-        own = module, device, step, o.steady, threads
-        return cls(backbone, preprocessing, o.precision, batch, workers, [], TORCH, *own)
+        work = batch, o.workers or cores.threads(), threads, step
+        own = device, module, o.steady
+        return cls(backbone, preprocessing, o.precision, TORCH, *work, [], *own)
 
     def empty(self, size: int) -> U8:
         """In pinned memory for a GPU, so that the transfer needs no further copy."""
@@ -160,18 +154,10 @@ class TorchNetwork(Network):
         )
         self.step //= 2
 
-    def where(self) -> dict[str, Any]:
-        return {
-            "engine": self.engine,
-            "torch": torch.__version__,
-            "torchvision": version("torchvision"),
-            "batch_size": self.step,
-            "batch_sizes": self.steps,
-            "device": self.device,
-            "device_name": (
-                str(torch.cuda.get_device_name(self.device))
-                if self.device.startswith("cuda")
-                else platform.processor() or platform.machine()
-            ),
-            "threads": self.threads,
-        }
+    def made_of(self) -> dict[str, Any]:
+        return {"torch": torch.__version__, "torchvision": version("torchvision")}
+
+    def device_name(self) -> str:
+        if self.device.startswith("cuda"):
+            return str(torch.cuda.get_device_name(self.device))
+        return super().device_name()
