@@ -22,6 +22,7 @@ from afltool.errors import UsageError
 from afltool.files.columns import read_columns
 from afltool.files.features import open_features
 from afltool.files.outputs import check_output, kind_of_file, partial_path
+from afltool.files.tables import write_confusion, write_records
 from afltool.inputs import distinct_files
 from afltool.options.shared import of_parameter
 
@@ -429,3 +430,20 @@ def test_no_command_replaces_a_key_or_a_record_of_a_round(copies, cli):
                 assert str(path) in done.stderr
                 assert "no command replaces one" in done.stderr
                 assert path.read_bytes() == before
+
+
+def test_records_and_confusion_are_written_as_pandas_writes_them(tmp_path):
+    records = [
+        {"phase": "gram", "n": 3, "some": 7, "x": 0.1, "flag": True, "text": 'a,"b"', "mixed": 1},
+        {"phase": "=1+1", "n": 4, "x": float("nan"), "flag": False, "late": 1e-5, "mixed": 2.5},
+        {"phase": "ü", "n": 2**60, "some": None, "x": 1e300, "late": float("inf"), "mixed": None},
+    ]
+    for number, given in enumerate((records, records[:1], records[1:], [])):
+        path = write_records(given, tmp_path / f"{number}.csv")
+        assert path.read_text() == pandas.DataFrame(given).to_csv(index=False)
+    found = {"per_class": {"=x": 0, 'b"': 0}, "confusion": [[3, 0], [10**12, 2]]}
+    frame = pandas.DataFrame(found["confusion"], index=["=x", 'b"'], columns=["=x", 'b"'])
+    path = write_confusion(found, tmp_path / "c.csv")
+    assert path.read_text() == frame.to_csv(index_label="true")
+    quoted = write_confusion(found, tmp_path / "q.csv", formulas="quote").read_text()
+    assert quoted == path.read_text().replace("=x", "'=x")
